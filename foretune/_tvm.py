@@ -1,0 +1,129 @@
+"""The only import seam for TVM's version-dependent names and traps.
+
+Every other module imports TVM through here, lazily where it can, so that an upgrade of TVM is one
+file's work. Verified against apache-tvm 0.27.0.post1 with apache-tvm-ffi 0.1.14.post1.
+
+Two traps are defused on import. ``tvm_ffi`` imports torch when torch is installed, which costs two
+seconds per process: ``block_torch`` (for measurement workers, which never need it) prevents that.
+``TuneContext`` imports every tensor intrinsic TVM knows, which costs twenty seconds because each
+one walks the interpreter's frames: ``load_intrinsics`` loads only those of the target at hand.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import IRModule
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule
+from tvm.s_tir.schedule import Trace
+from tvm.target import Target
+from tvm.tirx import PrimFunc
+
+__all__ = [
+    "IRModule",
+    "PrimFunc",
+    "Schedule",
+    "Target",
+    "Trace",
+    "load_intrinsics",
+    "load_json",
+    "make_context",
+    "meta_schedule",
+    "save_json",
+    "structural_hash",
+    "tvm",
+    "versions",
+]
+
+_INTRINSICS = "tvm.s_tir.tensor_intrin"
+
+
+def versions() -> dict[str, str]:
+    """Versions of TVM and of its FFI package, for environments of records."""
+    return {"tvm": tvm.__version__, "tvm_ffi": tvm_ffi.__version__}
+
+
+def structural_hash(node: Any) -> int:
+    """TVM's structural hash as an unsigned 64-bit integer, equal in every process."""
+    return int(tvm_ffi.structural_hash(node)) & 0xFFFFFFFFFFFFFFFF
+
+
+def save_json(node: Any) -> str:
+    """Serialises a TVM object graph."""
+    return str(tvm.ir.save_json(node))
+
+
+def load_json(text: str) -> Any:
+    """Reads what ``save_json`` wrote."""
+    return tvm.ir.load_json(text)
+
+
+def load_intrinsics(target: Target) -> None:
+    """Registers the tensor intrinsics that the schedule rules of ``target`` look up.
+
+    For an x86 CPU only the x86 ones are loaded (0.2 s) in place of all (20 s); any other target
+    gets the whole package.
+    """
+    if _INTRINSICS in sys.modules and not getattr(
+        sys.modules[_INTRINSICS], "__foretune_partial__", False
+    ):
+        return
+    if str(target.kind) == "llvm" and _is_x86(target):
+        if _INTRINSICS not in sys.modules:
+            # A package object with the real search path but without running its __init__.
+            package = types.ModuleType(_INTRINSICS)
+            spec = importlib.util.find_spec("tvm.s_tir")
+            assert spec is not None and spec.origin is not None
+            package.__path__ = [str(Path(spec.origin).parent / "tensor_intrin")]
+            package.__foretune_partial__ = True  # type: ignore[attr-defined]
+            sys.modules[_INTRINSICS] = package
+        importlib.import_module(_INTRINSICS + ".x86")
+        return
+    _load_all_intrinsics()
+
+
+def _is_x86(target: Target) -> bool:
+    import platform
+
+    triple = str(target.attrs.get("mtriple", "") or platform.machine())
+    return any(name in triple for name in ("x86_64", "amd64", "i686"))
+
+
+def _load_all_intrinsics() -> None:
+    import inspect
+
+    loaded = [m for m in sys.modules if m.startswith(_INTRINSICS + ".")]
+    partial = sys.modules.pop(_INTRINSICS, None)
+    getmodule = inspect.getmodule
+    # TVMScript's decorator calls inspect.stack(), whose search through every loaded module is
+    # what makes this import take 20 s instead of 2; it has no use for what the search finds.
+    inspect.getmodule = lambda *_args, **_kwargs: None  # type: ignore[assignment]
+    try:
+        if partial is not None:
+            # The x86 intrinsics are registered already; registering twice raises.
+            x86 = {name: sys.modules[name] for name in loaded}
+            package = types.ModuleType(_INTRINSICS)
+            package.__path__ = list(partial.__path__)
+            sys.modules[_INTRINSICS] = package
+            for path in sorted(Path(package.__path__[0]).glob("*.py")):
+                name = f"{_INTRINSICS}.{path.stem}"
+                if path.stem != "__init__" and name not in x86:
+                    importlib.import_module(name)
+        else:
+            importlib.import_module(_INTRINSICS)
+    finally:
+        inspect.getmodule = getmodule
+
+
+def make_context(mod: IRModule, target: Target, **kwargs: Any) -> Any:
+    """A MetaSchedule ``TuneContext`` without the twenty-second import of every intrinsic."""
+    load_intrinsics(target)
+    return meta_schedule.TuneContext(mod=mod, target=target, **kwargs)

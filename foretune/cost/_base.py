@@ -1,0 +1,65 @@
+"""The door to cost models: how good is a candidate?"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from foretune.records import Record
+    from foretune.space import Candidate
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Scores of candidates.
+
+    Attributes:
+        score: float64 of shape (n,), higher is better, comparable within one workload only.
+            NaN for a candidate that turned out to be illegal when its program was read.
+        spread: float64 of shape (n,), the model's own uncertainty in the units of ``score``;
+            0 where a model has none.
+    """
+
+    score: FloatArray
+    spread: FloatArray
+
+    def __post_init__(self) -> None:
+        if self.score.ndim != 1 or self.score.shape != self.spread.shape:
+            raise ValueError(
+                "score and spread must be vectors of one length, "
+                f"but got {self.score.shape} and {self.spread.shape}"
+            )
+
+
+class CostModel(abc.ABC):
+    """Predicts which candidates of a workload are faster.
+
+    Life cycle: construct, ``fit`` on records of the past if there are any, then alternate
+    ``predict`` and ``update`` as measurements arrive. Records handed in carry their ``candidate``.
+    A model never searches and never measures. Failed measurements are handed in too.
+    """
+
+    @abc.abstractmethod
+    def fit(self, records: Sequence[Record]) -> None:
+        """Forgets everything and learns from these records alone. May be empty."""
+
+    @abc.abstractmethod
+    def update(self, records: Sequence[Record]) -> None:
+        """Learns from further records without forgetting the earlier ones."""
+
+    @abc.abstractmethod
+    def predict(self, candidates: Sequence[Candidate]) -> Prediction:
+        """Scores candidates, shape (n,). Works before any ``fit`` (then the scores say nothing)."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the scores mean anything yet. Strategies explore while this is False."""
+        return True

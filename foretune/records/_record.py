@@ -1,0 +1,66 @@
+"""The record: one measured candidate, with everything needed to use it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from foretune.measure import Measurement
+
+if TYPE_CHECKING:
+    from foretune.space import Candidate
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of a journal.
+
+    Attributes:
+        workload: Key of the workload.
+        hardware: Key of the hardware.
+        candidate_key: ``Candidate.key``.
+        decisions: ``Candidate.to_json()``: sketch key and decisions.
+        measurement: What was measured.
+        origin: Who proposed it: a strategy's name, ``"untuned"``, ``"collect"``...
+        time: Seconds since the epoch when the measurement ended.
+        environment: Versions and measurement policy.
+        candidate: The candidate itself while its space is loaded; not written to disk.
+    """
+
+    workload: str
+    hardware: str
+    candidate_key: str
+    decisions: Mapping[str, Any]
+    measurement: Measurement
+    origin: str = ""
+    time: float = 0.0
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    candidate: Candidate | None = field(default=None, compare=False, repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; ``from_json`` reverses it (all but ``candidate``)."""
+        return {
+            "workload": self.workload,
+            "hardware": self.hardware,
+            "candidate": self.candidate_key,
+            "decisions": dict(self.decisions),
+            "measurement": self.measurement.to_json(),
+            "origin": self.origin,
+            "time": self.time,
+            "environment": dict(self.environment),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Record:
+        """Reads what ``to_json`` wrote. Raises KeyError, TypeError or ValueError on other data."""
+        return cls(
+            workload=str(data["workload"]),
+            hardware=str(data["hardware"]),
+            candidate_key=str(data["candidate"]),
+            decisions=dict(data["decisions"]),
+            measurement=Measurement.from_json(data["measurement"]),
+            origin=str(data["origin"]),
+            time=float(data["time"]),
+            environment=dict(data["environment"]),
+        )

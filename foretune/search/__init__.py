@@ -1,0 +1,5 @@
+"""Strategies: which candidate next?"""
+
+from foretune.search._base import Strategy
+
+__all__ = ["Strategy"]

@@ -1,0 +1,45 @@
+"""The door to search strategies: which candidate next?"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from foretune.cost import CostModel
+    from foretune.records import Record
+    from foretune.space import Candidate, Space
+
+
+class Strategy(abc.ABC):
+    """Proposes candidates of one space.
+
+    Life cycle: construct with a space, a cost model and a random generator; then alternate ``ask``
+    and ``tell``. A strategy never measures and never trains the model: the tuner updates the model
+    before it tells the strategy. Everything random comes from ``rng``, so that the same seed and
+    the same measurements give the same candidates, in another process too.
+
+    Args:
+        space: Where candidates come from.
+        model: Who scores them; strategies that need no scores ignore it.
+        rng: The only source of randomness.
+    """
+
+    def __init__(self, space: Space, model: CostModel, rng: np.random.Generator) -> None:
+        self.space = space
+        self.model = model
+        self.rng = rng
+
+    @abc.abstractmethod
+    def ask(self, n: int) -> list[Candidate]:
+        """Proposes up to ``n`` distinct candidates that were never proposed or told before.
+
+        An empty list means that the space is exhausted.
+        """
+
+    @abc.abstractmethod
+    def tell(self, records: Sequence[Record]) -> None:
+        """Takes in records of this space (each with its ``candidate``), proposed by it or not."""

@@ -1,0 +1,1 @@
+"""The space: sketches, decision variables, candidates."""

@@ -1,0 +1,79 @@
+"""The workload: one tensor program to tune."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from foretune._tvm import IRModule
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One tensor program: an ``IRModule`` with the single PrimFunc ``main``.
+
+    Two workloads are equal when their ``key`` is: names and weights do not count.
+
+    Attributes:
+        name: What people call it.
+        key: 16 hex digits: TVM's structural hash of the module, stable across processes.
+        module_json: The module, serialised, so that a workload can be sent to another process.
+        flops: Floating-point operations of one call.
+        weight: How often the program occurs in the model it came from.
+    """
+
+    name: str = field(compare=False)
+    key: str
+    module_json: str = field(compare=False, repr=False)
+    flops: float = field(compare=False)
+    weight: int = field(default=1, compare=False)
+
+    @functools.cached_property
+    def module(self) -> IRModule:
+        """The program. Treat as read-only."""
+        from foretune import _tvm
+
+        module: IRModule = _tvm.load_json(self.module_json)
+        return module
+
+    def with_weight(self, weight: int) -> Workload:
+        """The same program occurring ``weight`` times."""
+        return replace(self, weight=weight)
+
+    @classmethod
+    def from_module(cls, module: IRModule, name: str, weight: int = 1) -> Workload:
+        """Wraps an ``IRModule`` with exactly one PrimFunc (any name), or a PrimFunc.
+
+        Raises:
+            BadInputError: The module has no PrimFunc or several.
+        """
+        from foretune import _tvm
+        from foretune.errors import BadInputError
+
+        if isinstance(module, _tvm.PrimFunc):
+            function = module
+        else:
+            functions = [f for f in module.functions.values() if isinstance(f, _tvm.PrimFunc)]
+            if len(functions) != 1:
+                raise BadInputError(
+                    "a workload holds exactly one PrimFunc, but module "
+                    f"{name!r} holds {len(functions)}: pass one function, or tune it as a model"
+                )
+            function = functions[0]
+        function = function.with_attr("global_symbol", "main").with_attr("tirx.noalias", True)
+        normalised = _tvm.IRModule({"main": function})
+        return cls(
+            name=name,
+            key=f"{_tvm.structural_hash(normalised):016x}",
+            module_json=_tvm.save_json(normalised),
+            flops=_estimate_flops(normalised),
+            weight=weight,
+        )
+
+
+def _estimate_flops(module: IRModule) -> float:
+    from foretune import _tvm
+
+    return float(_tvm.tvm.s_tir.analysis.estimate_tir_flops(module))
