@@ -1,0 +1,62 @@
+# `make setup` builds .venv; every other target calls it first.
+#   make demo      tune a whole MobileNetV2 and compare it with eager PyTorch
+#   make test      the tests of every day        make test-all  the slow ones too
+#   make lint      ruff and mypy                 make bench     the benchmarks
+# Choose an interpreter with PYTHON=/path/to/python3.12 (3.10, 3.11 or 3.12).
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.foretune-setup
+DEMO   := foretune-work/demo
+DEMO_SECONDS ?= 240
+
+.PHONY: setup demo test test-all lint format bench clean
+.DEFAULT_GOAL := setup
+
+setup: $(STAMP)
+
+# Done again when pyproject.toml changes; otherwise nothing to do.
+$(STAMP): pyproject.toml
+	@set -e; \
+	fits() { "$$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' >/dev/null 2>&1; }; \
+	found=''; \
+	if [ "$(origin PYTHON)" = file ]; then choices="$(PYTHON) python3.12 python3.11 python3.10"; else choices="$(PYTHON)"; fi; \
+	for choice in $$choices; do if fits "$$choice"; then found="$$choice"; break; fi; done; \
+	if [ -z "$$found" ]; then \
+	  echo "foretune needs Python 3.10, 3.11 or 3.12 with the venv module, but none of these is one: $$choices. Install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12" >&2; exit 2; \
+	fi; \
+	if [ -x $(BIN)/python ] && ! fits $(BIN)/python; then rm -rf $(VENV); fi; \
+	if [ ! -x $(BIN)/python ]; then echo "creating $(VENV) with $$found"; "$$found" -m venv $(VENV); fi; \
+	echo "installing foretune and everything it can use (some minutes the first time)"; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[all,dev]'; \
+	touch $@
+
+demo: setup
+	$(BIN)/foretune tune mobilenet_v2 --time $(DEMO_SECONDS) --work-dir $(DEMO) --fresh \
+	  -o $(DEMO)/mobilenet_v2.so --json $(DEMO)/tune.json
+	$(BIN)/foretune compare mobilenet_v2 --artifact $(DEMO)/mobilenet_v2.so --against eager \
+	  --json $(DEMO)/compare.json
+	$(BIN)/foretune report $(DEMO)
+
+test: setup
+	$(BIN)/python -m pytest -q -m "not slow"
+
+test-all: setup
+	$(BIN)/python -m pytest -q
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find foretune tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

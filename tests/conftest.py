@@ -1,0 +1,36 @@
+"""Fixtures that every room's tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foretune.hardware import Hardware, probe
+
+# Kernels take their thread count from the environment when TVM's pool starts; it has to be there
+# before the first test of any room imports TVM.
+os.environ.setdefault("TVM_NUM_THREADS", str(len(os.sched_getaffinity(0))))
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """A seeded source of randomness."""
+    return np.random.default_rng(0)
+
+
+@pytest.fixture(scope="session")
+def hardware() -> Hardware:
+    """The machine the tests run on, unmeasured."""
+    return probe()
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Recorded data that lies beside the checkout; tests that read it skip where it is absent."""
+    path = Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not path.is_dir():
+        pytest.skip(f"recorded data is not on this machine: {path}")
+    return path
