@@ -1,0 +1,432 @@
+"""The journal: an append-only, crash-safe file of workloads, hardware and records.
+
+How nothing gets lost (each step under an exclusive advisory lock, ``flock``):
+
+1. read what other processes appended meanwhile,
+2. if the last byte is not a line feed, a writer was killed inside its line: start a new line,
+3. write the new lines with one ``O_APPEND`` write,
+4. ``fsync``, and only then return: a record that ``append`` returned for is on disk.
+
+A write that fails half-way (full disk) is cut off again, still under the lock. Readers take the
+lock only to learn the file's length: bytes below it never change. A line that is torn, damaged or
+foreign is skipped, counted and reported, and never makes the file unreadable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from foretune.errors import RecordError, VersionMismatchError
+from foretune.hardware import Hardware
+from foretune.measure import Status
+from foretune.records._framing import BadLineError, decode, encode, may_be_journal
+from foretune.records._record import Record
+from foretune.workload import Workload
+
+_log = logging.getLogger(__name__)
+
+_BLOCK_BYTES = 1 << 22
+_ENVIRONMENTS_KEPT = 16
+
+
+@dataclass(frozen=True)
+class SkippedLine:
+    """A line of a file that was not read.
+
+    Attributes:
+        line: Number of the line, from 1.
+        reason: Why.
+    """
+
+    line: int
+    reason: str
+
+
+class Journal:
+    """An append-only file of records that several processes may write at once.
+
+    Life cycle: construct (reads the whole file), ``append`` and query as often as wanted,
+    ``refresh`` to see what other processes wrote, ``close`` once (or use ``with``). Records are
+    held in memory in the order of the file. Safe to use from several threads; a child process
+    opens its own ``Journal``.
+
+    Args:
+        path: The file. Made, with its directories, when it does not exist.
+        read_only: Never write; the file must exist.
+        lock_timeout_s: Longest wait for another writer before an error.
+
+    Raises:
+        RecordError: The file cannot be opened, or it is not a journal.
+        VersionMismatchError: A line was written by a newer version.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, read_only: bool = False, lock_timeout_s: float = 60.0
+    ) -> None:
+        self.path = Path(path)
+        self.read_only = read_only
+        self.skipped: list[SkippedLine] = []
+        self._lock_timeout_s = lock_timeout_s
+        self._mutex = threading.RLock()
+        self._records: list[Record] = []
+        self._pairs: dict[tuple[str, str], list[Record]] = {}
+        self._best: dict[tuple[str, str], Record | None] = {}
+        self._workloads: dict[str, Workload] = {}
+        self._hardware: dict[str, Hardware] = {}
+        self._environments: list[Mapping[str, Any]] = []
+        self._offset = 0
+        self._line = 0
+        self._tail_open = False
+        self._warned = False
+        self._fd: int | None = self._open()
+        try:
+            self.refresh()
+            self._refuse_foreign_file()
+        except BaseException:
+            self.close()
+            raise
+
+    def append(self, record: Record) -> None:
+        """Writes one record; it is on disk when this returns.
+
+        Raises:
+            RecordError: It could not be written (full disk, read-only directory...). The journal
+                is as it was before, and later appends work once the cause is gone.
+        """
+        self.extend([record])
+
+    def extend(self, records: Iterable[Record]) -> None:
+        """Writes several records with one write and one ``fsync``: all of them, or none."""
+        records = list(records)
+        lines = [encode("record", record.to_json()) for record in records]
+        with self._mutex:
+            self._write(lines)
+            for record in records:
+                self._keep(record)
+
+    def add_workload(self, workload: Workload) -> None:
+        """Keeps a workload's program, once, so that the journal can be used without the model."""
+        with self._mutex:
+            if workload.key not in self._workloads:
+                self._write([encode("workload", asdict(workload))])
+                self._workloads[workload.key] = workload
+
+    def add_hardware(self, hardware: Hardware) -> None:
+        """Keeps a hardware's description; again only when a figure of it changed."""
+        with self._mutex:
+            if self._hardware.get(hardware.key) != hardware:
+                self._write([encode("hardware", hardware.to_json())])
+                self._hardware[hardware.key] = hardware
+
+    def records(
+        self, workload: str | None = None, hardware: str | None = None, ok_only: bool = False
+    ) -> list[Record]:
+        """Records in the order of the file.
+
+        Args:
+            workload: Only those of this workload key.
+            hardware: Only those of this hardware key.
+            ok_only: Only those whose measurement is ``ok``.
+        """
+        with self._mutex:
+            if workload is not None and hardware is not None:
+                chosen = list(self._pairs.get((workload, hardware), ()))
+            else:
+                chosen = [
+                    r
+                    for r in self._records
+                    if workload in (None, r.workload) and hardware in (None, r.hardware)
+                ]
+        return [r for r in chosen if r.measurement.ok] if ok_only else chosen
+
+    def best(self, workload: str, hardware: str) -> Record | None:
+        """The fastest ``ok`` record of a workload on a hardware, or None.
+
+        A candidate that was once seen to compute a wrong output is never best.
+        """
+        with self._mutex:
+            pair = (workload, hardware)
+            if pair not in self._best:
+                self._best[pair] = fastest(self._pairs.get(pair, ()))
+            return self._best[pair]
+
+    def workloads(self) -> dict[str, Workload]:
+        """The workloads whose programs are kept, by key."""
+        with self._mutex:
+            return dict(self._workloads)
+
+    def hardware(self) -> dict[str, Hardware]:
+        """The hardware that is described, by key; the latest description of each."""
+        with self._mutex:
+            return dict(self._hardware)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def refresh(self) -> int:
+        """Reads what was appended by others since; returns how many records are new."""
+        with self._mutex:
+            known = len(self._records)
+            fd = self._descriptor()
+            with self._locked(fcntl.LOCK_SH):
+                size = os.fstat(fd).st_size
+            self._read(fd, size)
+            return len(self._records) - known
+
+    def close(self) -> None:
+        """Closes the file; what was read can still be queried. May be called twice."""
+        with self._mutex:
+            if self._fd is not None:
+                os.close(self._fd)
+                self._fd = None
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Writing
+
+    def _open(self) -> int:
+        try:
+            if self.read_only:
+                return os.open(self.path, os.O_RDONLY)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            verb = "read" if self.read_only else "open for writing"
+            raise _failure(verb, self.path, error) from error
+        with contextlib.suppress(OSError):  # Some file systems cannot sync a directory.
+            directory = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        return fd
+
+    def _descriptor(self) -> int:
+        if self._fd is None:
+            raise RecordError(f"journal {str(self.path)!r} is closed: open a new Journal")
+        return self._fd
+
+    @contextlib.contextmanager
+    def _locked(self, mode: int) -> Iterator[None]:
+        fd = self._descriptor()
+        deadline = time.monotonic() + self._lock_timeout_s
+        pause = 0.0005
+        while True:
+            try:
+                fcntl.flock(fd, mode | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise RecordError(
+                        f"journal {str(self.path)!r} has been locked by another process for "
+                        f"{self._lock_timeout_s:g} s: end that process, or choose another "
+                        "work directory"
+                    ) from error
+                time.sleep(pause)
+                pause = min(2 * pause, 0.05)
+            except OSError as error:
+                raise _failure("lock", self.path, error) from error
+        try:
+            yield
+        finally:
+            fcntl.flock(fd, fcntl.LOCK_UN)
+
+    def _write(self, lines: list[bytes]) -> None:
+        if self.read_only:
+            raise RecordError(
+                f"journal {str(self.path)!r} was opened read-only: open it with read_only=False"
+            )
+        if not lines:
+            return
+        fd = self._descriptor()
+        with self._locked(fcntl.LOCK_EX):
+            self._refuse_replaced_file(fd)
+            size = os.fstat(fd).st_size
+            self._read(fd, size)
+            data = b"".join([b"\n", *lines] if self._tail_open else lines)
+            try:
+                _write_all(fd, data)
+                os.fsync(fd)
+            except OSError as error:
+                # What was not acknowledged must not be seen. Where even this fails, the torn
+                # line is closed by the next append and skipped by every reader.
+                with contextlib.suppress(OSError):
+                    os.ftruncate(fd, size)
+                raise _failure("write", self.path, error) from error
+            self._offset = size + len(data)
+            self._line += len(lines)
+            self._tail_open = False
+
+    def _refuse_replaced_file(self, fd: int) -> None:
+        mine = os.fstat(fd)
+        try:
+            there = os.stat(self.path)
+        except OSError as error:
+            raise _failure("write", self.path, error) from error
+        if (mine.st_dev, mine.st_ino) != (there.st_dev, there.st_ino):
+            raise RecordError(
+                f"journal {str(self.path)!r} was replaced by another file while it was open: "
+                "open it again"
+            )
+
+    # Reading
+
+    def _read(self, fd: int, size: int) -> None:
+        """Takes in every byte from where reading stopped up to ``size``."""
+        if size < self._offset:
+            raise RecordError(
+                f"journal {str(self.path)!r} must only grow, but it shrank from {self._offset} to "
+                f"{size} bytes while it was open: open it again"
+            )
+        rest = b""
+        while self._offset < size:
+            try:
+                block = os.pread(fd, min(_BLOCK_BYTES, size - self._offset), self._offset)
+            except OSError as error:
+                raise _failure("read", self.path, error) from error
+            if not block:
+                break
+            if self._tail_open and block[:1] == b"\n":
+                self._offset, block = self._offset + 1, block[1:]
+            self._tail_open = False
+            self._offset += len(block)
+            *lines, rest = (rest + block).split(b"\n")
+            for line in lines:
+                self._take(line)
+        if rest:
+            # No writer holds the lock, so this line will not get longer.
+            self._take(rest)
+            self._tail_open = True
+        self._warn_of_skipped()
+
+    def _take(self, line: bytes) -> None:
+        self._line += 1
+        if not line.strip():
+            return
+        try:
+            kind, data = decode(line)
+            if kind == "record":
+                self._keep(self._shared(Record.from_json(data)))
+            elif kind == "workload":
+                workload = Workload(**data)
+                self._workloads.setdefault(workload.key, workload)
+            elif kind == "hardware":
+                hardware = Hardware.from_json(data)
+                self._hardware[hardware.key] = hardware
+            else:
+                raise BadLineError(f"unknown kind of line {kind!r}")
+        except VersionMismatchError as error:
+            # What follows was not read, so this journal must not be used any further.
+            self.close()
+            raise VersionMismatchError(f"{self.path}, line {self._line}: {error}") from None
+        except BadLineError as error:
+            self.skipped.append(SkippedLine(self._line, str(error)))
+        except (KeyError, TypeError, ValueError) as error:
+            self.skipped.append(SkippedLine(self._line, f"fields do not fit: {error!r}"))
+
+    def _keep(self, record: Record) -> None:
+        pair = (record.workload, record.hardware)
+        self._records.append(record)
+        self._pairs.setdefault(pair, []).append(record)
+        self._best.pop(pair, None)
+
+    def _shared(self, record: Record) -> Record:
+        """The same record, with strings and environments shared between records."""
+        environment = record.environment
+        for known in reversed(self._environments):
+            if known == environment:
+                environment = known
+                break
+        else:
+            self._environments = [*self._environments[1 - _ENVIRONMENTS_KEPT :], environment]
+        return Record(
+            workload=sys.intern(record.workload),
+            hardware=sys.intern(record.hardware),
+            candidate_key=record.candidate_key,
+            decisions=record.decisions,
+            measurement=record.measurement,
+            origin=sys.intern(record.origin),
+            time=record.time,
+            environment=environment,
+        )
+
+    def _warn_of_skipped(self) -> None:
+        if self.skipped and not self._warned:
+            self._warned = True
+            first = self.skipped[0]
+            _log.warning(
+                "%s: %d unreadable lines skipped, the first is line %d (%s)",
+                self.path,
+                len(self.skipped),
+                first.line,
+                first.reason,
+            )
+
+    def _refuse_foreign_file(self) -> None:
+        if self._records or self._workloads or self._hardware or self._offset == 0:
+            return
+        if not may_be_journal(os.pread(self._descriptor(), 64, 0)):
+            raise RecordError(
+                f"{str(self.path)!r} is not a foretune journal: name a journal, or a file that "
+                "does not exist yet"
+            )
+
+
+def fastest(records: Iterable[Record]) -> Record | None:
+    """The ``ok`` record with the lowest ``best_s``; the earlier one where two are equal.
+
+    A candidate with a ``wrong_output`` record is left out, whenever that was seen.
+    """
+    records = list(records)
+    wrong = {r.candidate_key for r in records if r.measurement.status is Status.WRONG_OUTPUT}
+    best, best_s = None, float("inf")
+    for record in records:
+        seconds = record.measurement.best_s if record.measurement.ok else None
+        if seconds is not None and seconds < best_s and record.candidate_key not in wrong:
+            best, best_s = record, seconds
+    return best
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _failure(verb: str, path: Path, error: OSError) -> RecordError:
+    remedies = {
+        errno.ENOSPC: "free some space on that disk, then run the same command again",
+        errno.EDQUOT: "free some of your disk quota, then run the same command again",
+        errno.EFBIG: "raise the file size limit (ulimit -f), then run the same command again",
+        errno.EROFS: "choose a work directory that can be written",
+        errno.EACCES: "choose a work directory that can be written, or change its permissions",
+        errno.EPERM: "choose a work directory that can be written, or change its permissions",
+        errno.ENOTDIR: "a part of the path is a file: choose another work directory",
+        errno.EISDIR: "the path is a directory: name a file",
+        errno.ENOENT: "check the path",
+        errno.EEXIST: "a part of the path is a file: choose another work directory",
+    }
+    reason = error.strerror or type(error).__name__
+    remedy = remedies.get(error.errno or 0, "check the disk, or choose another work directory")
+    return RecordError(f"cannot {verb} journal {str(path)!r}: {reason}: {remedy}")
