@@ -1,0 +1,456 @@
+"""The command line. Exit codes and JSON objects follow ``docs/formats.md``.
+
+Every command is a function that takes the parsed arguments and returns an exit code. Heavy rooms
+are imported inside the commands, so that ``foretune --help`` is instant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from foretune import __version__
+from foretune.errors import BadInputError, ForetuneError
+
+if TYPE_CHECKING:
+    from foretune.hardware import Hardware
+    from foretune.tune import TuneResult
+
+INTERRUPTED = 130
+ENGINES = ("eager", "inductor", "onnxruntime", "openvino")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line and exits with 2."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"foretune: {message} (see `{self.prog} --help`)\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    args = _parser().parse_args(arguments)
+    logging.basicConfig(
+        level=logging.INFO if args.verbose else logging.WARNING,
+        format="foretune: %(levelname)s: %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        return int(args.command(args))
+    except ForetuneError as error:
+        print(f"foretune: {_one_line(str(error))}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("foretune: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): not an error of ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _one_line(message: str) -> str:
+    return " ".join(message.split())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="foretune", description="Makes tensor programs fast on the hardware at hand.")
+    parser.add_argument("--version", action="version", version=f"foretune {__version__}")
+    parser.add_argument("--verbose", action="store_true", help="log what happens")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+
+    tune = _command(commands, "tune", _tune, "tune a model or a workload")
+    _add_input(tune)
+    _add_hardware(tune)
+    tune.add_argument("--strategy", default="default", metavar="S", help="see `foretune strategies`")
+    tune.add_argument("--cost-model", default="default", metavar="C", help="see `foretune cost-models`")
+    budget = tune.add_mutually_exclusive_group()
+    budget.add_argument("--trials", type=int, metavar="N", help="candidates to measure, over all tasks")
+    budget.add_argument("--time", type=float, metavar="SECONDS", help="wall seconds to spend tuning")
+    tune.add_argument("--seed", type=int, default=0, metavar="N", help="seeds everything random")
+    tune.add_argument("--work-dir", type=Path, metavar="DIR", help="journal and result; resumed if present")
+    tune.add_argument("--fresh", action="store_true", help="set aside what DIR holds and start anew")
+    tune.add_argument("-o", "--output", type=Path, metavar="ARTIFACT.so", help="compiled artifact")
+    tune.add_argument("--json", type=Path, metavar="FILE", help="result as foretune.tune/1")
+
+    bench = _command(commands, "bench", _bench, "compare strategies on workloads")
+    bench.add_argument("--workloads", required=True, metavar="W[,W...]", help="INPUTs, comma-separated")
+    bench.add_argument("--strategies", required=True, metavar="S[,S...]", help="strategies; `metaschedule` is TVM's tuner")
+    bench.add_argument("--cost-models", default="default", metavar="C[,C...]", help="cost models to cross with the strategies")
+    bench.add_argument("--trials", type=int, required=True, metavar="N", help="trials of each run")
+    bench.add_argument("--seeds", type=int, default=1, metavar="K", help="runs with seeds 0 to K-1")
+    bench.add_argument("--json", type=Path, required=True, metavar="FILE", help="result as foretune.bench/1; an unfinished one is resumed")
+    _add_hardware(bench)
+
+    compare = _command(commands, "compare", _compare, "compare an artifact with other engines")
+    _add_input(compare)
+    compare.add_argument("--artifact", type=Path, required=True, metavar="A.so", help="what `tune -o` wrote")
+    compare.add_argument("--against", default="eager", metavar="E[,E...]", help=f"of {', '.join(ENGINES)}")
+    compare.add_argument("--json", type=Path, metavar="FILE", help="result as foretune.compare/1")
+    compare.add_argument("--rounds", type=int, default=15, metavar="N", help="interleaved rounds")
+    _add_hardware(compare)
+
+    report = _command(commands, "report", _report, "write the HTML page of a work directory")
+    report.add_argument("work_dir", type=Path, metavar="WORK_DIR")
+    report.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: WORK_DIR/report.html")
+
+    hardware = _command(commands, "hardware", _hardware, "what was probed, and the TVM target chosen")
+    _add_hardware(hardware)
+    hardware.add_argument("--json", type=Path, metavar="FILE", help="the same as JSON")
+
+    _command(commands, "workloads", _workloads, "list the catalog")
+    _command(commands, "strategies", _strategies, "list the strategies")
+    _command(commands, "cost-models", _cost_models, "list the cost models")
+    _add_db(commands)
+    return parser
+
+
+def _command(commands: Any, name: str, run: Any, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    parser.set_defaults(command=run)
+    return parser
+
+
+def _add_input(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("input", metavar="INPUT", help="catalog name, file.onnx, file.pt2 or file.py:function")
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME=D,D,...",
+        help="fixes the shape of an input of a model with dynamic shapes; may be repeated",
+    )
+
+
+def _add_hardware(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--target", metavar="T", help="preset or TVM target; default: this machine")
+    parser.add_argument("--threads", type=int, metavar="N", help="default: all cores of the affinity mask")
+
+
+def _add_db(commands: Any) -> None:
+    db = commands.add_parser("db", help="look into, export, import and merge journals")
+    actions = db.add_subparsers(required=True, metavar="ACTION", parser_class=_Parser)
+    info = _command(actions, "info", _db_info, "what a journal holds")
+    info.add_argument("journal", type=Path, metavar="JOURNAL", help="a journal or a work directory")
+    best = _command(actions, "best", _db_best, "the best record of each workload")
+    best.add_argument("journal", type=Path, metavar="JOURNAL")
+    best.add_argument("--json", type=Path, metavar="FILE")
+    export = _command(actions, "export", _db_export, "write a MetaSchedule JSON database")
+    export.add_argument("journal", type=Path, metavar="JOURNAL")
+    export.add_argument("directory", type=Path, metavar="DIRECTORY")
+    export.add_argument("--top", type=int, default=0, metavar="K", help="only the best K of each workload")
+    load = _command(actions, "import", _db_import, "read a MetaSchedule JSON database")
+    load.add_argument("directory", type=Path, metavar="DIRECTORY")
+    load.add_argument("journal", type=Path, metavar="JOURNAL")
+    _add_hardware(load)
+    merge = _command(actions, "merge", _db_merge, "append what other journals hold")
+    merge.add_argument("journal", type=Path, metavar="JOURNAL", help="appended to")
+    merge.add_argument("others", type=Path, nargs="+", metavar="OTHER")
+
+
+def _tune(args: argparse.Namespace) -> int:
+    from foretune import tune
+    from foretune.report import TuneProgress, print_summary
+    from foretune.tune import Budget
+    from foretune.tune._api import default_work_dir
+    from foretune.workload import load_input
+
+    if args.trials is None and args.time is None:
+        args.trials = 1000
+    Budget(trials=args.trials, seconds=args.time)
+    _check_name(args.strategy, args.cost_model)
+    for path in (args.output, args.json):
+        _check_writable(path)
+    if args.output is not None and args.output.suffix != ".so":
+        raise BadInputError(f"an artifact is a .so file, but got -o {args.output}: name it artifact.so")
+    source = load_input(args.input, shapes=_shapes(args.shape))
+    hardware = _probe(args, measure=True)
+    work_dir = args.work_dir or default_work_dir(args.input, hardware)
+    result = tune.tune(
+        source,
+        target=hardware,
+        strategy=args.strategy,
+        cost_model=args.cost_model,
+        trials=args.trials,
+        time_s=args.time,
+        seed=args.seed,
+        work_dir=work_dir,
+        fresh=args.fresh,
+        progress=TuneProgress(),
+        command=shlex.join(["foretune", *sys.argv[1:]]),
+    )
+    # From here on the best so far is on disk; a second Ctrl-C only ends the writing.
+    print_summary(result.to_json())
+    extra: dict[str, Any] = {}
+    if args.output is not None and any(task.best_s is not None for task in result.tasks):
+        extra = _write_artifact(result, args.output)
+    if args.json is not None:
+        _write_json(args.json, {**result.to_json(), "input": args.input, **extra})
+    print(f"work directory: {work_dir}  (report: foretune report {shlex.quote(str(work_dir))})")
+    return INTERRUPTED if result.interrupted else 0
+
+
+def _write_artifact(result: TuneResult, path: Path) -> dict[str, Any]:
+    """Compiles, checks against the original and saves; returns fields for the JSON object."""
+    from foretune.graph import verify
+    from foretune.workload import Model
+
+    artifact = result.compile()
+    artifact.save(path)
+    extra: dict[str, Any] = {"artifact": str(path)}
+    if isinstance(result.source, Model):
+        extra["max_abs_error"] = verify(artifact, result.source)
+        print(f"artifact: {path}  (largest difference to the original {extra['max_abs_error']:.2g})")
+    else:
+        print(f"artifact: {path}")
+    return extra
+
+
+def _bench(args: argparse.Namespace) -> int:
+    from foretune.bench import print_bench, run_bench
+
+    _check_writable(args.json)
+    if args.trials < 1 or args.seeds < 1:
+        raise BadInputError(
+            f"`trials >= 1` and `seeds >= 1` must hold, but got {args.trials} and {args.seeds}"
+        )
+    data = run_bench(
+        _names(args.workloads),
+        _names(args.strategies),
+        trials=args.trials,
+        seeds=args.seeds,
+        cost_models=_names(args.cost_models),
+        hardware=_probe(args, measure=True),
+        path=args.json,
+    )
+    print_bench(data)
+    return 0
+
+
+def _compare(args: argparse.Namespace) -> int:
+    from foretune.engines import compare
+    from foretune.graph import Artifact
+    from foretune.report import print_comparison
+    from foretune.workload import Model, load_input
+
+    _check_writable(args.json)
+    engines = _names(args.against)
+    for engine in engines:
+        if engine not in ENGINES:
+            raise BadInputError(f"unknown engine {engine!r}: choose of {', '.join(ENGINES)}")
+    if args.rounds < 1:
+        raise BadInputError(f"`rounds >= 1` must hold, but got rounds={args.rounds}")
+    source = load_input(args.input, shapes=_shapes(args.shape))
+    if not isinstance(source, Model):
+        raise BadInputError(
+            f"{args.input} is a single workload, and other engines run models: "
+            "compare a model, or use `foretune bench` for a workload"
+        )
+    artifact = Artifact.load(args.artifact)
+    hardware = _probe(args)
+    outcome = compare(source, artifact, engines, hardware=hardware, rounds=args.rounds)
+    data = {
+        "schema": "foretune.compare/1",
+        "input": args.input,
+        "hardware": hardware.to_json(),
+        **outcome,
+    }
+    print_comparison(data)
+    if args.json is not None:
+        _write_json(args.json, data)
+    return 0
+
+
+def _report(args: argparse.Namespace) -> int:
+    from foretune.report import write_report
+    from foretune.tune._api import RESULT
+
+    path = args.work_dir / RESULT
+    if not path.is_file():
+        raise BadInputError(
+            f"{args.work_dir} holds no {RESULT}: give the work directory of a `foretune tune` run"
+        )
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise BadInputError(f"{path} is not a JSON file ({error}): run `foretune tune` again") from error
+    output = args.output or args.work_dir / "report.html"
+    _check_writable(output)
+    write_report(data, output)
+    print(output)
+    return 0
+
+
+def _hardware(args: argparse.Namespace) -> int:
+    from foretune.report import print_hardware
+
+    _check_writable(args.json)
+    hardware = _probe(args, measure=True)
+    print_hardware(hardware)
+    if args.json is not None:
+        _write_json(args.json, hardware.to_json())
+    return 0
+
+
+def _workloads(args: argparse.Namespace) -> int:
+    from foretune.workload import catalog
+
+    for entry in catalog.entries():
+        print(f"{entry.group:9} {entry.name:28} {entry.description}")
+    return 0
+
+
+def _strategies(args: argparse.Namespace) -> int:
+    from foretune import search
+    from foretune.tune import resolve_names
+
+    print(f"{'default':14} {resolve_names('default', 'default')[0]}: what `tune` uses")
+    for name, text in search.descriptions().items():
+        print(f"{name:14} {text}")
+    print(f"{'metaschedule':14} TVM's own tuner, in `bench` only")
+    return 0
+
+
+def _cost_models(args: argparse.Namespace) -> int:
+    from foretune import cost
+    from foretune.tune import resolve_names
+
+    print(f"{'default':14} {resolve_names('default', 'default')[1]}: what `tune` uses")
+    for name, text in cost.descriptions().items():
+        print(f"{name:14} {text}")
+    return 0
+
+
+def _journal_path(path: Path) -> Path:
+    from foretune.tune._api import JOURNAL
+
+    found = path / JOURNAL if path.is_dir() else path
+    if not found.is_file():
+        raise BadInputError(f"there is no journal at {found}: give a journal or a work directory")
+    return found
+
+
+def _db_info(args: argparse.Namespace) -> int:
+    from foretune.records import Journal, print_info
+
+    with Journal(_journal_path(args.journal), read_only=True) as journal:
+        print_info(journal)
+    return 0
+
+
+def _db_best(args: argparse.Namespace) -> int:
+    from foretune.records import Journal, best_of_each
+
+    _check_writable(args.json)
+    with Journal(_journal_path(args.journal), read_only=True) as journal:
+        bests = best_of_each(journal)
+        for record in bests:
+            known = journal.workloads().get(record.workload)
+            name = known.name if known is not None else record.workload
+            print(f"{record.measurement.best_s or 0.0:12.3e} s  {name}  {record.hardware}")
+    if args.json is not None:
+        _write_json(args.json, [record.to_json() for record in bests])
+    return 0
+
+
+def _db_export(args: argparse.Namespace) -> int:
+    from foretune.records import Journal, export_metaschedule
+
+    with Journal(_journal_path(args.journal), read_only=True) as journal:
+        print(export_metaschedule(journal, args.directory, top=args.top or None))
+    return 0
+
+
+def _db_import(args: argparse.Namespace) -> int:
+    from foretune.records import Journal, import_metaschedule
+
+    hardware = _probe(args)
+    target = args.journal / "journal.jsonl" if args.journal.is_dir() else args.journal
+    outcome = import_metaschedule(args.directory, hardware)
+    with Journal(target) as journal:
+        journal.add_hardware(hardware)
+        for workload in outcome.workloads:
+            journal.add_workload(workload)
+        journal.extend(outcome.records)
+    print(outcome)
+    return 0
+
+
+def _db_merge(args: argparse.Namespace) -> int:
+    from foretune.records import Journal, merge
+
+    with Journal(args.journal) as journal:
+        for other in args.others:
+            with Journal(_journal_path(other), read_only=True) as source:
+                print(f"{other}: {merge(journal, source)} records added")
+    return 0
+
+
+def _probe(args: argparse.Namespace, measure: bool = False) -> Hardware:
+    from foretune.hardware import probe
+
+    if args.threads is not None and args.threads < 1:
+        raise BadInputError(f"`threads >= 1` must hold, but got threads={args.threads}")
+    hardware = probe(args.target, threads=args.threads, measure=measure)
+    # TVM's runtime takes half the cores unless told otherwise before its pool starts.
+    os.environ["TVM_NUM_THREADS"] = str(hardware.threads)
+    return hardware
+
+
+def _check_name(strategy: str, cost_model: str) -> None:
+    from foretune import cost, search
+    from foretune.tune import resolve_names
+
+    strategy, cost_model = resolve_names(strategy, cost_model)
+    search.check(strategy)
+    cost.check(cost_model)
+
+
+def _check_writable(path: Path | None) -> None:
+    """Finds out before hours of tuning, not after, that a result cannot be written."""
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInputError(f"{path} cannot be written ({error.strerror}): choose another place") from error
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise BadInputError(f"{path} cannot be written: choose another place")
+
+
+def _shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    shapes = {}
+    for text in texts:
+        name, _, dims = text.partition("=")
+        try:
+            shapes[name] = tuple(int(d) for d in dims.split(","))
+        except ValueError:
+            raise BadInputError(
+                f"a shape reads NAME=D,D,..., but got --shape {text}: for example x=1,3,224,224"
+            ) from None
+    return shapes
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise BadInputError(f"a comma-separated list of names is needed, but got {text!r}")
+    return names
+
+
+def _write_json(path: Path, data: Any) -> None:
+    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+
+
+def entry() -> NoReturn:
+    """Console entry: SIGTERM behaves like Ctrl-C, so that a stopped run keeps its best."""
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""Which task gets the next batch: gradient-based task allocation.
+
+Idea: a model's latency is the weighted sum of its tasks' latencies, so the next batch goes to the
+task whose weighted latency is expected to fall most per trial. The expectation mixes what the last
+trials brought (backward) with what could still come (forward), as Ansor's task scheduler does
+(Zheng et al., OSDI 2020, section 6.1, with its alpha, beta and window).
+
+Symbols: ``g`` best seconds of a task, ``t`` its trials, ``w`` its weight, ``v`` the GFLOP/s reached.
+
+Deviations: the forward term is the distance to the bound spread over the trials spent, one formula
+in place of Ansor's minimum of two; and it is bounded by the roofline where the machine's peak was measured; Ansor
+bounds it by the best throughput of similar tasks, which is used where there is no measured peak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from foretune.tune.task import Task
+
+ALPHA = 0.2
+"""Weight of the backward term against the forward one."""
+BETA = 2.0
+"""How far above the best throughput of all tasks a task is believed to get."""
+WINDOW = 48
+"""Trials that the backward term looks back."""
+
+
+def next_task(tasks: Sequence[Task], peak_gflops: float = 0.0) -> Task:
+    """The task that should get the next batch.
+
+    Tasks without any trial come first, the heaviest (weight times untuned seconds) before the
+    others, so that no operator stays untuned.
+
+    Args:
+        tasks: Unfinished tasks, at least one.
+        peak_gflops: Measured peak in 1e9 operations/s; 0 if unknown.
+    """
+    fresh = [task for task in tasks if task.spent == 0]
+    if fresh:
+        return max(fresh, key=lambda task: task.workload.weight * (task.untuned_s or 0.0))
+    fastest = max((_throughput(task) for task in tasks), default=0.0)
+    return max(tasks, key=lambda task: expected_gain(task, peak_gflops, fastest))
+
+
+def expected_gain(task: Task, peak_gflops: float, fastest: float) -> float:
+    """Weighted seconds that one more trial is expected to save.
+
+    Args:
+        task: A task with at least one trial.
+        peak_gflops: Measured peak in 1e9 operations/s; 0 if unknown.
+        fastest: Best throughput over all tasks, in operations/s.
+    """
+    best = task.best_s
+    if best is None:
+        # Nothing valid yet: worth trying, less so the longer it fails.
+        return task.workload.weight * (task.untuned_s or 1.0) / task.spent
+    before = _best_before(task, WINDOW)
+    backward = 0.0 if before is None else (before - best) / min(WINDOW, task.spent)
+    if peak_gflops > 0:
+        floor = task.workload.flops / (peak_gflops * 1e9)
+    else:
+        floor = task.workload.flops / (BETA * fastest) if fastest > 0 else 0.0
+    forward = max(0.0, best - floor) / task.spent
+    return task.workload.weight * (ALPHA * backward + (1 - ALPHA) * forward)
+
+
+def _best_before(task: Task, window: int) -> float | None:
+    if task.spent <= window:
+        return task.untuned_s if task.untuned_s is not None else task.trials[0].best_s
+    return task.trials[-window - 1].best_s
+
+
+def _throughput(task: Task) -> float:
+    return task.workload.flops / task.best_s if task.best_s else 0.0

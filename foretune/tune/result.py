@@ -1,0 +1,172 @@
+"""What tuning gives back: it compiles, runs, reports and says what was spent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretune.hardware import Hardware
+from foretune.space import Candidate
+from foretune.tune.task import Task, Trial
+from foretune.workload import Model, Workload
+
+if TYPE_CHECKING:
+    from foretune.graph import Artifact
+
+SCHEMA = "foretune.tune/1"
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """The outcome of one task.
+
+    Attributes:
+        workload: What was tuned.
+        best: The fastest correct candidate, the untuned program if nothing beat it, or None.
+        best_s: Its seconds per call.
+        untuned_s: Seconds per call of the untuned program, or None if it could not be measured.
+        trials: Every counted measurement, in order.
+    """
+
+    workload: Workload
+    best: Candidate | None
+    best_s: float | None
+    untuned_s: float | None
+    trials: tuple[Trial, ...]
+
+    @classmethod
+    def of(cls, task: Task) -> TaskResult:
+        """Freezes the present state of a task."""
+        return cls(task.workload, task.best, task.best_s, task.untuned_s, tuple(task.trials))
+
+    def to_json(self, peak_gflops: float = 0.0) -> dict[str, Any]:
+        """The JSON object of one task, fields of the contract first."""
+        rate = self.workload.flops / self.best_s / 1e9 if self.best_s else None
+        return {
+            "name": self.workload.name,
+            "key": self.workload.key,
+            "weight": self.workload.weight,
+            "flops": self.workload.flops,
+            "untuned_s": self.untuned_s,
+            "best_s": self.best_s,
+            "trials": [trial.to_json() for trial in self.trials],
+            "best_gflops": rate,
+            "peak_share": rate / peak_gflops if rate and peak_gflops else None,
+        }
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """The outcome of a tuning run.
+
+    Attributes:
+        source: The model or workload that was tuned.
+        hardware: What it was tuned for.
+        tasks: One result per distinct workload.
+        strategy, cost_model, seed: How.
+        elapsed_s: Wall seconds, those of resumed runs included.
+        spent_s: This run's wall seconds by purpose: ``search_s``, ``build_s``, ``measure_s``...
+        environment: Versions and measurement policy.
+        untunable: Names of the operators that are outside the tuner's reach.
+        interrupted: Whether Ctrl-C ended the run.
+        command: The command line that reproduces the run, if one was used.
+    """
+
+    source: Model | Workload
+    hardware: Hardware
+    tasks: tuple[TaskResult, ...]
+    strategy: str
+    cost_model: str
+    seed: int
+    elapsed_s: float
+    spent_s: Mapping[str, float]
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    untunable: Sequence[str] = ()
+    interrupted: bool = False
+    command: str = ""
+
+    @property
+    def best(self) -> dict[str, Candidate]:
+        """Workload key to the fastest correct candidate, untuned programs left out."""
+        return {
+            task.workload.key: task.best
+            for task in self.tasks
+            if task.best is not None and task.best.sketch.variables
+        }
+
+    @property
+    def untuned_s(self) -> float | None:
+        """Seconds of all untuned programs, each times its weight; None if one is unknown."""
+        return _weighted_sum([(t.untuned_s, t.workload.weight) for t in self.tasks])
+
+    @property
+    def tuned_s(self) -> float | None:
+        """Seconds of all best candidates, each times its weight; None if one is unknown."""
+        return _weighted_sum([(t.best_s, t.workload.weight) for t in self.tasks])
+
+    @property
+    def untuned_operators(self) -> list[str]:
+        """Names of operators left as they were: out of reach, or nothing beat them."""
+        return [
+            *self.untunable,
+            *(t.workload.name for t in self.tasks if t.workload.key not in self.best),
+        ]
+
+    def compile(self) -> Artifact:
+        """Builds the artifact: every operator with its best candidate, the rest by default rules."""
+        from foretune import graph
+
+        if isinstance(self.source, Workload):
+            return graph.compile_workload(
+                self.source, self.best.get(self.source.key), self.hardware
+            )
+        return graph.compile_model(self.source, self.hardware, self.best)
+
+    def report(self, path: str | Path) -> Path:
+        """Writes the self-contained HTML page of this run and returns its path."""
+        from foretune.report import write_report
+
+        write_report(self.to_json(), Path(path))
+        return Path(path)
+
+    def save(self, path: str | Path) -> None:
+        """Writes ``to_json()`` as a file, replaced whole so that a reader never sees half."""
+        target = Path(path)
+        temporary = target.with_name(target.name + ".part")
+        temporary.write_text(json.dumps(self.to_json(), indent=1), encoding="utf-8")
+        temporary.replace(target)
+
+    def to_json(self) -> dict[str, Any]:
+        """The ``foretune.tune/1`` object of the command line contract."""
+        return {
+            "schema": SCHEMA,
+            "input": self.source.name,
+            "hardware": self.hardware.to_json(),
+            "strategy": self.strategy,
+            "cost_model": self.cost_model,
+            "seed": self.seed,
+            "elapsed_s": self.elapsed_s,
+            "search_s": 0.0,
+            "build_s": 0.0,
+            "measure_s": 0.0,
+            **self.spent_s,
+            "untuned_s": self.untuned_s,
+            "tuned_s": self.tuned_s,
+            "tasks": [t.to_json(self.hardware.peak_gflops) for t in self.tasks],
+            "untuned_operators": self.untuned_operators,
+            "interrupted": self.interrupted,
+            "environment": dict(self.environment),
+            "command": self.command,
+        }
+
+
+def _weighted_sum(values: Sequence[tuple[float | None, int]]) -> float | None:
+    total = 0.0
+    for seconds, weight in values:
+        if seconds is None:
+            return None
+        total += seconds * weight
+    return total

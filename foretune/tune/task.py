@@ -1,0 +1,272 @@
+"""One workload being tuned: its space, its strategy, and everything measured so far.
+
+``Task`` is the ask/tell interface for people who own the loop, and what the tuner's loop drives::
+
+    task = foretune.Task(workload, hardware, strategy="evolutionary", cost_model="gbdt", seed=0)
+    while task.spent < 64:
+        candidates = task.ask(8)
+        task.tell([(c, my_own_measurement(c)) for c in candidates])
+    print(task.best_s, task.best)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from foretune import cost, search
+from foretune.cost import CostModel
+from foretune.errors import BadInputError, IllegalCandidateError
+from foretune.hardware import Hardware
+from foretune.measure import Measurement, Status
+from foretune.records import Record
+from foretune.space import Candidate, Space
+from foretune.workload import Workload
+
+UNTUNED = "untuned"
+"""Origin of records of the untuned program; they are not trials."""
+CONFIRM = "confirm"
+"""Origin of records of re-measured bests; they are not trials either."""
+
+DEFAULT_STRATEGY = "evolutionary"
+DEFAULT_COST_MODEL = "gbdt"
+
+
+def resolve_names(strategy: str, cost_model: str) -> tuple[str, str]:
+    """Replaces ``"default"`` by the best known combination.
+
+    Before → after: ``("default", "default")`` → ``("evolutionary", "gbdt")``.
+    """
+    return (
+        DEFAULT_STRATEGY if strategy == "default" else strategy,
+        DEFAULT_COST_MODEL if cost_model == "default" else cost_model,
+    )
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One counted measurement, as the command line's JSON reports it.
+
+    Attributes:
+        index: 0 for the first trial of the task.
+        elapsed_s: Seconds since the run began, time of resumed runs included.
+        status: ``Status`` value.
+        seconds: Readings in seconds per call, or None on failure.
+        best_s: Lowest seconds per call of the task after this trial, or None.
+    """
+
+    index: int
+    elapsed_s: float
+    status: str
+    seconds: tuple[float, ...] | None
+    best_s: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with the fields of the contract."""
+        return {
+            "index": self.index,
+            "elapsed_s": self.elapsed_s,
+            "status": self.status,
+            "seconds": None if self.seconds is None else list(self.seconds),
+            "best_s": self.best_s,
+        }
+
+
+class Task:
+    """Asks a strategy for candidates of one workload and keeps what was measured.
+
+    Args:
+        workload: What to tune.
+        hardware: What to tune it for.
+        strategy: A name ``foretune.search.names()`` lists, or ``"default"``.
+        cost_model: A name ``foretune.cost.names()`` lists, ``"default"``, or a model (shared with
+            other tasks, for example).
+        seed: Seeds the strategy and a model made here.
+        space: The space, when the caller has generated it already.
+
+    Raises:
+        BadInputError: Unknown strategy or cost model.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        hardware: Hardware,
+        *,
+        strategy: str = "default",
+        cost_model: str | CostModel = "default",
+        seed: int = 0,
+        space: Space | None = None,
+    ) -> None:
+        model_name = cost_model if isinstance(cost_model, str) else "default"
+        self.strategy_name, model_name = resolve_names(strategy, model_name)
+        self.workload = workload
+        self.hardware = hardware
+        self.space = space if space is not None else Space.generate(workload, hardware)
+        self.model = (
+            cost.create(model_name, seed=seed) if isinstance(cost_model, str) else cost_model
+        )
+        rng = np.random.default_rng([seed, int(workload.key, 16)])
+        self.strategy = search.create(self.strategy_name, self.space, self.model, rng)
+        self.trials: list[Trial] = []
+        self.untuned_s: float | None = None
+        self.exhausted = False
+        self._best: Record | None = None
+        self._confirmed: dict[str, float] = {}
+        self._ok: dict[str, Record] = {}
+
+    @property
+    def spent(self) -> int:
+        """Trials counted so far, those of resumed runs included."""
+        return len(self.trials)
+
+    @property
+    def best(self) -> Candidate | None:
+        """The fastest correct candidate so far; the untuned program if nothing beats it."""
+        return self._best.candidate if self._best is not None else None
+
+    @property
+    def best_s(self) -> float | None:
+        """Seconds per call of ``best``: the confirmed value where it was re-measured."""
+        return None if self._best is None else self._seconds(self._best)
+
+    @property
+    def best_record(self) -> Record | None:
+        """The record of ``best``."""
+        return self._best
+
+    def ask(self, n: int) -> list[Candidate]:
+        """Up to ``n`` candidates worth measuring next; empty when the space is exhausted."""
+        if n < 1:
+            raise BadInputError(f"`n >= 1` must hold, but got n={n}: ask for at least one")
+        candidates = self.strategy.ask(n)
+        self.exhausted = not candidates
+        return candidates
+
+    def tell(
+        self, measured: Iterable[tuple[Candidate, Measurement]], *, elapsed_s: float = 0.0
+    ) -> list[Record]:
+        """Counts measurements as trials, teaches the model and informs the strategy.
+
+        Args:
+            measured: Candidates with their measurements, failures included.
+            elapsed_s: Seconds since the run began, kept with each trial.
+
+        Returns:
+            The records made, in the order given.
+        """
+        records = [self.record(c, m, elapsed_s=elapsed_s) for c, m in measured]
+        self.learn(records)
+        return records
+
+    def record(
+        self,
+        candidate: Candidate,
+        measurement: Measurement,
+        *,
+        origin: str | None = None,
+        elapsed_s: float = 0.0,
+        environment: Mapping[str, Any] | None = None,
+    ) -> Record:
+        """Makes the record of one measurement, to be written down before it is used."""
+        return Record(
+            workload=self.workload.key,
+            hardware=self.hardware.key,
+            candidate_key=candidate.key,
+            decisions=candidate.to_json(),
+            measurement=measurement,
+            origin=self.strategy_name if origin is None else origin,
+            time=time.time(),
+            environment={**(environment or {}), "elapsed_s": elapsed_s},
+            candidate=candidate,
+        )
+
+    def learn(self, records: Sequence[Record]) -> None:
+        """Takes in records of this workload that are on disk already."""
+        if not records:
+            return
+        self.take(records)
+        trials = [r for r in records if _is_trial(r)]
+        if trials:
+            self.model.update(trials)
+            self.strategy.tell(trials)
+
+    def restore(self, records: Sequence[Record]) -> list[Record]:
+        """Takes in records of earlier runs, read from a journal, without training the model.
+
+        Returns:
+            The records that belong to this space, with their candidates, for the model. A record
+            whose decisions this TVM no longer generates is left out: an invalid entry is a miss.
+        """
+        restored = []
+        for record in records:
+            try:
+                candidate = self.space.candidate(record.decisions)
+            except (IllegalCandidateError, BadInputError):
+                continue
+            restored.append(replace(record, candidate=candidate))
+        self.take(restored)
+        trials = [r for r in restored if _is_trial(r)]
+        if trials:
+            self.strategy.tell(trials)
+        return trials
+
+    def take(self, records: Sequence[Record]) -> None:
+        """Book-keeping of records: trials, the untuned program, confirmations, the best."""
+        for record in records:
+            measurement = record.measurement
+            if measurement.status is Status.OK:
+                self._ok.setdefault(record.candidate_key, record)
+                if record.origin == CONFIRM and measurement.best_s is not None:
+                    self._confirmed[record.candidate_key] = measurement.best_s
+            if record.candidate_key == self.space.untuned.key and measurement.best_s is not None:
+                self.untuned_s = self._confirmed.get(record.candidate_key, measurement.best_s)
+            self._choose_best(record)
+            if _is_trial(record):
+                self.trials.append(
+                    Trial(
+                        index=len(self.trials),
+                        elapsed_s=float(record.environment.get("elapsed_s", 0.0)),
+                        status=measurement.status.value,
+                        seconds=measurement.seconds or None,
+                        best_s=self.best_s,
+                    )
+                )
+
+    def contenders(self, limit: int = 3, within: float = 1.05) -> list[Candidate]:
+        """The candidates worth confirming: the best and those within a factor of it."""
+        ranked = sorted(
+            (r for r in self._ok.values() if r.origin != UNTUNED), key=lambda r: self._seconds(r)
+        )
+        if not ranked:
+            return []
+        bound = self._seconds(ranked[0]) * within
+        return [
+            r.candidate
+            for r in ranked[:limit]
+            if self._seconds(r) <= bound and r.candidate is not None
+        ]
+
+    def _choose_best(self, record: Record) -> None:
+        if record.origin == CONFIRM:
+            # A confirmation may lower or raise the value of the present best: look again.
+            self._best = min(self._ok.values(), key=self._seconds, default=None)
+        elif record.measurement.status is Status.OK and (
+            self._best is None or self._seconds(record) < self._seconds(self._best)
+        ):
+            self._best = record
+
+    def _seconds(self, record: Record) -> float:
+        if record.candidate_key in self._confirmed:
+            return self._confirmed[record.candidate_key]
+        best = record.measurement.best_s
+        assert best is not None, "an ok measurement has at least one reading"
+        return best
+
+
+def _is_trial(record: Record) -> bool:
+    return record.origin not in (UNTUNED, CONFIRM)

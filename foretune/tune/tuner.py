@@ -1,0 +1,340 @@
+"""The one loop that joins strategies, cost models and measurers, over one or many tasks.
+
+Order of things in every round: allocate → ask → measure → write to the journal → learn. A record
+is on disk before it is used; a killed run resumes with what it spent counted as spent.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from foretune.cost import CostModel
+from foretune.errors import BadInputError, NothingMeasuredError
+from foretune.measure import Measurement, Measurer, Status
+from foretune.records import Journal, Record
+from foretune.space import Candidate
+from foretune.tune.allocate import next_task
+from foretune.tune.task import CONFIRM, UNTUNED, Task
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much may be spent, over all tasks and over all resumed runs of one work directory.
+
+    Attributes:
+        trials: Measured candidates; None for no limit.
+        seconds: Wall seconds of tuning, confirmation included; None for no limit.
+        patience: A task stops early after this many trials without an improvement of 1 %.
+    """
+
+    trials: int | None = None
+    seconds: float | None = None
+    patience: int = 256
+
+    def __post_init__(self) -> None:
+        if self.trials is None and self.seconds is None:
+            raise BadInputError("a budget needs trials or seconds: pass --trials N or --time S")
+        if self.trials is not None and self.trials < 1:
+            raise BadInputError(
+                f"`trials >= 1` must hold, but got trials={self.trials}: ask for at least one"
+            )
+        if self.seconds is not None and not self.seconds > 0:
+            raise BadInputError(
+                f"`seconds > 0` must hold, but got seconds={self.seconds}: allow some time"
+            )
+        if self.patience < 1:
+            raise BadInputError(f"`patience >= 1` must hold, but got patience={self.patience}")
+
+
+class Progress(Protocol):
+    """Where the loop reports what happens; ``foretune.report.TuneProgress`` shows it."""
+
+    def start(self, tasks: Sequence[Task], budget: Budget) -> None:
+        """Called once, before anything is measured."""
+
+    def update(self, task: Task, spent: int, elapsed_s: float) -> None:
+        """Called after every measurement of ``task``; ``spent`` counts trials of all tasks."""
+
+    def phase(self, text: str) -> None:
+        """Called when the loop turns to something else, for example confirming the bests."""
+
+    def finish(self) -> None:
+        """Called once, also after an interrupt."""
+
+
+class Silent:
+    """Progress that shows nothing."""
+
+    def start(self, tasks: Sequence[Task], budget: Budget) -> None:
+        """Shows nothing."""
+
+    def update(self, task: Task, spent: int, elapsed_s: float) -> None:
+        """Shows nothing."""
+
+    def phase(self, text: str) -> None:
+        """Shows nothing."""
+
+    def finish(self) -> None:
+        """Shows nothing."""
+
+
+@dataclass
+class Clock:
+    """Wall seconds of one run by what they went into; they add up to ``elapsed_s``."""
+
+    search_s: float = 0.0
+    journal_s: float = 0.0
+    setup_s: float = 0.0
+    measuring_s: float = 0.0
+
+    @contextmanager
+    def on(self, name: str) -> Iterator[None]:
+        """Adds the seconds spent inside to the field ``name``."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            setattr(self, name, getattr(self, name) + time.perf_counter() - began)
+
+
+class Tuner:
+    """Tunes tasks under one budget.
+
+    Args:
+        tasks: What to tune; tasks may share one cost model.
+        measurer: Who measures; the caller closes it.
+        budget: Trials or seconds.
+        journal: Where records go. None keeps them in memory only.
+        model: The cost model shared by the tasks.
+        batch: Candidates per round; the default fits the batch to the budget.
+        peak_gflops: Measured peak, for the allocation between tasks.
+        progress: Who is told.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        measurer: Measurer,
+        budget: Budget,
+        *,
+        journal: Journal | None = None,
+        model: CostModel | None = None,
+        batch: int | None = None,
+        peak_gflops: float = 0.0,
+        progress: Progress | None = None,
+    ) -> None:
+        if not tasks:
+            raise BadInputError("there is nothing to tune: the model has no tunable operator")
+        self.tasks = list(tasks)
+        self.measurer = measurer
+        self.budget = budget
+        self.journal = journal
+        self.model = model
+        self.batch = batch or _fitting_batch(budget, len(tasks))
+        self.peak_gflops = peak_gflops
+        self.progress = progress or Silent()
+        self.clock = Clock()
+        self.interrupted = False
+        self.environment = measurer.environment()
+        self._began = time.perf_counter()
+        self._earlier_s = 0.0
+        self._stopped: set[str] = set()
+
+    @property
+    def spent(self) -> int:
+        """Trials counted over all tasks."""
+        return sum(task.spent for task in self.tasks)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Wall seconds since the run began, those of resumed runs included."""
+        return self._earlier_s + time.perf_counter() - self._began
+
+    def run(self) -> None:
+        """Tunes until the budget is spent, every task has stopped, or Ctrl-C.
+
+        Raises:
+            NothingMeasuredError: Not one program, tuned or untuned, could be measured.
+            RecordError: A record could not be written; nothing after it was used.
+        """
+        self.progress.start(self.tasks, self.budget)
+        try:
+            self._restore()
+            self._measure_untuned()
+            while self._within_budget():
+                task = self._next()
+                if task is None:
+                    break
+                self._round(task)
+            self._confirm()
+        except KeyboardInterrupt:
+            self.interrupted = True
+        finally:
+            self.progress.finish()
+        if all(task.best_s is None for task in self.tasks):
+            self._nothing_measured()
+
+    def _restore(self) -> None:
+        if self.journal is None:
+            return
+        with self.clock.on("setup_s"):
+            told: list[Record] = []
+            for task in self.tasks:
+                self.journal.add_workload(task.workload)
+                records = self.journal.records(
+                    workload=task.workload.key, hardware=task.hardware.key
+                )
+                told += task.restore(records)
+                for record in records:
+                    elapsed = float(record.environment.get("elapsed_s", 0.0))
+                    self._earlier_s = max(self._earlier_s, elapsed)
+            if told and self.model is not None:
+                self.model.update(told)
+
+    def _measure_untuned(self) -> None:
+        waiting = {
+            task.space.untuned.key: task for task in self.tasks if task.untuned_s is None
+        }
+        if not waiting or not self._within_budget():
+            return
+        self.progress.phase("measuring the untuned programs")
+        candidates = [task.space.untuned for task in waiting.values()]
+        for candidate, measurement in self._measured(candidates, {}):
+            self._keep(waiting[candidate.key], candidate, measurement, origin=UNTUNED)
+            if not measurement.ok:
+                logger.warning(
+                    "the untuned program of %s could not be measured: %s %s",
+                    candidate.workload.name,
+                    measurement.status.value,
+                    measurement.message,
+                )
+
+    def _within_budget(self) -> bool:
+        if self.budget.trials is not None and self.spent >= self.budget.trials:
+            return False
+        if self.budget.seconds is None:
+            return True
+        return self.elapsed_s < self.budget.seconds - self._confirmation_s()
+
+    def _confirmation_s(self) -> float:
+        """Seconds set aside for confirming the bests: half a second a task, 15 % at most."""
+        assert self.budget.seconds is not None
+        return min(0.5 * len(self.tasks), 0.15 * self.budget.seconds)
+
+    def _next(self) -> Task | None:
+        for task in self.tasks:
+            if _without_improvement(task) >= self.budget.patience:
+                self._stopped.add(task.workload.key)
+        open_tasks = [
+            task
+            for task in self.tasks
+            if not task.exhausted and task.workload.key not in self._stopped
+        ]
+        return next_task(open_tasks, self.peak_gflops) if open_tasks else None
+
+    def _round(self, task: Task) -> None:
+        n = self.batch
+        if self.budget.trials is not None:
+            n = min(n, self.budget.trials - self.spent)
+        with self.clock.on("search_s"):
+            candidates = task.ask(n)
+        records = []
+        best = {} if task.best_s is None else {task.workload.key: task.best_s}
+        for candidate, measurement in self._measured(candidates, best):
+            records.append(self._keep(task, candidate, measurement))
+            self.progress.update(task, self.spent, self.elapsed_s)
+        if records:
+            with self.clock.on("search_s"):
+                task.model.update(records)
+                task.strategy.tell(records)
+
+    def _measured(
+        self, candidates: Sequence[Candidate], best_s: Mapping[str, float]
+    ) -> Iterator[tuple[Candidate, Measurement]]:
+        measured = self.measurer.measure(candidates, best_s)
+        while True:
+            with self.clock.on("measuring_s"):
+                pair = next(measured, None)
+            if pair is None:
+                return
+            yield pair
+
+    def _keep(
+        self, task: Task, candidate: Candidate, measurement: Measurement, origin: str | None = None
+    ) -> Record:
+        record = task.record(
+            candidate,
+            measurement,
+            origin=origin,
+            elapsed_s=self.elapsed_s,
+            environment=self.environment,
+        )
+        if self.journal is not None:
+            with self.clock.on("journal_s"):
+                self.journal.append(record)
+        task.take([record])
+        return record
+
+    def _confirm(self) -> None:
+        """Re-measures each task's contenders and its untuned program, interleaved."""
+        open_tasks = [task for task in self.tasks if task.contenders()]
+        if not open_tasks:
+            return
+        self.progress.phase("confirming the best candidates")
+        for task in open_tasks:
+            contenders = [*task.contenders(), task.space.untuned]
+            with self.clock.on("measuring_s"):
+                measurements = self.measurer.compare(contenders)
+            for candidate, measurement in zip(contenders, measurements, strict=True):
+                if measurement.status is Status.OK:
+                    self._keep(task, candidate, measurement, origin=CONFIRM)
+
+    def _nothing_measured(self) -> None:
+        if self.interrupted:
+            return
+        reasons: dict[str, int] = {}
+        for task in self.tasks:
+            for trial in task.trials:
+                reasons[trial.status] = reasons.get(trial.status, 0) + 1
+        told = ", ".join(f"{count} {status}" for status, count in sorted(reasons.items()))
+        raise NothingMeasuredError(
+            f"no program of {len(self.tasks)} tasks could be measured ({told or 'no trial ran'}): "
+            "see the messages in the journal, `foretune db info WORK_DIR`"
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Seconds by purpose, for results and reports."""
+        return {
+            "search_s": self.clock.search_s,
+            "setup_s": self.clock.setup_s,
+            "journal_s": self.clock.journal_s,
+            "measuring_s": self.clock.measuring_s,
+        }
+
+
+def _fitting_batch(budget: Budget, tasks: int) -> int:
+    """Candidates per round: at least four rounds for every task that the budget allows for.
+
+    Measured trial rates are three to six per second; three is assumed for a budget in seconds.
+    """
+    trials = budget.trials if budget.trials is not None else int(3 * (budget.seconds or 0.0))
+    return max(4, min(16, trials // (4 * tasks)))
+
+
+def _without_improvement(task: Task) -> int:
+    """Trials since the best last fell by more than 1 %."""
+    reference: float | None = None
+    since = 0
+    for trial in task.trials:
+        since += 1
+        if trial.best_s is not None and (reference is None or trial.best_s < 0.99 * reference):
+            reference = trial.best_s
+            since = 0
+    return since
