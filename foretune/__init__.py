@@ -9,20 +9,55 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from foretune.errors import BadInputError, ForetuneError
-    from foretune.hardware import Hardware
-    from foretune.workload import Workload
+    from foretune.cost import CostModel, Prediction
+    from foretune.errors import BadInputError, ForetuneError, IllegalCandidateError
+    from foretune.graph import Artifact
+    from foretune.hardware import Hardware, probe
+    from foretune.measure import (
+        LocalMeasurer,
+        Measurement,
+        MeasurePolicy,
+        Measurer,
+        ReplayMeasurer,
+        Status,
+    )
+    from foretune.records import Journal, Record
+    from foretune.search import Strategy
+    from foretune.space import Candidate, Space
+    from foretune.tuning import Task, TuneResult, tune
+    from foretune.workload import Model, Workload, load_input
 
 __version__ = "0.1.0"
 
 _EXPORTS = {
+    "Artifact": "foretune.graph",
     "BadInputError": "foretune.errors",
+    "Candidate": "foretune.space",
+    "CostModel": "foretune.cost",
     "ForetuneError": "foretune.errors",
     "Hardware": "foretune.hardware",
+    "IllegalCandidateError": "foretune.errors",
+    "Journal": "foretune.records",
+    "LocalMeasurer": "foretune.measure",
+    "MeasurePolicy": "foretune.measure",
+    "Measurement": "foretune.measure",
+    "Measurer": "foretune.measure",
+    "Model": "foretune.workload",
+    "Prediction": "foretune.cost",
+    "Record": "foretune.records",
+    "ReplayMeasurer": "foretune.measure",
+    "Space": "foretune.space",
+    "Status": "foretune.measure",
+    "Strategy": "foretune.search",
+    "Task": "foretune.tuning",
+    "TuneResult": "foretune.tuning",
     "Workload": "foretune.workload",
+    "load_input": "foretune.workload",
+    "probe": "foretune.hardware",
+    "tune": "foretune.tuning",
 }
 
-__all__ = ["BadInputError", "ForetuneError", "Hardware", "Workload", "__version__"]
+__all__ = [*sorted(_EXPORTS), "__version__"]  # noqa: PLE0604 - names of _EXPORTS
 
 
 def __getattr__(name: str) -> Any:

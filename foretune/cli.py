@@ -22,7 +22,7 @@ from foretune.errors import BadInputError, ForetuneError
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
-    from foretune.tune import TuneResult
+    from foretune.tuning import TuneResult
 
 INTERRUPTED = 130
 ENGINES = ("eager", "inductor", "onnxruntime", "openvino")
@@ -62,7 +62,9 @@ def _one_line(message: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="foretune", description="Makes tensor programs fast on the hardware at hand.")
+    parser = _Parser(
+        prog="foretune", description="Makes tensor programs fast on the hardware at hand."
+    )
     parser.add_argument("--version", action="version", version=f"foretune {__version__}")
     parser.add_argument("--verbose", action="store_true", help="log what happens")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
@@ -70,39 +72,77 @@ def _parser() -> argparse.ArgumentParser:
     tune = _command(commands, "tune", _tune, "tune a model or a workload")
     _add_input(tune)
     _add_hardware(tune)
-    tune.add_argument("--strategy", default="default", metavar="S", help="see `foretune strategies`")
-    tune.add_argument("--cost-model", default="default", metavar="C", help="see `foretune cost-models`")
+    tune.add_argument(
+        "--strategy", default="default", metavar="S", help="see `foretune strategies`"
+    )
+    tune.add_argument(
+        "--cost-model", default="default", metavar="C", help="see `foretune cost-models`"
+    )
     budget = tune.add_mutually_exclusive_group()
-    budget.add_argument("--trials", type=int, metavar="N", help="candidates to measure, over all tasks")
-    budget.add_argument("--time", type=float, metavar="SECONDS", help="wall seconds to spend tuning")
+    budget.add_argument(
+        "--trials", type=int, metavar="N", help="candidates to measure, over all tasks"
+    )
+    budget.add_argument(
+        "--time", type=float, metavar="SECONDS", help="wall seconds to spend tuning"
+    )
     tune.add_argument("--seed", type=int, default=0, metavar="N", help="seeds everything random")
-    tune.add_argument("--work-dir", type=Path, metavar="DIR", help="journal and result; resumed if present")
-    tune.add_argument("--fresh", action="store_true", help="set aside what DIR holds and start anew")
+    tune.add_argument(
+        "--work-dir", type=Path, metavar="DIR", help="journal and result; resumed if present"
+    )
+    tune.add_argument(
+        "--fresh", action="store_true", help="set aside what DIR holds and start anew"
+    )
     tune.add_argument("-o", "--output", type=Path, metavar="ARTIFACT.so", help="compiled artifact")
     tune.add_argument("--json", type=Path, metavar="FILE", help="result as foretune.tune/1")
 
     bench = _command(commands, "bench", _bench, "compare strategies on workloads")
-    bench.add_argument("--workloads", required=True, metavar="W[,W...]", help="INPUTs, comma-separated")
-    bench.add_argument("--strategies", required=True, metavar="S[,S...]", help="strategies; `metaschedule` is TVM's tuner")
-    bench.add_argument("--cost-models", default="default", metavar="C[,C...]", help="cost models to cross with the strategies")
+    bench.add_argument(
+        "--workloads", required=True, metavar="W[,W...]", help="INPUTs, comma-separated"
+    )
+    bench.add_argument(
+        "--strategies",
+        required=True,
+        metavar="S[,S...]",
+        help="strategies; `metaschedule` is TVM's tuner",
+    )
+    bench.add_argument(
+        "--cost-models",
+        default="default",
+        metavar="C[,C...]",
+        help="cost models to cross with the strategies",
+    )
     bench.add_argument("--trials", type=int, required=True, metavar="N", help="trials of each run")
     bench.add_argument("--seeds", type=int, default=1, metavar="K", help="runs with seeds 0 to K-1")
-    bench.add_argument("--json", type=Path, required=True, metavar="FILE", help="result as foretune.bench/1; an unfinished one is resumed")
+    bench.add_argument(
+        "--json",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="result as foretune.bench/1; an unfinished one is resumed",
+    )
     _add_hardware(bench)
 
     compare = _command(commands, "compare", _compare, "compare an artifact with other engines")
     _add_input(compare)
-    compare.add_argument("--artifact", type=Path, required=True, metavar="A.so", help="what `tune -o` wrote")
-    compare.add_argument("--against", default="eager", metavar="E[,E...]", help=f"of {', '.join(ENGINES)}")
+    compare.add_argument(
+        "--artifact", type=Path, required=True, metavar="A.so", help="what `tune -o` wrote"
+    )
+    compare.add_argument(
+        "--against", default="eager", metavar="E[,E...]", help=f"of {', '.join(ENGINES)}"
+    )
     compare.add_argument("--json", type=Path, metavar="FILE", help="result as foretune.compare/1")
     compare.add_argument("--rounds", type=int, default=15, metavar="N", help="interleaved rounds")
     _add_hardware(compare)
 
     report = _command(commands, "report", _report, "write the HTML page of a work directory")
     report.add_argument("work_dir", type=Path, metavar="WORK_DIR")
-    report.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: WORK_DIR/report.html")
+    report.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="default: WORK_DIR/report.html"
+    )
 
-    hardware = _command(commands, "hardware", _hardware, "what was probed, and the TVM target chosen")
+    hardware = _command(
+        commands, "hardware", _hardware, "what was probed, and the TVM target chosen"
+    )
     _add_hardware(hardware)
     hardware.add_argument("--json", type=Path, metavar="FILE", help="the same as JSON")
 
@@ -120,7 +160,9 @@ def _command(commands: Any, name: str, run: Any, text: str) -> argparse.Argument
 
 
 def _add_input(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("input", metavar="INPUT", help="catalog name, file.onnx, file.pt2 or file.py:function")
+    parser.add_argument(
+        "input", metavar="INPUT", help="catalog name, file.onnx, file.pt2 or file.py:function"
+    )
     parser.add_argument(
         "--shape",
         action="append",
@@ -132,7 +174,9 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
 
 def _add_hardware(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", metavar="T", help="preset or TVM target; default: this machine")
-    parser.add_argument("--threads", type=int, metavar="N", help="default: all cores of the affinity mask")
+    parser.add_argument(
+        "--threads", type=int, metavar="N", help="default: all cores of the affinity mask"
+    )
 
 
 def _add_db(commands: Any) -> None:
@@ -146,7 +190,9 @@ def _add_db(commands: Any) -> None:
     export = _command(actions, "export", _db_export, "write a MetaSchedule JSON database")
     export.add_argument("journal", type=Path, metavar="JOURNAL")
     export.add_argument("directory", type=Path, metavar="DIRECTORY")
-    export.add_argument("--top", type=int, default=0, metavar="K", help="only the best K of each workload")
+    export.add_argument(
+        "--top", type=int, default=0, metavar="K", help="only the best K of each workload"
+    )
     load = _command(actions, "import", _db_import, "read a MetaSchedule JSON database")
     load.add_argument("directory", type=Path, metavar="DIRECTORY")
     load.add_argument("journal", type=Path, metavar="JOURNAL")
@@ -157,10 +203,9 @@ def _add_db(commands: Any) -> None:
 
 
 def _tune(args: argparse.Namespace) -> int:
-    from foretune import tune
     from foretune.report import TuneProgress, print_summary
-    from foretune.tune import Budget
-    from foretune.tune._api import default_work_dir
+    from foretune.tuning import Budget, tune
+    from foretune.tuning.api import default_work_dir
     from foretune.workload import load_input
 
     if args.trials is None and args.time is None:
@@ -170,11 +215,13 @@ def _tune(args: argparse.Namespace) -> int:
     for path in (args.output, args.json):
         _check_writable(path)
     if args.output is not None and args.output.suffix != ".so":
-        raise BadInputError(f"an artifact is a .so file, but got -o {args.output}: name it artifact.so")
+        raise BadInputError(
+            f"an artifact is a .so file, but got -o {args.output}: name it artifact.so"
+        )
     source = load_input(args.input, shapes=_shapes(args.shape))
     hardware = _probe(args, measure=True)
     work_dir = args.work_dir or default_work_dir(args.input, hardware)
-    result = tune.tune(
+    result = tune(
         source,
         target=hardware,
         strategy=args.strategy,
@@ -208,7 +255,9 @@ def _write_artifact(result: TuneResult, path: Path) -> dict[str, Any]:
     extra: dict[str, Any] = {"artifact": str(path)}
     if isinstance(result.source, Model):
         extra["max_abs_error"] = verify(artifact, result.source)
-        print(f"artifact: {path}  (largest difference to the original {extra['max_abs_error']:.2g})")
+        print(
+            f"artifact: {path}  (largest difference to the original {extra['max_abs_error']:.2g})"
+        )
     else:
         print(f"artifact: {path}")
     return extra
@@ -271,7 +320,7 @@ def _compare(args: argparse.Namespace) -> int:
 
 def _report(args: argparse.Namespace) -> int:
     from foretune.report import write_report
-    from foretune.tune._api import RESULT
+    from foretune.tuning.api import RESULT
 
     path = args.work_dir / RESULT
     if not path.is_file():
@@ -281,7 +330,9 @@ def _report(args: argparse.Namespace) -> int:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise BadInputError(f"{path} is not a JSON file ({error}): run `foretune tune` again") from error
+        raise BadInputError(
+            f"{path} is not a JSON file ({error}): run `foretune tune` again"
+        ) from error
     output = args.output or args.work_dir / "report.html"
     _check_writable(output)
     write_report(data, output)
@@ -310,7 +361,7 @@ def _workloads(args: argparse.Namespace) -> int:
 
 def _strategies(args: argparse.Namespace) -> int:
     from foretune import search
-    from foretune.tune import resolve_names
+    from foretune.tuning import resolve_names
 
     print(f"{'default':14} {resolve_names('default', 'default')[0]}: what `tune` uses")
     for name, text in search.descriptions().items():
@@ -321,7 +372,7 @@ def _strategies(args: argparse.Namespace) -> int:
 
 def _cost_models(args: argparse.Namespace) -> int:
     from foretune import cost
-    from foretune.tune import resolve_names
+    from foretune.tuning import resolve_names
 
     print(f"{'default':14} {resolve_names('default', 'default')[1]}: what `tune` uses")
     for name, text in cost.descriptions().items():
@@ -330,7 +381,7 @@ def _cost_models(args: argparse.Namespace) -> int:
 
 
 def _journal_path(path: Path) -> Path:
-    from foretune.tune._api import JOURNAL
+    from foretune.tuning.api import JOURNAL
 
     found = path / JOURNAL if path.is_dir() else path
     if not found.is_file():
@@ -407,7 +458,7 @@ def _probe(args: argparse.Namespace, measure: bool = False) -> Hardware:
 
 def _check_name(strategy: str, cost_model: str) -> None:
     from foretune import cost, search
-    from foretune.tune import resolve_names
+    from foretune.tuning import resolve_names
 
     strategy, cost_model = resolve_names(strategy, cost_model)
     search.check(strategy)
@@ -421,7 +472,9 @@ def _check_writable(path: Path | None) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise BadInputError(f"{path} cannot be written ({error.strerror}): choose another place") from error
+        raise BadInputError(
+            f"{path} cannot be written ({error.strerror}): choose another place"
+        ) from error
     if path.is_dir() or not os.access(path.parent, os.W_OK):
         raise BadInputError(f"{path} cannot be written: choose another place")
 

@@ -15,9 +15,9 @@ from foretune.errors import RecordError
 from foretune.hardware import Hardware, probe
 from foretune.measure import LocalMeasurer, Measurer, MeasurePolicy
 from foretune.records import Journal
-from foretune.tune.result import TaskResult, TuneResult
-from foretune.tune.task import Task, resolve_names
-from foretune.tune.tuner import Budget, Progress, Tuner
+from foretune.tuning.result import TaskResult, TuneResult
+from foretune.tuning.task import Task, resolve_names
+from foretune.tuning.tuner import Budget, Progress, Tuner
 from foretune.workload import Model, Workload, load_input
 
 JOURNAL = "journal.jsonl"
@@ -196,4 +196,3 @@ def _spent(tuner: Tuner, measurer: Measurer) -> dict[str, float]:
     else:
         spent["measure_s"] = spent["measuring_s"]
     return spent
-

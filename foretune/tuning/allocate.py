@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from foretune.tune.task import Task
+from foretune.tuning.task import Task
 
 ALPHA = 0.2
 """Weight of the backward term against the forward one."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretune.hardware import Hardware
 from foretune.space import Candidate
-from foretune.tune.task import Task, Trial
+from foretune.tuning.task import Task, Trial
 from foretune.workload import Model, Workload
 
 if TYPE_CHECKING:

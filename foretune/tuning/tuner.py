@@ -18,8 +18,8 @@ from foretune.errors import BadInputError, NothingMeasuredError
 from foretune.measure import Measurement, Measurer, Status
 from foretune.records import Journal, Record
 from foretune.space import Candidate
-from foretune.tune.allocate import next_task
-from foretune.tune.task import CONFIRM, UNTUNED, Task
+from foretune.tuning.allocate import next_task
+from foretune.tuning.task import CONFIRM, UNTUNED, Task
 
 logger = logging.getLogger(__name__)
 
@@ -199,9 +199,7 @@ class Tuner:
                 self.model.update(told)
 
     def _measure_untuned(self) -> None:
-        waiting = {
-            task.space.untuned.key: task for task in self.tasks if task.untuned_s is None
-        }
+        waiting = {task.space.untuned.key: task for task in self.tasks if task.untuned_s is None}
         if not waiting or not self._within_budget():
             return
         self.progress.phase("measuring the untuned programs")
