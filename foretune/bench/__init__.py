@@ -1,0 +1,21 @@
+"""The benchmark: strategies and TVM's own tuner against one another, measured side by side."""
+
+from foretune.bench._bench import SCHEMA, compare, run_bench, write_json
+from foretune.bench._sides import Side, SideError, SideRun, run_side, sides
+from foretune.bench._summary import best_at, geometric_mean, summarise, trial_budgets
+
+__all__ = [
+    "SCHEMA",
+    "Side",
+    "SideError",
+    "SideRun",
+    "best_at",
+    "compare",
+    "geometric_mean",
+    "run_bench",
+    "run_side",
+    "sides",
+    "summarise",
+    "trial_budgets",
+    "write_json",
+]

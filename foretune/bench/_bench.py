@@ -1,0 +1,298 @@
+"""The loop of ``foretune bench``: run, write down, re-measure side by side, summarise.
+
+What a tuner says about its own best is not comparable with what another one says about its own:
+they time differently, and each picked its luckiest reading. So every candidate that was a best of
+any run is measured again, those of all sides interleaved with the untuned program, by one measurer.
+``curve`` holds these readings; ``reported`` holds what each run itself believed.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foretune import _tvm
+from foretune.bench._sides import Point, Side, SideError, SideRun, run_side, sides
+from foretune.bench._summary import summarise
+from foretune.errors import BadInputError, IllegalCandidateError
+from foretune.hardware import Hardware, probe
+from foretune.measure import LocalMeasurer, Measurer, Status
+from foretune.metaschedule import candidate_of_trace
+from foretune.space import Candidate, Space
+from foretune.tune import prepare
+from foretune.workload import Workload
+
+if TYPE_CHECKING:
+    from foretune.measure import MeasurePolicy
+
+SCHEMA = "foretune.bench/1"
+Say = Callable[[str], None]
+
+
+def run_bench(
+    workloads: Sequence[str | Workload],
+    strategies: Sequence[str],
+    trials: int,
+    seeds: int = 1,
+    *,
+    cost_models: Sequence[str] = ("default",),
+    hardware: Hardware | None = None,
+    work_dir: str | Path | None = None,
+    policy: MeasurePolicy | None = None,
+    timeout_s: float | None = None,
+    progress: Say | None = None,
+) -> dict[str, Any]:
+    """Runs strategies against one another on workloads and says which finds faster programs.
+
+    Args:
+        workloads: INPUTs of the command line, or workloads. A model counts as the workloads it
+            consists of, each run on its own.
+        strategies: Names of strategies, or of peers (``"metaschedule"``, ``"metaschedule-warm"``).
+        trials: Measured candidates per run.
+        seeds: Runs per workload and side, with seeds 0, 1, 2...
+        cost_models: Crossed with the strategies; peers bring their own.
+        hardware: What to tune for; the machine at hand if None.
+        work_dir: Finished runs are kept here and found again by a later call with the same
+            arguments; ``bench.json`` in it is rewritten after every run. None keeps nothing.
+        policy: How the final, interleaved comparison is measured.
+        timeout_s: A single run is killed after this and counts as failed.
+        progress: Called with one line of text per event.
+
+    Returns:
+        The ``foretune.bench/1`` object.
+
+    Raises:
+        BadInputError: An unknown name, an unreadable input, or a number below one.
+    """
+    for name, value in (("trials", trials), ("seeds", seeds)):
+        if value < 1:
+            raise BadInputError(f"`{name} >= 1` must hold, but got {name}={value}")
+    contestants = sides(strategies, cost_models)
+    if not contestants or not workloads:
+        raise BadInputError("a benchmark needs at least one workload and one strategy")
+    hardware = hardware or probe()
+    programs = _programs(workloads, hardware)
+    with tempfile.TemporaryDirectory(prefix="foretune-bench-") as temporary:
+        bench = _Bench(contestants, hardware, trials, policy, timeout_s, progress or _silent,
+                       Path(work_dir or temporary))  # fmt: skip
+        for index, (seed, workload) in enumerate((s, w) for s in range(seeds) for w in programs):
+            bench.group(workload, seed, turn=index)
+        return bench.result()
+
+
+def _silent(text: str) -> None:
+    del text
+
+
+def _programs(workloads: Sequence[str | Workload], hardware: Hardware) -> list[Workload]:
+    found: dict[str, Workload] = {}
+    for given in workloads:
+        for workload in prepare(given, hardware).workloads:
+            found.setdefault(workload.key, workload)
+    return list(found.values())
+
+
+class _Bench:
+    """The runs made so far, on disk and in memory."""
+
+    def __init__(
+        self,
+        contestants: Sequence[Side],
+        hardware: Hardware,
+        trials: int,
+        policy: MeasurePolicy | None,
+        timeout_s: float | None,
+        say: Say,
+        folder: Path,
+    ) -> None:
+        self.contestants = list(contestants)
+        self.hardware = hardware
+        self.trials = trials
+        self.policy = policy
+        self.timeout_s = timeout_s
+        self.say = say
+        self.folder = folder
+        self.runs: list[dict[str, Any]] = []
+        self.started = time.time()
+        self._spaces: dict[str, Space] = {}
+        (folder / "runs").mkdir(parents=True, exist_ok=True)
+
+    def group(self, workload: Workload, seed: int, turn: int) -> None:
+        """Runs every side once on one workload with one seed, then compares their incumbents.
+
+        The order of the sides changes from group to group, so that no side always runs first.
+        """
+        shift = turn % len(self.contestants)
+        rows: list[dict[str, Any]] = []
+        for side in [*self.contestants[shift:], *self.contestants[:shift]]:
+            row = self._run(side, workload, seed)
+            rows.append(row)
+            self.runs.append(row)
+            self._write()
+        if any("curve" not in row for row in rows):
+            self._compare(workload, rows)
+            for row in rows:
+                self._save(row)
+        self._write()
+
+    def result(self) -> dict[str, Any]:
+        """The ``foretune.bench/1`` object of what has been run."""
+        done = [row for row in self.runs if "curve" in row]
+        return {
+            "schema": SCHEMA,
+            "hardware": self.hardware.to_json(),
+            "trials": self.trials,
+            "started": self.started,
+            "versions": _tvm.versions(),
+            "notes": {side.strategy: side.note for side in self.contestants if side.note},
+            "runs": [{k: v for k, v in row.items() if k != "raw"} for row in done],
+            "summary": summarise(done, self.trials, np.random.default_rng(0)),
+        }
+
+    def _file(self, row: Mapping[str, Any]) -> Path:
+        name = "-".join(
+            str(part)
+            for part in (row["key"], self.hardware.key, row["strategy"], row["cost_model"],
+                         self.trials, row["seed"])
+        )  # fmt: skip
+        return self.folder / "runs" / f"{name}.json"
+
+    def _run(self, side: Side, workload: Workload, seed: int) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "workload": workload.name,
+            "key": workload.key,
+            "strategy": side.strategy,
+            "cost_model": side.cost_model,
+            "seed": seed,
+        }
+        label = f"{workload.name}  {side.strategy}+{side.cost_model}  seed {seed}"
+        saved = self._file(row)
+        if saved.exists():
+            self.say(f"{label}: found from an earlier call")
+            found: dict[str, Any] = json.loads(saved.read_text(encoding="utf-8"))
+            return found
+        try:
+            with tempfile.TemporaryDirectory(prefix="foretune-run-") as folder:
+                run = run_side(
+                    side, workload, self.hardware, self.trials, seed, Path(folder), self.timeout_s
+                )
+        except SideError as error:
+            self.say(f"{label}: failed: {error}")
+            return {**row, **_failed(str(error))}
+        rate = run.trials / run.elapsed_s
+        self.say(f"{label}: {run.trials} trials in {run.elapsed_s:.1f} s, {rate:.2f}/s")
+        row |= {
+            "elapsed_s": run.elapsed_s,
+            "trials_per_s": rate,
+            "trials": run.trials,
+            "failed": run.failed,
+            "spent_s": dict(run.spent_s),
+            "reported": _curve(run, [point.seconds for point in run.points]),
+            "raw": run.to_json(),
+        }
+        self._save(row)
+        return row
+
+    def _compare(self, workload: Workload, rows: Sequence[dict[str, Any]]) -> None:
+        """Measures the incumbents of all rows again, interleaved, and fills in the curves."""
+        if workload.key not in self._spaces:
+            self._spaces[workload.key] = Space.generate(workload, self.hardware)
+        space = self._spaces[workload.key]
+        pools = {
+            id(row): [_candidate(point, space) for point in SideRun.from_json(row["raw"]).points]
+            for row in rows
+            if "raw" in row
+        }
+        with LocalMeasurer(self.hardware, self.policy) as measurer:
+            seconds = compare(measurer, [space.untuned, *(c for p in pools.values() for c in p)])
+        for row in rows:
+            row["untuned_s"] = seconds.get(space.untuned.key)
+            if id(row) in pools:
+                run = SideRun.from_json(row["raw"])
+                row["curve"] = _curve(run, [seconds.get(c.key) for c in pools[id(row)]])
+                best = row["curve"][-1][2] if row["curve"] else None
+                self.say(
+                    f"{workload.name}  {row['strategy']}+{row['cost_model']}  "
+                    f"seed {row['seed']}: best {_ms(best)}, untuned {_ms(row['untuned_s'])}"
+                )
+            else:
+                row.setdefault("curve", [])
+
+    def _save(self, row: Mapping[str, Any]) -> None:
+        if not row.get("error"):
+            write_json(self._file(row), row)
+
+    def _write(self) -> None:
+        write_json(self.folder / "bench.json", self.result())
+
+
+def compare(measurer: Measurer, candidates: Sequence[Candidate]) -> dict[str, float]:
+    """Seconds per call of distinct candidates, measured interleaved, by candidate key.
+
+    A candidate that could not be measured is left out.
+    """
+    distinct = list({candidate.key: candidate for candidate in candidates}.values())
+    seconds = {}
+    for candidate, measurement in zip(distinct, measurer.compare(distinct), strict=True):
+        best = measurement.best_s
+        if best is not None and measurement.status in (Status.OK, Status.CUT_SHORT):
+            seconds[candidate.key] = best
+    return seconds
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Replaces a file whole, so that a reader never sees half of it."""
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(json.dumps(data, indent=1), encoding="utf-8")
+    temporary.replace(path)
+
+
+def _candidate(point: Point, space: Space) -> Candidate:
+    if point.candidate is not None:
+        try:
+            return space.candidate(point.candidate)
+        except IllegalCandidateError as error:
+            raise BadInputError(
+                f"an earlier run's candidate no longer fits its space ({error}): "
+                "run again with an empty work directory"
+            ) from error
+    return candidate_of_trace(point.trace, space)
+
+
+def _curve(run: SideRun, seconds: Sequence[float | None]) -> list[list[float]]:
+    """``[trials, elapsed_s, best_s]`` for every trial from the first valid one on."""
+    curve: list[list[float]] = []
+    for point, value in zip(run.points, seconds, strict=True):
+        if value is None:
+            continue
+        while curve and curve[-1][0] < point.trials - 1:
+            trial = int(curve[-1][0]) + 1
+            curve.append([trial, run.arrivals[trial - 1], curve[-1][2]])
+        if curve and curve[-1][0] == point.trials:
+            curve.pop()
+        curve.append([point.trials, point.elapsed_s, value])
+    while curve and curve[-1][0] < run.trials:
+        trial = int(curve[-1][0]) + 1
+        curve.append([trial, run.arrivals[trial - 1], curve[-1][2]])
+    return curve
+
+
+def _failed(message: str) -> dict[str, Any]:
+    return {
+        "elapsed_s": None,
+        "trials_per_s": None,
+        "trials": 0,
+        "failed": 0,
+        "reported": [],
+        "error": message,
+    }
+
+
+def _ms(seconds: float | None) -> str:
+    return "unknown" if seconds is None else f"{seconds * 1e3:.4f} ms"

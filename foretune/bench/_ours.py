@@ -1,0 +1,40 @@
+"""Runs foretune's tuner once on one workload, in a fresh process: ``python -m`` this module.
+
+Reads a JSON request (path in ``argv[1]``) and writes the JSON answer to the request's ``answer``.
+The journal in the request's ``work_dir`` holds the trials.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from foretune.hardware import Hardware
+from foretune.tune import tune
+from foretune.workload import Workload
+
+
+def _run(request: dict[str, Any]) -> None:
+    hardware = Hardware.from_json(request["hardware"])
+    workload = Workload(**request["workload"])
+    result = tune(
+        workload,
+        target=hardware,
+        strategy=request["strategy"],
+        cost_model=request["cost_model"],
+        trials=request["trials"],
+        seed=request["seed"],
+        work_dir=request["work_dir"],
+    )
+    best = result.tasks[0].best
+    answer = {
+        "result": result.to_json(),
+        "best": None if best is None else best.to_json(),
+    }
+    Path(request["answer"]).write_text(json.dumps(answer), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    _run(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))

@@ -1,0 +1,270 @@
+"""One side of a benchmark: a strategy run once on one workload, in a fresh process.
+
+Both foretune and its peer are timed from the start of their process, imports included. What a run
+hands back is its incumbents: every candidate that was its best for a while, and since which trial.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretune import cost, search
+from foretune.errors import ForetuneError
+from foretune.measure import Status
+from foretune.metaschedule import PEERS, PeerError, PeerTrial, peer_options, run_peer
+from foretune.records import Journal
+from foretune.tune import resolve_names
+
+if TYPE_CHECKING:
+    from foretune.hardware import Hardware
+    from foretune.workload import Workload
+
+PEER_COST_MODEL = "xgb"
+_NOT_TRIALS = ("untuned", "confirm")
+
+
+class SideError(ForetuneError):
+    """One run of a benchmark failed; the message says why. The benchmark goes on."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """What is compared: a strategy with a cost model, or a peer.
+
+    Attributes:
+        strategy: Name of a strategy or of a peer.
+        cost_model: Name of a cost model; ``"xgb"``, TVM's own, for a peer.
+    """
+
+    strategy: str
+    cost_model: str
+
+    @property
+    def is_peer(self) -> bool:
+        """Whether another tuner runs."""
+        return self.strategy in PEERS
+
+    @property
+    def note(self) -> str:
+        """What a reader of the results must know about this side."""
+        return peer_options(self.strategy).note if self.is_peer else ""
+
+
+def sides(strategies: Sequence[str], cost_models: Sequence[str]) -> list[Side]:
+    """Crosses strategies with cost models; peers bring their own.
+
+    Raises:
+        BadInputError: An unknown strategy or cost model.
+    """
+    found: dict[Side, None] = {}
+    for strategy in strategies:
+        if strategy in PEERS:
+            found[Side(strategy, PEER_COST_MODEL)] = None
+            continue
+        for model in cost_models:
+            name, model_name = resolve_names(strategy, model)
+            search.check(name)
+            cost.check(model_name)
+            found[Side(name, model_name)] = None
+    return list(found)
+
+
+@dataclass(frozen=True)
+class Point:
+    """The best-so-far of a run changed here.
+
+    Attributes:
+        trials: Trials spent when this candidate became the best (1 for the first).
+        elapsed_s: Seconds since the start of the process.
+        seconds: What the run itself read, seconds per call.
+        candidate: ``Candidate.to_json()``, or None where ``trace`` is given.
+        trace: The trace as TVM serialises it, or None.
+    """
+
+    trials: int
+    elapsed_s: float
+    seconds: float
+    candidate: Mapping[str, Any] | None = None
+    trace: Any = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; ``Point(**data)`` reverses it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class SideRun:
+    """One finished run.
+
+    Attributes:
+        trials: Candidates measured.
+        failed: Those among them without a valid reading.
+        elapsed_s: Seconds from the start of the process to its end.
+        points: The incumbents, in order; the last one is what the run returned.
+        arrivals: Seconds since the start at which each trial's result was known.
+        spent_s: Seconds by purpose, where the tuner tells.
+    """
+
+    trials: int
+    failed: int
+    elapsed_s: float
+    points: tuple[Point, ...]
+    arrivals: tuple[float, ...]
+    spent_s: Mapping[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; ``from_json`` reverses it."""
+        return {**asdict(self), "points": [p.to_json() for p in self.points]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SideRun:
+        """Reads what ``to_json`` wrote."""
+        points = tuple(Point(**point) for point in data["points"])
+        return cls(**{**data, "points": points, "arrivals": tuple(data["arrivals"])})
+
+
+def run_side(
+    side: Side,
+    workload: Workload,
+    hardware: Hardware,
+    trials: int,
+    seed: int,
+    folder: Path,
+    timeout_s: float | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> SideRun:
+    """Runs one side once, in a fresh process.
+
+    Args:
+        side: What to run.
+        workload: What to tune.
+        hardware: What for.
+        trials: Candidates to measure.
+        seed: Seeds everything random.
+        folder: An empty folder for the run's files.
+        timeout_s: The run is killed after this.
+        progress: Called with the number of trials so far (peers: after every batch).
+
+    Raises:
+        SideError: The run failed.
+    """
+    if side.is_peer:
+        try:
+            result = run_peer(
+                workload, hardware, trials, seed, peer_options(side.strategy), timeout_s, progress
+            )
+        except PeerError as error:
+            raise SideError(str(error)) from error
+        return _peer_side(result.trials, result.elapsed_s)
+    return _run_ours(side, workload, hardware, trials, seed, folder, timeout_s)
+
+
+def _peer_side(trials: Sequence[PeerTrial], elapsed_s: float) -> SideRun:
+    points: list[Point] = []
+    for trial in trials:
+        best = trial.best_s
+        if best is not None and (not points or best < points[-1].seconds):
+            points.append(Point(trial.index, trial.elapsed_s, best, trace=trial.trace))
+    return SideRun(
+        trials=len(trials),
+        failed=sum(trial.best_s is None for trial in trials),
+        elapsed_s=elapsed_s,
+        points=tuple(points),
+        arrivals=tuple(trial.elapsed_s for trial in trials),
+        spent_s={},
+    )
+
+
+def _run_ours(
+    side: Side,
+    workload: Workload,
+    hardware: Hardware,
+    trials: int,
+    seed: int,
+    folder: Path,
+    timeout_s: float | None,
+) -> SideRun:
+    request = {
+        "hardware": hardware.to_json(),
+        "workload": asdict(workload),
+        "strategy": side.strategy,
+        "cost_model": side.cost_model,
+        "trials": trials,
+        "seed": seed,
+        "work_dir": str(folder / "work"),
+        "answer": str(folder / "answer.json"),
+    }
+    (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
+    epoch, started = time.time(), time.monotonic()
+    with (folder / "output.txt").open("wb") as output:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "foretune.bench._ours", str(folder / "request.json")],
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(timeout_s)
+        finally:
+            ended = child.poll()
+            _kill_group(child)
+    elapsed = time.monotonic() - started
+    if ended != 0:
+        words = (folder / "output.txt").read_text(encoding="utf-8", errors="replace").strip()
+        end = f"no end after {timeout_s} s" if ended is None else f"exit status {ended}"
+        raise SideError(f"tuning {workload.name!r} failed ({end}): {words[-800:]}")
+    answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
+    return _our_side(answer, folder / "work" / "journal.jsonl", workload.key, epoch, elapsed)
+
+
+def _environment() -> dict[str, str]:
+    environment = dict(os.environ)
+    root = str(Path(__file__).resolve().parents[2])
+    known = environment.get("PYTHONPATH")
+    environment["PYTHONPATH"] = f"{root}{os.pathsep}{known}" if known else root
+    return environment
+
+
+def _kill_group(child: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _our_side(
+    answer: Mapping[str, Any], journal: Path, key: str, epoch: float, elapsed_s: float
+) -> SideRun:
+    with Journal(journal, read_only=True) as opened:
+        records = [r for r in opened.records(workload=key) if r.origin not in _NOT_TRIALS]
+    points: list[Point] = []
+    for count, record in enumerate(records, start=1):
+        best = record.measurement.best_s
+        valid = record.measurement.status is Status.OK and best is not None
+        if valid and best is not None and (not points or best < points[-1].seconds):
+            points.append(Point(count, record.time - epoch, best, candidate=record.decisions))
+    task = answer["result"]["tasks"][0]
+    if answer["best"] is not None and points and answer["best"] != points[-1].candidate:
+        # The tuner confirmed its last few contenders and chose another one than it read as best.
+        points.append(Point(len(records), elapsed_s, task["best_s"], candidate=answer["best"]))
+    spent = {k: v for k, v in answer["result"].items() if k.endswith("_s") and v is not None}
+    return SideRun(
+        trials=len(records),
+        failed=sum(not r.measurement.seconds for r in records),
+        elapsed_s=elapsed_s,
+        points=tuple(points),
+        arrivals=tuple(r.time - epoch for r in records),
+        spent_s=spent,
+    )

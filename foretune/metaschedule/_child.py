@@ -1,0 +1,102 @@
+"""Runs TVM's own tuner once, as a user runs it. Executed as a script in a fresh process.
+
+Reads one JSON request (path in ``argv[1]``) and appends one JSON line per measured candidate, in
+the order in which TVM learned of them, to the request's ``log``. Everything about the tuning is
+TVM's own: builder, runner, database, cost model, search. This file only listens.
+
+Nothing of foretune is imported here unless the request asks to remove the import trap: start-up
+is part of what the peer costs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+
+def _listener(log_path: str) -> Any:
+    from tvm.ir.utils import derived_object
+    from tvm.s_tir import meta_schedule as ms
+
+    @derived_object  # type: ignore[untyped-decorator, unused-ignore]
+    class Listener(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc, unused-ignore]
+        """Writes down every candidate when its result arrives; a batch arrives at once."""
+
+        def apply(
+            self,
+            task_scheduler: Any,
+            task_id: int,
+            measure_candidates: Any,
+            builder_results: Any,
+            runner_results: Any,
+        ) -> None:
+            """Appends the batch to the log."""
+            now = time.monotonic()
+            with open(log_path, "a", encoding="utf-8") as log:
+                results = zip(measure_candidates, builder_results, runner_results, strict=True)
+                for candidate, built, ran in results:
+                    seconds = None if ran.run_secs is None else [float(s) for s in ran.run_secs]
+                    line = {
+                        "monotonic": now,
+                        "seconds": seconds,
+                        "build_error": built.error_msg and str(built.error_msg)[-500:],
+                        "run_error": ran.error_msg and str(ran.error_msg)[-500:],
+                        "trace": candidate.sch.trace.as_json(),
+                    }
+                    log.write(json.dumps(line, default=str) + "\n")
+
+    return Listener()
+
+
+def _quick_builder(target: dict[str, Any]) -> Any:
+    """TVM's own builder, whose workers load only the intrinsics of this target.
+
+    TVM's builder imports all intrinsics in every worker it starts, for every batch anew, and the
+    time counts against the first candidate's build timeout.
+    """
+    from tvm.s_tir import meta_schedule as ms
+    from tvm.s_tir.meta_schedule.utils import cpu_count
+
+    def load() -> None:
+        from foretune import _tvm
+
+        _tvm.load_intrinsics(_tvm.Target(target))
+
+    load()
+    return ms.builder.LocalBuilder(max_workers=cpu_count(logical=False), initializer=load)
+
+
+def _tune(request: dict[str, Any]) -> None:
+    import numpy as np
+    import tvm
+
+    from tvm.s_tir import meta_schedule as ms
+
+    # The warm-up scores of TVM's cost model come from numpy's global generator.
+    np.random.seed(request["seed"])
+    options: dict[str, Any] = {}
+    if request["remove_import_trap"]:
+        options["builder"] = _quick_builder(request["target"])
+    if request["num_trials_per_iter"] is not None:
+        options["num_trials_per_iter"] = request["num_trials_per_iter"]
+    if request["num_warmup_samples"] is not None:
+        options["cost_model"] = ms.cost_model.XGBModel(
+            num_warmup_samples=request["num_warmup_samples"], tree_method="auto"
+        )
+    callbacks = list(ms.measure_callback.MeasureCallback.create("default"))
+    ms.tune_tir(
+        mod=tvm.ir.load_json(request["module"]),
+        target=tvm.target.Target(request["target"]),
+        work_dir=request["work_dir"],
+        max_trials_global=request["trials"],
+        measure_callbacks=[_listener(request["log"]), *callbacks],
+        seed=request["seed"],
+        **options,
+    )
+
+
+if __name__ == "__main__":
+    _tune(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))

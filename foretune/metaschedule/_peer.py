@@ -1,0 +1,253 @@
+"""TVM's own tuner as the peer that foretune is compared with.
+
+The peer runs as a user runs it: ``tune_tir`` with its own builder, runner, database, cost model,
+search and defaults, in a fresh process of its own. Two things are done for it. Its runtime gets
+the real number of threads (TVM's default is half of the processors on x86), because every kernel
+would otherwise be timed on half of the machine; its builder and runner workers inherit that.
+And its candidates are written down in the order of measurement, because its database keeps none.
+
+``elapsed_s`` counts from the start of the process, imports included, as foretune's own does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretune.errors import ForetuneError, unknown_name
+
+if TYPE_CHECKING:
+    from foretune.hardware import Hardware
+    from foretune.workload import Workload
+
+_POLL_S = 0.2
+
+
+class PeerError(ForetuneError):
+    """TVM's own tuner ended without finishing its trials; the message holds its last words."""
+
+
+@dataclass(frozen=True)
+class PeerOptions:
+    """How TVM's tuner is run.
+
+    Attributes:
+        num_trials_per_iter: Candidates per batch; None is TVM's default, 64.
+        num_warmup_samples: Measured candidates before its cost model predicts anything (until
+            then its scores are uniform random numbers); None is TVM's default, 100.
+        remove_import_trap: Spare it the import of every tensor intrinsic TVM knows, as foretune
+            spares itself. It costs tens of seconds, in the tuning process and again in every
+            builder worker (new ones for each batch). A user of TVM does not have this.
+        note: What a reader of the results must know.
+    """
+
+    num_trials_per_iter: int | None = None
+    num_warmup_samples: int | None = None
+    remove_import_trap: bool = False
+    note: str = ""
+
+
+PEERS: Mapping[str, PeerOptions] = {
+    "metaschedule": PeerOptions(
+        note="TVM MetaSchedule with its defaults: 64 candidates per batch, and a cost model that "
+        "returns random scores until 100 candidates are measured, so that the first 100 trials "
+        "are partly random search"
+    ),
+    "metaschedule-warm": PeerOptions(
+        num_trials_per_iter=16,
+        num_warmup_samples=16,
+        note="TVM MetaSchedule with 16 candidates per batch and its cost model's warm-up lowered "
+        "from 100 to 16 samples; everything else default",
+    ),
+}
+"""The peers that ``bench`` knows, by strategy name."""
+
+
+def peer_options(name: str) -> PeerOptions:
+    """The options of a named peer.
+
+    Raises:
+        BadInputError: No peer has this name.
+    """
+    if name not in PEERS:
+        raise unknown_name("peer", name, PEERS)
+    return PEERS[name]
+
+
+@dataclass(frozen=True)
+class PeerTrial:
+    """One candidate that TVM measured.
+
+    Attributes:
+        index: Position in the order of measurement, from 1.
+        elapsed_s: Seconds from the start of the process until TVM knew the result; all candidates
+            of one batch arrive together.
+        seconds: Seconds per call as TVM's runner read them; empty when it failed.
+        message: Why it failed.
+        trace: The schedule's trace as TVM serialises it: ``[instructions, decisions]``.
+    """
+
+    index: int
+    elapsed_s: float
+    seconds: tuple[float, ...]
+    message: str
+    trace: Any = field(repr=False)
+
+    @property
+    def best_s(self) -> float | None:
+        """What TVM ranks by: the mean reading. None when it failed."""
+        return sum(self.seconds) / len(self.seconds) if self.seconds else None
+
+
+@dataclass(frozen=True)
+class PeerResult:
+    """One run of TVM's tuner: its trials in order of measurement, and the whole run's seconds."""
+
+    trials: tuple[PeerTrial, ...]
+    elapsed_s: float
+
+
+def run_peer(
+    workload: Workload,
+    hardware: Hardware,
+    trials: int,
+    seed: int,
+    options: PeerOptions | None = None,
+    timeout_s: float | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> PeerResult:
+    """Runs TVM's own tuner on one workload in a fresh child process.
+
+    Args:
+        workload: What to tune.
+        hardware: Target, and the number of threads that kernels run on.
+        trials: Candidates to measure (TVM's ``max_trials_global``). TVM measures fewer when its
+            search finds no more distinct ones.
+        seed: TVM's random seed; at least 1 is passed on, as TVM demands.
+        options: Departures from TVM's defaults.
+        timeout_s: The child and its workers are killed after this.
+        progress: Called with the number of candidates measured so far.
+
+    Raises:
+        PeerError: The child failed, or ran out of time, before measuring anything.
+    """
+    with tempfile.TemporaryDirectory(prefix="foretune-peer-") as folder:
+        return _run(workload, hardware, trials, seed, options or PeerOptions(), timeout_s,
+                    progress, Path(folder))  # fmt: skip
+
+
+def _run(
+    workload: Workload,
+    hardware: Hardware,
+    trials: int,
+    seed: int,
+    options: PeerOptions,
+    timeout_s: float | None,
+    progress: Callable[[int], None] | None,
+    folder: Path,
+) -> PeerResult:
+    log = folder / "trials.jsonl"
+    request = {
+        "module": workload.module_json,
+        "target": json.loads(hardware.target),
+        "trials": trials,
+        "seed": seed % (2**31 - 1) + 1,
+        "num_trials_per_iter": options.num_trials_per_iter,
+        "num_warmup_samples": options.num_warmup_samples,
+        "remove_import_trap": options.remove_import_trap,
+        "work_dir": str(folder / "work"),
+        "log": str(log),
+    }
+    (folder / "work").mkdir()
+    (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
+    log.touch()
+    started = time.monotonic()
+    with (folder / "output.txt").open("wb") as output:
+        child = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("_child.py")),
+             str(folder / "request.json")],
+            env=_environment(hardware),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            timed_out = _wait(child, log, started, timeout_s, progress)
+        finally:
+            kill_group(child)
+    elapsed = time.monotonic() - started
+    measured = _read_log(log, started)
+    if (timed_out or child.returncode != 0) and len(measured) < trials:
+        words = (folder / "output.txt").read_text(encoding="utf-8", errors="replace")
+        end = f"no end after {timeout_s} s" if timed_out else f"exit status {child.returncode}"
+        raise PeerError(
+            f"TVM's tuner measured {len(measured)} of {trials} candidates of {workload.name!r} "
+            f"({end}): {words.strip()[-800:]}"
+        )
+    return PeerResult(trials=tuple(measured), elapsed_s=elapsed)
+
+
+def _environment(hardware: Hardware) -> dict[str, str]:
+    environment = dict(os.environ)
+    environment["TVM_NUM_THREADS"] = str(hardware.threads)
+    # The child must find this very package, installed or not, when it removes the import trap.
+    root = str(Path(__file__).resolve().parents[2])
+    known = environment.get("PYTHONPATH")
+    environment["PYTHONPATH"] = f"{root}{os.pathsep}{known}" if known else root
+    return environment
+
+
+def _wait(
+    child: subprocess.Popen[bytes],
+    log: Path,
+    started: float,
+    timeout_s: float | None,
+    progress: Callable[[int], None] | None,
+) -> bool:
+    """Waits for the child; returns whether its time ran out."""
+    size = 0
+    while child.poll() is None:
+        if timeout_s is not None and time.monotonic() - started > timeout_s:
+            return True
+        time.sleep(_POLL_S)
+        if progress is not None and log.stat().st_size != size:
+            size = log.stat().st_size
+            progress(log.read_bytes().count(b"\n"))
+    return False
+
+
+def kill_group(child: subprocess.Popen[bytes]) -> None:
+    """Kills a child started in a session of its own, with all its workers, and reaps it."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _read_log(log: Path, started: float) -> list[PeerTrial]:
+    measured = []
+    for line in log.read_text(encoding="utf-8").splitlines():
+        try:
+            data = json.loads(line)
+        except json.JSONDecodeError:
+            break  # the child was killed while it wrote its last line
+        measured.append(
+            PeerTrial(
+                index=len(measured) + 1,
+                elapsed_s=data["monotonic"] - started,
+                seconds=tuple(data["seconds"] or ()),
+                message=data["build_error"] or data["run_error"] or "",
+                trace=data["trace"],
+            )
+        )
+    return measured
