@@ -1,0 +1,336 @@
+"""Gradient-boosted trees that rank programs by their per-store features.
+
+Idea: TVM's extractor describes every store of a lowered program by a row of numbers; the rows of
+a program are aggregated into one vector; boosted trees learn to order the vectors of one workload
+by speed. The loss compares pairs within a workload only, so that workloads of different size, and
+failures, need no common scale.
+
+Symbols: a program ``x`` has rows ``(n_stores, n_columns)``; its relevance is
+``best seconds of the workload / its seconds`` in (0, 1], 0 for a failure.
+
+Sources: the features are Ansor's (Zheng et al., OSDI 2020, appendix B) as MetaSchedule extracts
+them; the loss is LambdaRank (Burges, 2010) as XGBoost implements it. MetaSchedule's own model sums
+per-store predictions under a weighted square error; here programs are aggregated first, because a
+ranking loss needs one score per program.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import xgboost
+
+from foretune.cost._base import CostModel, FloatArray, Prediction
+from foretune.errors import BadInputError, RecordError, VersionMismatchError
+from foretune.measure import Status
+
+if TYPE_CHECKING:
+    from foretune.hardware import Hardware
+    from foretune.records import Record
+    from foretune.space import Candidate
+
+Rows = npt.NDArray[np.float32]
+Extractor = Callable[[Sequence[Any]], "Sequence[npt.NDArray[Any] | None]"]
+
+_SCHEMA = "foretune.gbdt/1"
+
+
+@dataclass(frozen=True)
+class GbdtConfig:
+    """How the trees are grown. The defaults suit 16 to a few hundred programs per workload.
+
+    Attributes:
+        objective: ``"rank:pairwise"`` or ``"rank:ndcg"``.
+        rounds: Trees per booster.
+        depth: Depth of a tree.
+        learning_rate: Shrinkage of each tree.
+        min_child_weight: Least sum of second derivatives in a leaf.
+        l2: L2 penalty on leaf values.
+        subsample: Share of the programs each tree sees.
+        columns: Share of the columns each tree sees.
+        boosters: Members of the ensemble; its disagreement is the spread. 1 means spread 0.
+        threads: Threads XGBoost may use. More than one or two only spin on so little data.
+        min_records: Programs with a time that one workload must have before the model is ready.
+        max_rows: Programs trained on at most; above it the other workloads are thinned out.
+        cache: Programs whose features are kept.
+    """
+
+    objective: str = "rank:pairwise"
+    rounds: int = 40
+    depth: int = 4
+    learning_rate: float = 0.15
+    min_child_weight: float = 0.1
+    l2: float = 1.0
+    subsample: float = 0.8
+    columns: float = 0.4
+    boosters: int = 3
+    threads: int = 1
+    min_records: int = 8
+    max_rows: int = 2048
+    cache: int = 8192
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "depth", "boosters", "threads", "min_records", "max_rows"):
+            if getattr(self, name) < 1:
+                raise BadInputError(f"gbdt: {name} >= 1 must hold, but got {getattr(self, name)}")
+
+
+def program_vector(rows: Rows) -> Rows:
+    """Aggregates the rows of a program, shape (n_stores, n_columns) -> (3 n_columns + 1,).
+
+    The row of the heaviest store (largest sum of columns), the sum of all rows, their maximum, and
+    the number of stores.
+    """
+    if not len(rows):
+        return np.zeros(3 * rows.shape[1] + 1, dtype=np.float32)
+    heaviest = rows[int(np.argmax(rows.sum(axis=1)))]
+    count = np.float32(len(rows))
+    return np.concatenate([heaviest, rows.sum(axis=0), rows.max(axis=0), [count]]).astype(
+        np.float32
+    )
+
+
+@dataclass
+class _Group:
+    """Programs of one workload: vectors and seconds (NaN where the measurement failed), by key."""
+
+    vectors: dict[str, Rows] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def matrix(self) -> Rows:
+        return np.stack(list(self.vectors.values()))
+
+    def relevance(self) -> FloatArray:
+        seconds = np.array(list(self.seconds.values()), dtype=np.float64)
+        if np.isnan(seconds).all():
+            return np.zeros(len(seconds))
+        return np.nan_to_num(np.nanmin(seconds) / seconds, nan=0.0)
+
+    def timed(self) -> int:
+        times = [s for s in self.seconds.values() if not np.isnan(s)]
+        return len(times) if len(set(times)) > 1 else 0
+
+
+class GradientBoosting(CostModel):
+    """LambdaRank over aggregated per-store features, retrained from all records when it must.
+
+    ``update`` only collects; the trees are grown by the next ``predict``, so that several updates
+    cost one training. A failed measurement ranks below every program that ran.
+
+    Args:
+        rng: Seeds the trees; drawn from once.
+        hardware: Not looked at: the features describe the program.
+        extract: Candidates to rows per candidate, ``None`` for an illegal one; TVM's per-store
+            features unless given.
+        feature_version: Version of what ``extract`` gives; a saved model with another is refused.
+        options: Fields of ``GbdtConfig``.
+    """
+
+    def __init__(
+        self,
+        *,
+        rng: np.random.Generator,
+        hardware: Hardware | None = None,
+        extract: Extractor | None = None,
+        feature_version: int | str | None = None,
+        **options: Any,
+    ) -> None:
+        unknown = set(options) - set(GbdtConfig.__dataclass_fields__)
+        if unknown:
+            raise BadInputError(
+                f"gbdt has no option {sorted(unknown)[0]!r}: "
+                f"choose from {', '.join(GbdtConfig.__dataclass_fields__)}"
+            )
+        self.config = GbdtConfig(**options)
+        if extract is None:
+            from foretune import features
+
+            extract, feature_version = features.extract_per_store, features.FEATURE_VERSION
+        self._extract = extract
+        self.feature_version = str(feature_version)
+        self._seed = int(rng.integers(2**31))
+        self._groups: dict[str, _Group] = {}
+        self._boosters: list[xgboost.Booster] = []
+        self._stale = False
+        self._cache: OrderedDict[tuple[str, str], Rows | None] = OrderedDict()
+
+    @property
+    def ready(self) -> bool:
+        """Whether some workload has ``min_records`` programs with at least two different times."""
+        return any(g.timed() >= self.config.min_records for g in self._groups.values())
+
+    def fit(self, records: Sequence[Record]) -> None:
+        """Forgets every record and learns from these alone."""
+        self._groups = {}
+        self._boosters = []
+        self.update(records)
+
+    def update(self, records: Sequence[Record]) -> None:
+        """Adds records; one with a known candidate replaces the earlier measurement."""
+        kept = [r for r in records if r.candidate is not None]
+        vectors = self._vectors([r.candidate for r in kept if r.candidate is not None])
+        for record, vector in zip(kept, vectors, strict=True):
+            if vector is None:
+                continue
+            group = self._groups.setdefault(record.workload, _Group())
+            group.vectors[record.candidate_key] = vector
+            group.seconds[record.candidate_key] = _seconds(record)
+            self._stale = True
+
+    def predict(self, candidates: Sequence[Candidate]) -> Prediction:
+        """Scores programs; NaN for one that cannot be applied. Trains first where needed."""
+        n = len(candidates)
+        score, spread = np.full(n, np.nan), np.zeros(n)
+        if n == 0:
+            return Prediction(score, spread)
+        vectors = self._vectors(candidates)
+        legal = [i for i, vector in enumerate(vectors) if vector is not None]
+        if self._stale:
+            self._train()
+        if not legal:
+            return Prediction(score, spread)
+        if not self._boosters:
+            score[legal] = 0.0
+            return Prediction(score, spread)
+        matrix = np.stack([vector for vector in vectors if vector is not None])
+        each = np.stack([np.asarray(b.inplace_predict(matrix)) for b in self._boosters])
+        score[legal] = each.mean(axis=0)
+        spread[legal] = each.std(axis=0)
+        return Prediction(score, spread)
+
+    def _vectors(self, candidates: Sequence[Candidate]) -> list[Rows | None]:
+        keys = [(c.workload.key, c.key) for c in candidates]
+        missing = {k: c for k, c in zip(keys, candidates, strict=True) if k not in self._cache}
+        if missing:
+            rows = self._extract(list(missing.values()))
+            for key, program in zip(missing, rows, strict=True):
+                self._cache[key] = None if program is None else program_vector(program)
+        found = []
+        for key in keys:
+            found.append(self._cache[key])
+            self._cache.move_to_end(key)
+        while len(self._cache) > self.config.cache:
+            self._cache.popitem(last=False)
+        return found
+
+    def _train(self) -> None:
+        self._stale = False
+        groups = [g for g in self._groups.values() if len(g.vectors) > 1]
+        if not groups:
+            self._boosters = []
+            return
+        rng = np.random.default_rng(self._seed)
+        share = min(1.0, self.config.max_rows / sum(len(g.vectors) for g in groups))
+        matrices, labels, sizes = [], [], []
+        for group in groups:
+            matrix, relevance = group.matrix(), group.relevance()
+            keep = np.arange(len(matrix))
+            if share < 1.0:
+                kept = max(2, int(share * len(matrix)))
+                keep = np.sort(rng.choice(len(matrix), kept, replace=False))
+            matrices.append(matrix[keep])
+            labels.append(relevance[keep])
+            sizes.append(len(keep))
+        data = xgboost.DMatrix(
+            np.concatenate(matrices), label=np.concatenate(labels), nthread=self.config.threads
+        )
+        data.set_group(sizes)
+        self._boosters = [
+            xgboost.train(self._parameters(i), data, self.config.rounds)
+            for i in range(self.config.boosters)
+        ]
+
+    def _parameters(self, member: int) -> dict[str, Any]:
+        config = self.config
+        return {
+            "objective": config.objective,
+            "ndcg_exp_gain": False,
+            "lambdarank_pair_method": "mean",
+            "lambdarank_num_pair_per_sample": 8,
+            "max_depth": config.depth,
+            "eta": config.learning_rate,
+            "min_child_weight": config.min_child_weight,
+            "lambda": config.l2,
+            "subsample": config.subsample,
+            "colsample_bytree": config.columns,
+            "tree_method": "hist",
+            "max_bin": 64,
+            "nthread": config.threads,
+            "seed": (self._seed + member) % 2**31,
+            "verbosity": 0,
+        }
+
+    def save(self, path: Path) -> None:
+        """Writes the records' vectors and times, the trees and their versions to one file."""
+        if self._stale:
+            self._train()
+        meta = {
+            "schema": _SCHEMA,
+            "feature_version": self.feature_version,
+            "config": asdict(self.config),
+            "seed": self._seed,
+            "groups": [[key, list(g.vectors)] for key, g in self._groups.items()],
+            "boosters": len(self._boosters),
+        }
+        arrays: dict[str, npt.NDArray[Any]] = {"meta": np.array(json.dumps(meta))}
+        for i, group in enumerate(self._groups.values()):
+            arrays[f"vectors{i}"] = group.matrix()
+            arrays[f"seconds{i}"] = np.array(list(group.seconds.values()))
+        for i, booster in enumerate(self._boosters):
+            arrays[f"booster{i}"] = np.frombuffer(booster.save_raw("ubj"), dtype=np.uint8)
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+        path.write_bytes(buffer.getvalue())
+
+    def load(self, path: Path) -> None:
+        """Replaces this model's state by what ``save`` wrote.
+
+        Raises:
+            RecordError: The file cannot be read or is not such a file.
+            VersionMismatchError: Written under another schema or feature version.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+            meta = json.loads(str(arrays["meta"]))
+        except (OSError, ValueError, KeyError) as error:
+            raise RecordError(f"{path} is not a saved gbdt model: {error}") from error
+        self._check_versions(path, meta)
+        self.config = GbdtConfig(**meta["config"])
+        self._seed = int(meta["seed"])
+        self._groups = {}
+        for i, (workload, keys) in enumerate(meta["groups"]):
+            vectors = dict(zip(keys, arrays[f"vectors{i}"], strict=True))
+            seconds = dict(zip(keys, (float(s) for s in arrays[f"seconds{i}"]), strict=True))
+            self._groups[workload] = _Group(vectors, seconds)
+        self._boosters = []
+        for i in range(int(meta["boosters"])):
+            booster = xgboost.Booster({"nthread": self.config.threads})
+            booster.load_model(bytearray(arrays[f"booster{i}"].tobytes()))
+            self._boosters.append(booster)
+        self._stale = False
+
+    def _check_versions(self, path: Path, meta: Mapping[str, Any]) -> None:
+        wanted = {"schema": _SCHEMA, "feature_version": self.feature_version}
+        for name, value in wanted.items():
+            if meta.get(name) != value:
+                raise VersionMismatchError(
+                    f"{path}: {name} must be {value!r}, but is {meta.get(name)!r}: "
+                    "train the model again from the records"
+                )
+
+
+def _seconds(record: Record) -> float:
+    """Seconds to learn from; NaN for a failure, whatever readings it may hold."""
+    measurement = record.measurement
+    if measurement.status in (Status.OK, Status.CUT_SHORT) and measurement.best_s is not None:
+        return measurement.best_s
+    return float("nan")

@@ -1,0 +1,36 @@
+"""Random search without replacement: the control in every comparison of strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foretune.search._base import Strategy
+from foretune.search._sampling import FreshSampler
+
+if TYPE_CHECKING:
+    from foretune.cost import CostModel
+    from foretune.records import Record
+    from foretune.space import Candidate, Space
+
+DRAWS_PER_CANDIDATE = 64
+"""Draws spent on finding one legal candidate: a GPU space may refuse six out of seven."""
+
+
+class RandomSearch(Strategy):
+    """Proposes legal candidates drawn independently from the space, none of them twice."""
+
+    def __init__(self, space: Space, model: CostModel, rng: np.random.Generator) -> None:
+        super().__init__(space, model, rng)
+        self._sampler = FreshSampler(space, rng)
+
+    def ask(self, n: int) -> list[Candidate]:
+        """Up to ``n`` candidates; fewer when the space (or its legal part) is exhausted."""
+        draws = self._sampler.stream(DRAWS_PER_CANDIDATE * n)
+        return self._sampler.propose(self._sampler.legal(n, draws))
+
+    def tell(self, records: Sequence[Record]) -> None:
+        """Remembers what was measured, so that it is not proposed again."""
+        self._sampler.mark(records)
