@@ -1,0 +1,20 @@
+"""The hardware a workload is tuned for: probed, described by a preset, or given as a target.
+
+``probe`` reads the machine, ``preset`` describes a machine that is not here, and
+``resolve_target`` accepts whatever a user may write after ``--target``.
+"""
+
+from foretune.hardware._hardware import FEATURE_COLUMNS, FEATURE_VERSION, Hardware
+from foretune.hardware._presets import preset, preset_names
+from foretune.hardware._probe import probe, resolve_target, usable_cores
+
+__all__ = [
+    "FEATURE_COLUMNS",
+    "FEATURE_VERSION",
+    "Hardware",
+    "preset",
+    "preset_names",
+    "probe",
+    "resolve_target",
+    "usable_cores",
+]

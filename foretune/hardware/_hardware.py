@@ -1,0 +1,112 @@
+"""A TVM target plus the numeric factors of the machine behind it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from foretune._tvm import Target
+
+FEATURE_VERSION = 1
+"""Raised whenever ``FEATURE_COLUMNS`` changes; models refuse another version."""
+
+GPU_FACTORS: tuple[tuple[str, str], ...] = (
+    ("multiprocessors", "count"),
+    ("warp_size", "threads"),
+    ("max_threads_per_block", "threads"),
+    ("shared_memory_per_block", "bytes"),
+    ("registers_per_block", "count"),
+    ("l2_bytes", "bytes"),
+    ("clock_mhz", "MHz"),
+    ("memory_bytes", "bytes"),
+    ("compute_capability", "version"),
+)
+"""Names and units of the entries of ``Hardware.gpu``."""
+
+FEATURE_COLUMNS: tuple[tuple[str, str], ...] = (
+    ("is_gpu", "0 or 1"),
+    ("threads", "count"),
+    ("simd_bits", "bits"),
+    ("l1_bytes", "bytes"),
+    ("l2_bytes", "bytes"),
+    ("l3_bytes", "bytes"),
+    ("peak_gflops", "1e9 operations/s"),
+    ("bandwidth_gbs", "1e9 bytes/s"),
+    *((f"gpu_{name}", unit) for name, unit in GPU_FACTORS),
+)
+"""Names and units of the entries of ``Hardware.features()``, in order."""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """A target and what is known about the machine behind it.
+
+    Attributes:
+        name: Processor model, as the system reports it.
+        target: TVM target as a JSON object in text, for example ``{"kind": "llvm", ...}``.
+        threads: Threads a kernel runs on: the cores of the affinity mask, or fewer if asked.
+        simd_bits: Width of one vector register in bits (0 for a GPU).
+        l1_bytes, l2_bytes, l3_bytes: Data cache sizes per core (L3: shared). 0 if unknown.
+        peak_gflops: fp32 peak of all ``threads``, in 1e9 operations/s: measured on a CPU, computed
+            from clock and units on a GPU. 0 if unknown.
+        bandwidth_gbs: Memory bandwidth of all ``threads``, in 1e9 bytes/s: measured on a CPU, from
+            the data sheet in a preset of a GPU. 0 if unknown.
+        gpu: GPU figures by the names of ``GPU_FACTORS``; None for a CPU.
+    """
+
+    name: str
+    target: str
+    threads: int
+    simd_bits: int = 0
+    l1_bytes: int = 0
+    l2_bytes: int = 0
+    l3_bytes: int = 0
+    peak_gflops: float = 0.0
+    bandwidth_gbs: float = 0.0
+    gpu: Mapping[str, float] | None = None
+
+    @property
+    def key(self) -> str:
+        """16 hex digits: hash of name, target and threads (not of measured, noisy figures)."""
+        text = json.dumps([self.name, json.loads(self.target), self.threads], sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+    @property
+    def kind(self) -> str:
+        """Target kind: ``"llvm"``, ``"cuda"``..."""
+        return str(json.loads(self.target)["kind"])
+
+    def tvm_target(self) -> Target:
+        """The TVM target object."""
+        from foretune._tvm import Target
+
+        return Target(json.loads(self.target))
+
+    def features(self) -> npt.NDArray[np.float64]:
+        """The numeric factors as a vector of shape (len(FEATURE_COLUMNS),), 0 where unknown.
+
+        Columns and units are ``FEATURE_COLUMNS``; values are raw, a model scales them itself.
+        """
+        own = {"is_gpu": float(self.gpu is not None), **asdict(self)}
+        gpu = self.gpu or {}
+        values = [
+            gpu.get(name.removeprefix("gpu_"), 0.0) if name.startswith("gpu_") else own[name]
+            for name, _unit in FEATURE_COLUMNS
+        ]
+        return np.asarray(values, dtype=np.float64)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; ``from_json`` reverses it."""
+        return {"key": self.key, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Hardware:
+        """Reads what ``to_json`` wrote."""
+        return cls(**{k: v for k, v in data.items() if k != "key"})

@@ -1,0 +1,143 @@
+"""Measures what a CPU can do at most: fp32 multiply-adds and memory traffic per second.
+
+Both kernels are compiled by TVM for the target at hand, so that the peak is one its generated code
+can reach, and run in a child process whose thread pool has the right size from the start.
+
+Peak: every thread repeats ``x = x * s + 1`` on independent vector accumulators, enough of them to
+hide the latency of the multiply-add unit. Bandwidth: ``c[i] = a[i] * s + b[i]`` over arrays larger
+than the last cache, counted as three transfers of four bytes an element, as STREAM counts its
+triad. Rounds of both alternate, and the best round is the value: a neighbour on a shared machine
+only ever takes time away.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+_MEASURE_S = 3.0
+_ROUND_MS = 5
+_STEPS = 200_000
+_ACCUMULATORS = 12
+_ARRAY_BYTES = 128 * 2**20
+_DEADLINE_S = 120
+_CHILD = "import sys; from foretune.hardware._peak import child; child(*sys.argv[1:])"
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Best of several rounds: 1e9 fp32 operations/s and 1e9 bytes/s of all threads together."""
+
+    gflops: float
+    bandwidth_gbs: float
+
+
+@functools.lru_cache(maxsize=8)
+def measure_peaks(target: str, threads: int, simd_bits: int) -> Peaks:
+    """Measures this machine's peaks for a CPU target (JSON text), once per process.
+
+    Zeros, with a warning, where the child process fails.
+    """
+    environment = {**os.environ, "TVM_NUM_THREADS": str(threads)}
+    command = [sys.executable, "-c", _CHILD, target, str(threads), str(simd_bits)]
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_DEADLINE_S,
+            check=True,
+        )
+        return Peaks(**json.loads(done.stdout.splitlines()[-1]))
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError, TypeError) as error:
+        detail = getattr(error, "stderr", None) or str(error)
+        reason = detail.strip().splitlines()[-1] if detail.strip() else type(error).__name__
+        warnings.warn(f"peak and bandwidth could not be measured: {reason}", stacklevel=2)
+        return Peaks(0.0, 0.0)
+
+
+def _peak_source(threads: int, lanes: int) -> str:
+    shape = f"({threads}, {_ACCUMULATORS}, {lanes})"
+    return f"""
+@T.prim_func
+def main(s: T.Buffer((1,), "float32"), out: T.Buffer({shape}, "float32")):
+    T.func_attr({{"global_symbol": "main", "tirx.noalias": True}})
+    for t in T.parallel({threads}):
+        acc = T.alloc_buffer(({_ACCUMULATORS}, {lanes}), "float32", scope="local")
+        for i in T.unroll({_ACCUMULATORS}):
+            for v in T.vectorized({lanes}):
+                acc[i, v] = T.float32(0)
+        for step in range({_STEPS}):
+            for i in T.unroll({_ACCUMULATORS}):
+                for v in T.vectorized({lanes}):
+                    acc[i, v] = acc[i, v] * s[0] + T.float32(1)
+        for i in T.unroll({_ACCUMULATORS}):
+            for v in T.vectorized({lanes}):
+                out[t, i, v] = acc[i, v]
+"""
+
+
+def _triad_source(threads: int, lanes: int, length: int) -> str:
+    rows = length // (threads * lanes)
+    shape = f'T.Buffer(({threads}, {rows}, {lanes}), "float32")'
+    return f"""
+@T.prim_func
+def main(a: {shape}, b: {shape}, c: {shape}):
+    T.func_attr({{"global_symbol": "main", "tirx.noalias": True}})
+    for t in T.parallel({threads}):
+        for i in range({rows}):
+            for v in T.vectorized({lanes}):
+                c[t, i, v] = a[t, i, v] * T.float32(3) + b[t, i, v]
+"""
+
+
+def _run(target_json: str, threads: int, simd_bits: int) -> Peaks:
+    """Compiles and times both kernels; the child process's whole work."""
+    # TVM would import torch for nothing, which costs two seconds.
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    import numpy as np
+
+    from foretune import _tvm
+
+    tvm = _tvm.tvm
+    target = _tvm.Target(json.loads(target_json))
+    lanes = max(simd_bits, 128) // 32
+    length = _ARRAY_BYTES // 4 // (threads * lanes) * (threads * lanes)
+
+    def compiled(source: str) -> Any:
+        function = tvm.script.from_source(source)
+        return tvm.compile(_tvm.IRModule({"main": function}), target).jit()
+
+    device = tvm.cpu(0)
+
+    def array(value: float, *shape: int) -> Any:
+        return tvm.runtime.tensor(np.full(shape, value, "float32"), device)
+
+    peak = compiled(_peak_source(threads, lanes))
+    peak_args = (array(0.5, 1), array(0.0, threads, _ACCUMULATORS, lanes))
+    triad = compiled(_triad_source(threads, lanes, length))
+    shape = (threads, length // (threads * lanes), lanes)
+    triad_args = (array(1.0, *shape), array(2.0, *shape), array(0.0, *shape))
+    seconds = [float("inf"), float("inf")]
+    end = time.monotonic() + _MEASURE_S
+    while time.monotonic() < end:
+        for index, (module, args) in enumerate(((peak, peak_args), (triad, triad_args))):
+            timer = module.time_evaluator("main", device, repeat=2, min_repeat_ms=_ROUND_MS)
+            seconds[index] = min(seconds[index], *timer(*args).results)
+    operations = 2.0 * threads * _ACCUMULATORS * lanes * _STEPS
+    return Peaks(operations / seconds[0] / 1e9, 12.0 * length / seconds[1] / 1e9)
+
+
+def child(target_json: str, threads: str, simd_bits: str) -> None:
+    """What the child process runs: measures and prints one line of JSON."""
+    peaks = _run(target_json, int(threads), int(simd_bits))
+    print(json.dumps({"gflops": peaks.gflops, "bandwidth_gbs": peaks.bandwidth_gbs}))
