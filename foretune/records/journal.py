@@ -22,7 +22,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -30,15 +30,14 @@ from typing import Any
 
 from foretune.errors import RecordError, VersionMismatchError
 from foretune.hardware import Hardware
-from foretune.measure import Status
 from foretune.records._framing import BadLineError, decode, encode, may_be_journal
 from foretune.records._record import Record
+from foretune.records.queries import fastest
 from foretune.workload import Workload
 
 _log = logging.getLogger(__name__)
 
 _BLOCK_BYTES = 1 << 22
-_ENVIRONMENTS_KEPT = 16
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ class Journal:
         self._best: dict[tuple[str, str], Record | None] = {}
         self._workloads: dict[str, Workload] = {}
         self._hardware: dict[str, Hardware] = {}
-        self._environments: list[Mapping[str, Any]] = []
+        self._last: dict[str, Any] = {}
         self._offset = 0
         self._line = 0
         self._tail_open = False
@@ -154,7 +153,8 @@ class Journal:
     def best(self, workload: str, hardware: str) -> Record | None:
         """The fastest ``ok`` record of a workload on a hardware, or None.
 
-        A candidate that was once seen to compute a wrong output is never best.
+        A candidate that was measured again in quiet counts with that value, and one that was once
+        seen to compute a wrong output is never best: see ``foretune.records.top``.
         """
         with self._mutex:
             pair = (workload, hardware)
@@ -352,14 +352,14 @@ class Journal:
         self._best.pop(pair, None)
 
     def _shared(self, record: Record) -> Record:
-        """The same record, with strings and environments shared between records."""
-        environment = record.environment
-        for known in reversed(self._environments):
-            if known == environment:
-                environment = known
-                break
-        else:
-            self._environments = [*self._environments[1 - _ENVIRONMENTS_KEPT :], environment]
+        """The same record, with what most records have in common held in memory once."""
+        environment = {}
+        for name, value in record.environment.items():
+            if name in self._last and self._last[name] == value:
+                value = self._last[name]
+            else:
+                self._last[name] = value
+            environment[sys.intern(name)] = value
         return Record(
             workload=sys.intern(record.workload),
             hardware=sys.intern(record.hardware),
@@ -391,21 +391,6 @@ class Journal:
                 f"{str(self.path)!r} is not a foretune journal: name a journal, or a file that "
                 "does not exist yet"
             )
-
-
-def fastest(records: Iterable[Record]) -> Record | None:
-    """The ``ok`` record with the lowest ``best_s``; the earlier one where two are equal.
-
-    A candidate with a ``wrong_output`` record is left out, whenever that was seen.
-    """
-    records = list(records)
-    wrong = {r.candidate_key for r in records if r.measurement.status is Status.WRONG_OUTPUT}
-    best, best_s = None, float("inf")
-    for record in records:
-        seconds = record.measurement.best_s if record.measurement.ok else None
-        if seconds is not None and seconds < best_s and record.candidate_key not in wrong:
-            best, best_s = record, seconds
-    return best
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -1,0 +1,200 @@
+"""Questions about records: which is best, what was spent, what failed.
+
+All functions but ``print_info`` are pure; those that take records work on any iterable of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from foretune.measure import Status
+from foretune.records._record import Record
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from foretune.records.journal import Journal
+
+UNTUNED = "untuned"
+"""Origin of records of the untuned program; they are not trials."""
+CONFIRM = "confirm"
+"""Origin of records of bests measured again in quiet; they are not trials either."""
+
+
+@dataclass(frozen=True)
+class TimeSplit:
+    """Where the wall seconds of measurements went.
+
+    Attributes:
+        build_s: Applying and compiling.
+        run_s: Checking and timing.
+        failed_s: The part of both that went into candidates that failed.
+    """
+
+    build_s: float
+    run_s: float
+    failed_s: float
+
+
+def is_trial(record: Record) -> bool:
+    """Whether a record counts against a budget of trials."""
+    return record.origin not in (UNTUNED, CONFIRM)
+
+
+def spent_trials(records: Iterable[Record]) -> int:
+    """How many trials the records stand for, failures included."""
+    return sum(map(is_trial, records))
+
+
+def top(records: Iterable[Record], k: int | None = None) -> list[Record]:
+    """The ``k`` fastest candidates of one workload on one hardware, fastest first; all if None.
+
+    One ``ok`` record per candidate: where a candidate was measured again in quiet
+    (``CONFIRM``), the last such record stands for it, else its fastest. A candidate that was ever
+    seen to compute a wrong output is left out.
+    """
+    chosen: dict[str, tuple[bool, float, Record]] = {}
+    wrong: set[str] = set()
+    for record in records:
+        measurement = record.measurement
+        if measurement.status is Status.WRONG_OUTPUT:
+            wrong.add(record.candidate_key)
+        seconds = measurement.best_s if measurement.ok else None
+        if seconds is None:
+            continue
+        confirmed = record.origin == CONFIRM
+        known = chosen.get(record.candidate_key)
+        if known is None or confirmed or (not known[0] and seconds < known[1]):
+            chosen[record.candidate_key] = (confirmed, seconds, record)
+    ranked = sorted(
+        (entry for key, entry in chosen.items() if key not in wrong), key=lambda entry: entry[1]
+    )
+    return [record for _, _, record in ranked[:k]]
+
+
+def fastest(records: Iterable[Record]) -> Record | None:
+    """The first of ``top``, or None where nothing is ``ok``."""
+    return next(iter(top(records, 1)), None)
+
+
+def best_of_each(journal: Journal) -> list[Record]:
+    """The best record of each workload on each hardware, in the order they first appear."""
+    pairs = dict.fromkeys((r.workload, r.hardware) for r in journal.records())
+    bests = (journal.best(*pair) for pair in pairs)
+    return [best for best in bests if best is not None]
+
+
+def counts_by_status(records: Iterable[Record]) -> dict[Status, int]:
+    """How many records ended how, in the order of ``Status``; those that did not occur left out."""
+    counts = Counter(record.measurement.status for record in records)
+    return {status: counts[status] for status in Status if counts[status]}
+
+
+def failure_messages(records: Iterable[Record], limit: int = 5) -> list[tuple[Status, str, int]]:
+    """The commonest first lines of failure messages, with status and count, commonest first."""
+    counts: Counter[tuple[Status, str]] = Counter()
+    for record in records:
+        message = record.measurement.message.strip()
+        if message and not record.measurement.ok:
+            counts[record.measurement.status, message.splitlines()[0]] += 1
+    return [(status, text, n) for (status, text), n in counts.most_common(limit)]
+
+
+def time_split(records: Iterable[Record]) -> TimeSplit:
+    """Sums the seconds that building and running took."""
+    build = run = failed = 0.0
+    for record in records:
+        measurement = record.measurement
+        build += measurement.build_s
+        run += measurement.run_s
+        if not measurement.seconds:
+            failed += measurement.build_s + measurement.run_s
+    return TimeSplit(build, run, failed)
+
+
+def merge(journal: Journal, source: Journal) -> int:
+    """Appends what ``source`` holds and ``journal`` lacks: workloads, hardware and records.
+
+    Returns:
+        How many records were appended. Merging twice appends nothing the second time.
+    """
+    for workload in source.workloads().values():
+        journal.add_workload(workload)
+    known = journal.hardware()
+    for key, hardware in source.hardware().items():
+        if key not in known:
+            journal.add_hardware(hardware)
+    have = Counter(map(_identity, journal.records()))
+    missing = []
+    for record in source.records():
+        identity = _identity(record)
+        if have[identity]:
+            have[identity] -= 1
+        else:
+            missing.append(record)
+    journal.extend(missing)
+    return len(missing)
+
+
+def _identity(record: Record) -> tuple[object, ...]:
+    measurement = record.measurement
+    return (
+        record.workload,
+        record.hardware,
+        record.candidate_key,
+        record.origin,
+        record.time,
+        measurement.status,
+        measurement.seconds,
+    )
+
+
+def print_info(journal: Journal, console: Console | None = None) -> None:
+    """Prints what a journal holds: per workload its best, trials and failures, then what failed.
+
+    Args:
+        journal: Any journal.
+        console: Where to print; standard output if None.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = console or Console(highlight=False)
+    records = journal.records()
+    workloads, hardware = journal.workloads(), journal.hardware()
+    table = Table("workload", "hardware", title=None)
+    for heading in ("best ms", "GFLOP/s", "trials", "failed"):
+        table.add_column(heading, justify="right")
+    for pair in dict.fromkeys((r.workload, r.hardware) for r in records):
+        own = journal.records(*pair)
+        best = journal.best(*pair)
+        seconds = None if best is None else best.measurement.best_s
+        known, machine = workloads.get(pair[0]), hardware.get(pair[1])
+        table.add_row(
+            Text(known.name if known else pair[0]),
+            Text(machine.name if machine else pair[1]),
+            f"{seconds * 1e3:.4g}" if seconds else "-",
+            f"{known.flops / seconds / 1e9:.1f}" if seconds and known else "-",
+            str(spent_trials(own)),
+            str(sum(1 for r in own if not r.measurement.seconds)),
+        )
+    console.print(Text(str(journal.path)))
+    split = time_split(records)
+    console.print(
+        f"{len(records)} records, {spent_trials(records)} trials, {len(workloads)} workloads, "
+        f"{len(hardware)} hardware; {split.build_s:.1f} s building, {split.run_s:.1f} s running"
+    )
+    if table.rows:
+        console.print(table)
+    statuses = ", ".join(f"{n} {s.value}" for s, n in counts_by_status(records).items())
+    console.print(f"statuses: {statuses or 'none'}")
+    for status, text, count in failure_messages(records):
+        console.print(Text(f"  {count} x {status.value}: {text}"))
+    if journal.skipped:
+        console.print(f"{len(journal.skipped)} unreadable lines were skipped:")
+        for skipped in journal.skipped[:5]:
+            console.print(Text(f"  line {skipped.line}: {skipped.reason}"))
