@@ -1,1 +1,28 @@
 """The space: sketches, decision variables, candidates."""
+
+from foretune.space.actions import Action
+from foretune.space.decision import (
+    INLINE,
+    ROOT,
+    Choice,
+    ComputeLocation,
+    Decision,
+    PerfectTile,
+    Variable,
+)
+from foretune.space.sketch import Candidate, Sketch
+from foretune.space.space import Space
+
+__all__ = [
+    "INLINE",
+    "ROOT",
+    "Action",
+    "Candidate",
+    "Choice",
+    "ComputeLocation",
+    "Decision",
+    "PerfectTile",
+    "Sketch",
+    "Space",
+    "Variable",
+]

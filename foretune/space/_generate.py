@@ -1,0 +1,178 @@
+"""Making the sketches of a workload: TVM's schedule rules, and parsing what they give."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from foretune.errors import BadInputError
+from foretune.hardware import Hardware
+from foretune.space import _probe, _replay
+from foretune.space.actions import loop_names
+from foretune.space.decision import Choice, ComputeLocation, PerfectTile, Variable
+from foretune.space.sketch import Sketch
+from foretune.workload import Workload
+
+if TYPE_CHECKING:
+    from foretune._tvm import Schedule
+
+_log = logging.getLogger(__name__)
+
+_PARALLEL = "meta_schedule.parallel"
+_VECTORIZE = "meta_schedule.vectorize"
+_OWN_WEIGHT = 0.8
+"""How often sampling keeps TVM's own parallel or vectorise limit."""
+
+
+def generate(workload: Workload, hardware: Hardware) -> list[Sketch]:
+    """All distinct sketches of a workload, in TVM's order.
+
+    Raises:
+        BadInputError: TVM's rules fail on it even when any one of them is switched off.
+    """
+    base = _replay.program(workload.module_json, hardware.target)
+    axes = _axes(base)
+    sketches: dict[str, Sketch] = {}
+    for schedule in _design_spaces(workload, hardware):
+        sketch = _parse(workload, hardware, schedule, axes)
+        if sketch.key not in sketches:
+            sketches[sketch.key] = _locate(sketch)
+    return list(sketches.values())
+
+
+def _design_spaces(workload: Workload, hardware: Hardware) -> Sequence[Schedule]:
+    from foretune import _tvm
+
+    target = hardware.tvm_target()
+
+    def run(space_generator: Any) -> tuple[Any, Sequence[Schedule]]:
+        # A fixed state: the decisions a trace comes with are replaced, but must not vary.
+        context = _tvm.make_context(
+            workload.module, target, space_generator=space_generator, rand_state=1
+        )
+        return context, context.generate_design_space()
+
+    try:
+        return run("post-order-apply")[1]
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        failure = error
+    rules = list(
+        _tvm.make_context(
+            workload.module, target, space_generator="post-order-apply"
+        ).space_generator.sch_rules
+    )
+    for index, rule in enumerate(rules):
+        remaining = rules[:index] + rules[index + 1 :]
+        generator = _tvm.meta_schedule.space_generator.PostOrderApply(
+            sch_rules=remaining, postprocs=[], mutator_probs={}
+        )
+        try:
+            spaces = run(generator)[1]
+        except (RuntimeError, ValueError, TypeError, IndexError):
+            continue
+        _log.warning(
+            "TVM's rule %s fails on workload %s and was switched off: its space is smaller",
+            type(rule).__name__,
+            workload.name,
+        )
+        return spaces
+    raise BadInputError(
+        f"TVM's schedule rules must apply, but they fail on workload {workload.name!r} even with "
+        f"any one of them switched off ({_replay.last_line(failure)}): exclude it from tuning"
+    ) from failure
+
+
+def _axes(base: _replay.Program) -> dict[str, tuple[str, ...]]:
+    schedule = base.schedule()
+    root = schedule.get_sblock("root", func_name="main")
+    axes: dict[str, tuple[str, ...]] = {}
+    for block in schedule.get_child_blocks(root):
+        name = str(schedule.get(block).name_hint)
+        loops = [schedule.get(loop).loop_var.name for loop in schedule.get_loops(block)]
+        axes[name] = tuple(str(loop) for loop in loops)
+    return axes
+
+
+def _parse(
+    workload: Workload, hardware: Hardware, schedule: Schedule, axes: Mapping[str, tuple[str, ...]]
+) -> Sketch:
+    instructions, recorded = _replay.plain(schedule.trace.as_json(remove_postproc=True))
+    decisions = dict(recorded)
+    names = loop_names(instructions, axes)
+    variables: list[Variable] = []
+    positions: list[int] = []
+    for at, instruction in enumerate(instructions):
+        if at in decisions:
+            variable = _sampled(instruction, decisions[at], names.get(at, ""), instructions)
+        elif str(instruction[0]).startswith("Sample"):
+            raise BadInputError(
+                f"every sampling instruction has a decision, but {instruction[0]} of workload "
+                f"{workload.name!r} has none: exclude it from tuning"
+            )
+        else:
+            variable = _annotation(instruction, hardware)
+        if variable is not None and (variable.size > 1 or isinstance(variable, ComputeLocation)):
+            variables.append(variable)
+            positions.append(at)
+    trace = json.dumps([instructions, recorded], sort_keys=True, separators=(",", ":"))
+    return Sketch(workload, hardware, trace, tuple(variables), tuple(positions), axes=axes)
+
+
+def _sampled(
+    instruction: Sequence[Any], decision: Any, name: str, trace: Sequence[Any]
+) -> Variable | None:
+    kind, _, attrs, outputs = instruction
+    if kind in ("SamplePerfectTile", "SamplePartitionedTile"):
+        if min(decision) < 1:
+            _log.warning("the loop %s has no constant extent: it is not tiled", name)
+            return None
+        extent = 1
+        for factor in decision:
+            extent *= factor
+        if kind == "SamplePerfectTile":
+            return PerfectTile(name, extent, attrs[0], max(attrs[1], 0))
+        return PerfectTile(name, extent, attrs[0], 0, attrs[1], attrs[2])
+    if kind == "SampleCategorical":
+        return Choice(_use_of(outputs[0], trace), tuple(attrs[0]), tuple(attrs[1]))
+    if kind == "SampleComputeLocation":
+        return ComputeLocation(name)
+    _log.warning("sampling instruction %s is not known: it stays at %r", kind, decision)
+    return None
+
+
+def _use_of(value: str, trace: Sequence[Any]) -> str:
+    for kind, inputs, attrs, _ in trace:
+        if value in inputs and not kind.startswith("Sample"):
+            return str(attrs[0]).rsplit(".", 1)[-1] if kind == "Annotate" else kind.lower()
+    return "choice"
+
+
+def _annotation(instruction: Sequence[Any], hardware: Hardware) -> Choice | None:
+    kind, inputs, attrs, _ = instruction
+    if kind != "Annotate" or attrs[0] not in (_PARALLEL, _VECTORIZE):
+        return None
+    own = inputs[1]
+    if type(own) is not int or own < 1:
+        return None
+    if attrs[0] == _PARALLEL:
+        cores = max(1, own // 16)  # TVM's own limit is 16 jobs per core
+        values = sorted({0, cores, 4 * cores, own, 64 * cores})
+    else:
+        values = sorted({0, max(1, own // 4), max(1, own // 2), own, 2 * own})
+    rest = (1 - _OWN_WEIGHT) / (len(values) - 1)
+    weights = tuple(_OWN_WEIGHT if v == own else rest for v in values)
+    return Choice(str(attrs[0]).rsplit(".", 1)[-1], tuple(values), weights)
+
+
+def _locate(sketch: Sketch) -> Sketch:
+    if not sketch.location_order:
+        return sketch
+    model = _probe.learn(sketch)
+    variables = tuple(
+        replace(v, bound=model.bound(i)) if isinstance(v, ComputeLocation) else v
+        for i, v in enumerate(sketch.variables)
+    )
+    return replace(sketch, variables=variables, locations=model)

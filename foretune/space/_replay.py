@@ -1,0 +1,219 @@
+"""Replaying sketches through TVM: the one place of this room where programs are transformed.
+
+TVM state (the parsed program, the post-processors, the instructions of a sketch) is costly to make
+and cannot travel between processes. It is therefore derived from text on first use and kept per
+process in bounded caches: a candidate that arrives by pickle replays like one made here.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from foretune.errors import BadInputError, IllegalCandidateError
+from foretune.space.decision import Choice, Decision, Variable
+
+if TYPE_CHECKING:
+    from foretune._tvm import IRModule, Schedule
+
+SAMPLING = {
+    "SamplePerfectTile",
+    "SamplePartitionedTile",
+    "SampleCategorical",
+    "SampleComputeLocation",
+}
+_SEED = 1
+"""Replays are deterministic; a schedule wants a seed all the same."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """The untransformed module of a workload and the post-processors of its target."""
+
+    module: IRModule
+    postprocessors: tuple[Any, ...]
+
+    def schedule(self) -> Schedule:
+        """A fresh schedule of the untransformed module."""
+        from foretune import _tvm
+
+        return _tvm.Schedule(
+            self.module, seed=_SEED, debug_mask="none", error_render_level="none"
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def program(module_json: str, target_json: str) -> Program:
+    """The program of a workload, given the texts that identify it."""
+    from foretune import _tvm
+
+    module = _tvm.load_json(module_json)
+    context = _tvm.make_context(
+        module, _tvm.Target(json.loads(target_json)), space_generator="post-order-apply"
+    )
+    return Program(module, tuple(context.space_generator.postprocs or ()))
+
+
+class Template:
+    """The instructions of a sketch as TVM objects, ready to be joined with decisions.
+
+    Args:
+        base: The program the sketch belongs to.
+        trace: The trace as JSON text, with some legal decision for every sampling instruction.
+        variables: The decision variables.
+        positions: For each variable, the instruction it belongs to.
+    """
+
+    def __init__(
+        self,
+        base: Program,
+        trace: str,
+        variables: Sequence[Variable],
+        positions: Sequence[int],
+    ) -> None:
+        from foretune import _tvm
+
+        schedule = base.schedule()
+        _tvm.Trace.apply_json_to_schedule(json.loads(trace), schedule)
+        self.instructions = list(schedule.trace.insts)
+        self.frozen = {
+            index: decision
+            for index, inst in enumerate(self.instructions)
+            if (decision := schedule.trace.get_decision(inst)) is not None
+        }
+        self.base = base
+        self.positions = tuple(positions)
+        self._annotated = {
+            at: [_with_value(self.instructions[at], v) for v in variable.values]
+            for variable, at in zip(variables, positions, strict=True)
+            if isinstance(variable, Choice) and at not in self.frozen
+        }
+
+    def trace(self, decisions: Sequence[Decision], stop: int | None = None) -> Any:
+        """The TVM trace of the sketch with these decisions.
+
+        Args:
+            decisions: One per variable.
+            stop: Only instructions before this one, if given.
+        """
+        from foretune import _tvm
+
+        chosen: dict[int, Any] = dict(self.frozen)
+        instructions: list[Any] = list(self.instructions)
+        for at, decision in zip(self.positions, decisions, strict=True):
+            if at in self._annotated:
+                assert isinstance(decision, int)
+                instructions[at] = self._annotated[at][decision]
+            else:
+                chosen[at] = list(decision) if isinstance(decision, tuple) else decision
+        kept = instructions[:stop]
+        return _tvm.Trace(
+            [inst for inst in kept if inst is not None],
+            {kept[at]: decision for at, decision in chosen.items() if at < len(kept)},
+        )
+
+    def replay(self, decisions: Sequence[Decision]) -> Schedule:
+        """Applies the trace and checks that TVM kept every decision.
+
+        Raises:
+            IllegalCandidateError: TVM refused an instruction or changed a decision.
+        """
+        schedule = self.base.schedule()
+        try:
+            self.trace(decisions).apply_to_schedule(schedule, remove_postproc=True)
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            raise IllegalCandidateError(
+                f"every instruction must apply, but TVM refused decisions {list(decisions)!r}: "
+                f"{last_line(error)}"
+            ) from error
+        self._check_kept(schedule, decisions)
+        return schedule
+
+    def _check_kept(self, schedule: Schedule, decisions: Sequence[Decision]) -> None:
+        trace = schedule.trace
+        kept = [
+            plain(decision)
+            for inst in trace.insts
+            if (decision := trace.get_decision(inst)) is not None
+        ]
+        asked: dict[int, Any] = {at: plain(d) for at, d in self.frozen.items()}
+        for at, decision in zip(self.positions, decisions, strict=True):
+            if at not in self._annotated:
+                asked[at] = plain(decision)
+        wanted = [asked[at] for at in sorted(asked)]
+        if kept != wanted:
+            raise IllegalCandidateError(
+                f"TVM must keep every decision, but it changed {wanted!r} to {kept!r}: "
+                "sample or mutate through the space"
+            )
+
+    def apply(self, decisions: Sequence[Decision]) -> Schedule:
+        """``replay`` and the target's post-processors.
+
+        Raises:
+            IllegalCandidateError: As ``replay``, or a post-processor rejected the program.
+        """
+        schedule = self.replay(decisions)
+        schedule.enter_postproc()
+        for postprocessor in self.base.postprocessors:
+            try:
+                accepted = bool(postprocessor.apply(schedule))
+            except (RuntimeError, ValueError, TypeError, IndexError) as error:
+                raise IllegalCandidateError(
+                    f"post-processors must apply, but {_name(postprocessor)} raised on "
+                    f"{list(decisions)!r}: {last_line(error)}"
+                ) from error
+            if not accepted:
+                raise IllegalCandidateError(
+                    f"post-processors must accept the program, but {_name(postprocessor)} "
+                    f"rejected {list(decisions)!r}: try another candidate"
+                )
+        return schedule
+
+
+def _with_value(instruction: Any, value: int) -> Any:
+    # 0 stands for "without": TVM's own "off" value (-1) makes its post-processor loop for ever.
+    if value == 0:
+        return None
+    inputs = [instruction.inputs[0], value]
+    return type(instruction)(
+        instruction.kind, inputs, list(instruction.attrs), list(instruction.outputs)
+    )
+
+
+def _name(postprocessor: Any) -> str:
+    return str(postprocessor).rsplit(".", 1)[-1]
+
+
+def last_line(error: BaseException) -> str:
+    """The last line of a TVM error that says something."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def plain(value: Any) -> Any:
+    """TVM's arrays, maps and numbers as JSON-able Python values.
+
+    Raises:
+        BadInputError: Something else is in there.
+    """
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    number = getattr(value, "value", None)
+    if isinstance(number, float):
+        return float(number)
+    if number is not None:
+        return int(number)
+    try:
+        return [plain(v) for v in value]
+    except TypeError:
+        raise BadInputError(f"a trace holds numbers and text, but got {value!r}") from None
+
+

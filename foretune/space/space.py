@@ -1,0 +1,195 @@
+"""The space of one workload on one hardware: where candidates come from."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from foretune.errors import BadInputError
+from foretune.hardware import Hardware
+from foretune.space._generate import generate
+from foretune.space.decision import ComputeLocation, Decision
+from foretune.space.sketch import UNTUNED, Candidate, Sketch
+from foretune.workload import Workload
+
+_MAX_ROUNDS = 8
+"""Sampling gives up on further distinct candidates after this many rounds without enough."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """All candidates of a workload on a hardware.
+
+    Life cycle: ``Space.generate`` asks TVM once (0.1 to a few seconds); everything else is pure
+    Python and draws only from the generator handed in, so the same seed gives the same candidates
+    in every process.
+
+    Attributes:
+        workload: The program.
+        hardware: What it is tuned for.
+        sketches: At least one; in TVM's order.
+    """
+
+    workload: Workload
+    hardware: Hardware
+    sketches: tuple[Sketch, ...]
+
+    @classmethod
+    def generate(cls, workload: Workload, hardware: Hardware) -> Space:
+        """Makes the space with TVM's schedule rules for the target.
+
+        Raises:
+            BadInputError: TVM's rules fail on this workload.
+        """
+        return cls(workload, hardware, tuple(generate(workload, hardware)))
+
+    @functools.cached_property
+    def untuned(self) -> Candidate:
+        """The candidate that changes nothing: the untuned program."""
+        return Candidate(Sketch(self.workload, self.hardware, UNTUNED, (), ()), ())
+
+    @functools.cached_property
+    def size(self) -> int:
+        """Number of candidates: an upper bound where locations depend on other decisions."""
+        return sum(sketch.size for sketch in self.sketches)
+
+    def sample(self, rng: np.random.Generator, n: int) -> list[Candidate]:
+        """Draws up to ``n`` distinct candidates: a sketch uniformly, then its decisions.
+
+        Tiles are uniform over the legal ones, choices have their weights, locations are uniform
+        over those legal with the tiles. Fewer than ``n`` come back only from a small space.
+        """
+        found: dict[Candidate, None] = {}
+        for _ in range(_MAX_ROUNDS):
+            missing = n - len(found)
+            if missing <= 0:
+                break
+            which = rng.integers(0, len(self.sketches), size=missing)
+            drawn: list[list[Candidate]] = [
+                _draw(sketch, rng, int(np.count_nonzero(which == index)))
+                for index, sketch in enumerate(self.sketches)
+            ]
+            queues = [iter(candidates) for candidates in drawn]
+            found.update(dict.fromkeys(next(queues[i]) for i in which.tolist()))
+        return list(found)
+
+    def mutate(self, candidate: Candidate, rng: np.random.Generator) -> Candidate:
+        """Changes one variable's decision; locations that no longer fit are drawn again.
+
+        Returns:
+            A different candidate of the same sketch; the candidate itself only if its sketch holds
+            no other.
+        """
+        sketch = candidate.sketch
+        for index in rng.permutation(len(sketch.variables)).tolist():
+            variable = sketch.variables[index]
+            decisions = list(candidate.decisions)
+            if isinstance(variable, ComputeLocation):
+                other = _other_location(candidate, index, rng)
+            else:
+                other = variable.other(decisions[index], rng)  # type: ignore[arg-type]
+            if other is not None:
+                decisions[index] = other
+                return _repaired(sketch, decisions, rng)
+        return candidate
+
+    def crossover(self, a: Candidate, b: Candidate, rng: np.random.Generator) -> Candidate:
+        """Takes each variable from either parent; locations that do not fit are drawn again.
+
+        Parents of different sketches have no variables in common: then one of them is mutated.
+        """
+        if a.sketch != b.sketch:
+            return self.mutate(a if rng.random() < 0.5 else b, rng)  # noqa: PLR2004
+        from_a = (rng.random(len(a.decisions)) < 0.5).tolist()  # noqa: PLR2004
+        decisions = [
+            x if first else y
+            for first, x, y in zip(from_a, a.decisions, b.decisions, strict=True)
+        ]
+        return _repaired(a.sketch, decisions, rng)
+
+    def candidate(self, data: Mapping[str, Any]) -> Candidate:
+        """Reads what ``Candidate.to_json`` wrote, and checks it.
+
+        Raises:
+            BadInputError: Not a candidate, or of a sketch that is not in this space.
+            IllegalCandidateError: A decision is outside its domain.
+        """
+        try:
+            key, decisions = data["sketch"], data["decisions"]
+        except (KeyError, TypeError) as error:
+            raise BadInputError(
+                f"a candidate is an object with sketch and decisions, but got {data!r}"
+            ) from error
+        if isinstance(decisions, str) or not isinstance(decisions, Sequence):
+            raise BadInputError(f"decisions are a list, but got {decisions!r}: pass a list")
+        sketch = self._by_key.get(key)
+        if sketch is None:
+            raise BadInputError(
+                f"a candidate's sketch belongs to the space of {self.workload.name!r}, but {key!r} "
+                f"is none of {sorted(self._by_key)}: it was made for another program, target or "
+                "version"
+            )
+        return Candidate(sketch, decisions)
+
+    @functools.cached_property
+    def _by_key(self) -> dict[str, Sketch]:
+        return {s.key: s for s in (*self.sketches, self.untuned.sketch)}
+
+
+def _draw(sketch: Sketch, rng: np.random.Generator, n: int) -> list[Candidate]:
+    columns: list[list[Any]] = []
+    for variable in sketch.variables:
+        if isinstance(variable, ComputeLocation):
+            columns.append(rng.random(n).tolist())
+        else:
+            columns.append(list(variable.sample(rng, n)))
+    if not sketch.location_order:
+        return [Candidate.trusted(sketch, row) for row in _rows(columns, n)]
+    model, order = sketch.locations, sketch.location_order
+    units = model.unit_column(columns, n)
+    for row in range(n):
+        context: tuple[int, ...] = ()
+        for index in order:
+            domain = model.domain(index, context, units[row])
+            location = domain[int(columns[index][row] * len(domain))]
+            columns[index][row] = location
+            context += (location,)
+    return [Candidate.trusted(sketch, row) for row in _rows(columns, n)]
+
+
+def _rows(columns: Sequence[Sequence[Any]], n: int) -> list[tuple[Any, ...]]:
+    return list(zip(*columns, strict=True)) if columns else [()] * n
+
+
+def _other_location(candidate: Candidate, index: int, rng: np.random.Generator) -> int | None:
+    sketch = candidate.sketch
+    context: tuple[int, ...] = ()
+    for earlier in sketch.location_order:
+        if earlier == index:
+            break
+        location = candidate.decisions[earlier]
+        assert isinstance(location, int)
+        context += (location,)
+    units = sketch.locations.units(candidate.decisions)
+    domain = sketch.locations.domain(index, context, units)
+    others = [location for location in domain if location != candidate.decisions[index]]
+    return others[int(rng.integers(len(others)))] if others else None
+
+
+def _repaired(sketch: Sketch, decisions: list[Decision], rng: np.random.Generator) -> Candidate:
+    if sketch.location_order:
+        units = sketch.locations.units(decisions)
+        context: tuple[int, ...] = ()
+        for index in sketch.location_order:
+            domain = sketch.locations.domain(index, context, units)
+            location = decisions[index]
+            if location not in domain:
+                location = domain[int(rng.integers(len(domain)))]
+                decisions[index] = location
+            assert isinstance(location, int)
+            context += (location,)
+    return Candidate.trusted(sketch, tuple(decisions))
