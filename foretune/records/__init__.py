@@ -2,10 +2,17 @@
 
 from foretune.records._record import Record
 from foretune.records.journal import Journal, SkippedLine
+from foretune.records.metaschedule_json import (
+    ExportOutcome,
+    ImportOutcome,
+    export_metaschedule,
+    import_metaschedule,
+)
 from foretune.records.queries import (
     CONFIRM,
     UNTUNED,
     TimeSplit,
+    add_missing,
     best_of_each,
     counts_by_status,
     failure_messages,
@@ -21,14 +28,19 @@ from foretune.records.queries import (
 __all__ = [
     "CONFIRM",
     "UNTUNED",
+    "ExportOutcome",
+    "ImportOutcome",
     "Journal",
     "Record",
     "SkippedLine",
     "TimeSplit",
+    "add_missing",
     "best_of_each",
     "counts_by_status",
+    "export_metaschedule",
     "failure_messages",
     "fastest",
+    "import_metaschedule",
     "is_trial",
     "merge",
     "print_info",

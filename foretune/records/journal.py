@@ -355,11 +355,9 @@ class Journal:
         """The same record, with what most records have in common held in memory once."""
         environment = {}
         for name, value in record.environment.items():
-            if name in self._last and self._last[name] == value:
-                value = self._last[name]
-            else:
+            if name not in self._last or self._last[name] != value:
                 self._last[name] = value
-            environment[sys.intern(name)] = value
+            environment[sys.intern(name)] = self._last[name]
         return Record(
             workload=sys.intern(record.workload),
             hardware=sys.intern(record.hardware),

@@ -127,9 +127,14 @@ def merge(journal: Journal, source: Journal) -> int:
     for key, hardware in source.hardware().items():
         if key not in known:
             journal.add_hardware(hardware)
+    return add_missing(journal, source.records())
+
+
+def add_missing(journal: Journal, records: Iterable[Record]) -> int:
+    """Appends the records that the journal does not hold yet; returns how many those were."""
     have = Counter(map(_identity, journal.records()))
     missing = []
-    for record in source.records():
+    for record in records:
         identity = _identity(record)
         if have[identity]:
             have[identity] -= 1

@@ -1,0 +1,447 @@
+"""Interchange with MetaSchedule's JSON databases, both ways.
+
+A database is two files. ``database_workload.json`` holds one ``[hash, base64 of the module]`` a
+line; ``database_tuning_record.json`` one ``[workload line, [trace, seconds, target, arguments]]``,
+where a trace is ``[instructions, decisions]`` and ends with what post-processors did.
+
+Export lets TVM write the lines. Import reads them itself, because TVM refuses a whole database for
+one bad line: a trace whose instructions, up to the post-processors, are those of one of our
+sketches becomes a candidate of that sketch; everything else is skipped and reported.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foretune.errors import BadInputError, ForetuneError, IllegalCandidateError, RecordError
+from foretune.hardware import Hardware
+from foretune.measure import Measurement, Status
+from foretune.records._record import Record
+from foretune.records.journal import Journal, SkippedLine
+from foretune.records.queries import top as fastest_first
+from foretune.space import Candidate, Sketch, Space
+from foretune.workload import Workload
+
+WORKLOADS = "database_workload.json"
+RECORDS = "database_tuning_record.json"
+ORIGIN = "metaschedule"
+"""Origin of imported records."""
+
+_FAILED_S = 1e9
+"""MetaSchedule writes 1e10 seconds for a candidate that failed, whatever the reason."""
+
+
+@dataclass(frozen=True)
+class ExportOutcome:
+    """What was exported.
+
+    Attributes:
+        directory: Where the two files are.
+        workloads: Number of workloads written.
+        records: Number of records written.
+        left_out: Reason to number of ``ok`` candidates that could not be written.
+    """
+
+    directory: Path
+    workloads: int
+    records: int
+    left_out: Mapping[str, int]
+
+    def __str__(self) -> str:
+        lines = [f"{self.directory}: {self.records} records of {self.workloads} workloads written"]
+        lines += [f"  left out: {n} ({reason})" for reason, n in self.left_out.items()]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class ImportOutcome:
+    """What was imported.
+
+    Attributes:
+        workloads: The workloads that could be read.
+        records: Their records, each with its ``candidate``, in the order of the file.
+        skipped_workloads: Unreadable lines of the workload file.
+        skipped: Lines of the record file that gave no record, with the reason.
+        unmatched: Number of those lines whose trace is none of our sketches' .
+    """
+
+    workloads: tuple[Workload, ...]
+    records: tuple[Record, ...]
+    skipped_workloads: tuple[SkippedLine, ...]
+    skipped: tuple[SkippedLine, ...]
+    unmatched: int
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.records)} records of {len(self.workloads)} workloads read"]
+        for what, skipped in (("workloads", self.skipped_workloads), ("records", self.skipped)):
+            counts = Counter(line.reason for line in skipped)
+            first = {line.reason: line.line for line in reversed(skipped)}
+            lines += [
+                f"  skipped {n} {what}, the first in line {first[reason]}: {reason}"
+                for reason, n in counts.most_common()
+            ]
+        return "\n".join(lines)
+
+
+def export_metaschedule(
+    source: Journal | Iterable[Record],
+    directory: str | os.PathLike[str],
+    *,
+    top: int | None = None,
+    hardware: str | None = None,
+    spaces: Mapping[str, Space] | None = None,
+    overwrite: bool = False,
+) -> ExportOutcome:
+    """Writes records as a database that works with TVM's ``MetaScheduleApplyDatabase``.
+
+    Only ``ok`` records are written, one per candidate, the seconds being the record's value, so
+    that TVM ranks as we do.
+
+    Args:
+        source: A journal, or records of which each has its ``candidate``.
+        directory: Made if need be.
+        top: Only the fastest ``top`` candidates of each workload; all if None.
+        hardware: Key of the hardware whose records are written. Needed where ``source`` has
+            several, because TVM's look-up does not tell them apart.
+        spaces: Workload key to its space, where it was generated already.
+        overwrite: Whether to replace a database that is there.
+
+    Raises:
+        BadInputError: Several hardware and none chosen.
+        RecordError: There is a database already, or the directory cannot be written.
+    """
+    records = source.records() if isinstance(source, Journal) else list(source)
+    chosen = _one_hardware(records, hardware)
+    target = Path(directory)
+    if not overwrite and any((target / name).exists() for name in (WORKLOADS, RECORDS)):
+        raise RecordError(f"{str(target)!r} holds a database already: choose an empty directory")
+    left_out: Counter[str] = Counter()
+    candidates = list(_candidates(source, chosen, top, dict(spaces or {}), left_out))
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target) as scratch:
+            workloads, written = _write_database(Path(scratch), candidates, left_out)
+            for name in (WORKLOADS, RECORDS):
+                shutil.move(Path(scratch) / name, target / name)
+    except OSError as error:
+        raise RecordError(
+            f"cannot write a database to {str(target)!r}: {error.strerror}: "
+            "choose another directory"
+        ) from error
+    return ExportOutcome(target, workloads, written, dict(left_out))
+
+
+def import_metaschedule(
+    directory: str | os.PathLike[str],
+    hardware: Hardware,
+    *,
+    spaces: Mapping[str, Space] | None = None,
+) -> ImportOutcome:
+    """Reads a MetaSchedule database, tolerant of bad lines.
+
+    Args:
+        directory: Holds the two files, plain or gzip-compressed (``.gz``).
+        hardware: What the records were measured on. Records of another target are skipped.
+        spaces: Workload key to its space, where it was generated already.
+
+    Returns:
+        Records with ``Candidate`` decisions, and what was skipped and why.
+
+    Raises:
+        BadInputError: A file is missing or cannot be read.
+    """
+    base = Path(directory)
+    programs, skipped_workloads = _read_workloads(_find(base, WORKLOADS))
+    path = _find(base, RECORDS)
+    reader = _RecordReader(programs, hardware, dict(spaces or {}), path.stat().st_mtime)
+    records, skipped = [], []
+    for number, line in _lines(path):
+        try:
+            records.append(reader.read(line))
+        except _SkipError as reason:
+            skipped.append(SkippedLine(number, str(reason)))
+    return ImportOutcome(
+        workloads=tuple({w.key: w for w in programs.values() if w is not None}.values()),
+        records=tuple(records),
+        skipped_workloads=tuple(skipped_workloads),
+        skipped=tuple(skipped),
+        unmatched=sum(line.reason.startswith(_UNMATCHED) for line in skipped),
+    )
+
+
+# Export
+
+
+def _one_hardware(records: list[Record], hardware: str | None) -> list[Record]:
+    keys = list(dict.fromkeys(r.hardware for r in records))
+    if hardware is None and len(keys) > 1:
+        raise BadInputError(
+            "a MetaSchedule database holds records of one hardware, but there are records of "
+            f"{len(keys)}: choose one of {', '.join(keys)}"
+        )
+    if hardware is not None and hardware not in keys:
+        raise BadInputError(
+            f"there are no records of hardware {hardware!r}: choose one of {', '.join(keys)}"
+        )
+    return [r for r in records if hardware in (None, r.hardware)]
+
+
+def _candidates(
+    source: Journal | Iterable[Record],
+    records: list[Record],
+    top: int | None,
+    spaces: dict[str, Space],
+    left_out: Counter[str],
+) -> Iterator[tuple[Candidate, float]]:
+    """The candidates to write with their seconds, workload by workload, fastest first."""
+    programs = source.workloads() if isinstance(source, Journal) else {}
+    machines = source.hardware() if isinstance(source, Journal) else {}
+    by_workload: dict[str, list[Record]] = {}
+    for record in records:
+        by_workload.setdefault(record.workload, []).append(record)
+    for key, own in by_workload.items():
+        for record in fastest_first(own, top):
+            candidate = record.candidate
+            if candidate is None:
+                if key not in spaces and (key not in programs or record.hardware not in machines):
+                    left_out["the journal lacks the program or the hardware"] += 1
+                    continue
+                if key not in spaces:
+                    spaces[key] = Space.generate(programs[key], machines[record.hardware])
+                try:
+                    candidate = spaces[key].candidate(record.decisions)
+                except (IllegalCandidateError, BadInputError):
+                    left_out["the decisions belong to no sketch of this TVM version"] += 1
+                    continue
+            seconds = record.measurement.best_s
+            assert seconds is not None, "an ok measurement has at least one reading"
+            yield candidate, seconds
+
+
+def _write_database(
+    directory: Path, candidates: Iterable[tuple[Candidate, float]], left_out: Counter[str]
+) -> tuple[int, int]:
+    from foretune import _tvm
+
+    ms = _tvm.meta_schedule
+    database = ms.database.JSONDatabase(work_dir=str(directory))
+    programs: dict[str, Any] = {}
+    written = 0
+    for candidate, seconds in candidates:
+        if not candidate.sketch.variables and candidate.hardware.kind != "llvm":
+            # What counts as untuned on a GPU is a pass of TVM, not a trace.
+            left_out["the untuned program of a GPU has no trace"] += 1
+            continue
+        try:
+            trace = candidate.schedule().trace
+        except IllegalCandidateError:
+            left_out["TVM rejects the candidate"] += 1
+            continue
+        workload = candidate.workload
+        if workload.key not in programs:
+            programs[workload.key] = database.commit_workload(workload.module)
+        database.commit_tuning_record(
+            ms.database.TuningRecord(
+                trace,
+                programs[workload.key],
+                run_secs=[seconds],
+                target=candidate.hardware.tvm_target(),
+                args_info=ms.arg_info.ArgInfo.from_prim_func(workload.module["main"]),
+            )
+        )
+        written += 1
+    return len(programs), written
+
+
+# Import
+
+
+class _SkipError(Exception):
+    """A line gives no record; the message is the reason, the same for lines of the same kind."""
+
+
+_UNMATCHED = "the trace"
+
+
+class _RecordReader:
+    """Turns lines of a record file into records."""
+
+    def __init__(
+        self,
+        programs: Mapping[int, Workload | None],
+        hardware: Hardware,
+        spaces: dict[str, Space],
+        time: float,
+    ) -> None:
+        self._programs = programs
+        self._hardware = hardware
+        self._spaces = spaces
+        self._time = time
+        self._target = _target_identity(json.loads(hardware.target))
+        self._sketches: dict[str, dict[str, Sketch] | str] = {}
+
+    def read(self, line: bytes) -> Record:
+        """The record of one line, or _SkipError."""
+        # Looking up the workload first spares parsing the traces of unreadable ones.
+        workload = self._workload(line)
+        trace, run_secs, target, *_ = _record_fields(line)
+        if _target_identity(target) != self._target:
+            raise _SkipError("measured for another target")
+        candidate = self._candidate(workload, *_trace_parts(trace))
+        return Record(
+            workload=workload.key,
+            hardware=self._hardware.key,
+            candidate_key=candidate.key,
+            decisions=candidate.to_json(),
+            measurement=_measurement(run_secs),
+            origin=ORIGIN,
+            time=self._time,
+            candidate=candidate,
+        )
+
+    def _workload(self, line: bytes) -> Workload:
+        head = line[1 : line.find(b",")].strip()
+        if not line.startswith(b"[") or not head.isdigit():
+            raise _SkipError("not a tuning record")
+        if int(head) not in self._programs:
+            raise _SkipError("it refers to a workload that the database lacks")
+        workload = self._programs[int(head)]
+        if workload is None:
+            raise _SkipError("its workload could not be read")
+        return workload
+
+    def _candidate(
+        self, workload: Workload, instructions: list[Any], decisions: list[Any]
+    ) -> Candidate:
+        sketches = self._sketches_of(workload)
+        sketch = sketches.get(_skeleton(instructions))
+        if sketch is None:
+            raise _SkipError(f"{_UNMATCHED} is not one of a sketch of this TVM version")
+        try:
+            decided = {int(at): value for at, value in decisions}
+            values = [decided[at] for at in sketch.positions]
+            return sketch.candidate([tuple(v) if isinstance(v, list) else v for v in values])
+        except (KeyError, TypeError, ValueError, IllegalCandidateError) as error:
+            raise _SkipError(f"{_UNMATCHED} holds a decision outside its domain") from error
+
+    def _sketches_of(self, workload: Workload) -> dict[str, Sketch]:
+        if workload.key not in self._sketches:
+            self._sketches[workload.key] = self._generate(workload)
+        sketches = self._sketches[workload.key]
+        if isinstance(sketches, str):
+            raise _SkipError(sketches)
+        return sketches
+
+    def _generate(self, workload: Workload) -> dict[str, Sketch] | str:
+        try:
+            space = self._spaces.get(workload.key) or Space.generate(workload, self._hardware)
+        except ForetuneError as error:
+            return f"no space can be generated for its workload: {error}"
+        sketches = [space.untuned.sketch, *space.sketches]
+        return {_skeleton(json.loads(sketch.trace)[0]): sketch for sketch in sketches}
+
+
+def _find(base: Path, name: str) -> Path:
+    for path in (base / name, base / (name + ".gz")):
+        if path.is_file():
+            return path
+    raise BadInputError(f"there is no {name} in {str(base)!r}: name the directory of a database")
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Numbers, from 1, and content of the lines that are not empty."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield number, line
+    except (OSError, EOFError) as error:
+        raise BadInputError(f"cannot read {str(path)!r}: {error}: is the file whole?") from error
+
+
+def _read_workloads(path: Path) -> tuple[dict[int, Workload | None], list[SkippedLine]]:
+    """Workloads by the index that records use (None where unreadable), and what was skipped."""
+    programs: dict[int, Workload | None] = {}
+    skipped = []
+    for index, (number, line) in enumerate(_lines(path)):
+        try:
+            programs[index] = _read_workload(line, name=f"workload {index}")
+        except _SkipError as reason:
+            programs[index] = None
+            skipped.append(SkippedLine(number, str(reason)))
+    return programs, skipped
+
+
+def _read_workload(line: bytes, name: str) -> Workload:
+    from foretune import _tvm
+
+    try:
+        _, encoded = json.loads(line)
+        # TVM puts the length of the text, eight bytes, in front of it.
+        text = base64.b64decode(encoded, validate=True)[8:].decode()
+    except (ValueError, TypeError, RecursionError, binascii.Error) as error:
+        raise _SkipError("not a workload") from error
+    try:
+        module = _tvm.load_json(text)
+    except Exception as error:  # TVM's reader raises whatever its reflection comes across.
+        raise _SkipError("the module was written by another TVM version, or damaged") from error
+    try:
+        return Workload.from_module(module, name)
+    except (ForetuneError, AttributeError, TypeError) as error:
+        raise _SkipError("the module is not one PrimFunc") from error
+
+
+def _record_fields(line: bytes) -> tuple[Any, ...]:
+    try:
+        _, (trace, run_secs, target, *rest) = json.loads(line)
+        return trace, run_secs, target, *rest
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _SkipError("not a tuning record") from error
+
+
+def _trace_parts(trace: Any) -> tuple[list[Any], list[Any]]:
+    try:
+        instructions, decisions = trace
+        names = [instruction[0] for instruction in instructions]
+    except (ValueError, TypeError, IndexError, KeyError) as error:
+        raise _SkipError("not a tuning record") from error
+    end = names.index("EnterPostproc") if "EnterPostproc" in names else len(names)
+    return list(instructions[:end]), list(decisions)
+
+
+def _skeleton(instructions: list[Any]) -> str:
+    return json.dumps(instructions, separators=(",", ":"))
+
+
+def _target_identity(target: Any) -> tuple[Any, ...]:
+    """What must agree between two targets for a time on one to be a time on the other."""
+    if not isinstance(target, dict):
+        raise _SkipError("not a tuning record")
+    return tuple(target.get(name) for name in ("kind", "mcpu", "arch", "num-cores"))
+
+
+def _measurement(run_secs: Any) -> Measurement:
+    if not isinstance(run_secs, list) or not all(type(s) in (int, float) for s in run_secs):
+        raise _SkipError("never measured")
+    if not run_secs or max(run_secs) >= _FAILED_S:
+        return Measurement(
+            Status.RUN_ERROR, message="MetaSchedule recorded a failure; it does not say which"
+        )
+    if not all(math.isfinite(s) and s > 0 for s in run_secs):
+        raise _SkipError("the seconds are not positive numbers")
+    return Measurement(
+        Status.OK, seconds=tuple(map(float, run_secs)), quiet=(False,) * len(run_secs)
+    )
