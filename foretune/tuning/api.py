@@ -13,7 +13,7 @@ from foretune import cost, search
 from foretune.cost import CostModel
 from foretune.errors import RecordError
 from foretune.hardware import Hardware, probe
-from foretune.measure import LocalMeasurer, Measurer, MeasurePolicy
+from foretune.measure import LocalMeasurer, MeasurePolicy, Measurer
 from foretune.records import Journal
 from foretune.tuning.result import TaskResult, TuneResult
 from foretune.tuning.task import Task, resolve_names

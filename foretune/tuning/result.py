@@ -116,7 +116,7 @@ class TuneResult:
         ]
 
     def compile(self) -> Artifact:
-        """Builds the artifact: every operator with its best candidate, the rest by default rules."""
+        """Builds the artifact: each operator with its best candidate, the rest by default rules."""
         from foretune import graph
 
         if isinstance(self.source, Workload):

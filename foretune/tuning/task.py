@@ -118,6 +118,7 @@ class Task:
         self._best: Record | None = None
         self._confirmed: dict[str, float] = {}
         self._ok: dict[str, Record] = {}
+        self._tried: set[str] = set()
 
     @property
     def spent(self) -> int:
@@ -196,7 +197,7 @@ class Task:
             self.strategy.tell(trials)
 
     def restore(self, records: Sequence[Record]) -> list[Record]:
-        """Takes in records of earlier runs, read from a journal, without training the model.
+        """Takes in records read from a journal, not yet seen here, without training the model.
 
         Returns:
             The records that belong to this space, with their candidates, for the model. A record
@@ -204,6 +205,8 @@ class Task:
         """
         restored = []
         for record in records:
+            if _is_trial(record) and record.candidate_key in self._tried:
+                continue
             try:
                 candidate = self.space.candidate(record.decisions)
             except (IllegalCandidateError, BadInputError):
@@ -227,6 +230,7 @@ class Task:
                 self.untuned_s = self._confirmed.get(record.candidate_key, measurement.best_s)
             self._choose_best(record)
             if _is_trial(record):
+                self._tried.add(record.candidate_key)
                 self.trials.append(
                     Trial(
                         index=len(self.trials),
@@ -239,9 +243,7 @@ class Task:
 
     def contenders(self, limit: int = 3, within: float = 1.05) -> list[Candidate]:
         """The candidates worth confirming: the best and those within a factor of it."""
-        ranked = sorted(
-            (r for r in self._ok.values() if r.origin != UNTUNED), key=lambda r: self._seconds(r)
-        )
+        ranked = sorted((r for r in self._ok.values() if r.origin != UNTUNED), key=self._seconds)
         if not ranked:
             return []
         bound = self._seconds(ranked[0]) * within
@@ -253,8 +255,10 @@ class Task:
 
     def _choose_best(self, record: Record) -> None:
         if record.origin == CONFIRM:
-            # A confirmation may lower or raise the value of the present best: look again.
-            self._best = min(self._ok.values(), key=self._seconds, default=None)
+            # The lowest of many single measurements flatters itself: once the contenders were
+            # timed side by side, the best is one of them.
+            confirmed = (self._ok[key] for key in self._confirmed if key in self._ok)
+            self._best = min(confirmed, key=self._seconds, default=self._best)
         elif record.measurement.status is Status.OK and (
             self._best is None or self._seconds(record) < self._seconds(self._best)
         ):

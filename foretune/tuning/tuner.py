@@ -169,6 +169,9 @@ class Tuner:
             self._restore()
             self._measure_untuned()
             while self._within_budget():
+                if self.journal is not None and self.journal.refresh():
+                    # Another tuner writes to this journal: its trials count, and teach, too.
+                    self._absorb()
                 task = self._next()
                 if task is None:
                     break
@@ -182,21 +185,28 @@ class Tuner:
             self._nothing_measured()
 
     def _restore(self) -> None:
+        """Takes in what earlier runs left in the journal."""
         if self.journal is None:
             return
         with self.clock.on("setup_s"):
-            told: list[Record] = []
             for task in self.tasks:
                 self.journal.add_workload(task.workload)
-                records = self.journal.records(
-                    workload=task.workload.key, hardware=task.hardware.key
-                )
-                told += task.restore(records)
-                for record in records:
-                    elapsed = float(record.environment.get("elapsed_s", 0.0))
-                    self._earlier_s = max(self._earlier_s, elapsed)
-            if told and self.model is not None:
-                self.model.update(told)
+            elapsed = [0.0]
+            for record in self._absorb():
+                elapsed.append(float(record.environment.get("elapsed_s", 0.0)))
+            self._earlier_s = max(elapsed)
+
+    def _absorb(self) -> list[Record]:
+        """Tells the tasks what the journal holds and they have not seen; returns the trials."""
+        assert self.journal is not None
+        told: list[Record] = []
+        for task in self.tasks:
+            told += task.restore(
+                self.journal.records(workload=task.workload.key, hardware=task.hardware.key)
+            )
+        if told and self.model is not None:
+            self.model.update(told)
+        return told
 
     def _measure_untuned(self) -> None:
         waiting = {task.space.untuned.key: task for task in self.tasks if task.untuned_s is None}

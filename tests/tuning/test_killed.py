@@ -1,0 +1,65 @@
+"""The tuner killed with SIGKILL at random moments, and two tuners on one journal."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from foretune.records import Journal
+from foretune.tuning.api import JOURNAL
+
+CHILD = [sys.executable, "-m", "tests.tuning.tuning_child"]
+ROOT = Path(__file__).parents[2]
+
+
+def start(work_dir: Path, trials: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*CHILD, str(work_dir), str(trials)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+
+
+def kill_again_and_again(work_dir: Path, times: int, seed: int) -> int:
+    """Returns how many of the kills hit a run that was writing records."""
+    rng = random.Random(seed)
+    acknowledged: set[str] = set()
+    hits = 0
+    for _ in range(times):
+        child = start(work_dir, 100_000)
+        try:
+            child.communicate(timeout=rng.uniform(0.2, 2.5))
+        except subprocess.TimeoutExpired:
+            child.kill()
+        output, _ = child.communicate()
+        lines = [line.split() for line in output.splitlines() if line.count(" ") == 1]
+        acknowledged |= {line[1] for line in lines if len(line[1]) > 8}
+        hits += bool(lines)
+        if (work_dir / JOURNAL).exists():
+            with Journal(work_dir / JOURNAL) as journal:
+                records = journal.records()
+            keys = Counter(r.candidate_key for r in records)
+            assert {k for k in acknowledged if k not in keys} == set(), "a committed record is lost"
+            assert not [k for k, count in keys.items() if count > 1], "a trial was spent twice"
+    return hits
+
+
+def test_kill_9_at_50_random_moments_loses_no_record_and_repeats_no_trial(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        runs = [
+            pool.submit(kill_again_and_again, tmp_path / str(seed), 25, seed) for seed in range(2)
+        ]
+    hits = sum(run.result() for run in runs)
+    assert hits >= 10, "most kills came before the first record: nothing was tested"
+
+
+def test_two_tuners_on_one_journal_lose_nothing(tmp_path: Path) -> None:
+    children = [start(tmp_path, 40) for _ in range(2)]
+    outputs = [child.communicate(timeout=120)[0] for child in children]
+    assert [child.returncode for child in children] == [0, 0]
+    acknowledged = Counter(line.split()[1] for out in outputs for line in out.splitlines())
+    with Journal(tmp_path / JOURNAL) as journal:
+        assert Counter(r.candidate_key for r in journal.records()) == acknowledged
+        assert journal.skipped == []

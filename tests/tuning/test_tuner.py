@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import foretune
+from foretune.errors import BadInputError, NothingMeasuredError, RecordError
+from foretune.measure import Measurement, Status
+from foretune.records import Journal, Record
+from foretune.space import Candidate
+from foretune.tuning import Budget, Task, Tuner, TuneResult
+from foretune.tuning.api import JOURNAL
+from tests.tuning.support import HARDWARE, FormulaMeasurer, matmul, ok, seconds_of
+
+
+def run(
+    work_dir: Path | None, measurer: FormulaMeasurer, trials: int, **options: object
+) -> TuneResult:
+    settings = {"strategy": "random", "cost_model": "random", "batch": 4, **options}
+    return foretune.tune(
+        matmul(),
+        target=HARDWARE,
+        trials=trials,
+        work_dir=work_dir,
+        measurer=measurer,
+        **settings,  # type: ignore[arg-type]
+    )
+
+
+def test_spends_exactly_the_trials_allowed_and_finds_the_best_of_them(tmp_path: Path) -> None:
+    measurer = FormulaMeasurer()
+    result = run(tmp_path, measurer, 10)
+    (task,) = result.tasks
+    assert len(task.trials) == 10
+    assert [t.index for t in task.trials] == list(range(10))
+    found = [t.seconds[0] for t in task.trials if t.seconds]
+    assert task.best_s == min(found)
+    assert result.tuned_s == min(found)
+    assert result.untuned_s == pytest.approx(1e-2)
+    assert [t.best_s for t in task.trials] == [min(found[: i + 1]) for i in range(10)]
+
+
+def test_resume_counts_what_was_spent_and_measures_nothing_twice(tmp_path: Path) -> None:
+    first, second = FormulaMeasurer(), FormulaMeasurer()
+    before = run(tmp_path, first, 9)
+    after = run(tmp_path, second, 20)
+    assert len(after.tasks[0].trials) == 20
+    assert after.tasks[0].trials[:9] == before.tasks[0].trials
+    assert len(second.asked) == 11, "the untuned program and 9 trials are known already"
+    assert not set(first.asked) & set(second.asked)
+
+
+def test_resuming_a_finished_run_measures_nothing_and_keeps_its_best(tmp_path: Path) -> None:
+    before = run(tmp_path, FormulaMeasurer(), 8)
+    again = FormulaMeasurer()
+    after = run(tmp_path, again, 8)
+    assert again.asked == []
+    assert after.tuned_s == before.tuned_s
+
+
+def test_fresh_sets_the_old_journal_aside(tmp_path: Path) -> None:
+    run(tmp_path, FormulaMeasurer(), 6)
+    result = run(tmp_path, FormulaMeasurer(), 4, fresh=True)
+    assert len(result.tasks[0].trials) == 4
+    assert (tmp_path / "journal.1.jsonl").is_file()
+
+
+def test_a_record_is_on_disk_before_it_is_used(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / JOURNAL)
+    task = Task(matmul(), HARDWARE, strategy="random", cost_model="random")
+    seen: list[int] = []
+
+    def told(records: Sequence[Record]) -> None:
+        with Journal(tmp_path / JOURNAL, read_only=True) as reader:
+            on_disk = {r.candidate_key for r in reader.records()}
+        seen.append(len(records))
+        assert {r.candidate_key for r in records} <= on_disk
+
+    task.strategy.tell = told  # type: ignore[method-assign]
+    Tuner([task], FormulaMeasurer(), Budget(trials=8), journal=journal, batch=4).run()
+    assert seen == [4, 4]
+
+
+FAILURES = [s for s in Status if s is not Status.OK]
+
+
+def test_every_kind_of_failure_is_counted_and_the_run_goes_on(tmp_path: Path) -> None:
+    measurer = FormulaMeasurer()
+
+    def answer(candidate: Candidate) -> Measurement:
+        index = len(measurer.asked)
+        if candidate.sketch.variables and index % 2:
+            return Measurement(FAILURES[index // 2 % len(FAILURES)], message="as told")
+        return ok(candidate)
+
+    measurer.answer = answer
+    result = run(tmp_path, measurer, 2 * len(FAILURES) + 2)
+    statuses = {t.status for t in result.tasks[0].trials}
+    assert statuses >= {s.value for s in FAILURES}
+    assert all(t.seconds is None for t in result.tasks[0].trials if t.status != "ok")
+    assert result.tuned_s is not None
+
+
+def test_a_failed_candidate_is_never_the_best(tmp_path: Path) -> None:
+    def answer(candidate: Candidate) -> Measurement:
+        if candidate.sketch.variables:
+            return Measurement(Status.WRONG_OUTPUT, (1e-9,), (True,))
+        return ok(candidate)
+
+    result = run(tmp_path, FormulaMeasurer(answer), 8)
+    assert result.tuned_s == pytest.approx(1e-2)
+    assert result.best == {}
+    assert result.untuned_operators == ["matmul"]
+
+
+def test_nothing_valid_at_all_is_an_error_of_its_own() -> None:
+    measurer = FormulaMeasurer(lambda _: Measurement(Status.CRASH, message="SIGSEGV"))
+    with pytest.raises(NothingMeasuredError, match="4 crash"):
+        run(None, measurer, 4)
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
+    measurer = FormulaMeasurer()
+
+    def answer(candidate: Candidate) -> Measurement:
+        if len(measurer.asked) == 8:
+            raise KeyboardInterrupt
+        return ok(candidate)
+
+    measurer.answer = answer
+    result = run(tmp_path, measurer, 100)
+    assert result.interrupted
+    assert len(result.tasks[0].trials) == 6, "8 asked, less the untuned one and the interrupted one"
+    assert result.tuned_s is not None and result.tuned_s < 1e-2
+    with Journal(tmp_path / JOURNAL) as journal:
+        assert len(journal.records()) == 7
+
+
+@pytest.mark.parametrize("strategy", ["random", "evolutionary"])
+def test_same_seed_same_candidates(strategy: str) -> None:
+    runs = []
+    for _ in range(2):
+        measurer = FormulaMeasurer()
+        run(None, measurer, 24, strategy=strategy, cost_model="gbdt", seed=5)
+        runs.append(measurer.asked)
+    assert runs[0] == runs[1]
+
+
+def test_a_task_without_improvement_stops_early() -> None:
+    task = Task(matmul(), HARDWARE, strategy="random", cost_model="random")
+    flat = FormulaMeasurer(lambda c: Measurement(Status.OK, (1e-3,), (True,)))
+    Tuner([task], flat, Budget(trials=500, patience=20), batch=4).run()
+    assert 20 <= task.spent <= 28
+
+
+def test_the_budget_is_shared_by_all_tasks() -> None:
+    tasks = [
+        Task(matmul(n, f"m{n}"), HARDWARE, strategy="random", cost_model="random") for n in (32, 64)
+    ]
+    Tuner(tasks, FormulaMeasurer(), Budget(trials=30), batch=4).run()
+    assert sum(t.spent for t in tasks) == 30
+    assert all(t.spent >= 4 for t in tasks)
+
+
+def test_confirmation_decides_between_contenders() -> None:
+    """The best of the run turns out slower when both are timed side by side."""
+    measurer = FormulaMeasurer()
+    task = Task(matmul(), HARDWARE, strategy="random", cost_model="random")
+
+    def compare(candidates: Sequence[Candidate]) -> list[Measurement]:
+        slower_first = [3e-3, 1.5e-3, *[2e-3] * (len(candidates) - 3), 9e-3]
+        compared.extend(candidates)
+        return [Measurement(Status.OK, (s,), (True,)) for s in slower_first]
+
+    compared: list[Candidate] = []
+    measurer.answer = lambda c: Measurement(
+        Status.OK, (1e-3 * (1 + 0.01 * seconds_of(c)),), (True,)
+    )
+    measurer.compare = compare  # type: ignore[method-assign]
+    Tuner([task], measurer, Budget(trials=8), batch=4).run()
+    assert task.best == compared[1]
+    assert task.best_s == pytest.approx(1.5e-3)
+    assert task.untuned_s == pytest.approx(9e-3)
+    assert task.spent == 8, "confirming costs no trial"
+
+
+def test_seconds_limit_a_run() -> None:
+    task = Task(matmul(), HARDWARE, strategy="random", cost_model="random")
+    Tuner([task], FormulaMeasurer(), Budget(seconds=0.5), batch=4).run()
+    assert task.spent > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"trials": 0}, "trials >= 1"),
+        ({"trials": 4, "strategy": "nonsense"}, "unknown strategy 'nonsense'.*evolutionary"),
+        ({"trials": 4, "cost_model": "nonsense"}, "unknown cost model 'nonsense'.*gbdt"),
+    ],
+)
+def test_unusable_arguments_are_refused(options: dict[str, object], message: str) -> None:
+    trials = options.pop("trials")
+    assert isinstance(trials, int)
+    with pytest.raises(BadInputError, match=message):
+        run(None, FormulaMeasurer(), trials, **options)
+
+
+def test_a_work_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "taken"
+    path.write_text("")
+    with pytest.raises(RecordError, match="--work-dir"):
+        run(path, FormulaMeasurer(), 4)
