@@ -125,7 +125,7 @@ def test_tune_end_to_end_then_resume_report_and_db(program: Path) -> None:
     arguments = ["tune", "mine.py:matmul", "--trials", "6", "--work-dir", "run",
                  "-o", "matmul.so", "--json", "tune.json"]  # fmt: skip
     child = foretune(*arguments, cwd=here)
-    out, err = child.communicate(timeout=240)
+    _, err = child.communicate(timeout=240)
     assert child.returncode == 0, err
     data = json.loads((here / "tune.json").read_text())
     assert data["schema"] == "foretune.tune/1"
@@ -139,7 +139,7 @@ def test_tune_end_to_end_then_resume_report_and_db(program: Path) -> None:
     assert (here / "matmul.so").is_file()
 
     again = foretune(*arguments, cwd=here)
-    out, err = again.communicate(timeout=240)
+    _, err = again.communicate(timeout=240)
     assert again.returncode == 0, err
     resumed = json.loads((here / "tune.json").read_text())
     assert resumed["tasks"][0]["trials"] == task["trials"], "no trial was spent again"
@@ -147,7 +147,7 @@ def test_tune_end_to_end_then_resume_report_and_db(program: Path) -> None:
     for command in (["report", "run"], ["db", "info", "run"], ["db", "best", "run"],
                     ["db", "export", "run", "exported"]):  # fmt: skip
         child = foretune(*command, cwd=here)
-        out, err = child.communicate(timeout=120)
+        _, err = child.communicate(timeout=120)
         assert child.returncode == 0, err
     assert (here / "run" / "report.html").stat().st_size > 1000
     assert (here / "exported" / "database_tuning_record.json").is_file()

@@ -5,9 +5,9 @@ task whose weighted latency is expected to fall most per trial. The expectation 
 trials brought (backward) with what could still come (forward), as Ansor's task scheduler does
 (Zheng et al., OSDI 2020, section 6.1, with its alpha, beta and window).
 
-Deviations: the forward term is the distance to a bound spread over the trials spent, one formula in
-place of Ansor's minimum of two; the bound is the roofline where the machine's peak was measured, and
-otherwise, as in Ansor, comes from the best throughput of the other tasks.
+Deviations: the forward term is the distance to a bound spread over the trials spent, one formula
+in place of Ansor's minimum of two; the bound is the roofline where the machine's peak was measured,
+and otherwise, as in Ansor, comes from the best throughput of the other tasks.
 """
 
 from __future__ import annotations
