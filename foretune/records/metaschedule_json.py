@@ -5,8 +5,8 @@ line; ``database_tuning_record.json`` one ``[workload line, [trace, seconds, tar
 where a trace is ``[instructions, decisions]`` and ends with what post-processors did.
 
 Export lets TVM write the lines. Import reads them itself, because TVM refuses a whole database for
-one bad line: a trace whose instructions, up to the post-processors, are those of one of our
-sketches becomes a candidate of that sketch; everything else is skipped and reported.
+one bad line: a trace whose instructions (in the normal form of ``_trace_form``) are those of one of
+our sketches becomes a candidate of that sketch; everything else is skipped and reported.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from foretune.errors import BadInputError, ForetuneError, IllegalCandidateError,
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Status
 from foretune.records._record import Record
+from foretune.records._trace_form import LIMIT, TraceForm, trace_form
 from foretune.records.journal import Journal, SkippedLine
 from foretune.records.queries import top as fastest_first
-from foretune.space import Candidate, Sketch, Space
+from foretune.space import Candidate, Choice, Sketch, Space
 from foretune.workload import Workload
 
 WORKLOADS = "database_workload.json"
@@ -290,7 +291,7 @@ class _RecordReader:
         self._spaces = spaces
         self._time = time
         self._target = _target_identity(json.loads(hardware.target))
-        self._sketches: dict[str, dict[str, Sketch] | str] = {}
+        self._matchers: dict[str, dict[str, _Matcher] | str] = {}
 
     def read(self, line: bytes) -> Record:
         """The record of one line, or _SkipError."""
@@ -299,7 +300,7 @@ class _RecordReader:
         trace, run_secs, target, *_ = _record_fields(line)
         if _target_identity(target) != self._target:
             raise _SkipError("measured for another target")
-        candidate = self._candidate(workload, *_trace_parts(trace))
+        candidate = self._candidate(workload, trace)
         return Record(
             workload=workload.key,
             hardware=self._hardware.key,
@@ -322,35 +323,60 @@ class _RecordReader:
             raise _SkipError("its workload could not be read")
         return workload
 
-    def _candidate(
-        self, workload: Workload, instructions: list[Any], decisions: list[Any]
-    ) -> Candidate:
-        sketches = self._sketches_of(workload)
-        sketch = sketches.get(_skeleton(instructions))
-        if sketch is None:
+    def _candidate(self, workload: Workload, trace: Any) -> Candidate:
+        try:
+            form = trace_form(trace)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise _SkipError("not a tuning record") from error
+        matcher = self._matchers_of(workload).get(form.skeleton)
+        if matcher is None:
             raise _SkipError(f"{_UNMATCHED} is not one of a sketch of this TVM version")
         try:
-            decided = {int(at): value for at, value in decisions}
-            values = [decided[at] for at in sketch.positions]
-            return sketch.candidate([tuple(v) if isinstance(v, list) else v for v in values])
-        except (KeyError, TypeError, ValueError, IllegalCandidateError) as error:
+            return matcher.candidate(form)
+        except IllegalCandidateError as error:
             raise _SkipError(f"{_UNMATCHED} holds a decision outside its domain") from error
 
-    def _sketches_of(self, workload: Workload) -> dict[str, Sketch]:
-        if workload.key not in self._sketches:
-            self._sketches[workload.key] = self._generate(workload)
-        sketches = self._sketches[workload.key]
-        if isinstance(sketches, str):
-            raise _SkipError(sketches)
-        return sketches
+    def _matchers_of(self, workload: Workload) -> dict[str, _Matcher]:
+        if workload.key not in self._matchers:
+            self._matchers[workload.key] = self._generate(workload)
+        matchers = self._matchers[workload.key]
+        if isinstance(matchers, str):
+            raise _SkipError(matchers)
+        return matchers
 
-    def _generate(self, workload: Workload) -> dict[str, Sketch] | str:
+    def _generate(self, workload: Workload) -> dict[str, _Matcher] | str:
         try:
             space = self._spaces.get(workload.key) or Space.generate(workload, self._hardware)
         except ForetuneError as error:
             return f"no space can be generated for its workload: {error}"
-        sketches = [space.untuned.sketch, *space.sketches]
-        return {_skeleton(json.loads(sketch.trace)[0]): sketch for sketch in sketches}
+        sketches = [*space.sketches, space.untuned.sketch]
+        return {m.form.skeleton: m for m in map(_Matcher, sketches)}
+
+
+class _Matcher:
+    """Turns traces of one sketch into its candidates."""
+
+    def __init__(self, sketch: Sketch) -> None:
+        self._sketch = sketch
+        self.form = trace_form(json.loads(sketch.trace))
+        holes = {at: hole for hole, at in self.form.positions.items()}
+        self._holes = [holes.get(at) for at in sketch.positions]
+        self._fixed = [hole for hole in self.form.decided if hole not in self._holes]
+
+    def candidate(self, form: TraceForm) -> Candidate:
+        """The candidate whose decisions a trace of this sketch holds, or IllegalCandidateError."""
+        extra = form.decided.keys() - self.form.decided.keys()
+        if extra or any(form.value(hole) != self.form.value(hole) for hole in self._fixed):
+            raise IllegalCandidateError("the trace decides what the sketch has fixed")
+        decisions: list[Any] = []
+        for variable, hole in zip(self._sketch.variables, self._holes, strict=True):
+            value = None if hole is None else form.value(hole)
+            if hole is not None and hole.startswith(LIMIT) and isinstance(variable, Choice):
+                if value not in variable.values:
+                    raise IllegalCandidateError(f"{variable.name} is never {value!r}")
+                value = variable.values.index(value)
+            decisions.append(tuple(value) if isinstance(value, list) else value)
+        return self._sketch.candidate(decisions)
 
 
 def _find(base: Path, name: str) -> Path:
@@ -410,20 +436,6 @@ def _record_fields(line: bytes) -> tuple[Any, ...]:
         return trace, run_secs, target, *rest
     except (ValueError, TypeError, RecursionError) as error:
         raise _SkipError("not a tuning record") from error
-
-
-def _trace_parts(trace: Any) -> tuple[list[Any], list[Any]]:
-    try:
-        instructions, decisions = trace
-        names = [instruction[0] for instruction in instructions]
-    except (ValueError, TypeError, IndexError, KeyError) as error:
-        raise _SkipError("not a tuning record") from error
-    end = names.index("EnterPostproc") if "EnterPostproc" in names else len(names)
-    return list(instructions[:end]), list(decisions)
-
-
-def _skeleton(instructions: list[Any]) -> str:
-    return json.dumps(instructions, separators=(",", ":"))
 
 
 def _target_identity(target: Any) -> tuple[Any, ...]:

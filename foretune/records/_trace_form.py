@@ -1,0 +1,117 @@
+"""Normal form of MetaSchedule traces, in which traces of one sketch are equal.
+
+Two traces of one sketch differ in their decisions, in the limits for parallel and vector loops (or
+whether there are any), in what post-processors appended, in instructions without effect, which TVM
+drops when it stores a trace, and so in the numbering of variables. Before → after::
+
+    b0 = GetSBlock("C")                              x0 = GetSBlock("C")
+    b1 = GetSBlock("root")
+    l2 = GetLoops(b0)                                x1 = GetLoops(x0)
+    v3, v4 = SamplePerfectTile(l2)  # [4, 16]    →   x2, x3 = SamplePerfectTile(x1)  # a hole
+    Annotate(b1, 32, parallel)                       # a hole
+    GetConsumers(b0)
+    EnterPostproc(), ...
+
+The holes keep what was decided, and where.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_LIMITS = ("meta_schedule.parallel", "meta_schedule.vectorize")
+LIMIT = "limit "
+"""Holes whose value is a limit, not the index of a choice, start with this."""
+_WITHOUT = 0
+"""What stands for the value of a limit that is not there."""
+
+
+@dataclass(frozen=True)
+class TraceForm:
+    """A trace taken apart.
+
+    Attributes:
+        skeleton: What all traces of one sketch have in common, as text.
+        decided: Hole to what was decided there, as JSON.
+        positions: Hole to the index of its instruction in the trace.
+    """
+
+    skeleton: str
+    decided: dict[str, Any]
+    positions: dict[str, int]
+
+    def value(self, hole: str) -> Any:
+        """What was decided at a hole; None where nothing was."""
+        return self.decided.get(hole, _WITHOUT if hole.startswith(LIMIT) else None)
+
+
+def trace_form(trace: Any) -> TraceForm:
+    """Takes a trace apart.
+
+    Args:
+        trace: The JSON object ``[instructions, decisions]``.
+
+    Raises:
+        ValueError, TypeError, IndexError, KeyError: It is no trace.
+    """
+    instructions, recorded = trace
+    decisions = {int(at): value for at, value in recorded}
+    names = [str(kind) for kind, _, _, _ in instructions]
+    end = names.index("EnterPostproc") if "EnterPostproc" in names else len(names)
+    decided: dict[str, Any] = {}
+    positions: dict[str, int] = {}
+    kept: list[int] = []
+    blocks: dict[str, str] = {}
+    for at, (kind, inputs, attrs, outputs) in enumerate(instructions[:end]):
+        if kind == "GetSBlock":
+            blocks[outputs[0]] = json.dumps(attrs)
+        if kind == "Annotate" and attrs[0] in _LIMITS and type(inputs[1]) is int:
+            hole = f"{LIMIT}{attrs[0]} of {blocks.get(inputs[0], inputs[0])}"
+            decided[hole], positions[hole] = inputs[1], at
+        else:
+            kept.append(at)
+    live = _live(instructions, kept)
+    renamed: dict[str, str] = {}
+    skeleton = []
+    for at in live:
+        kind, inputs, attrs, outputs = instructions[at]
+        skeleton.append([kind, _renamed(inputs, renamed), _renamed(attrs, {}), len(outputs)])
+        for output in outputs:
+            renamed[output] = f"x{len(renamed)}"
+        if at in decisions:
+            hole = f"decision {len(skeleton)}"
+            decided[hole], positions[hole] = decisions[at], at
+    return TraceForm(json.dumps(skeleton, separators=(",", ":")), decided, positions)
+
+
+def _live(instructions: Sequence[Any], kept: Sequence[int]) -> list[int]:
+    """The kept instructions but those that only look something up that nobody uses."""
+    used: set[str] = set()
+    live = []
+    for at in reversed(kept):
+        kind, inputs, _, outputs = instructions[at]
+        if str(kind).startswith(("Get", "Sample")) and used.isdisjoint(outputs):
+            continue
+        live.append(at)
+        _collect(inputs, used)
+    return live[::-1]
+
+
+def _collect(value: Any, names: set[str]) -> None:
+    if isinstance(value, str):
+        names.add(value)
+    elif isinstance(value, list):
+        for part in value:
+            _collect(part, names)
+
+
+def _renamed(value: Any, names: dict[str, str]) -> Any:
+    if isinstance(value, str):
+        return names.get(value, value)
+    if isinstance(value, list):
+        return [_renamed(part, names) for part in value]
+    # Databases hold 0 and 1 where a fresh trace holds false and true.
+    return int(value) if isinstance(value, bool) else value
