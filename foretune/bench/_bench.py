@@ -25,7 +25,7 @@ from foretune.hardware import Hardware, probe
 from foretune.measure import LocalMeasurer, Measurer, Status
 from foretune.metaschedule import candidate_of_trace
 from foretune.space import Candidate, Space
-from foretune.tune import prepare
+from foretune.tuning import prepare
 from foretune.workload import Workload
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from foretune.hardware import Hardware
-from foretune.tune import tune
+from foretune.tuning import tune
 from foretune.workload import Workload
 
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretune import cost, search
-from foretune.errors import ForetuneError
+from foretune.errors import ForetuneError, unknown_name
 from foretune.measure import Status
 from foretune.metaschedule import PEERS, PeerError, PeerTrial, peer_options, run_peer
 from foretune.records import Journal
-from foretune.tune import resolve_names
+from foretune.tuning import resolve_names
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
@@ -73,8 +73,10 @@ def sides(strategies: Sequence[str], cost_models: Sequence[str]) -> list[Side]:
             continue
         for model in cost_models:
             name, model_name = resolve_names(strategy, model)
-            search.check(name)
-            cost.check(model_name)
+            if name not in search.names():
+                raise unknown_name("strategy", name, [*search.names(), *PEERS])
+            if model_name not in cost.names():
+                raise unknown_name("cost model", model_name, cost.names())
             found[Side(name, model_name)] = None
     return list(found)
 

@@ -1,5 +1,15 @@
-"""Adapters to and from TVM MetaSchedule."""
+"""Adapters both ways: our cost models and strategies inside TVM's tuner, TVM's tuner as a peer."""
 
+from foretune.metaschedule._cost_model import TvmCostModel, as_cost_model, measure_candidate
+from foretune.metaschedule._match import (
+    FrozenSketch,
+    ScheduledCandidate,
+    candidate_of_schedule,
+    candidate_of_trace,
+    frozen_candidate,
+    match_trace,
+    trace_json,
+)
 from foretune.metaschedule._peer import (
     PEERS,
     PeerError,
@@ -9,13 +19,25 @@ from foretune.metaschedule._peer import (
     peer_options,
     run_peer,
 )
+from foretune.metaschedule._strategy import as_search_strategy
 
 __all__ = [
     "PEERS",
+    "FrozenSketch",
     "PeerError",
     "PeerOptions",
     "PeerResult",
     "PeerTrial",
+    "ScheduledCandidate",
+    "TvmCostModel",
+    "as_cost_model",
+    "as_search_strategy",
+    "candidate_of_schedule",
+    "candidate_of_trace",
+    "frozen_candidate",
+    "match_trace",
+    "measure_candidate",
     "peer_options",
     "run_peer",
+    "trace_json",
 ]

@@ -17,6 +17,14 @@ from pathlib import Path
 from typing import Any
 
 
+def _plain(value: Any) -> Any:
+    """TVM's numbers inside lists as Python's."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    number = getattr(value, "value", None)
+    return value if number is None else number
+
+
 def _listener(log_path: str) -> Any:
     from tvm.ir.utils import derived_object
     from tvm.s_tir import meta_schedule as ms
@@ -44,9 +52,9 @@ def _listener(log_path: str) -> Any:
                         "seconds": seconds,
                         "build_error": built.error_msg and str(built.error_msg)[-500:],
                         "run_error": ran.error_msg and str(ran.error_msg)[-500:],
-                        "trace": candidate.sch.trace.as_json(),
+                        "trace": _plain(candidate.sch.trace.as_json(remove_postproc=True)),
                     }
-                    log.write(json.dumps(line, default=str) + "\n")
+                    log.write(json.dumps(line) + "\n")
 
     return Listener()
 
