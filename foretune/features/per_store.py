@@ -33,7 +33,7 @@ def extract_per_store(
     Returns:
         For each candidate an array of shape (stores, 164), or None if it is illegal.
     """
-    if threads < 2 or len(candidates) < 2:  # noqa: PLR2004
+    if threads < 2 or len(candidates) < 2:
         return [_extract(c) for c in candidates]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(_extract, candidates))
@@ -47,9 +47,7 @@ def _extract(candidate: Candidate) -> FloatArray | None:
     except IllegalCandidateError:
         return None
     extractor = _tvm.meta_schedule.feature_extractor.PerStoreFeature()
-    context: Any = _tvm.make_context(
-        module, candidate.hardware.tvm_target()
-    )
+    context: Any = _tvm.make_context(module, candidate.hardware.tvm_target())
     measured = _tvm.meta_schedule.MeasureCandidate(_schedule(module), [])
     return np.asarray(extractor.extract_from(context, [measured])[0].numpy(), dtype=np.float64)
 

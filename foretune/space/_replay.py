@@ -40,9 +40,7 @@ class Program:
         """A fresh schedule of the untransformed module."""
         from foretune import _tvm
 
-        return _tvm.Schedule(
-            self.module, seed=_SEED, debug_mask="none", error_render_level="none"
-        )
+        return _tvm.Schedule(self.module, seed=_SEED, debug_mask="none", error_render_level="none")
 
 
 @functools.lru_cache(maxsize=64)
@@ -215,5 +213,3 @@ def plain(value: Any) -> Any:
         return [plain(v) for v in value]
     except TypeError:
         raise BadInputError(f"a trace holds numbers and text, but got {value!r}") from None
-
-

@@ -1,9 +1,9 @@
 """Decision variables: the holes of a sketch and what may be put into them.
 
-Every variable knows its domain exactly, so that no decision that TVM would silently repair (a tile
-whose product is not the extent) or that kills the process (a factor of zero) can be expressed. The
-domain of a ``ComputeLocation`` depends on the other decisions of the same candidate; the rule for it
-lives in ``foretune.space.location``.
+Every variable knows its domain exactly, so that no decision that TVM would silently repair (a
+tile whose product is not the extent) or that kills the process (a factor of zero) can be
+expressed. The domain of a ``ComputeLocation`` depends on the other decisions of the same
+candidate; the rule for it lives in ``foretune.space.location``.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class PerfectTile:
         A near one moves one prime factor from one part to another.
         """
         near = [t for t in self._neighbours(tile) if self.accepts(t)]
-        if near and rng.random() < 0.5:  # noqa: PLR2004
+        if near and rng.random() < 0.5:
             return near[int(rng.integers(len(near)))]
         table = self.table()
         if table is None:
@@ -174,8 +174,8 @@ class Choice:
 class ComputeLocation:
     """Where a block is computed: inlined, at the root, or under a loop of its consumers.
 
-    The decision is ``INLINE`` (-2), ``ROOT`` (-1) or the index of a loop around the consumers. Which
-    of these are legal depends on the tiles and on earlier locations.
+    The decision is ``INLINE`` (-2), ``ROOT`` (-1) or the index of a loop around the consumers.
+    Which of these are legal depends on the tiles and on earlier locations.
 
     Attributes:
         name: The block's name.
@@ -208,7 +208,7 @@ class ComputeLocation:
 
 Variable = Union[PerfectTile, Choice, ComputeLocation]  # noqa: UP007 - evaluated on Python 3.10
 
-_KINDS: dict[str, type[PerfectTile] | type[Choice] | type[ComputeLocation]] = {
+_KINDS: dict[str, Any] = {
     "tile": PerfectTile,
     "choice": Choice,
     "location": ComputeLocation,
@@ -228,10 +228,13 @@ def variable_from_json(data: dict[str, Any]) -> Variable:
         BadInputError: The kind is unknown or a field is missing.
     """
     try:
-        fields = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
-        return _KINDS[fields.pop("kind")](**fields)
+        fields: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in data.items()
+        }
+        variable: Variable = _KINDS[fields.pop("kind")](**fields)
     except (KeyError, TypeError) as error:
         raise BadInputError(f"a decision variable cannot be read from {data!r}: {error}") from error
+    return variable
 
 
 def _illegal(rule: str, name: str, value: Any, remedy: str) -> IllegalCandidateError:

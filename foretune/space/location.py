@@ -49,6 +49,11 @@ class Nest:
     inline: bool
     loops: tuple[Loop, ...] = ()
 
+    @property
+    def bound(self) -> int:
+        """Number of locations that are legal for at least some tiles (an upper bound)."""
+        return sum(p.allowed for p in self.loops) + 1 + self.inline
+
     def domain(self, units: int) -> tuple[int, ...]:
         """Legal locations in ascending order, given the unit bits of the tiles.
 
@@ -121,7 +126,7 @@ class LocationModel:
 
     def bound(self, variable: int) -> int:
         """Largest number of legal locations of a variable."""
-        return max((len(n.domain(0)) for n in self.nests.get(variable, {}).values()), default=1)
+        return max((n.bound for n in self.nests.get(variable, {}).values()), default=1)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"bits": self.bits, "nests": self.nests, "_memo": {}}
@@ -135,7 +140,7 @@ class LocationModel:
                     [
                         list(context),
                         nest.inline,
-                        [[l.name, l.unit, l.parallel, l.allowed] for l in nest.loops],
+                        [[p.name, p.unit, p.parallel, p.allowed] for p in nest.loops],
                     ]
                     for context, nest in nests.items()
                 ]

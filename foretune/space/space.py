@@ -70,7 +70,7 @@ class Space:
                 break
             which = rng.integers(0, len(self.sketches), size=missing)
             drawn: list[list[Candidate]] = [
-                _draw(sketch, rng, int(np.count_nonzero(which == index)))
+                draw(sketch, rng, int(np.count_nonzero(which == index)))
                 for index, sketch in enumerate(self.sketches)
             ]
             queues = [iter(candidates) for candidates in drawn]
@@ -91,7 +91,7 @@ class Space:
             if isinstance(variable, ComputeLocation):
                 other = _other_location(candidate, index, rng)
             else:
-                other = variable.other(decisions[index], rng)  # type: ignore[arg-type]
+                other = variable.other(decisions[index], rng)
             if other is not None:
                 decisions[index] = other
                 return _repaired(sketch, decisions, rng)
@@ -103,11 +103,10 @@ class Space:
         Parents of different sketches have no variables in common: then one of them is mutated.
         """
         if a.sketch != b.sketch:
-            return self.mutate(a if rng.random() < 0.5 else b, rng)  # noqa: PLR2004
-        from_a = (rng.random(len(a.decisions)) < 0.5).tolist()  # noqa: PLR2004
+            return self.mutate(a if rng.random() < 0.5 else b, rng)
+        from_a = (rng.random(len(a.decisions)) < 0.5).tolist()
         decisions = [
-            x if first else y
-            for first, x, y in zip(from_a, a.decisions, b.decisions, strict=True)
+            x if first else y for first, x, y in zip(from_a, a.decisions, b.decisions, strict=True)
         ]
         return _repaired(a.sketch, decisions, rng)
 
@@ -140,7 +139,8 @@ class Space:
         return {s.key: s for s in (*self.sketches, self.untuned.sketch)}
 
 
-def _draw(sketch: Sketch, rng: np.random.Generator, n: int) -> list[Candidate]:
+def draw(sketch: Sketch, rng: np.random.Generator, n: int) -> list[Candidate]:
+    """``n`` independent candidates of one sketch, duplicates included."""
     columns: list[list[Any]] = []
     for variable in sketch.variables:
         if isinstance(variable, ComputeLocation):
