@@ -1,0 +1,156 @@
+"""The arrays of one workload inside a child process: snapshot, expected results, live tensors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foretune.measure.gate import Array, Signature, Verdict, judge, make_inputs, poison
+
+if TYPE_CHECKING:
+    from foretune.workload import Workload
+
+_ALIGNMENT = 64
+
+
+def compute_reference(workload: Workload, target: Any, path: str) -> dict[str, Any]:
+    """Runs the untuned program on the gate's inputs and writes all its buffers to a file.
+
+    Args:
+        workload: The program.
+        target: A CPU target: the reference is computed on the host whatever the device is.
+        path: File to write, readable by every child.
+
+    Returns:
+        JSON-able: ``signature`` and ``seconds`` of one call.
+    """
+    from foretune import _tvm
+
+    signature = Signature.of(workload)
+    program = _tvm.tvm.compile(workload.module, target).jit()["main"]
+    arrays, seconds = _run_reference(program, signature, workload.key, positive=False)
+    broken = _count_broken(signature, arrays)
+    if broken:
+        again, seconds = _run_reference(program, signature, workload.key, positive=True)
+        if _count_broken(signature, again) < broken:
+            arrays = again
+    with Path(path).open("r+b") as file:
+        for array in arrays:
+            file.seek(-(-file.tell() // _ALIGNMENT) * _ALIGNMENT)
+            file.write(np.ascontiguousarray(array).tobytes())
+    return {"signature": signature.to_json(), "seconds": seconds}
+
+
+def _run_reference(
+    program: Callable[..., Any], signature: Signature, key: str, positive: bool
+) -> tuple[list[Array], float]:
+    from foretune._tvm import tvm
+
+    tensors = [tvm.runtime.tensor(array) for array in make_inputs(signature, key, positive)]
+    began = time.perf_counter()
+    program(*tensors)
+    seconds = time.perf_counter() - began
+    after = [tensor.numpy() for tensor in tensors]
+    before = make_inputs(signature, key, positive)
+    # An "inout" buffer is needed twice: as it was and as it became.
+    starts = [
+        array
+        for parameter, array in zip(signature.parameters, before, strict=True)
+        if parameter.role == "inout"
+    ]
+    return after + starts, seconds
+
+
+def _count_broken(signature: Signature, arrays: Sequence[Array]) -> int:
+    return sum(
+        int(np.count_nonzero(~np.isfinite(array)))
+        for parameter, array in zip(signature.parameters, arrays, strict=False)
+        if parameter.role != "input" and array.dtype.kind == "f"
+    )
+
+
+def _map_file(path: str, layout: Sequence[tuple[tuple[int, ...], str]]) -> list[Array]:
+    data = np.memmap(path, np.uint8, mode="r")
+    offset, arrays = 0, []
+    for shape, dtype in layout:
+        offset = -(-offset // _ALIGNMENT) * _ALIGNMENT
+        size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        arrays.append(np.asarray(data[offset : offset + size]).view(dtype).reshape(shape))
+        offset += size
+    return arrays
+
+
+class Buffers:
+    """Arguments for the candidates of one workload, and what they must hold after a call.
+
+    Args:
+        signature: The workload's parameters.
+        path: What ``compute_reference`` wrote; None where outputs are not checked.
+        key: The workload's key, the seed of the inputs where there is no file.
+        device: Where the tensors live.
+    """
+
+    def __init__(self, signature: Signature, path: str | None, key: str, device: Any) -> None:
+        from foretune._tvm import tvm
+
+        self._signature = signature
+        self._host = str(device).startswith("cpu")
+        self._expected: list[Array] | None = None
+        if path is None:
+            self._starts = make_inputs(signature, key)
+        else:
+            parameters = signature.parameters
+            changed = [p for p in parameters if p.role == "inout"]
+            arrays = _map_file(path, [(p.shape, p.dtype) for p in [*parameters, *changed]])
+            self._expected = arrays[: len(parameters)]
+            starts = iter(arrays[len(parameters) :])
+            self._starts = [
+                next(starts) if p.role == "inout" else a
+                for p, a in zip(parameters, self._expected, strict=True)
+            ]
+        self.tensors = [tvm.runtime.tensor(np.ascontiguousarray(a), device) for a in self._starts]
+        self._views = [np.from_dlpack(t) for t in self.tensors] if self._host else None
+
+    @property
+    def prepare(self) -> Callable[[], None] | None:
+        """What to call before each reading: None where calls do not depend on one another."""
+        changed = any(p.role == "inout" for p in self._signature.parameters)
+        return self._restore_changed if changed else None
+
+    def _restore_changed(self) -> None:
+        for index, parameter in enumerate(self._signature.parameters):
+            if parameter.role == "inout":
+                self._store(index, self._starts[index])
+
+    def poison(self) -> None:
+        """Makes every output wrong and every changed buffer as it was."""
+        self._restore_changed()
+        for index, parameter in enumerate(self._signature.parameters):
+            if parameter.role != "output":
+                continue
+            expected = None if self._expected is None else self._expected[index]
+            if self._views is not None:
+                poison(self._views[index], expected)
+            else:
+                self._store(index, poison(np.empty(parameter.shape, parameter.dtype), expected))
+
+    def _store(self, index: int, array: Array) -> None:
+        if self._views is not None:
+            np.copyto(self._views[index], array)
+        else:
+            self.tensors[index].copyfrom(array)
+
+    def judge(self) -> Verdict:
+        """Compares the tensors with what they must hold; restores inputs that were overwritten."""
+        assert self._expected is not None
+        actual = self._views if self._views is not None else [t.numpy() for t in self.tensors]
+        verdict = judge(self._signature, actual, self._expected)
+        if not verdict.right:
+            for index, parameter in enumerate(self._signature.parameters):
+                if parameter.role == "input":
+                    self._store(index, self._starts[index])
+        return verdict

@@ -1,0 +1,152 @@
+"""What the local measurer keeps about candidates and workloads while it works on them."""
+
+from __future__ import annotations
+
+import enum
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Any
+
+from foretune.measure._base import Measurement, Status
+
+if TYPE_CHECKING:
+    from foretune.measure._process import Worker
+    from foretune.measure.timing import QuietFloor, Reading
+    from foretune.space import Candidate
+
+
+class Stage(enum.Enum):
+    """How far a candidate is."""
+
+    QUEUED = "queued"
+    BUILDING = "building"
+    BUILT = "built"
+    RUNNING = "running"
+    READ = "read"
+    """Has readings, and may get more."""
+    DONE = "done"
+
+
+@dataclass(eq=False)
+class Job:
+    """One candidate on its way to a measurement.
+
+    Attributes:
+        id: Number of the requests about it.
+        candidate: What is measured.
+        together: Whether all jobs of its workload must be held by one child, to be interleaved.
+        worker: The child that holds the built program.
+        checked: Whether that child has compared its output.
+        attempts: Builds so far; more than one only after a child died that held it.
+        rereads: How often it was read again.
+    """
+
+    id: int
+    candidate: Candidate
+    together: bool = False
+    stage: Stage = Stage.QUEUED
+    worker: Worker | None = None
+    checked: bool = False
+    attempts: int = 0
+    rereads: int = 0
+    status: Status = Status.RUN_ERROR
+    message: str = ""
+    build_s: float = 0.0
+    run_s: float = 0.0
+    readings: list[Reading] = field(default_factory=list)
+    max_error: float | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.stage is Stage.DONE
+
+    def finish(self, status: Status, message: str = "") -> None:
+        """Notes how it ended."""
+        self.stage, self.status, self.message = Stage.DONE, status, message
+
+    def lose_worker(self) -> None:
+        """The child that held it is gone, through no fault of this candidate."""
+        self.worker, self.checked = None, False
+        if self.stage is Stage.READ and not self.together:
+            self.finish(self.status)
+        elif not self.done:
+            self.stage = Stage.QUEUED
+
+    def calm(self, floor: QuietFloor) -> int:
+        """Number of quiet readings."""
+        return sum(floor.is_quiet(reading) for reading in self.readings)
+
+    def measurement(self, floor: QuietFloor) -> Measurement:
+        """The result, with the readings judged by what is known of the quiet floor now."""
+        timed = self.status in (Status.OK, Status.CUT_SHORT)
+        readings = self.readings if timed else []
+        return Measurement(
+            status=self.status,
+            seconds=tuple(reading.seconds for reading in readings),
+            quiet=tuple(floor.is_quiet(reading) for reading in readings),
+            build_s=self.build_s,
+            run_s=self.run_s,
+            message=self.message,
+            max_error=self.max_error,
+        )
+
+
+class Reference:
+    """The untuned program's result for one workload, in an unlinked file that children map.
+
+    The file has no name: nothing is left behind even when the tuner is killed.
+    """
+
+    def __init__(self, id: int, candidate: Candidate) -> None:
+        self.id = id
+        self.candidate = candidate
+        self.file: IO[bytes] = tempfile.TemporaryFile(prefix="foretune-")
+        self.path = f"/proc/{os.getpid()}/fd/{self.file.fileno()}"
+        self.worker: Worker | None = None
+        self.attempts = 0
+        self.signature: dict[str, Any] | None = None
+        self.seconds = 0.0
+        self.error = ""
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known, or known to be impossible."""
+        return self.signature is not None or bool(self.error)
+
+
+@dataclass
+class Costs:
+    """Where the wall time of a measurer went, in seconds, since it was made.
+
+    Attributes:
+        active_s: Inside the measurer, all in all.
+        start_s: Waiting for child processes to start.
+        build_s: Waiting for builds, reference runs included.
+        run_s: Checking and timing candidates, as the children report it.
+        canary_s: Running the canary.
+    """
+
+    active_s: float = 0.0
+    start_s: float = 0.0
+    build_s: float = 0.0
+    run_s: float = 0.0
+    canary_s: float = 0.0
+
+    @property
+    def overhead_s(self) -> float:
+        """Everything that is neither building nor running nor starting."""
+        return self.active_s - self.start_s - self.build_s - self.run_s - self.canary_s
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Counts the time inside a ``with`` block."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.active_s += time.perf_counter() - began

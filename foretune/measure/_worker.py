@@ -1,0 +1,245 @@
+"""The child process: applies, compiles, checks and times candidates, one request after another.
+
+Its only input is the request pipe, its only output the reply pipe; standard output is discarded,
+because candidate code may print. It dies with its parent, even when the parent is killed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import pickle
+import resource
+import signal
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from foretune.measure._base import Status
+from foretune.measure._protocol import WorkerConfig, frame, load_candidate, read_frame, write_all
+
+if TYPE_CHECKING:
+    from foretune.measure._buffers import Buffers
+    from foretune.measure.timing import Reading
+    from foretune.space import Candidate
+
+_PR_SET_PDEATHSIG = 1
+_KEPT_WORKLOADS = 4
+
+
+def build(candidate: Candidate) -> Any:
+    """Applies and compiles a candidate in this process; returns a TVM runtime module."""
+    from foretune import _tvm
+
+    target = candidate.hardware.tvm_target()
+    return _tvm.tvm.compile(candidate.schedule().mod, target).jit()
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    text = str(error)
+    return isinstance(error, MemoryError) or any(
+        sign in text for sign in ("bad_alloc", "out of memory", "Cannot allocate memory")
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[-1] if lines else ""
+    return f"{type(error).__name__}: {text}"[:500]
+
+
+@dataclass
+class _Loaded:
+    """A built program; ``seconds`` and ``buffers`` are set once it was checked."""
+
+    program: Any
+    workload: str
+    seconds: float = 0.0
+    buffers: Buffers | None = None
+
+
+class _Worker:
+    def __init__(self, config: WorkerConfig, reply_fd: int) -> None:
+        from foretune.measure.timing import Stopwatch
+
+        self._config = config
+        self._reply_fd = reply_fd
+        self._sketches: dict[str, Any] = {}
+        self._programs: dict[int, _Loaded] = {}
+        self._buffers: OrderedDict[str, Buffers] = OrderedDict()
+        module, _, name = config.builder.partition(":")
+        self._build: Callable[[Any], Any] = getattr(importlib.import_module(module), name)
+        self._watch = Stopwatch(config.hardware, config.policy)
+
+    def reply(self, **fields: Any) -> None:
+        write_all(self._reply_fd, frame(json.dumps(fields).encode()))
+
+    def serve(self, request_fd: int) -> None:
+        while True:
+            data = read_frame(request_fd)
+            if data is None:
+                return
+            request = pickle.loads(data)
+            operation = getattr(self, "do_" + request.pop("op"))
+            fields = operation(**request)
+            if fields is not None:
+                self.reply(**fields)
+
+    def do_define(self, name: str, data: bytes) -> None:
+        self._sketches[name] = pickle.loads(data)
+
+    def do_drop(self, ids: list[int]) -> None:
+        for number in ids:
+            self._programs.pop(number, None)
+        gc.collect(0)
+
+    def do_canary(self, id: int, count: int) -> dict[str, Any]:
+        return {"id": id, "canaries": [self._watch.canary() for _ in range(count)]}
+
+    def do_reference(self, id: int, candidate: bytes, path: str) -> dict[str, Any]:
+        from foretune.measure._buffers import compute_reference
+
+        hardware = self._config.hardware
+        target: Any = hardware.tvm_target() if hardware.kind == "llvm" else "llvm"
+        try:
+            workload = load_candidate(candidate, self._sketches).workload
+            return {"id": id, "error": "", **compute_reference(workload, target, path)}
+        except Exception as error:  # foreign program: whatever it raises is the answer
+            return {"id": id, "error": _one_line(error)}
+
+    def do_build(self, id: int, candidate: bytes) -> dict[str, Any]:
+        began = time.perf_counter()
+        try:
+            loaded = load_candidate(candidate, self._sketches)
+            self._programs[id] = _Loaded(self._build(loaded), loaded.workload.key)
+        except Exception as error:  # foreign code: whatever it raises is the candidate's result
+            status = Status.OUT_OF_MEMORY if _is_out_of_memory(error) else Status.COMPILE_ERROR
+            return {
+                "id": id,
+                "status": status.value,
+                "message": _one_line(error),
+                "seconds": time.perf_counter() - began,
+            }
+        return {"id": id, "status": "ok", "seconds": time.perf_counter() - began}
+
+    def _buffers_for(self, key: str, signature: dict[str, Any], path: str | None) -> Buffers:
+        from foretune.measure._buffers import Buffers
+        from foretune.measure.gate import Signature
+
+        if key not in self._buffers:
+            while len(self._buffers) >= _KEPT_WORKLOADS:
+                self._buffers.popitem(last=False)
+            self._buffers[key] = Buffers(
+                Signature.from_json(signature), path, key, self._watch.device
+            )
+        self._buffers.move_to_end(key)
+        return self._buffers[key]
+
+    def do_run(self, id: int, **arguments: Any) -> dict[str, Any]:
+        """Checks a program that was built and reads its time. Arguments as ``_check_and_read``."""
+        return self._timed(id, lambda: self._check_and_read(id, **arguments))
+
+    def do_read(self, id: int, count: int | None) -> dict[str, Any]:
+        """Reads the time of a program that was checked before."""
+        return self._timed(id, lambda: self._read(id, count))
+
+    def _timed(self, id: int, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        began, canary_began = time.perf_counter(), self._watch.canary_s
+        try:
+            fields = work()
+        except Exception as error:  # foreign code: whatever it raises is the candidate's result
+            status = Status.OUT_OF_MEMORY if _is_out_of_memory(error) else Status.RUN_ERROR
+            fields = {"status": status.value, "message": _one_line(error)}
+        canary_s = self._watch.canary_s - canary_began
+        run_s = time.perf_counter() - began - canary_s
+        return {"id": id, "run_s": run_s, "canary_s": canary_s, **fields}
+
+    def _check_and_read(
+        self,
+        id: int,
+        signature: dict[str, Any],
+        path: str | None,
+        cut_s: float | None,
+        count: int | None,
+    ) -> dict[str, Any]:
+        from foretune.measure.timing import Reading, entry
+
+        watch, loaded = self._watch, self._programs[id]
+        buffers = self._buffers_for(loaded.workload, signature, path)
+        max_error = None
+        buffers.poison()
+        first = watch.call(entry(loaded.program), buffers.tensors)
+        if path is not None:
+            verdict = buffers.judge()
+            max_error = verdict.max_error
+            if not verdict.right:
+                return {"status": Status.WRONG_OUTPUT.value, "message": verdict.message}
+        loaded.seconds, loaded.buffers = first, buffers
+        if cut_s is not None and first > cut_s:
+            before = watch.canary()
+            # The first call finds cold caches and pages; only a warm one may condemn.
+            warm = watch.read(loaded.program, buffers.tensors, 1, buffers.prepare)
+            loaded.seconds = min(first, warm)
+            if loaded.seconds > cut_s:
+                cut = [Reading(loaded.seconds, before, watch.canary())]
+                return {"status": "cut_short", "readings": _rows(cut), "max_error": max_error}
+        return {**self._read(id, count), "max_error": max_error}
+
+    def _read(self, id: int, count: int | None) -> dict[str, Any]:
+        loaded = self._programs[id]
+        buffers = loaded.buffers
+        assert buffers is not None
+        read = self._watch.readings(
+            loaded.program, buffers.tensors, loaded.seconds, buffers.prepare, count
+        )
+        return {"status": "ok", "readings": _rows(read)}
+
+
+def _rows(readings: Sequence[Reading]) -> list[list[float]]:
+    return [[reading.seconds, reading.before, reading.after] for reading in readings]
+
+
+def _die_with_parent(parent: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _limit_memory(extra_bytes: int) -> None:
+    with open("/proc/self/statm") as file:
+        pages = int(file.read().split()[0])
+    limit = pages * resource.getpagesize() + extra_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def main(request_fd: int, reply_fd: int) -> None:
+    """Runs a child until its request pipe closes.
+
+    Args:
+        request_fd: Where framed pickles arrive; the first is a ``WorkerConfig``.
+        reply_fd: Where framed JSON objects go.
+    """
+    # TVM imports torch if it can, which costs seconds and which measuring never needs.
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    data = read_frame(request_fd)
+    if data is None:
+        return
+    config: WorkerConfig = pickle.loads(data)
+    _die_with_parent(config.parent)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    worker = _Worker(config, reply_fd)
+    worker.do_canary(0, 1)
+    if config.address_space_bytes is not None:
+        _limit_memory(config.address_space_bytes)
+    with open("/proc/self/statm") as file:
+        resident = int(file.read().split()[1]) * resource.getpagesize()
+    worker.reply(hello=True, resident_bytes=resident)
+    worker.serve(request_fd)
+

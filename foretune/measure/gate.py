@@ -1,0 +1,342 @@
+"""The correctness gate: a candidate computes what the untuned program computes, or it is wrong.
+
+Inputs are sparse small integers, so that sums are exact in whatever order a schedule takes them
+and the tolerance can be next to nothing (an idea of tinygrad's validation). Where small integers
+make no sense (a logarithm of zero), positive uniform numbers take their place. Outputs are
+poisoned before each checked run, so that an element that a candidate forgets to write cannot pass
+for one left over from the run before; inputs are compared with their snapshot afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune.errors import BadInputError
+
+if TYPE_CHECKING:
+    from foretune._tvm import IRModule
+    from foretune.workload import Workload
+
+Array = npt.NDArray[Any]
+
+_REDUCTION_AXIS = 2  # tvm.tirx.IterVar.CommReduce
+_DENSITY = 0.3
+# How many units of rounding, times the square root of the reduction's size, a legal reordering
+# may move a result; a random walk of half-unit steps stays well below.
+_ROUNDING_UNITS = 4.0
+_LOWEST_TOLERANCE = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-10}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One buffer of a workload's function.
+
+    Attributes:
+        name: As in the function.
+        shape: Elements per dimension.
+        dtype: NumPy's name of the element type.
+        role: ``"input"``, ``"output"`` (written before it is read) or ``"inout"``.
+        index_below: For integers used as an index: the length of the dimension they index.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    role: str
+    index_below: int | None = None
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What the gate has to know about a workload.
+
+    Attributes:
+        parameters: In the order of the call.
+        reduction: Elements summed into one output element, over all reductions in a chain.
+    """
+
+    parameters: tuple[Parameter, ...]
+    reduction: int
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; ``from_json`` reverses it."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Signature:
+        """Reads what ``to_json`` wrote."""
+        parameters = tuple(
+            Parameter(**{**entry, "shape": tuple(entry["shape"])}) for entry in data["parameters"]
+        )
+        return cls(parameters, int(data["reduction"]))
+
+    @classmethod
+    def of(cls, workload: Workload) -> Signature:
+        """Reads the program of a workload.
+
+        Raises:
+            BadInputError: A parameter is not a buffer of fixed shape, or of a type NumPy lacks.
+        """
+        return _signature(workload.module, workload.name)
+
+
+def _fields(node: Any) -> Iterator[Any]:
+    """The values of a TVM node's own reflected fields, in the order of the program."""
+    info = getattr(type(node), "__tvm_ffi_type_info__", None)
+    for field in info.fields if info is not None else ():
+        yield getattr(node, field.name)
+
+
+def _walk(node: Any) -> Iterator[Any]:
+    """Every statement and expression below a node, parents first. TVM offers no visitor here."""
+    from foretune import _tvm
+
+    stack = [node]
+    tirx = _tvm.tvm.tirx
+    while stack:
+        top = stack.pop()
+        yield top
+        if isinstance(top, _tvm.tvm.ir.Var):
+            continue
+        children: list[Any] = []
+        for value in _fields(top):
+            if type(value).__name__ in ("Array", "List"):
+                children += list(value)
+            elif isinstance(value, (tirx.Stmt, _tvm.tvm.ir.Expr)):
+                children.append(value)
+        stack.extend(
+            child for child in reversed(children) if hasattr(type(child), "__tvm_ffi_type_info__")
+        )
+
+
+def _signature(module: IRModule, name: str) -> Signature:
+    function = module["main"]
+    names = [str(var.name) for var in function.params]
+    first_use: dict[str, str] = {}
+    written: set[str] = set()
+    limits: dict[str, int] = {}
+    reduction = 1
+
+    def buffer_name(source: Any) -> str | None:
+        return next(
+            (n for n, var in zip(names, function.params, strict=True) if var.same_as(source)), None
+        )
+
+    for node in _walk(function.body):
+        kind = type(node).__name__
+        if kind == "SBlock":
+            reads = [buffer_name(region.source) for region in node.reads]
+            writes = [buffer_name(region.source) for region in node.writes]
+            for read in reads:
+                if read is not None:
+                    first_use.setdefault(read, "read")
+            for write in writes:
+                if write is not None:
+                    first_use.setdefault(write, "write")
+                    written.add(write)
+            sizes = [
+                int(axis.dom.extent)
+                for axis in node.iter_vars
+                if axis.iter_type == _REDUCTION_AXIS and hasattr(axis.dom.extent, "value")
+            ]
+            reduction += math.prod(sizes) if sizes else 0
+        elif kind == "BufferStore":
+            target = buffer_name(node.buffer)
+            if target is not None:
+                first_use.setdefault(target, "write")
+                written.add(target)
+        elif kind == "TensorLoad":
+            _note_index_limits(node, buffer_name, limits)
+    parameters = []
+    for var in function.params:
+        role = "input"
+        if str(var.name) in written:
+            role = "inout" if first_use.get(str(var.name)) == "read" else "output"
+        parameters.append(_parameter(var, role, limits.get(str(var.name)), name))
+    return Signature(tuple(parameters), reduction)
+
+
+def _note_index_limits(
+    load: Any, buffer_name: Callable[[Any], str | None], limits: dict[str, int]
+) -> None:
+    """Where a load's index is itself loaded from a parameter, notes how large it may become."""
+    shape = getattr(load.source, "shape", None) or ()
+    for position, index in enumerate(load.indices):
+        for node in _walk(index):
+            if type(node).__name__ != "TensorLoad":
+                continue
+            source = buffer_name(node.source)
+            if source is not None and position < len(shape) and hasattr(shape[position], "value"):
+                extent = int(shape[position])
+                limits[source] = min(limits.get(source, extent), extent)
+
+
+def _parameter(var: Any, role: str, index_below: int | None, workload: str) -> Parameter:
+    kind = var.ty
+    shape = getattr(kind, "shape", None)
+    if shape is None or not all(hasattr(extent, "value") for extent in shape):
+        raise BadInputError(
+            f"every parameter of a workload must be a buffer of fixed shape, but {var.name!r} of "
+            f"{workload!r} is not: specialise the function first"
+        )
+    dtype = str(kind.dtype)
+    try:
+        np.dtype(dtype)
+    except TypeError:
+        raise BadInputError(
+            f"the correctness gate works on NumPy's types, but parameter {var.name!r} of "
+            f"{workload!r} is {dtype}: convert it, or measure with check_output=False"
+        ) from None
+    return Parameter(str(var.name), tuple(int(e) for e in shape), dtype, role, index_below)
+
+
+def make_inputs(signature: Signature, key: str, positive: bool = False) -> list[Array]:
+    """One array per parameter, the same in every process; outputs hold poison.
+
+    Args:
+        signature: The parameters.
+        key: The workload's key, hexadecimal: the seed.
+        positive: Uniform in [0.5, 1.5) in place of sparse small integers, for floats.
+    """
+    generator = np.random.default_rng(int(key, 16))
+    return [
+        poison(np.empty(parameter.shape, parameter.dtype))
+        if parameter.role == "output"
+        else _draw(parameter, generator, positive)
+        for parameter in signature.parameters
+    ]
+
+
+def _draw(parameter: Parameter, rng: np.random.Generator, positive: bool) -> Array:
+    dtype, shape = np.dtype(parameter.dtype), parameter.shape
+    if parameter.index_below is not None and dtype.kind in "iu":
+        top = min(parameter.index_below, np.iinfo(dtype).max)
+        return rng.integers(0, max(1, top), shape).astype(dtype)
+    if dtype.kind == "b":
+        return rng.random(shape, dtype=np.float32) < 0.5
+    if dtype.kind == "f" and positive:
+        return (rng.random(shape, dtype=np.float32) + 0.5).astype(dtype)
+    if dtype.kind == "u":
+        return rng.integers(0, 3, shape).astype(dtype)
+    values = rng.integers(-2, 3, shape, dtype=np.int8)
+    if dtype.kind == "f":
+        values *= rng.random(shape, dtype=np.float32) < _DENSITY
+    return values.astype(dtype)
+
+
+def poison(array: Array, reference: Array | None = None) -> Array:
+    """Fills an array in place with what a program would not write; returns it.
+
+    NaN for floats. Other types have no such value: the inverse of the right answer takes its place
+    where the right answer is known.
+    """
+    if array.dtype.kind == "f":
+        array.fill(np.nan)
+    elif reference is None:
+        array.fill(False if array.dtype.kind == "b" else 0x5A)
+    else:
+        np.copyto(array, ~reference)
+    return array
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What comparing one run's buffers with the reference gave.
+
+    Attributes:
+        message: Empty if right.
+        max_error: Largest absolute difference over all outputs.
+    """
+
+    message: str
+    max_error: float
+
+    @property
+    def right(self) -> bool:
+        """Whether every output is within its tolerance and every input untouched."""
+        return not self.message
+
+
+def judge(signature: Signature, actual: Sequence[Array], expected: Sequence[Array]) -> Verdict:
+    """Compares every buffer after a run with what it should hold.
+
+    Args:
+        signature: The parameters.
+        actual: One array per parameter, after the candidate's run.
+        expected: Likewise after the untuned program's run; inputs as they were before.
+    """
+    worst = 0.0
+    for parameter, got, want in zip(signature.parameters, actual, expected, strict=True):
+        if parameter.role == "input":
+            # Bytes, because an input may hold NaN.
+            if not np.array_equal(_bytes(got), _bytes(want)):
+                return Verdict(f"input {parameter.name} was overwritten", math.inf)
+            continue
+        if np.array_equal(got, want):
+            continue
+        message, error = _difference(parameter, got, want, signature.reduction)
+        worst = max(worst, error)
+        if message:
+            return Verdict(message, worst)
+    return Verdict("", worst)
+
+
+def _bytes(array: Array) -> Array:
+    view: Array = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return view
+
+
+def tolerance(reference: Array, reduction: int) -> tuple[float, float]:
+    """Relative and absolute tolerance for results of a program with that reduction size.
+
+    Integral results of integral inputs are exact in any order, as long as they are small enough
+    for the type's mantissa; anything else may move by rounding.
+    """
+    if reference.dtype.kind != "f":
+        return 0.0, 0.0
+    info = np.finfo(reference.dtype)
+    values = np.abs(reference[np.isfinite(reference)].astype(np.float64))
+    largest = float(values.max(initial=0.0))
+    if largest < 2.0 ** (info.nmant - 2) and np.array_equal(values, np.rint(values)):
+        return 0.0, min(0.01, 64.0 * float(info.eps) * max(1.0, largest))
+    units = _ROUNDING_UNITS * math.sqrt(reduction) * float(info.eps)
+    relative = min(max(units, _LOWEST_TOLERANCE.get(reference.dtype.name, 1e-2)), 0.1)
+    return relative, relative * largest
+
+
+def _difference(
+    parameter: Parameter, got: Array, want: Array, reduction: int
+) -> tuple[str, float]:
+    if want.dtype.kind != "f":
+        error = np.abs(got.astype(np.float64) - want.astype(np.float64))
+        return _describe(parameter, error, error > 0, got, want)
+    finite = np.isfinite(want)
+    same_kind = np.where(finite, np.isfinite(got), (got == want) | (np.isnan(got) & np.isnan(want)))
+    relative, absolute = tolerance(want, reduction)
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.abs(got.astype(np.float64) - want.astype(np.float64))
+        allowed = absolute + relative * np.abs(want.astype(np.float64))
+        wrong = ~same_kind | (finite & (error > allowed))
+    return _describe(parameter, np.where(finite, error, 0.0), wrong, got, want)
+
+
+def _describe(
+    parameter: Parameter, error: Array, wrong: Array, got: Array, want: Array
+) -> tuple[str, float]:
+    largest = float(np.nan_to_num(error, nan=math.inf, posinf=math.inf).max(initial=0.0))
+    count = int(np.count_nonzero(wrong))
+    if not count:
+        return "", largest
+    where = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+    at = ", ".join(str(int(index)) for index in where)
+    return (
+        f"{count} of {wrong.size} elements of {parameter.name} are wrong: "
+        f"[{at}] is {got[where]}, the untuned program gives {want[where]}",
+        largest,
+    )

@@ -1,0 +1,101 @@
+"""How measuring is done: every number of the measurement room, with its unit."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from foretune.errors import BadInputError
+
+_POSITIVE = (
+    "build_timeout_s",
+    "run_timeout_s",
+    "reference_timeout_s",
+    "start_timeout_s",
+    "reading_s",
+    "budget_s",
+    "compare_budget_s",
+    "quiet_tolerance",
+    "spread",
+)
+
+
+@dataclass(frozen=True)
+class MeasurePolicy:
+    """Deadlines, budgets and tolerances of one measurer. Kept beside the records it gave.
+
+    Attributes:
+        workers: Child processes that build in parallel; None: one per core of the affinity mask.
+        window: Candidates that are built before the timing of any of them starts; None: eight per
+            worker. Smaller streams results sooner, larger wastes less at the end of each build.
+        build_timeout_s: Longest that applying and compiling one candidate may take.
+        run_timeout_s: Longest that checking and timing one candidate may take, beyond four times
+            what the untuned program takes.
+        reference_timeout_s: Longest that building and running the untuned program once may take.
+        start_timeout_s: Longest that a child process may take until it is ready.
+        max_start_failures: Child processes in a row that may fail to start before giving up.
+        memory_bytes: What a candidate may allocate beyond what its process had at the start;
+            None: 4 GiB, or half of the machine's memory divided by ``workers`` if less.
+        recycle_builds: Builds after which a child process is replaced, between windows.
+        budget_s: Seconds of readings spent on one candidate.
+        reading_s: Shortest reading; a faster kernel is called several times per reading.
+        min_readings: Fewest readings of a candidate that is faster than ``budget_s``.
+        spread: Reading stops once the two lowest differ by no more than this ratio.
+        cut_factor: A candidate slower than this many times the best so far gets one warm reading.
+        quiet_tolerance: A reading is quiet when the canary before and after it took at most this
+            ratio longer than the canary's quiet floor.
+        max_rereads: How often a candidate whose readings were not quiet is read again.
+        reread_share: Time spent on such further readings, at most, as a share of all run time.
+        quiet_wait_s: Seconds per call of ``measure`` to wait for quiet before the last of them.
+        compare_rounds: Readings of each candidate in ``compare``.
+        compare_extra_rounds: Further rounds for candidates with fewer than three quiet readings.
+        compare_budget_s: Seconds after which two readings of a candidate in ``compare`` suffice.
+        flush_cache: Empty the processor's caches before each call. The default is warm caches, as
+            TVM's own runner has them: right for kernels whose inputs were just produced.
+        check_output: Compare each candidate's output with the untuned program's.
+    """
+
+    workers: int | None = None
+    window: int | None = None
+    build_timeout_s: float = 15.0
+    run_timeout_s: float = 10.0
+    reference_timeout_s: float = 180.0
+    start_timeout_s: float = 60.0
+    max_start_failures: int = 3
+    memory_bytes: int | None = None
+    recycle_builds: int = 500
+    budget_s: float = 0.1
+    reading_s: float = 0.005
+    min_readings: int = 3
+    spread: float = 0.01
+    cut_factor: float = 3.0
+    quiet_tolerance: float = 0.06
+    max_rereads: int = 2
+    reread_share: float = 0.5
+    quiet_wait_s: float = 1.0
+    compare_rounds: int = 5
+    compare_extra_rounds: int = 5
+    compare_budget_s: float = 1.0
+    flush_cache: bool = False
+    check_output: bool = True
+
+    def __post_init__(self) -> None:
+        for name in _POSITIVE:
+            _require(getattr(self, name) > 0, f"{name} > 0", name, getattr(self, name))
+        for name in ("workers", "window", "memory_bytes"):
+            value = getattr(self, name)
+            _require(value is None or value >= 1, f"{name} >= 1 or None", name, value)
+        for name in ("max_start_failures", "recycle_builds", "min_readings", "compare_rounds"):
+            _require(getattr(self, name) >= 1, f"{name} >= 1", name, getattr(self, name))
+        for name in ("max_rereads", "compare_extra_rounds", "reread_share", "quiet_wait_s"):
+            _require(getattr(self, name) >= 0, f"{name} >= 0", name, getattr(self, name))
+        _require(self.cut_factor > 1, "cut_factor > 1", "cut_factor", self.cut_factor)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with every field."""
+        return asdict(self)
+
+
+def _require(holds: bool, rule: str, name: str, value: object) -> None:
+    if not holds:
+        raise BadInputError(f"`{rule}` must hold, but got ({name}={value!r}): pass another {name}")

@@ -1,0 +1,242 @@
+"""Readings of one kernel, and the canary that tells whether the machine was quiet beside them.
+
+A neighbour on a shared machine slows a kernel by a third to a half for seconds at a time, and no
+accounting of the processor's time shows it. Another kernel timed right beside it does: the canary
+is a fixed multiply-add over arrays that fit the second-level cache, on as many threads as the
+candidates use. Its lowest times are the quiet floor.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from foretune.hardware import Hardware
+    from foretune.measure.policy import MeasurePolicy
+
+_CANARY_COLUMNS = 32768
+_CANARY_DEPTH = 128
+_GPU_COLUMNS = 1 << 18
+# Above this the two microseconds of a call from Python are noise; below it TVM's own loop counts.
+_PYTHON_LOOP_FROM_S = 1e-3
+_FLUSH_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One reading and the canaries beside it, all in seconds (per call)."""
+
+    seconds: float
+    before: float
+    after: float
+
+
+class QuietFloor:
+    """What the canary takes when nobody disturbs: the lowest decile of the session.
+
+    The decile, not the minimum: one lucky reading must not make the rest of the session noisy.
+    """
+
+    def __init__(self, tolerance: float, keep: int = 2000) -> None:
+        self._tolerance = tolerance
+        self._recent: deque[float] = deque()
+        self._sorted: list[float] = []
+        self._keep = keep
+
+    def add(self, seconds: Iterable[float]) -> None:
+        """Takes in canary times."""
+        for value in seconds:
+            self._recent.append(value)
+            bisect.insort(self._sorted, value)
+            if len(self._recent) > self._keep:
+                oldest = self._recent.popleft()
+                del self._sorted[bisect.bisect_left(self._sorted, oldest)]
+
+    @property
+    def seconds(self) -> float:
+        """The floor; infinite before the first canary."""
+        return self._sorted[len(self._sorted) // 10] if self._sorted else math.inf
+
+    @property
+    def limit(self) -> float:
+        """The longest a quiet canary may take."""
+        return self.seconds * (1 + self._tolerance)
+
+    def is_quiet(self, reading: Reading) -> bool:
+        """Whether both canaries beside the reading were at the floor."""
+        return max(reading.before, reading.after) <= self.limit
+
+
+class Stopwatch:
+    """Times kernels on one device.
+
+    Args:
+        hardware: Device kind and threads.
+        policy: Length and number of readings.
+    """
+
+    def __init__(self, hardware: Hardware, policy: MeasurePolicy) -> None:
+        from foretune._tvm import tvm
+
+        self.device = tvm.runtime.device("cpu" if hardware.kind == "llvm" else hardware.kind, 0)
+        self.canary_s = 0.0
+        self._host = hardware.kind == "llvm"
+        self._policy = policy
+        self._flush = np.zeros(_FLUSH_BYTES, np.uint8) if policy.flush_cache else None
+        self._canary = _build_canary(hardware)
+        shapes = _canary_shapes(hardware)
+        self._canary_tensors = [
+            tvm.runtime.tensor(np.full(shape, 0.5, np.float32), self.device) for shape in shapes
+        ]
+
+    def canary(self) -> float:
+        """Seconds the canary takes now: the lower of two calls, which drops single interrupts."""
+        began = time.perf_counter()
+        seconds = min(self.call(self._canary, self._canary_tensors) for _ in range(2))
+        self.canary_s += time.perf_counter() - began
+        return seconds
+
+    def call(self, program: Callable[..., Any], tensors: Sequence[Any]) -> float:
+        """Seconds of one call."""
+        began = time.perf_counter()
+        program(*tensors)
+        if not self._host:
+            self.device.sync()
+        return time.perf_counter() - began
+
+    def calls_per_reading(self, seconds: float) -> int:
+        """How often to call a kernel that takes ``seconds`` for one reading."""
+        if self._policy.flush_cache:
+            return 1
+        return max(1, math.ceil(self._policy.reading_s / max(seconds, 1e-7)))
+
+    def read(
+        self,
+        program: Any,
+        tensors: Sequence[Any],
+        calls: int,
+        prepare: Callable[[], None] | None = None,
+    ) -> float:
+        """Seconds per call over ``calls`` calls in a row.
+
+        Args:
+            program: A TVM module with ``main``, or any callable.
+            tensors: Its arguments.
+            calls: Calls per reading.
+            prepare: Restores buffers that a call changes and then depends on.
+        """
+        function = entry(program)
+        if prepare is not None:
+            prepare()
+        if self._flush is not None:
+            self._flush += 1
+        quick = calls * _PYTHON_LOOP_FROM_S > self._policy.reading_s or not self._host
+        if quick and self._flush is None and hasattr(program, "time_evaluator"):
+            timer = program.time_evaluator("main", self.device, number=calls, repeat=1)
+            return float(timer(*tensors).results[0])
+        began = time.perf_counter()
+        for _ in range(calls):
+            function(*tensors)
+        if not self._host:
+            self.device.sync()
+        return (time.perf_counter() - began) / calls
+
+    def readings(
+        self,
+        program: Any,
+        tensors: Sequence[Any],
+        seconds: float,
+        prepare: Callable[[], None] | None = None,
+        count: int | None = None,
+    ) -> list[Reading]:
+        """Reads until the two lowest agree or the candidate's budget is spent.
+
+        Args:
+            program: A TVM module with ``main``, or any callable.
+            tensors: Its arguments.
+            seconds: What one call took when it was checked.
+            prepare: As in ``read``.
+            count: Exactly this many readings, whatever they say.
+        """
+        policy = self._policy
+        calls = self.calls_per_reading(seconds)
+        readings: list[Reading] = []
+        spent = 0.0
+        before = self.canary()
+        while True:
+            group: list[float] = []
+            began = time.perf_counter()
+            while not self._enough(readings, group, spent + time.perf_counter() - began, count):
+                group.append(self.read(program, tensors, calls, prepare))
+                # Long readings get a canary each: an episode may start between any two.
+                if time.perf_counter() - began > policy.budget_s / 2:
+                    break
+            spent += time.perf_counter() - began
+            after = self.canary()
+            readings += [Reading(value, before, after) for value in group]
+            before = after
+            if self._enough(readings, [], spent, count):
+                return readings
+
+    def _enough(
+        self, readings: Sequence[Reading], group: Sequence[float], spent: float, count: int | None
+    ) -> bool:
+        values = sorted([reading.seconds for reading in readings] + list(group))
+        if count is not None or not values:
+            return count is not None and len(values) >= count
+        if spent >= self._policy.budget_s * (1 if len(values) >= self._policy.min_readings else 2):
+            return True
+        if len(values) < self._policy.min_readings:
+            return False
+        return values[1] <= values[0] * (1 + self._policy.spread)
+
+
+def entry(program: Any) -> Callable[..., Any]:
+    """The function to call: ``main`` of a TVM module, or the callable itself."""
+    function: Callable[..., Any] = (
+        program["main"] if hasattr(program, "time_evaluator") else program
+    )
+    return function
+
+
+def _canary_shapes(hardware: Hardware) -> tuple[tuple[int, ...], ...]:
+    rows, columns = (
+        (hardware.threads, _CANARY_COLUMNS) if hardware.kind == "llvm" else (1, _GPU_COLUMNS)
+    )
+    return (rows, columns), (_CANARY_DEPTH,), (rows, columns)
+
+
+def _build_canary(hardware: Hardware) -> Callable[..., Any]:
+    from foretune import _tvm
+
+    te = _tvm.tvm.te
+    shape, (depth,), _ = _canary_shapes(hardware)
+    a = te.placeholder(shape, name="a")
+    b = te.placeholder((depth,), name="b")
+    axis = te.reduce_axis((0, depth), name="k")
+    c = te.compute(shape, lambda i, j: te.sum(a[i, j] * b[axis], axis=axis), name="c")
+    function = te.create_prim_func([a, b, c]).with_attr("global_symbol", "main")
+    schedule = _tvm.Schedule(_tvm.IRModule({"main": function}))
+    block = schedule.get_sblock("c")
+    i, j, k = schedule.get_loops(block)
+    if hardware.kind == "llvm":
+        schedule.reorder(i, k, j)
+        _, lanes = schedule.split(j, [None, 16])
+        schedule.vectorize(lanes)
+        schedule.parallel(i)
+        schedule.decompose_reduction(block, k)
+    else:
+        blocks, threads = schedule.split(schedule.fuse(i, j), [None, 256])
+        schedule.bind(blocks, "blockIdx.x")
+        schedule.bind(threads, "threadIdx.x")
+    module = _tvm.tvm.compile(schedule.mod, hardware.tvm_target()).jit()
+    canary: Callable[..., Any] = module["main"]
+    return canary
