@@ -1,5 +1,15 @@
 """What is tuned: workloads, models, importers and the catalog."""
 
 from foretune.workload._base import Workload
+from foretune.workload.importers import from_object, load_input
+from foretune.workload.model import Model, OnnxSource, TensorSpec, TorchSource
 
-__all__ = ["Workload"]
+__all__ = [
+    "Model",
+    "OnnxSource",
+    "TensorSpec",
+    "TorchSource",
+    "Workload",
+    "from_object",
+    "load_input",
+]

@@ -1,0 +1,125 @@
+"""The schedule of kernels that were not tuned: decent, never searched.
+
+On a CPU: element-wise stages inlined, the outer loops parallel, the innermost output axis
+vectorised. On a GPU: TVM's dlight rules. Every step is optional: a primitive that TVM refuses for
+a block leaves that block as it was.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from foretune._tvm import IRModule
+    from foretune.hardware import Hardware
+
+_SPATIAL, _REDUCTION = 0, 2
+_VECTOR_BITS = 256
+_FEW = 16
+
+
+def default_schedule(module: IRModule, hardware: Hardware) -> IRModule:
+    """Schedules every unscheduled PrimFunc of a module.
+
+    Before (a matmul)::
+
+        for i, j, k: C[i, j] += A[i, k] * B[k, j]
+
+    After, with 8 floats per vector::
+
+        for i, j_outer parallel:
+            for j_inner vectorised: C[i, j] = 0
+            for k, j_inner vectorised: C[i, j] += A[i, k] * B[k, j]
+    """
+    from foretune import _tvm
+
+    if hardware.kind != "llvm":
+        return _gpu(module, hardware)
+    result = _tvm.IRModule(dict(module.functions.items()))
+    for variable, function in module.functions.items():
+        if isinstance(function, _tvm.PrimFunc) and not _is_scheduled(function):
+            scheduled = _cpu(function, hardware)
+            result.update_func(variable, scheduled.with_attr("tirx.is_scheduled", True))
+    return result
+
+
+def _is_scheduled(function: Any) -> bool:
+    return function.attrs is not None and bool(function.attrs.get("tirx.is_scheduled", False))
+
+
+def _gpu(module: IRModule, hardware: Hardware) -> IRModule:
+    from tvm.s_tir import dlight
+
+    with hardware.tvm_target():
+        scheduled: IRModule = dlight.ApplyDefaultSchedule(
+            dlight.gpu.Matmul(), dlight.gpu.Reduction(), dlight.gpu.GeneralReduction(),
+            dlight.gpu.Fallback(),
+        )(module)
+    return scheduled
+
+
+def _cpu(function: Any, hardware: Hardware) -> Any:
+    from foretune import _tvm
+
+    symbol = function.attrs.get("global_symbol", None) if function.attrs else None
+    schedule = _tvm.Schedule(
+        _tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    )
+    error = _tvm.tvm.s_tir.schedule.ScheduleError
+    root = schedule.get_sblock("root")
+    for block in schedule.get_child_blocks(root):
+        if _is_spatial(schedule, block):
+            _attempt(error, schedule.compute_inline, block)
+    for block in schedule.get_child_blocks(root):
+        _attempt(error, _parallel_and_vector, schedule, block, max(hardware.simd_bits, 0))
+    scheduled = schedule.mod["main"]
+    # Fused functions are private until they are lowered: they have no symbol.
+    return (
+        scheduled.without_attr("global_symbol")
+        if symbol is None
+        else scheduled.with_attr("global_symbol", symbol)
+    )
+
+
+def _attempt(error: type[Exception], primitive: Any, *args: Any) -> None:
+    try:
+        primitive(*args)
+    except error:
+        pass
+
+
+def _is_spatial(schedule: Any, block: Any) -> bool:
+    return all(int(i.iter_type) == _SPATIAL for i in schedule.get(block).iter_vars)
+
+
+def _parallel_and_vector(schedule: Any, block: Any, simd_bits: int) -> None:
+    """Parallel outer loops; the innermost output axis vectorised, inside the reduction if any."""
+    kinds = [int(i.iter_type) for i in schedule.get(block).iter_vars]
+    loops = schedule.get_loops(block)
+    if len(loops) != len(kinds) or not loops:
+        return
+    spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _SPATIAL]
+    reduction = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _REDUCTION]
+    if not spatial:
+        return
+    bits = int(schedule.get(block).writes[0].source.dtype.bits)
+    lanes = max(1, (simd_bits or _VECTOR_BITS) // bits)
+    outer, inner = spatial[:-1], spatial[-1]
+    extent = int(schedule.get(inner).extent)
+    lanes = next((n for n in (lanes, lanes // 2, lanes // 4) if n > 1 and extent % n == 0), 0)
+    if lanes:
+        inner_outer, vector = schedule.split(inner, [None, lanes])
+        outer.append(inner_outer)
+        schedule.reorder(*outer, *reduction, vector)
+    elif reduction:
+        outer = spatial
+        schedule.reorder(*outer, *reduction)
+    else:
+        vector = inner
+        outer = spatial[:-1]
+    if outer:
+        schedule.parallel(schedule.fuse(*outer))
+    if reduction:
+        schedule.decompose_reduction(block, reduction[0])
+    if lanes or (not reduction and extent <= _FEW):
+        schedule.vectorize(vector)

@@ -1,0 +1,203 @@
+"""From the best candidates to a compiled artifact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from foretune import _tvm
+from foretune.graph._default import default_schedule
+from foretune.graph.artifact import Artifact, describe
+from foretune.graph.extract import Extraction, extract
+from foretune.workload import TensorSpec
+
+if TYPE_CHECKING:
+    from foretune._tvm import IRModule
+    from foretune.hardware import Hardware
+    from foretune.space import Candidate
+    from foretune.workload import Model, Workload
+
+# Constants of fewer elements stay in the program: a kernel argument costs more than they do.
+_SMALL = 16
+
+
+def compile_model(
+    model: Model,
+    hardware: Hardware,
+    best: Mapping[str, Candidate],
+    extraction: Extraction | None = None,
+) -> Artifact:
+    """Compiles a model with the best candidate of each workload.
+
+    Args:
+        model: The network.
+        hardware: What it will run on.
+        best: Workload key to candidate. A workload without one gets the default schedule and is
+            listed in the manifest as untuned.
+        extraction: What ``extract`` returned for this model and hardware, to not do it twice.
+
+    Raises:
+        IllegalCandidateError: A candidate cannot be applied.
+    """
+    extraction = extraction or extract(model, hardware)
+    module, tuned = _apply(extraction, best)
+    module = default_schedule(module, hardware)
+    module, parameters = _lift_constants(module)
+    executable = _build(module, hardware)
+    names = {w.key: w.name for w in extraction.workloads}
+    manifest = describe(
+        model.name,
+        hardware,
+        model.inputs,
+        model.outputs,
+        parameters=list(parameters),
+        tuned=sorted(names[key] for key in tuned),
+        untuned=sorted([names[key] for key in names if key not in tuned] + extraction.untunable),
+    )
+    return Artifact(executable, parameters, manifest)
+
+
+def compile_workload(
+    workload: Workload, hardware: Hardware, candidate: Candidate | None = None
+) -> Artifact:
+    """Compiles one kernel: its inputs become the artifact's inputs, its outputs are allocated.
+
+    Args:
+        workload: The tensor program.
+        hardware: What it will run on.
+        candidate: How to schedule it; the default schedule when None.
+    """
+    function = workload.module["main"]
+    scheduled = candidate.apply()["main"] if candidate is not None else function
+    inputs, outputs = _arguments(function)
+    module = _tvm.IRModule({"kernel": _named(scheduled, "kernel", candidate is not None)})
+    module.update(_caller(module, inputs, outputs))
+    executable = _build(default_schedule(module, hardware), hardware)
+    manifest = describe(
+        workload.name,
+        hardware,
+        inputs,
+        outputs,
+        parameters=[],
+        tuned=[workload.name] if candidate is not None else [],
+        untuned=[] if candidate is not None else [workload.name],
+    )
+    return Artifact(executable, {}, manifest)
+
+
+def _apply(
+    extraction: Extraction, best: Mapping[str, Candidate]
+) -> tuple[IRModule, set[str]]:
+    module = _tvm.IRModule(dict(extraction.program.functions.items()))
+    tuned: set[str] = set()
+    for variable in extraction.program.get_global_vars():
+        name = str(variable.name_hint)
+        key = extraction.functions.get(name)
+        if key is None or key not in best:
+            continue
+        module.update_func(variable, _named(best[key].apply()["main"], name, scheduled=True))
+        tuned.add(key)
+    return module, tuned
+
+
+def _named(function: Any, name: str, scheduled: bool) -> Any:
+    function = function.with_attr("global_symbol", name)
+    return function.with_attr("tirx.is_scheduled", True) if scheduled else function
+
+
+def _lift_constants(module: IRModule) -> tuple[IRModule, dict[str, Any]]:
+    """Turns the constants of ``main`` into parameters behind its inputs.
+
+    A shared library with hundreds of megabytes of constants takes minutes to link and cannot be
+    mapped lazily; as parameters they are an ordinary file.
+    """
+    relax = _tvm.tvm.relax
+    parameters: dict[str, Any] = {}
+    variables: dict[Any, Any] = {}
+
+    @relax.expr_functor.mutator
+    class Lifter(relax.PyExprMutator):  # type: ignore[misc, name-defined]
+        def visit_constant_(self, constant: Any) -> Any:
+            value = getattr(constant, "value", None)
+            if not isinstance(value, _tvm.tvm.runtime.Tensor):
+                return constant
+            elements = 1
+            for extent in value.shape:
+                elements *= int(extent)
+            if elements < _SMALL:
+                return constant
+            if constant not in variables:
+                name = f"p{len(variables)}"
+                variables[constant] = relax.Var(name, constant.ty)
+                parameters[name] = value
+            return variables[constant]
+
+    function = module["main"]
+    body = Lifter().visit_expr(function.body)
+    lifted = relax.Function(
+        [*function.params, *variables.values()], body, function.ret_ty, attrs=function.attrs
+    )
+    result = _tvm.IRModule(dict(module.functions.items()))
+    result.update_func(module.get_global_var("main"), lifted)
+    return result, parameters
+
+
+def _build(module: IRModule, hardware: Hardware) -> Any:
+    tvm, transform, backend = _tvm.tvm, _tvm.tvm.relax.transform, _tvm.tvm.relax.backend
+    # TVM's default pipeline would legalise and fuse again, across kernels already scheduled.
+    lowering = tvm.transform.Sequential(
+        [
+            backend.DispatchSampling(),
+            backend.DispatchSortScan(),
+            transform.LegalizeOps(),
+            transform.RewriteDataflowReshape(),
+            transform.ToNonDataflow(),
+            transform.RemovePurityChecking(),
+            transform.CallTIRRewrite(),
+            transform.StaticPlanBlockMemory(),
+            transform.LowerAllocTensor(),
+            transform.KillAfterLastUse(),
+            transform.LowerRuntimeBuiltin(),
+            transform.ComputePrimValue(),
+            transform.VMShapeLower(),
+            transform.AttachGlobalSymbol(),
+        ]
+    )
+    target = hardware.tvm_target()
+    with target:
+        return tvm.relax.build(module, target, relax_pipeline=lowering)
+
+
+def _arguments(function: Any) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """Inputs and outputs of a PrimFunc: a buffer argument that is written is an output."""
+    schedule = _tvm.Schedule(_tvm.IRModule({"main": function}))
+    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+    written = {region.source for block in blocks for region in schedule.get(block).writes}
+    inputs: list[TensorSpec] = []
+    outputs: list[TensorSpec] = []
+    for parameter in function.params:
+        shape = tuple(int(extent) for extent in parameter.shape)
+        (outputs if parameter in written else inputs).append(
+            TensorSpec(str(parameter.name), shape, str(parameter.dtype))
+        )
+    return tuple(inputs), tuple(outputs)
+
+
+def _caller(
+    module: IRModule, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
+) -> IRModule:
+    """A Relax ``main`` that allocates the outputs and calls the kernel."""
+    relax = _tvm.tvm.relax
+    parameters = [relax.Var(s.name, relax.TensorType(s.shape, s.dtype)) for s in inputs]
+    types = [relax.TensorType(s.shape, s.dtype) for s in outputs]
+    builder = relax.BlockBuilder()
+    with builder.function("main", parameters):
+        with builder.dataflow():
+            call = relax.call_tir(
+                module.get_global_var("kernel"), parameters,
+                types if len(types) > 1 else types[0],
+            )
+            result = builder.emit_output(builder.emit(call))
+        builder.emit_func_output(result)
+    caller: IRModule = builder.get()
+    return caller

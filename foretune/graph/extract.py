@@ -1,0 +1,142 @@
+"""From a fused program to the workloads worth tuning."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from foretune.graph.simplify import simplify
+from foretune.workload import Workload
+
+if TYPE_CHECKING:
+    from foretune._tvm import IRModule
+    from foretune.hardware import Hardware
+    from foretune.workload import Model
+
+# Attributes that describe how a function came about, not what it computes: left in, two equal
+# programs of two models would have two keys.
+_PROVENANCE = ("op_pattern", "Primitive", "Composite")
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """What was found in a model.
+
+    Attributes:
+        workloads: One per distinct program, its weight counting its calls, heaviest first.
+        untunable: Names of calls that are no tensor program: library calls, shape functions...
+        program: The fused program they were cut from.
+        functions: Function name in ``program`` to workload key.
+    """
+
+    workloads: list[Workload]
+    untunable: list[str]
+    program: IRModule
+    functions: dict[str, str]
+
+
+def extract(model: Model, hardware: Hardware) -> Extraction:
+    """Simplifies a model and cuts it into workloads."""
+    return cut(simplify(model, hardware))
+
+
+def extract_workloads(model: Model, hardware: Hardware) -> list[Workload]:
+    """The workloads of a model, equal programs once, with weights that count their calls."""
+    return extract(model, hardware).workloads
+
+
+def cut(program: IRModule) -> Extraction:
+    """Cuts a fused program, as ``simplify`` returns it, into workloads."""
+    from foretune import _tvm
+
+    calls: dict[str, int] = {}
+    untunable: list[str] = []
+    for callee, tunable in _calls(program):
+        if tunable:
+            calls[callee] = calls.get(callee, 0) + 1
+        elif callee not in untunable:
+            untunable.append(callee)
+    found: dict[str, Workload] = {}
+    functions: dict[str, str] = {}
+    taken: set[str] = set()
+    for variable, function in program.functions.items():
+        name = str(variable.name_hint)
+        if not isinstance(function, _tvm.PrimFunc) or name not in calls:
+            continue
+        if _tvm.tvm.relax.analysis.has_reshape_pattern(function):
+            continue  # Becomes a view of the same memory: there is nothing to run.
+        workload = as_workload(function, name, calls[name])
+        functions[name] = workload.key
+        if workload.key in found:
+            known = found[workload.key]
+            found[workload.key] = known.with_weight(known.weight + calls[name])
+            continue
+        unique = _unique(_readable(name, function), function, taken)
+        taken.add(unique)
+        found[workload.key] = Workload(
+            unique, workload.key, workload.module_json, workload.flops, workload.weight
+        )
+    ordered = sorted(found.values(), key=lambda w: -w.flops * w.weight)
+    return Extraction(ordered, untunable, program, functions)
+
+
+def as_workload(function: Any, name: str, weight: int = 1) -> Workload:
+    """A PrimFunc of a fused program as a workload, its provenance taken off."""
+    from foretune import _tvm
+
+    for attribute in _PROVENANCE:
+        if function.attrs is not None and attribute in function.attrs:
+            function = function.without_attr(attribute)
+    return Workload.from_module(_tvm.IRModule({"main": function}), name, weight)
+
+
+def _calls(program: IRModule) -> Iterator[tuple[str, bool]]:
+    """Every kernel call of ``main``, in order: the name, and whether it is a tensor program."""
+    from foretune import _tvm
+
+    relax = _tvm.tvm.relax
+    found: list[tuple[str, bool]] = []
+
+    def visit(expression: Any) -> None:
+        if not isinstance(expression, relax.Call):
+            return
+        name = str(getattr(expression.op, "name", ""))
+        if name in ("relax.call_tir", "relax.call_tir_inplace"):
+            found.append((str(expression.args[0].name_hint), True))
+        elif name in ("relax.call_dps_packed", "relax.call_pure_packed"):
+            found.append((str(getattr(expression.args[0], "global_symbol", name)), False))
+        elif name.startswith("relax.") and not name.startswith("relax.memory"):
+            found.append((name.removeprefix("relax."), False))
+
+    relax.analysis.post_order_visit(program["main"], visit)
+    return iter(found)
+
+
+def _readable(name: str, function: Any) -> str:
+    """``fused_conv2d10_add8`` with its output shape and without the counters of fusion."""
+    # The dimension in conv2d or pool3d belongs to the operator, only what follows it counts.
+    parts = [re.sub(r"^(.*?\dd|.*?\D)\d+$", r"\1", part) for part in name.split("_")]
+    plain = "_".join(part for part in parts if part != "tir")
+    return f"{plain}_{_shape(_buffers(function)[-1])}"
+
+
+def _unique(name: str, function: Any, taken: set[str]) -> str:
+    """``name``, or with the shapes of further arguments where it is taken."""
+    candidates = [name]
+    for buffer in reversed(_buffers(function)[:-1]):
+        candidates.append(f"{candidates[-1]}_{_shape(buffer)}")
+    candidates.extend(f"{candidates[0]}_{i}" for i in range(2, len(taken) + 3))
+    # Argument shapes read better than counters, but the second argument (weights) alone best.
+    if len(_buffers(function)) > 2:  # noqa: PLR2004  input, weight, ..., output
+        candidates.insert(1, f"{name}_w{_shape(_buffers(function)[1])}")
+    return next(candidate for candidate in candidates if candidate not in taken)
+
+
+def _buffers(function: Any) -> list[Any]:
+    return [p for p in function.params if hasattr(p.ty, "shape") or hasattr(p, "shape")]
+
+
+def _shape(buffer: Any) -> str:
+    return "x".join(str(int(extent)) for extent in buffer.shape) or "scalar"

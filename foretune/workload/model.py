@@ -1,0 +1,256 @@
+"""The model: a whole network to tune, in Relax, with the original it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune.errors import MissingDependencyError, UnsupportedModelError
+
+if TYPE_CHECKING:
+    from foretune._tvm import IRModule
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Name, shape and dtype of an input or output."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class TorchSource:
+    """The PyTorch original.
+
+    Attributes:
+        module: A ``torch.nn.Module`` in evaluation mode, or the module of an exported program.
+        args: Example arguments, structured as the module takes them; leaves are tensors.
+        kwargs: Example keyword arguments, likewise.
+    """
+
+    module: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+    def bind(self, inputs: Sequence[Array]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments of the original with ``inputs`` in place of the tensors, in their order."""
+        import torch
+        from torch.utils import _pytree as pytree
+
+        leaves, structure = pytree.tree_flatten((self.args, self.kwargs))
+        arrays = iter(inputs)
+        leaves = [
+            torch.from_numpy(np.array(next(arrays))) if isinstance(leaf, torch.Tensor) else leaf
+            for leaf in leaves
+        ]
+        args, kwargs = pytree.tree_unflatten(leaves, structure)
+        return tuple(args), dict(kwargs)
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """Outputs of the original in eager mode, flattened in the order of its tree."""
+        import torch
+        from torch.utils import _pytree as pytree
+
+        args, kwargs = self.bind(inputs)
+        with torch.no_grad():
+            outputs = self.module(*args, **kwargs)
+        leaves = [t for t in pytree.tree_leaves(outputs) if isinstance(t, torch.Tensor)]
+        return [t.detach().cpu().numpy() for t in leaves]
+
+
+@dataclass(frozen=True)
+class OnnxSource:
+    """The ONNX original.
+
+    Attributes:
+        path: The file; its external data, if any, lies beside it.
+        shapes: Shapes the caller fixed, by input name.
+    """
+
+    path: str
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def run(self, inputs: Sequence[Array], threads: int = 0) -> list[Array]:
+        """Outputs of ONNX Runtime, in the order of the graph's outputs."""
+        try:
+            import onnxruntime
+        except ImportError:
+            raise MissingDependencyError(
+                "checking an ONNX model needs ONNX Runtime: pip install onnxruntime"
+            ) from None
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 3
+        session = onnxruntime.InferenceSession(
+            self.path, options, providers=["CPUExecutionProvider"]
+        )
+        names = [i.name for i in session.get_inputs()]
+        outputs = session.run(None, dict(zip(names, inputs, strict=True)))
+        return [np.asarray(output) for output in outputs]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network with static shapes, ready to be simplified and cut into workloads.
+
+    Attributes:
+        name: What people call it.
+        module: Relax ``IRModule`` whose ``main`` takes the inputs and holds the parameters as
+            constants. Treat as read-only.
+        inputs: Specification of each input, in order.
+        outputs: Specification of each output, flattened, in order.
+        examples: One array per input, seeded, of the values the model expects.
+        source: The original, for reference outputs and for other engines; None when the model was
+            written in Relax.
+    """
+
+    name: str
+    module: IRModule = field(repr=False)
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    examples: tuple[Array, ...] = field(repr=False)
+    source: TorchSource | OnnxSource | None = field(default=None, repr=False)
+
+    def reference(self, inputs: Sequence[Array]) -> list[Array]:
+        """Outputs of the original: eager PyTorch, ONNX Runtime, or the untuned Relax program."""
+        if self.source is not None:
+            return self.source.run(inputs)
+        return _run_relax(self.module, inputs)
+
+    def draw_inputs(self, seed: int) -> tuple[Array, ...]:
+        """Inputs like the examples: floats from a standard normal distribution, the rest from
+        the range of the example (so that an index stays legal and a mask of ones stays one).
+        """
+        rng = np.random.default_rng(seed)
+        return tuple(_draw(example, rng) for example in self.examples)
+
+    @classmethod
+    def from_relax(
+        cls,
+        module: IRModule,
+        name: str,
+        source: TorchSource | OnnxSource | None = None,
+        examples: Sequence[Array] | None = None,
+        seed: int = 0,
+    ) -> Model:
+        """Wraps a Relax module with static shapes and bound parameters.
+
+        Args:
+            module: Holds a Relax function ``main``.
+            name: What people call it.
+            source: The original, if there is one.
+            examples: One array per input; drawn from ``seed`` when absent.
+            seed: For drawn examples.
+
+        Raises:
+            UnsupportedModelError: There is no ``main``, or a shape is dynamic.
+        """
+        inputs, outputs = _signature(module, name)
+        if examples is None:
+            rng = np.random.default_rng(seed)
+            examples = [_draw(_blank(spec), rng) for spec in inputs]
+        return cls(name, module, inputs, outputs, tuple(examples), source)
+
+
+def _blank(spec: TensorSpec) -> Array:
+    """Integers of which nothing is known are drawn from 0 and 1: legal as index and as mask."""
+    blank: Array = np.zeros(spec.shape, dtype=spec.dtype)
+    if blank.dtype.kind != "f" and blank.size:
+        blank.flat[0] = 1
+    return blank
+
+
+def _draw(example: Array, rng: np.random.Generator) -> Array:
+    if example.dtype.kind == "f":
+        return rng.standard_normal(example.shape, dtype=np.float32).astype(example.dtype)
+    if example.dtype.kind == "b":
+        drawn: Array = rng.choice(np.unique(example), example.shape)
+        return drawn
+    if not example.size:
+        return example
+    low, high = int(example.min()), int(example.max())
+    return rng.integers(low, high + 1, example.shape).astype(example.dtype)
+
+
+def _signature(
+    module: IRModule, name: str
+) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    from foretune import _tvm
+
+    relax = _tvm.tvm.relax
+    mains = [
+        g for g, f in module.functions.items()
+        if isinstance(f, relax.Function) and g.name_hint == "main"
+    ]
+    if not mains:
+        raise UnsupportedModelError(
+            f"model {name!r} has no Relax function 'main': name the entry function main"
+        )
+    function = module[mains[0]]
+    inputs = tuple(_input_spec(parameter) for parameter in function.params)
+    outputs = tuple(
+        _spec(f"output{i}", ty, name) for i, ty in enumerate(_leaves(function.ret_ty))
+    )
+    return inputs, outputs
+
+
+def _leaves(ty: Any) -> list[Any]:
+    from foretune import _tvm
+
+    if isinstance(ty, _tvm.tvm.relax.TupleType):
+        return [leaf for part in ty.fields for leaf in _leaves(part)]
+    return [ty]
+
+
+def _input_spec(parameter: Any) -> TensorSpec:
+    shape = list(getattr(parameter.ty, "shape", None) or [])
+    for axis, extent in enumerate(shape):
+        if _static(extent) is None:
+            example = ",".join("1" if _static(e) is None else str(_static(e)) for e in shape)
+            raise UnsupportedModelError(
+                f"input {parameter.name!r} dimension {axis} is dynamic ({extent}): fix the shape, "
+                f"for example --shape {parameter.name}={example}"
+            )
+    return _spec(str(parameter.name), parameter.ty, str(parameter.name))
+
+
+def _spec(name: str, ty: Any, model: str) -> TensorSpec:
+    shape = getattr(ty, "shape", None)
+    extents = None if shape is None else [_static(extent) for extent in shape]
+    if extents is None or any(extent is None for extent in extents):
+        raise UnsupportedModelError(
+            f"{name} of {model!r} has no static tensor shape ({ty}): its size depends on data, "
+            "which cannot be tuned; cut that part off the model"
+        )
+    return TensorSpec(name, tuple(int(extent) for extent in extents if extent is not None),
+                      str(ty.dtype))
+
+
+def _static(extent: Any) -> int | None:
+    value = getattr(extent, "value", None)
+    return None if value is None else int(value)
+
+
+def _run_relax(module: IRModule, inputs: Sequence[Array]) -> list[Array]:
+    from foretune import _tvm
+
+    tvm = _tvm.tvm
+    executable = tvm.compile(module, tvm.target.Target("llvm"))
+    machine = tvm.relax.VirtualMachine(executable, tvm.cpu())
+    outputs = machine["main"](*[tvm.runtime.tensor(np.ascontiguousarray(a)) for a in inputs])
+    return flatten(outputs)
+
+
+def flatten(outputs: Any) -> list[Array]:
+    """Arrays of a (nested) tuple of TVM tensors, in order."""
+    if hasattr(outputs, "numpy"):
+        return [outputs.numpy()]
+    return [array for part in outputs for array in flatten(part)]
