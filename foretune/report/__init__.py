@@ -1,0 +1,19 @@
+"""Reports: live progress, terminal tables and the HTML page."""
+
+from foretune.report.html import write_report
+from foretune.report.progress import TuneProgress
+from foretune.report.tables import (
+    print_comparison,
+    print_hardware,
+    print_summary,
+    summary_table,
+)
+
+__all__ = [
+    "TuneProgress",
+    "print_comparison",
+    "print_hardware",
+    "print_summary",
+    "summary_table",
+    "write_report",
+]

@@ -1,0 +1,195 @@
+"""The page of a tuning run: one HTML file that needs nothing but a browser."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foretune.errors import BadInputError, MissingDependencyError, RecordError
+from foretune.report import _units as units
+from foretune.report._charts import small_chart, task_chart
+
+SCHEMA = "foretune.tune/1"
+
+_SPENT = {
+    "build_s": "building candidates",
+    "measure_s": "running candidates",
+    "canary_s": "watching for noise",
+    "search_s": "searching and learning",
+    "setup_s": "reading records",
+    "start_s": "starting workers",
+    "journal_s": "writing records",
+}
+"""Fields of seconds that make up a run's wall time, and what they went into."""
+
+_ENDED = ("ok", "cut_short")
+"""Statuses of candidates that ran."""
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """A part of the bar that shows where the time went."""
+
+    label: str
+    seconds: float
+    percent: float
+
+
+@dataclass(frozen=True)
+class _TaskView:
+    """A task as the template shows it: a text and a number to sort by for each column."""
+
+    number: int
+    name: str
+    cells: tuple[tuple[str, float | str], ...]
+    peak_percent: float
+    over_trials: str
+    over_time: str
+    small: str
+
+
+def write_report(data: Mapping[str, Any], path: str | Path) -> None:
+    """Writes the page of a run. It refers to nothing outside itself and works without network.
+
+    Args:
+        data: A ``foretune.tune/1`` object, of a finished run or not.
+        path: The file to write; one that is there is replaced.
+
+    Raises:
+        BadInputError: The object is not a ``foretune.tune/1`` object.
+        MissingDependencyError: Jinja2 or Matplotlib is not installed.
+        RecordError: The file cannot be written.
+    """
+    text = render(data)
+    target = Path(path)
+    temporary = target.with_name(target.name + ".part")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(target)
+    except OSError as error:
+        raise RecordError(
+            f"cannot write the report {str(target)!r}: {error.strerror}: choose another file"
+        ) from error
+
+
+def render(data: Mapping[str, Any]) -> str:
+    """The page as text. Arguments and errors as ``write_report``."""
+    if data.get("schema") != SCHEMA:
+        raise BadInputError(
+            f"a report is made from a {SCHEMA} object, but the schema is {data.get('schema')!r}: "
+            "run `foretune tune` again"
+        )
+    try:
+        view = _view(data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadInputError(
+            f"the {SCHEMA} object is damaged ({error!r}): run `foretune tune` again"
+        ) from error
+    return str(_template().render(view))
+
+
+def _template() -> Any:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise MissingDependencyError(
+            "reports need jinja2, which is not installed: pip install jinja2"
+        ) from error
+    # Names come from model files: everything is escaped but the charts, which hold no names.
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.jinja")
+
+
+def _view(data: Mapping[str, Any]) -> dict[str, Any]:
+    tasks = list(data["tasks"])
+    hardware = data["hardware"]
+    return {
+        "input": data["input"],
+        "speed_up": units.factor(units.ratio(data["untuned_s"], data["tuned_s"])),
+        "known": data["untuned_s"] is not None and data["tuned_s"] is not None,
+        "untuned": units.seconds(data["untuned_s"]),
+        "tuned": units.seconds(data["tuned_s"]),
+        "interrupted": bool(data.get("interrupted")),
+        "machine": f"{hardware['name']}, {hardware['threads']} threads",
+        "strategy": data["strategy"],
+        "cost_model": data["cost_model"],
+        "elapsed": units.duration(data["elapsed_s"]),
+        "trials": sum(len(task["trials"]) for task in tasks),
+        "failures": _failures(trial for task in tasks for trial in task["trials"]),
+        "slices": _slices(data),
+        "tasks": [_task_view(number, task) for number, task in enumerate(tasks)],
+        "untuned_operators": [str(name) for name in data.get("untuned_operators", ())],
+        "environment": [
+            ("seed", str(data["seed"])),
+            *_flat("hardware", hardware),
+            *_flat("", data.get("environment", {})),
+        ],
+        "command": data.get("command", ""),
+    }
+
+
+def _slices(data: Mapping[str, Any]) -> list[_Slice]:
+    spent = [(label, float(data.get(field) or 0.0)) for field, label in _SPENT.items()]
+    rest = float(data["elapsed_s"]) - sum(seconds for _, seconds in spent)
+    total = max(float(data["elapsed_s"]), sum(seconds for _, seconds in spent))
+    if total <= 0:
+        return []
+    # Of a resumed run only the elapsed seconds are known, not what they went into.
+    parts = [*spent, ("other, and earlier runs", rest)]
+    return [_Slice(label, s, 100 * s / total) for label, s in parts if s >= total / 2000]
+
+
+def _task_view(number: int, task: Mapping[str, Any]) -> _TaskView:
+    trials = task["trials"]
+    speed_up = units.ratio(task["untuned_s"], task["best_s"])
+    gflop = task["flops"] / 1e9
+    share = task.get("peak_share")
+    cells: tuple[tuple[str, float | None], ...] = (
+        (str(task["weight"]), task["weight"]),
+        (f"{gflop:.3g}", gflop),
+        (units.seconds(task["untuned_s"]), task["untuned_s"]),
+        (units.seconds(task["best_s"]), task["best_s"]),
+        (units.factor(speed_up), speed_up),
+        (units.rate(task.get("best_gflops")), task.get("best_gflops")),
+        (units.share(share), share),
+        (str(len(trials)), len(trials)),
+        (_failures(trials), sum(trial["status"] not in _ENDED for trial in trials)),
+    )
+    return _TaskView(
+        number=number,
+        name=str(task["name"]),
+        cells=tuple((text, "" if value is None else value) for text, value in cells),
+        peak_percent=min(100.0, 100 * (share or 0.0)),
+        over_trials=task_chart(task, "trials", f"a{number}") if trials else "",
+        over_time=task_chart(task, "time", f"b{number}") if trials else "",
+        small=small_chart(task, f"c{number}") if trials else "",
+    )
+
+
+def _failures(trials: Any) -> str:
+    counts = Counter(trial["status"] for trial in trials)
+    told = [f"{n} {status.replace('_', ' ')}" for status, n in counts.most_common()]
+    failed = [
+        text
+        for text, (status, _) in zip(told, counts.most_common(), strict=True)
+        if status not in _ENDED
+    ]
+    return ", ".join(failed) or "none"
+
+
+def _flat(prefix: str, value: Any) -> list[tuple[str, str]]:
+    """Nested objects as rows. Before → after: ``{"a": {"b": 1}}`` → ``[("a b", "1")]``."""
+    if isinstance(value, Mapping):
+        return [
+            row for name, inner in value.items() for row in _flat(f"{prefix} {name}".strip(), inner)
+        ]
+    return [] if value is None else [(prefix, str(value))]

@@ -1,0 +1,145 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from foretune.report import _units as units
+
+if TYPE_CHECKING:
+    from foretune.hardware import Hardware
+
+
+def summary_table(data: Mapping[str, Any]) -> Table:
+    """The tasks of a run, the heaviest (weight times best seconds) first.
+
+    Args:
+        data: A ``foretune.tune/1`` object.
+    """
+    table = _table("task", "weight", "untuned", "best", "speed-up", "GFLOP/s", "of peak", "trials")
+    for task in sorted(data["tasks"], key=_weighted_seconds, reverse=True):
+        failed = sum(1 for trial in task["trials"] if not trial["seconds"])
+        trials = Text(str(len(task["trials"])))
+        if failed:
+            trials.append(f" ({failed} failed)", style="yellow")
+        table.add_row(
+            Text(str(task["name"]), overflow="fold"),
+            str(task["weight"]),
+            units.seconds(task["untuned_s"]),
+            Text(units.seconds(task["best_s"]), style="bold"),
+            units.factor(units.ratio(task["untuned_s"], task["best_s"])),
+            units.rate(task.get("best_gflops")),
+            units.share(task.get("peak_share")),
+            trials,
+        )
+    return table
+
+
+def print_summary(data: Mapping[str, Any], console: Console | None = None) -> None:
+    """Prints what a run achieved and where the time went.
+
+    Args:
+        data: A ``foretune.tune/1`` object.
+        console: Where to print; standard output if None.
+    """
+    console = console or Console(highlight=False)
+    console.print(summary_table(data))
+    statuses = Counter(trial["status"] for task in data["tasks"] for trial in task["trials"])
+    console.print(
+        Text.assemble(
+            f"sum of kernels: {units.seconds(data['untuned_s'])} → ",
+            (units.seconds(data["tuned_s"]), "bold"),
+            f", {units.factor(units.ratio(data['untuned_s'], data['tuned_s']))} faster",
+        )
+    )
+    console.print(
+        f"{sum(statuses.values())} trials in {units.duration(data['elapsed_s'])}: building "
+        f"{units.duration(data['build_s'])}, measuring {units.duration(data['measure_s'])}, "
+        f"searching {units.duration(data['search_s'])} (building runs in parallel)"
+    )
+    failures = {s: n for s, n in statuses.items() if s not in ("ok", "cut_short")}
+    if failures:
+        told = ", ".join(f"{n} {status}" for status, n in sorted(failures.items()))
+        console.print(Text(f"failed candidates: {told}", style="yellow"))
+    untuned = list(data.get("untuned_operators", ()))
+    if untuned:
+        console.print(Text(f"left untuned: {', '.join(map(str, untuned))}", style="yellow"))
+    if data.get("interrupted"):
+        console.print(Text("interrupted: this is the best so far", style="yellow"))
+
+
+def print_comparison(data: Mapping[str, Any], console: Console | None = None) -> None:
+    """Prints latencies of several engines, the fastest first.
+
+    Args:
+        data: A ``foretune.compare/1`` object; ``latency_s`` maps an engine to an object with
+            ``median``, ``low`` and ``high`` seconds.
+        console: Where to print; standard output if None.
+    """
+    console = console or Console(highlight=False)
+    latencies = {engine: _interval(value) for engine, value in data["latency_s"].items()}
+    own = latencies.get("foretune")
+    table = _table("engine", "median", "95 % interval", "foretune is faster by")
+    for engine, (median, low, high) in sorted(latencies.items(), key=lambda item: item[1][0]):
+        table.add_row(
+            Text(engine, style="bold" if engine == "foretune" else ""),
+            units.seconds(median),
+            f"{units.seconds(low)} to {units.seconds(high)}" if low is not None else units.UNKNOWN,
+            units.factor(units.ratio(median, own[0])) if own and engine != "foretune" else "",
+        )
+    console.print(table)
+    error = data.get("max_abs_error")
+    if isinstance(error, Mapping):
+        told = ", ".join(f"{engine} {value:.2g}" for engine, value in error.items())
+        console.print(Text(f"largest difference of the outputs: {told}"))
+    elif error is not None:
+        console.print(f"largest difference of the outputs: {error:.2g}")
+
+
+def print_hardware(hardware: Hardware, console: Console | None = None) -> None:
+    """Prints what is known about a machine and the TVM target that was chosen."""
+    console = console or Console(highlight=False)
+    rows = {
+        "name": hardware.name,
+        "key": hardware.key,
+        "threads": str(hardware.threads),
+        "vector registers": f"{hardware.simd_bits} bit" if hardware.simd_bits else "",
+        "L1, L2, L3 cache": _caches(hardware),
+        "peak": f"{hardware.peak_gflops:.0f} GFLOP/s fp32" if hardware.peak_gflops else "",
+        "bandwidth": f"{hardware.bandwidth_gbs:.1f} GB/s" if hardware.bandwidth_gbs else "",
+        **{name.replace("_", " "): f"{value:g}" for name, value in (hardware.gpu or {}).items()},
+        "target": hardware.target,
+    }
+    table = Table.grid(padding=(0, 2))
+    for name, value in rows.items():
+        table.add_row(Text(name, style="bold"), Text(value or "not known", overflow="fold"))
+    console.print(table)
+
+
+def _caches(hardware: Hardware) -> str:
+    sizes = (hardware.l1_bytes, hardware.l2_bytes, hardware.l3_bytes)
+    return ", ".join(f"{s // 1024} KiB" if s else "not known" for s in sizes) if any(sizes) else ""
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(header_style="bold")
+    table.add_column(first, overflow="fold")
+    for heading in others:
+        table.add_column(heading, justify="right", no_wrap=heading != "trials")
+    return table
+
+
+def _weighted_seconds(task: Mapping[str, Any]) -> float:
+    return float((task["best_s"] or task["untuned_s"] or 0.0) * task["weight"])
+
+
+def _interval(value: Any) -> tuple[float, float | None, float | None]:
+    if isinstance(value, Mapping):
+        return value["median"], value.get("low"), value.get("high")
+    return value, None, None
