@@ -254,10 +254,14 @@ def _write_artifact(result: TuneResult, path: Path) -> dict[str, Any]:
     artifact.save(path)
     extra: dict[str, Any] = {"artifact": str(path)}
     if isinstance(result.source, Model):
-        extra["max_abs_error"] = verify(artifact, result.source)
-        print(
-            f"artifact: {path}  (largest difference to the original {extra['max_abs_error']:.2g})"
-        )
+        check = verify(artifact, result.source)
+        extra |= {"verified": check.ok, "max_abs_error": check.max_abs_error}
+        print(f"artifact: {path}  (largest difference to the original {check.max_abs_error:.2g})")
+        if not check.ok:
+            raise ForetuneError(
+                f"the outputs of {path} differ from the original by {check.max_relative_error:.2g} "
+                f"of the largest, and {check.tolerance:.2g} is allowed: do not use it"
+            )
     else:
         print(f"artifact: {path}")
     return extra
@@ -457,12 +461,9 @@ def _probe(args: argparse.Namespace, measure: bool = False) -> Hardware:
 
 
 def _check_name(strategy: str, cost_model: str) -> None:
-    from foretune import cost, search
     from foretune.tuning import resolve_names
 
-    strategy, cost_model = resolve_names(strategy, cost_model)
-    search.check(strategy)
-    cost.check(cost_model)
+    resolve_names(strategy, cost_model)
 
 
 def _check_writable(path: Path | None) -> None:

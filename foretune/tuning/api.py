@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretune import cost, search
+from foretune import cost
 from foretune.cost import CostModel
 from foretune.errors import RecordError
 from foretune.hardware import Hardware, probe
@@ -106,13 +106,15 @@ def tune(
         RecordError: ``work_dir`` cannot be written.
     """
     budget = Budget(trials=trials, seconds=time_s)
-    model_name = cost_model if isinstance(cost_model, str) else type(cost_model).__name__
-    strategy, model_name = resolve_names(strategy, model_name)
-    search.check(strategy)
-    model = cost.create(model_name, seed=seed) if isinstance(cost_model, str) else cost_model
+    named = cost_model if isinstance(cost_model, str) else "default"
+    strategy, model_name = resolve_names(strategy, named)
     hardware = (
         target if isinstance(target, Hardware) else probe(target, threads=threads, measure=True)
     )
+    if isinstance(cost_model, str):
+        model = cost.create(model_name, rng=seed, hardware=hardware)
+    else:
+        model, model_name = cost_model, type(cost_model).__name__
     with ExitStack() as stack:
         journal = None
         if work_dir is not None:
@@ -188,11 +190,16 @@ def default_work_dir(what: str, hardware: Hardware) -> Path:
 
 
 def _spent(tuner: Tuner, measurer: Measurer) -> dict[str, float]:
-    spent = tuner.describe()
-    costs = getattr(measurer, "costs", None)
-    if costs is not None:
-        spent.update(costs.to_json())
-        spent["measure_s"] = spent.pop("run_s", 0.0)
-    else:
-        spent["measure_s"] = spent["measuring_s"]
-    return spent
+    """This run's wall seconds by purpose, in the words of the JSON contract."""
+    spent = tuner.clock.to_json()
+    if isinstance(measurer, LocalMeasurer):
+        costs = measurer.costs
+        return {
+            **spent,
+            "build_s": costs.build_s,
+            "measure_s": costs.run_s,
+            "canary_s": costs.canary_s,
+            "start_s": costs.start_s,
+            "measurer_overhead_s": costs.overhead_s,
+        }
+    return {**spent, "measure_s": spent["measuring_s"]}

@@ -121,7 +121,7 @@ class TuneResult:
 
         if isinstance(self.source, Workload):
             return graph.compile_workload(
-                self.source, self.best.get(self.source.key), self.hardware
+                self.source, self.hardware, self.best.get(self.source.key)
             )
         return graph.compile_model(self.source, self.hardware, self.best)
 

@@ -20,17 +20,12 @@ import numpy as np
 
 from foretune import cost, search
 from foretune.cost import CostModel
-from foretune.errors import BadInputError, IllegalCandidateError
+from foretune.errors import BadInputError, IllegalCandidateError, unknown_name
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Status
-from foretune.records import Record
+from foretune.records import CONFIRM, UNTUNED, Record, is_trial
 from foretune.space import Candidate, Space
 from foretune.workload import Workload
-
-UNTUNED = "untuned"
-"""Origin of records of the untuned program; they are not trials."""
-CONFIRM = "confirm"
-"""Origin of records of re-measured bests; they are not trials either."""
 
 DEFAULT_STRATEGY = "evolutionary"
 DEFAULT_COST_MODEL = "gbdt"
@@ -40,11 +35,17 @@ def resolve_names(strategy: str, cost_model: str) -> tuple[str, str]:
     """Replaces ``"default"`` by the best known combination.
 
     Before → after: ``("default", "default")`` → ``("evolutionary", "gbdt")``.
+
+    Raises:
+        BadInputError: A name is unknown; the message lists the known ones.
     """
-    return (
-        DEFAULT_STRATEGY if strategy == "default" else strategy,
-        DEFAULT_COST_MODEL if cost_model == "default" else cost_model,
-    )
+    strategy = DEFAULT_STRATEGY if strategy == "default" else strategy
+    cost_model = DEFAULT_COST_MODEL if cost_model == "default" else cost_model
+    if strategy not in search.names():
+        raise unknown_name("strategy", strategy, [*search.names(), "default"])
+    if cost_model not in cost.names():
+        raise unknown_name("cost model", cost_model, [*cost.names(), "default"])
+    return strategy, cost_model
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,9 @@ class Task:
         self.hardware = hardware
         self.space = space if space is not None else Space.generate(workload, hardware)
         self.model = (
-            cost.create(model_name, seed=seed) if isinstance(cost_model, str) else cost_model
+            cost.create(model_name, rng=seed, hardware=hardware)
+            if isinstance(cost_model, str)
+            else cost_model
         )
         rng = np.random.default_rng([seed, int(workload.key, 16)])
         self.strategy = search.create(self.strategy_name, self.space, self.model, rng)
@@ -191,7 +194,7 @@ class Task:
         if not records:
             return
         self.take(records)
-        trials = [r for r in records if _is_trial(r)]
+        trials = [r for r in records if is_trial(r)]
         if trials:
             self.model.update(trials)
             self.strategy.tell(trials)
@@ -205,7 +208,7 @@ class Task:
         """
         restored = []
         for record in records:
-            if _is_trial(record) and record.candidate_key in self._tried:
+            if is_trial(record) and record.candidate_key in self._tried:
                 continue
             try:
                 candidate = self.space.candidate(record.decisions)
@@ -213,7 +216,7 @@ class Task:
                 continue
             restored.append(replace(record, candidate=candidate))
         self.take(restored)
-        trials = [r for r in restored if _is_trial(r)]
+        trials = [r for r in restored if is_trial(r)]
         if trials:
             self.strategy.tell(trials)
         return trials
@@ -229,7 +232,7 @@ class Task:
             if record.candidate_key == self.space.untuned.key and measurement.best_s is not None:
                 self.untuned_s = self._confirmed.get(record.candidate_key, measurement.best_s)
             self._choose_best(record)
-            if _is_trial(record):
+            if is_trial(record):
                 self._tried.add(record.candidate_key)
                 self.trials.append(
                     Trial(
@@ -270,7 +273,3 @@ class Task:
         best = record.measurement.best_s
         assert best is not None, "an ok measurement has at least one reading"
         return best
-
-
-def _is_trial(record: Record) -> bool:
-    return record.origin not in (UNTUNED, CONFIRM)

@@ -10,16 +10,16 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass
+from typing import Protocol
 
 from foretune.cost import CostModel
 from foretune.errors import BadInputError, NothingMeasuredError
 from foretune.measure import Measurement, Measurer, Status
-from foretune.records import Journal, Record
+from foretune.records import CONFIRM, UNTUNED, Journal, Record
 from foretune.space import Candidate
 from foretune.tuning.allocate import next_task
-from foretune.tuning.task import CONFIRM, UNTUNED, Task
+from foretune.tuning.task import Task
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +102,10 @@ class Clock:
             yield
         finally:
             setattr(self, name, getattr(self, name) + time.perf_counter() - began)
+
+    def to_json(self) -> dict[str, float]:
+        """Seconds by purpose."""
+        return asdict(self)
 
 
 class Tuner:
@@ -316,15 +320,6 @@ class Tuner:
             f"no program of {len(self.tasks)} tasks could be measured ({told or 'no trial ran'}): "
             "see the messages in the journal, `foretune db info WORK_DIR`"
         )
-
-    def describe(self) -> dict[str, Any]:
-        """Seconds by purpose, for results and reports."""
-        return {
-            "search_s": self.clock.search_s,
-            "setup_s": self.clock.setup_s,
-            "journal_s": self.clock.journal_s,
-            "measuring_s": self.clock.measuring_s,
-        }
 
 
 def _fitting_batch(budget: Budget, tasks: int) -> int:
