@@ -1,5 +1,11 @@
 """Features of candidates: named, versioned columns with units."""
 
-from foretune.features.per_store import FEATURE_VERSION, PER_STORE, extract_per_store
+from foretune.features.per_store import (
+    FEATURE_VERSION,
+    PER_STORE,
+    Column,
+    columns,
+    extract_per_store,
+)
 
-__all__ = ["FEATURE_VERSION", "PER_STORE", "extract_per_store"]
+__all__ = ["FEATURE_VERSION", "PER_STORE", "Column", "columns", "extract_per_store"]

@@ -27,15 +27,16 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_CONTEXTS = 256
+_CONTEXTS = 128
 """Combinations of earlier locations that are examined; elsewhere only the root stays legal."""
-_REPLAYS = 800
+_REPLAYS = 240
 """Replays spent on one sketch, 2 to 5 ms each."""
 _PROBES = 40
 """Tilings a nest is looked at under, at most."""
-_STABLE = 10
-"""Tilings in a row that teach nothing new after which a nest is taken as learnt."""
-_CHECKED = 6
+_STABLE = 3
+"""Tilings in a row (and one more for every two factors) that teach nothing new after which a nest
+is taken as learnt."""
+_CHECKED = 2
 """Tilings under which TVM is asked about every predicted location."""
 _FINGERPRINT = 2
 """Equal looks after which two contexts are taken to have the same nest."""
@@ -138,6 +139,7 @@ class _Prober:
 
     def _nest(self, model: LocationModel, index: int, context: Context) -> Nest:
         learner: _Learner | None = None
+        stable = _STABLE + len(self.bits) // 2
         fingerprint: tuple[Any, ...] = (index,)
         for looks, (tiling, units) in enumerate(self._legal(model, context), start=1):
             seen, declined, inline = self._look(index, context, tiling, looks <= _CHECKED)
@@ -150,7 +152,7 @@ class _Prober:
                 # The same loops under the same tilings: the same nest as in another context.
                 return self._known[fingerprint]
             learner.quiet = 0 if changed else learner.quiet + 1
-            if looks >= _PROBES or learner.quiet >= _STABLE or self.replays >= _REPLAYS:
+            if looks >= _PROBES or learner.quiet >= stable or self.replays >= _REPLAYS:
                 break
         if learner is None:
             return Nest(inline=False)

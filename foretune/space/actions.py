@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Argument = Union[str, int, float]  # noqa: UP007 - evaluated at run time on Python 3.10
 
 _QUERIES = {"GetSBlock", "GetLoops", "GetChildBlocks", "GetProducers", "GetConsumers"}
+_BARE = {"Fuse", "ComputeAt", "ReverseComputeAt", "Split", "Reorder"}
+"""Instructions whose attributes are TVM's flags (keep unit loops...), the same in every trace."""
 _SUFFIXES = {
     "CacheWrite": "write",
     "CacheRead": "read",
@@ -108,9 +110,12 @@ class Names:
 
     def of(self, variable: Any) -> Argument:
         """The name or value of an operand of a trace."""
+        if variable is None or variable == "None":
+            return "auto"
         if isinstance(variable, str):
             return self._values.get(variable, variable.strip('"'))
-        return "auto" if variable is None else variable
+        number: int | float = variable
+        return number
 
     def step(
         self,
@@ -128,7 +133,7 @@ class Names:
         self._name_outputs(kind, args, attrs, outputs)
         if kind in _QUERIES:
             return None
-        numbers = [a for a in _flat(attrs) if not isinstance(a, bool)]
+        numbers = [] if kind in _BARE else [a for a in _flat(attrs) if not isinstance(a, bool)]
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.replace("RFactor", "Rfactor")).lower()
         if kind == "Annotate":
             return Action(name, (args[0], numbers[0], *args[1:]))

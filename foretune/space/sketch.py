@@ -305,6 +305,7 @@ def _untuned(sketch: Sketch) -> Schedule:
     target = sketch.hardware.tvm_target()
     if sketch.hardware.kind != "llvm":
         # A GPU runs nothing without thread bindings: TVM's fixed default ones count as untuned.
+        dlight = _tvm.tvm.s_tir.dlight
         with target:
-            module = _tvm.tvm.s_tir.transform.DefaultGPUSchedule()(module)
+            module = dlight.ApplyDefaultSchedule(dlight.gpu.Fallback())(module)
     return _tvm.Schedule(module, seed=1)
