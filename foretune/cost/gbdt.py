@@ -8,6 +8,11 @@ failures, need no common scale.
 Symbols: a program ``x`` has rows ``(n_stores, n_columns)``; its relevance is
 ``best seconds of the workload / its seconds`` in (0, 1], 0 for a failure.
 
+The trees do not start from nothing: the score of a schedule before any tree is ``a`` times its
+``machine_fit``, where ``a`` is fitted to the workload's own measurements and shrunk towards 1 while
+they are few. So the model is useful from the first batch, and where the prior says nothing (``a``
+falls to 0) it stands on the trees alone.
+
 Sources: the features are Ansor's (Zheng et al., OSDI 2020, appendix B) as MetaSchedule extracts
 them; the loss is LambdaRank (Burges, 2010) as XGBoost implements it. MetaSchedule's own model sums
 per-store predictions under a weighted square error; here programs are aggregated first, because a
@@ -29,6 +34,7 @@ import numpy.typing as npt
 import xgboost
 
 from foretune.cost._base import CostModel, FloatArray, Prediction
+from foretune.cost.prior import machine_fit
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.measure import Status
 
@@ -61,6 +67,8 @@ class GbdtConfig:
         min_records: Programs with a time that one workload must have before the model is ready.
         max_rows: Programs trained on at most; above it the other workloads are thinned out.
         cache: Programs whose features are kept.
+        prior: Weight of ``machine_fit`` before measurements; 0 switches it off.
+        prior_strength: Measurements that weigh as much as that belief.
     """
 
     objective: str = "rank:pairwise"
@@ -76,6 +84,8 @@ class GbdtConfig:
     min_records: int = 8
     max_rows: int = 2048
     cache: int = 8192
+    prior: float = 1.0
+    prior_strength: float = 8.0
 
     def __post_init__(self) -> None:
         for name in ("rounds", "depth", "boosters", "threads", "min_records", "max_rows"):
@@ -83,7 +93,7 @@ class GbdtConfig:
                 raise BadInputError(f"gbdt: {name} >= 1 must hold, but got {getattr(self, name)}")
 
 
-def program_vector(rows: Rows) -> Rows:
+def program_vector(rows: npt.NDArray[Any]) -> Rows:
     """Aggregates the rows of a program, shape (n_stores, n_columns) -> (3 n_columns + 1,).
 
     The row of the heaviest store (largest sum of columns), the sum of all rows, their maximum, and
@@ -100,10 +110,11 @@ def program_vector(rows: Rows) -> Rows:
 
 @dataclass
 class _Group:
-    """Programs of one workload: vectors and seconds (NaN where the measurement failed), by key."""
+    """Programs of one workload, by candidate key: vectors, seconds (NaN: it failed) and priors."""
 
     vectors: dict[str, Rows] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    fits: dict[str, float] = field(default_factory=dict)
 
     def matrix(self) -> Rows:
         return np.stack(list(self.vectors.values()))
@@ -113,6 +124,21 @@ class _Group:
         if np.isnan(seconds).all():
             return np.zeros(len(seconds))
         return np.nan_to_num(np.nanmin(seconds) / seconds, nan=0.0)
+
+    def slope(self, belief: float, strength: float) -> float:
+        """How far ``machine_fit`` explains minus log2 seconds: least squares, shrunk to a belief.
+
+        ``strength`` programs with a prior of unit variance weigh as much as the belief.
+        """
+        seconds = np.array(list(self.seconds.values()))
+        timed = ~np.isnan(seconds)
+        if belief == 0.0 or timed.sum() < 2:
+            return belief
+        fits = np.array(list(self.fits.values()))[timed]
+        speed = -np.log2(seconds[timed])
+        fits, speed = fits - fits.mean(), speed - speed.mean()
+        slope = (strength * belief + fits @ speed) / (strength + fits @ fits)
+        return float(np.clip(slope, 0.0, 2.0 * belief))
 
     def timed(self) -> int:
         times = [s for s in self.seconds.values() if not np.isnan(s)]
@@ -177,12 +203,14 @@ class GradientBoosting(CostModel):
         """Adds records; one with a known candidate replaces the earlier measurement."""
         kept = [r for r in records if r.candidate is not None]
         vectors = self._vectors([r.candidate for r in kept if r.candidate is not None])
-        for record, vector in zip(kept, vectors, strict=True):
+        fits = machine_fit([r.candidate for r in kept if r.candidate is not None])
+        for record, vector, fit in zip(kept, vectors, fits.tolist(), strict=True):
             if vector is None:
                 continue
             group = self._groups.setdefault(record.workload, _Group())
             group.vectors[record.candidate_key] = vector
             group.seconds[record.candidate_key] = _seconds(record)
+            group.fits[record.candidate_key] = fit
             self._stale = True
 
     def predict(self, candidates: Sequence[Candidate]) -> Prediction:
@@ -197,14 +225,29 @@ class GradientBoosting(CostModel):
             self._train()
         if not legal:
             return Prediction(score, spread)
-        if not self._boosters:
-            score[legal] = 0.0
-            return Prediction(score, spread)
-        matrix = np.stack([vector for vector in vectors if vector is not None])
-        each = np.stack([np.asarray(b.inplace_predict(matrix)) for b in self._boosters])
-        score[legal] = each.mean(axis=0)
-        spread[legal] = each.std(axis=0)
+        scored = [candidates[i] for i in legal]
+        score[legal] = self._margins([c.workload.key for c in scored], machine_fit(scored))
+        if self._boosters:
+            matrix = np.stack([vector for vector in vectors if vector is not None])
+            each = np.stack(
+                [
+                    b.inplace_predict(matrix, base_margin=np.zeros(len(matrix)))
+                    for b in self._boosters
+                ]
+            )
+            score[legal] += each.mean(axis=0)
+            spread[legal] = each.std(axis=0)
         return Prediction(score, spread)
+
+    def _margins(self, workloads: Sequence[str], fits: FloatArray) -> FloatArray:
+        """Scores before any tree, shape (n,)."""
+        config = self.config
+        slopes = {
+            key: self._groups.get(key, _Group()).slope(config.prior, config.prior_strength)
+            for key in set(workloads)
+        }
+        slope: FloatArray = np.array([slopes[key] for key in workloads])
+        return fits * slope
 
     def _vectors(self, candidates: Sequence[Candidate]) -> list[Rows | None]:
         keys = [(c.workload.key, c.key) for c in candidates]
@@ -229,7 +272,7 @@ class GradientBoosting(CostModel):
             return
         rng = np.random.default_rng(self._seed)
         share = min(1.0, self.config.max_rows / sum(len(g.vectors) for g in groups))
-        matrices, labels, sizes = [], [], []
+        matrices, labels, margins, sizes = [], [], [], []
         for group in groups:
             matrix, relevance = group.matrix(), group.relevance()
             keep = np.arange(len(matrix))
@@ -238,11 +281,14 @@ class GradientBoosting(CostModel):
                 keep = np.sort(rng.choice(len(matrix), kept, replace=False))
             matrices.append(matrix[keep])
             labels.append(relevance[keep])
+            slope = group.slope(self.config.prior, self.config.prior_strength)
+            margins.append(slope * np.array(list(group.fits.values()))[keep])
             sizes.append(len(keep))
         data = xgboost.DMatrix(
             np.concatenate(matrices), label=np.concatenate(labels), nthread=self.config.threads
         )
         data.set_group(sizes)
+        data.set_base_margin(np.concatenate(margins))
         self._boosters = [
             xgboost.train(self._parameters(i), data, self.config.rounds)
             for i in range(self.config.boosters)
@@ -284,6 +330,7 @@ class GradientBoosting(CostModel):
         for i, group in enumerate(self._groups.values()):
             arrays[f"vectors{i}"] = group.matrix()
             arrays[f"seconds{i}"] = np.array(list(group.seconds.values()))
+            arrays[f"fits{i}"] = np.array(list(group.fits.values()))
         for i, booster in enumerate(self._boosters):
             arrays[f"booster{i}"] = np.frombuffer(booster.save_raw("ubj"), dtype=np.uint8)
         buffer = io.BytesIO()
@@ -310,7 +357,8 @@ class GradientBoosting(CostModel):
         for i, (workload, keys) in enumerate(meta["groups"]):
             vectors = dict(zip(keys, arrays[f"vectors{i}"], strict=True))
             seconds = dict(zip(keys, (float(s) for s in arrays[f"seconds{i}"]), strict=True))
-            self._groups[workload] = _Group(vectors, seconds)
+            fits = dict(zip(keys, (float(f) for f in arrays[f"fits{i}"]), strict=True))
+            self._groups[workload] = _Group(vectors, seconds, fits)
         self._boosters = []
         for i in range(int(meta["boosters"])):
             booster = xgboost.Booster({"nthread": self.config.threads})
