@@ -135,15 +135,16 @@ class _Bench:
             rows.append(row)
             self.runs.append(row)
             self._write()
-        if any("curve" not in row for row in rows):
-            self._compare(workload, rows)
-            for row in rows:
+        valid = [row for row in rows if "error" not in row]
+        if any("curve" not in row for row in valid):
+            self._compare(workload, valid)
+            for row in valid:
                 self._save(row)
         self._write()
 
     def result(self) -> dict[str, Any]:
         """The ``foretune.bench/1`` object of what has been run."""
-        done = [row for row in self.runs if "curve" in row]
+        done = [row for row in self.runs if "curve" in row and "error" not in row]
         return {
             "schema": SCHEMA,
             "hardware": self.hardware.to_json(),
@@ -152,6 +153,7 @@ class _Bench:
             "versions": _tvm.versions(),
             "notes": {side.strategy: side.note for side in self.contestants if side.note},
             "runs": [{k: v for k, v in row.items() if k != "raw"} for row in done],
+            "failures": [row for row in self.runs if "error" in row],
             "summary": summarise(done, self.trials, np.random.default_rng(0)),
         }
 
@@ -184,7 +186,7 @@ class _Bench:
                 )
         except SideError as error:
             self.say(f"{label}: failed: {error}")
-            return {**row, **_failed(str(error))}
+            return {**row, "error": str(error)}
         rate = run.trials / run.elapsed_s
         self.say(f"{label}: {run.trials} trials in {run.elapsed_s:.1f} s, {rate:.2f}/s")
         row |= {
@@ -204,29 +206,21 @@ class _Bench:
         if workload.key not in self._spaces:
             self._spaces[workload.key] = Space.generate(workload, self.hardware)
         space = self._spaces[workload.key]
-        pools = {
-            id(row): [_candidate(point, space) for point in SideRun.from_json(row["raw"]).points]
-            for row in rows
-            if "raw" in row
-        }
+        finished = [SideRun.from_json(row["raw"]) for row in rows]
+        pools = [[_candidate(point, space) for point in run.points] for run in finished]
         with LocalMeasurer(self.hardware, self.policy) as measurer:
-            seconds = compare(measurer, [space.untuned, *(c for p in pools.values() for c in p)])
-        for row in rows:
+            seconds = compare(measurer, [space.untuned, *(c for pool in pools for c in pool)])
+        for row, run, pool in zip(rows, finished, pools, strict=True):
             row["untuned_s"] = seconds.get(space.untuned.key)
-            if id(row) in pools:
-                run = SideRun.from_json(row["raw"])
-                row["curve"] = _curve(run, [seconds.get(c.key) for c in pools[id(row)]])
-                best = row["curve"][-1][2] if row["curve"] else None
-                self.say(
-                    f"{workload.name}  {row['strategy']}+{row['cost_model']}  "
-                    f"seed {row['seed']}: best {_ms(best)}, untuned {_ms(row['untuned_s'])}"
-                )
-            else:
-                row.setdefault("curve", [])
+            row["curve"] = _curve(run, [seconds.get(candidate.key) for candidate in pool])
+            best = row["curve"][-1][2] if row["curve"] else None
+            self.say(
+                f"{workload.name}  {row['strategy']}+{row['cost_model']}  "
+                f"seed {row['seed']}: best {_ms(best)}, untuned {_ms(row['untuned_s'])}"
+            )
 
     def _save(self, row: Mapping[str, Any]) -> None:
-        if not row.get("error"):
-            write_json(self._file(row), row)
+        write_json(self._file(row), row)
 
     def _write(self) -> None:
         write_json(self.folder / "bench.json", self.result())
@@ -281,17 +275,6 @@ def _curve(run: SideRun, seconds: Sequence[float | None]) -> list[list[float]]:
         trial = int(curve[-1][0]) + 1
         curve.append([trial, run.arrivals[trial - 1], curve[-1][2]])
     return curve
-
-
-def _failed(message: str) -> dict[str, Any]:
-    return {
-        "elapsed_s": None,
-        "trials_per_s": None,
-        "trials": 0,
-        "failed": 0,
-        "reported": [],
-        "error": message,
-    }
 
 
 def _ms(seconds: float | None) -> str:

@@ -227,9 +227,14 @@ def _run_ours(
     if ended != 0:
         words = (folder / "output.txt").read_text(encoding="utf-8", errors="replace").strip()
         end = f"no end after {timeout_s} s" if ended is None else f"exit status {ended}"
-        raise SideError(f"tuning {workload.name!r} failed ({end}): {words[-800:]}")
+        raise SideError(f"tuning {workload.name!r} failed ({end}): {last_lines(words)}")
     answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
     return _our_side(answer, folder / "work" / "journal.jsonl", workload.key, epoch, elapsed)
+
+
+def last_lines(text: str, count: int = 3) -> str:
+    """The last lines of a process's output, where it says what went wrong."""
+    return " | ".join(text.strip().splitlines()[-count:])[-800:]
 
 
 def _environment() -> dict[str, str]:

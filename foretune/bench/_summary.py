@@ -83,9 +83,7 @@ def summarise(
     crossed = any(len(known) > 1 for known in models.values())
     table: dict[str, dict[tuple[str, int], Mapping[str, Any]]] = {}
     for run in runs:
-        if not run.get("error"):
-            side = table.setdefault(side_name(run, crossed), {})
-            side[run["key"], run["seed"]] = run
+        table.setdefault(side_name(run, crossed), {})[run["key"], run["seed"]] = run
     speedup, rates, over_untuned = [], [], []
     for one, other in itertools.permutations(table, 2):
         both = sorted(table[one].keys() & table[other].keys())

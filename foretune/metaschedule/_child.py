@@ -80,7 +80,6 @@ def _quick_builder(target: dict[str, Any]) -> Any:
 def _tune(request: dict[str, Any]) -> None:
     import numpy as np
     import tvm
-
     from tvm.s_tir import meta_schedule as ms
 
     # The warm-up scores of TVM's cost model come from numpy's global generator.

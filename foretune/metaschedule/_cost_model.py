@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from foretune.space import Candidate
 
 _ms = _tvm.meta_schedule
+_PyCostModel: Any = _ms.cost_model.PyCostModel
 
 
 def positive(scores: FloatArray) -> FloatArray:
@@ -36,7 +37,7 @@ def positive(scores: FloatArray) -> FloatArray:
 
 
 @_tvm.tvm.ir.utils.derived_object  # type: ignore[untyped-decorator, unused-ignore]
-class _OurModel(_ms.cost_model.PyCostModel):  # type: ignore[misc, unused-ignore]
+class _OurModel(_PyCostModel):  # type: ignore[misc, unused-ignore]
     """A foretune cost model behind TVM's door."""
 
     def __init__(self, model: CostModel, hardware: Hardware | None) -> None:

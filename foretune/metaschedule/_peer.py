@@ -235,7 +235,7 @@ def kill_group(child: subprocess.Popen[bytes]) -> None:
 
 
 def _read_log(log: Path, started: float) -> list[PeerTrial]:
-    measured = []
+    measured: list[PeerTrial] = []
     for line in log.read_text(encoding="utf-8").splitlines():
         try:
             data = json.loads(line)

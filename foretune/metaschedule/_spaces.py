@@ -84,6 +84,8 @@ def record_of(candidate: Candidate, result: Any, origin: str) -> Record:
     )
 
 
-def records_of(candidates: Sequence[Candidate], results: Sequence[Any], origin: str) -> list[Record]:
+def records_of(
+    candidates: Sequence[Candidate], results: Sequence[Any], origin: str
+) -> list[Record]:
     """One record per candidate, in order."""
     return [record_of(c, r, origin) for c, r in zip(candidates, results, strict=True)]

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from foretune.search import Strategy
     from foretune.space import Candidate, Space
 
-_ms = _tvm.meta_schedule
+_PySearchStrategy: Any = _tvm.meta_schedule.search_strategy.PySearchStrategy
 
 StrategyFactory = Callable[["Space", "CostModel", np.random.Generator], "Strategy"]
 
 
 @_tvm.tvm.ir.utils.derived_object  # type: ignore[untyped-decorator, unused-ignore]
-class _OurStrategy(_ms.search_strategy.PySearchStrategy):  # type: ignore[misc, unused-ignore]
+class _OurStrategy(_PySearchStrategy):  # type: ignore[misc, unused-ignore]
     """A foretune strategy behind TVM's door; one instance per task."""
 
     def __init__(self, factory: StrategyFactory, name: str, hardware: Hardware | None) -> None:
@@ -76,7 +76,7 @@ class _OurStrategy(_ms.search_strategy.PySearchStrategy):  # type: ignore[misc, 
             self.strategy.tell(self.waiting)
             self.waiting = []
         self.asked = []
-        theirs = []
+        theirs: list[Any] = []
         while self.left > 0 and not theirs:
             proposed = self.strategy.ask(min(self.batch, self.left))
             if not proposed:
@@ -108,9 +108,7 @@ class _OurStrategy(_ms.search_strategy.PySearchStrategy):  # type: ignore[misc, 
         return TvmCostModel(cost_model, context)
 
 
-def as_search_strategy(
-    strategy: str | StrategyFactory, hardware: Hardware | None = None
-) -> Any:
+def as_search_strategy(strategy: str | StrategyFactory, hardware: Hardware | None = None) -> Any:
     """A TVM search strategy that asks one of ours, for ``tune_tir`` and ``tune_relax``.
 
     The strategy scores candidates with the cost model that TVM was given, be it one of ours

@@ -1,0 +1,1 @@
+"""Benchmarks: each prints a table with the command that makes it, and can write it down."""

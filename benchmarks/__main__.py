@@ -1,0 +1,54 @@
+"""``python -m benchmarks [NAME ...] [--write]``: what ``make bench`` runs.
+
+Without names the short ones run, and the written results of the long ones are shown with the
+command that makes them anew.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks import networks, retest, sampling, search64, throughput
+from benchmarks.results import RESULTS
+
+SHORT = {"sampling": sampling.main, "throughput": throughput.main}
+LONG = {
+    "retest first": "about 5 minutes, then wait half an hour",
+    "retest second": "about 5 minutes",
+    "search64": "about 2 hours, resumable",
+    "networks": "about 80 minutes",
+}
+
+
+def main(arguments: list[str]) -> None:
+    """Runs the named benchmarks with their full settings."""
+    write = [argument for argument in arguments if argument == "--write"]
+    names = [argument for argument in arguments if argument != "--write"]
+    known = {*SHORT, "retest", "search64", "networks"}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        sys.exit(f"unknown benchmark {unknown[0]!r}: choose from {', '.join(sorted(known))}")
+    for name in names or SHORT:
+        if name in SHORT:
+            SHORT[name](write)
+        elif name == "retest":
+            sys.exit("retest has two phases: python -m benchmarks.retest first, then second")
+        else:
+            {"search64": search64.main, "networks": networks.main}[name](write)
+    if not names:
+        _show_long()
+
+
+def _show_long() -> None:
+    print("The long ones, not run now:")
+    for name, duration in LONG.items():
+        print(f"  python -m benchmarks.{name} --write   ({duration})")
+    for name in (retest, search64, networks):
+        path = RESULTS / f"{name.__name__.rsplit('.', 1)[-1]}.md"
+        if path.exists():
+            print(f"\n--- {path.relative_to(RESULTS.parents[1])}, measured earlier ---\n")
+            print(path.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,171 @@
+"""What every benchmark's result carries: machine, date, versions, command, and what else ran."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from foretune.bench import write_json
+from foretune.hardware import Hardware, probe
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "docs" / "results"
+_PACKAGES = ("foretune", "apache-tvm", "apache-tvm-ffi", "torch", "xgboost-cpu", "numpy",
+             "onnxruntime", "openvino", "transformers")  # fmt: skip
+_BUSY_PERCENT = 5.0
+
+
+def busy_processes(seconds: float = 1.0) -> list[str]:
+    """Names of other processes, with their share of one core in percent, over a short while."""
+    own = {process.pid for process in psutil.Process().children(recursive=True)} | {os.getpid()}
+    watched = []
+    for process in psutil.process_iter():
+        try:
+            process.cpu_percent()
+            watched.append(process)
+        except psutil.Error:
+            continue
+    time.sleep(seconds)
+    busy = []
+    for process in watched:
+        try:
+            percent = process.cpu_percent()
+            if percent >= _BUSY_PERCENT and process.pid not in own:
+                busy.append(f"{process.name()} {percent:.0f} %")
+        except psutil.Error:
+            continue
+    return sorted(busy)
+
+
+@dataclass
+class Conditions:
+    """Under what conditions a benchmark ran; ``end`` completes them.
+
+    Attributes:
+        hardware: What was tuned for.
+        command: The command that makes this result.
+        seeds: Random seeds used.
+        began: Local date and time.
+        busy_before: Other processes that used the processor just before.
+        load_before: Load average of the last minute, before.
+    """
+
+    hardware: Hardware
+    command: str
+    seeds: Sequence[int]
+    began: str = field(default_factory=lambda: time.strftime("%Y-%m-%d %H:%M:%S %z"))
+    busy_before: list[str] = field(default_factory=busy_processes)
+    load_before: float = field(default_factory=lambda: os.getloadavg()[0])
+
+    def end(self) -> dict[str, Any]:
+        """The conditions as a JSON object, with what ran at the end."""
+        return {
+            **asdict(self),
+            "hardware": self.hardware.to_json(),
+            "seeds": list(self.seeds),
+            "ended": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+            "busy_after": busy_processes(),
+            "load_after": os.getloadavg()[0],
+            "machine": machine(),
+            "versions": versions(),
+        }
+
+
+def conditions(module: str, seeds: Sequence[int], hardware: Hardware | None = None) -> Conditions:
+    """The conditions of a benchmark that starts now, ``python -m benchmarks.<module>``."""
+    command = shlex.join(["python", "-m", f"benchmarks.{module}", *sys.argv[1:]])
+    return Conditions(hardware or probe(), command, seeds)
+
+
+def machine() -> dict[str, Any]:
+    """The machine in words and numbers."""
+    return {
+        "system": platform.platform(),
+        "cores_usable": len(os.sched_getaffinity(0)),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "python": platform.python_version(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that matter, those that are installed."""
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table whose columns line up in plain text too."""
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in (header, *rows)
+    ]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines)
+
+
+def publish(name: str, title: str, body: str, data: dict[str, Any], where: dict[str, Any],
+            write: bool) -> None:  # fmt: skip
+    """Prints a result and, if asked, writes ``docs/results/<name>.md`` and ``.json``.
+
+    Args:
+        name: File name without extension.
+        title: Heading.
+        body: Markdown: tables and notes.
+        data: The figures.
+        where: What ``Conditions.end`` gave.
+        write: Whether to write files.
+    """
+    hardware = where["hardware"]
+    busy = sorted({*where["busy_before"], *where["busy_after"]})
+    text = "\n".join(
+        [
+            f"# {title}",
+            "",
+            body,
+            "",
+            f"- Command: `{where['command']}`",
+            f"- Machine: {hardware['name']}, {hardware['threads']} threads, "
+            f"{where['machine']['memory_gib']} GiB, {where['machine']['system']}; "
+            f"target `{hardware['target']}`",
+            f"- When: {where['began']} to {where['ended']}; seeds {where['seeds']}",
+            "- Versions: "
+            + ", ".join(f"{k} {v}" for k, v in where["versions"].items())
+            + f", Python {where['machine']['python']}",
+            f"- What else ran: {', '.join(busy) or 'nothing above 5 % of a core'}; load average "
+            f"{where['load_before']:.2f} before, {where['load_after']:.2f} after",
+            "",
+        ]
+    )
+    print(text, flush=True)
+    if write:
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
+        write_json(RESULTS / f"{name}.json", {**data, "conditions": where})
+        print(f"written: {RESULTS / name}.md and .json", flush=True)
+
+
+def read_json(path: Path) -> Any:
+    """Reads a JSON file."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def say(text: str) -> None:
+    """Prints one line of progress with the time of day."""
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
