@@ -27,17 +27,57 @@ def tokens(length: int, vocabulary: int) -> Tensor:
     return torch.randint(vocabulary, (1, length), generator=generator)
 
 
-class Pick(nn.Module):
-    """Calls a transformers model and gives one field of its output, a plain tensor."""
+def calibrate(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    """Gives a network with batch norms weights under which its activations keep their scale.
 
-    def __init__(self, model: nn.Module, field: str) -> None:
+    Fresh random weights make the signal fade from layer to layer until the output is all but zero,
+    and then every wrong kernel passes a comparison of outputs. Convolutions are drawn anew by the
+    rule of He et al. (2015); each batch norm takes the statistics of the example input.
+    """
+    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    if not norms:
+        return
+    for layer in module.modules():
+        if isinstance(layer, (nn.Conv2d, nn.Conv3d)):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_in", nonlinearity="relu")
+        elif isinstance(layer, nn.ConvTranspose2d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+    module.eval()
+    for norm in norms:
+        norm.train()
+        norm.momentum = 1.0
+    with torch.no_grad():
+        module(*inputs)
+    module.eval()
+
+
+def positions(length: int) -> Tensor:
+    """Token positions of shape (1, length)."""
+    return torch.arange(length)[None]
+
+
+class Pick(nn.Module):
+    """Calls a transformers model and gives one field of its output, a plain tensor.
+
+    Args:
+        model: Takes one tensor.
+        field: Of its output.
+        constants: Further arguments that do not depend on the input; given here, the model does
+            not compute them anew in every call.
+    """
+
+    def __init__(self, model: nn.Module, field: str, **constants: Tensor) -> None:
         super().__init__()
         self.model = model
         self.field = field
+        self.names = tuple(constants)
+        for name, value in constants.items():
+            self.register_buffer(name, value)
 
     def forward(self, x: Tensor) -> Any:
         """Any input the model takes, to the field."""
-        return getattr(self.model(x), self.field)
+        constants = {name: getattr(self, name) for name in self.names}
+        return getattr(self.model(x, **constants), self.field)
 
 
 class First(nn.Module):
@@ -52,8 +92,27 @@ class First(nn.Module):
         return self.module(x)[0]
 
 
+def causal_mask(tokens: int) -> Tensor:
+    """Added to the scores: 0 where a token may look, the lowest number elsewhere."""
+    lowest = torch.finfo(torch.float32).min
+    return torch.full((1, 1, tokens, tokens), lowest).triu(1)
+
+
+class CausalAttention(nn.Module):
+    """An attention block with the causal mask of a fixed number of tokens."""
+
+    def __init__(self, block: nn.Module, tokens: int) -> None:
+        super().__init__()
+        self.block = block
+        self.mask = nn.Buffer(causal_mask(tokens))
+
+    def forward(self, x: Tensor) -> Any:
+        """(1, tokens, width) to the same shape."""
+        return self.block(x, attention_mask=self.mask)[0]
+
+
 class DecoderBlock(nn.Module):
-    """A LLaMA decoder layer with its rotary embedding for a fixed number of tokens."""
+    """A LLaMA decoder layer with rotary embedding and mask for a fixed number of tokens."""
 
     def __init__(self, layer: nn.Module, rotary: nn.Module, tokens: int) -> None:
         super().__init__()
@@ -62,10 +121,12 @@ class DecoderBlock(nn.Module):
         cosine, sine = rotary(width, torch.arange(tokens)[None])
         self.cosine = nn.Buffer(cosine.detach())
         self.sine = nn.Buffer(sine.detach())
+        self.mask = nn.Buffer(causal_mask(tokens))
 
     def forward(self, x: Tensor) -> Any:
         """(1, tokens, width) to the same shape."""
-        output = self.layer(x, position_embeddings=(self.cosine, self.sine))
+        position = (self.cosine, self.sine)
+        output = self.layer(x, attention_mask=self.mask, position_embeddings=position)
         return output[0] if isinstance(output, tuple) else output
 
 
