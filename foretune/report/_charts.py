@@ -49,7 +49,7 @@ def task_chart(task: Mapping[str, Any], axis: Axis, name: str) -> str:
         axis: What is on the horizontal axis.
         name: Unlike that of any other chart of the page: letters and digits.
     """
-    figure, axes = _figure(4.6, 2.9)
+    figure, axes = _figure(4.6, 2.9, left=0.11, bottom=0.14)
     _draw(axes, task, axis, dots=True)
     axes.set_xlabel("trial" if axis == "trials" else "seconds since the start")
     axes.set_ylabel("ms (log scale)")
@@ -58,21 +58,23 @@ def task_chart(task: Mapping[str, Any], axis: Axis, name: str) -> str:
 
 def small_chart(task: Mapping[str, Any], name: str) -> str:
     """The same over trials, small and without labels of axes, for a grid of all tasks."""
-    figure, axes = _figure(2.3, 1.1)
+    figure, axes = _figure(2.1, 1.2, left=0.17, bottom=0.15)
     _draw(axes, task, "trials", dots=False)
     axes.tick_params(labelsize=7, length=2)
     return _svg(figure, name)
 
 
-def _figure(width: float, height: float) -> tuple[Any, Any]:
-    """A figure of inches; the object interface, because pyplot keeps global state."""
+def _figure(width: float, height: float, left: float, bottom: float) -> tuple[Any, Any]:
+    """A figure of inches with margins as shares; pyplot is not used, it keeps global state."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingDependencyError(
             "charts need matplotlib, which is not installed: pip install matplotlib"
         ) from error
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height))
+    # Automatic layout would take most of the time of a page with fifty tasks.
+    figure.subplots_adjust(left=left, bottom=bottom, right=0.99, top=0.96)
     figure.patch.set_alpha(0.0)
     axes = figure.add_subplot()
     axes.patch.set_alpha(0.0)
@@ -88,7 +90,7 @@ def _figure(width: float, height: float) -> tuple[Any, Any]:
 
 
 def _draw(axes: Any, task: Mapping[str, Any], axis: Axis, dots: bool) -> None:
-    trials = task["trials"]
+    trials = sorted(task["trials"], key=lambda t: t["index" if axis == "trials" else "elapsed_s"])
     at = [t["index"] + 1 if axis == "trials" else t["elapsed_s"] for t in trials]
     best = _points(at, [t["best_s"] for t in trials])
     if task["untuned_s"]:
@@ -111,7 +113,8 @@ def _draw(axes: Any, task: Mapping[str, Any], axis: Axis, dots: bool) -> None:
         transform=axes.get_xaxis_transform(),
         clip_on=False,
     )
-    axes.set_xlim(left=0, right=max([*at, 1]) * 1.02)
+    begin = 0.0 if axis == "trials" else min(at)
+    axes.set_xlim(begin, begin + max(max(at) - begin, 1) * 1.02)
     if best.y or task["untuned_s"]:
         _logarithmic(axes)
     else:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -17,7 +18,7 @@ from foretune.report import _units as units
 if TYPE_CHECKING:
     from foretune.tuning import Budget, Task
 
-_FRAME = 6
+_FRAME = 9
 """Lines of the display that are not rows of the table, with one to spare."""
 
 
@@ -77,7 +78,10 @@ class TuneProgress:
         self._told = self._clock()
         if self._console.is_terminal:
             self._live = Live(
-                get_renderable=self._render, console=self._console, refresh_per_second=4
+                get_renderable=self._render,
+                console=self._console,
+                refresh_per_second=4,
+                transient=True,
             )
             self._live.start()
         else:
@@ -110,8 +114,7 @@ class TuneProgress:
         if self._live is not None:
             self._live.stop()
             self._live = None
-        else:
-            self._say(f"done: {self._headline()}")
+        self._say(f"done: {self._summary()}")
 
     def left_s(self) -> float | None:
         """Estimated seconds until the budget is spent; None while there is nothing to go by."""
@@ -127,12 +130,15 @@ class TuneProgress:
         return min(estimates, default=None)
 
     def _headline(self) -> str:
-        limit = f" of {self._budget_trials}" if self._budget_trials is not None else ""
         left = self.left_s()
+        told = f"about {units.duration(left)} left" if left is not None else "time left not known"
+        return f"{self._summary()}, {told}"
+
+    def _summary(self) -> str:
+        limit = f" of {self._budget_trials}" if self._budget_trials is not None else ""
         return (
             f"{self._spent}{limit} trials in {units.duration(self._elapsed_s)}, "
-            + (f"about {units.duration(left)} left" if left is not None else "time left not known")
-            + f", sum of kernels {units.seconds(self._total())}"
+            f"sum of kernels {units.seconds(self._total())}"
         )
 
     def _total(self) -> float | None:
@@ -144,11 +150,11 @@ class TuneProgress:
         self._console.print(Text(text), soft_wrap=True)
 
     def _render(self) -> RenderableType:
-        table = Table(header_style="bold")
+        table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
         table.add_column("", width=1)
         table.add_column("task", no_wrap=True, overflow="ellipsis", ratio=1)
         for heading in ("weight", "untuned", "best", "GFLOP/s", "of peak", "trials"):
-            table.add_column(heading, justify="right", no_wrap=True)
+            table.add_column(heading, justify="right", no_wrap=True, min_width=7)
         ranked = sorted(self._rows.items(), key=lambda item: item[1].weighted_s, reverse=True)
         room = max(1, self._console.size.height - _FRAME)
         # The task at work is always in view, whatever its rank.

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -15,28 +16,35 @@ from foretune.report import _units as units
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
 
+_ENDED = ("ok", "cut_short")
+"""Statuses of candidates that ran."""
+_NARROWEST_NAME = 12
+_NUMBERS_WIDTH = 66
+"""Characters that the columns beside a task's name take."""
 
-def summary_table(data: Mapping[str, Any]) -> Table:
+
+def summary_table(data: Mapping[str, Any], width: int = 80) -> Table:
     """The tasks of a run, the heaviest (weight times best seconds) first.
 
     Args:
         data: A ``foretune.tune/1`` object.
+        width: Characters there is room for; where it is narrow, names are shortened, not numbers.
     """
-    table = _table("task", "weight", "untuned", "best", "speed-up", "GFLOP/s", "of peak", "trials")
-    for task in sorted(data["tasks"], key=_weighted_seconds, reverse=True):
-        failed = sum(1 for trial in task["trials"] if not trial["seconds"])
-        trials = Text(str(len(task["trials"])))
-        if failed:
-            trials.append(f" ({failed} failed)", style="yellow")
+    tasks = sorted(data["tasks"], key=_weighted_seconds, reverse=True)
+    failed = [sum(trial["status"] not in _ENDED for trial in task["trials"]) for task in tasks]
+    headings = ["weight", "untuned", "best", "GFLOP/s", "of peak", "trials"]
+    table = _table("task", *headings, *(["failed"] if any(failed) else []))
+    table.columns[0].max_width = max(_NARROWEST_NAME, width - _NUMBERS_WIDTH)
+    for task, failures in zip(tasks, failed, strict=True):
         table.add_row(
-            Text(str(task["name"]), overflow="fold"),
+            Text(str(task["name"])),
             str(task["weight"]),
             units.seconds(task["untuned_s"]),
             Text(units.seconds(task["best_s"]), style="bold"),
-            units.factor(units.ratio(task["untuned_s"], task["best_s"])),
             units.rate(task.get("best_gflops")),
             units.share(task.get("peak_share")),
-            trials,
+            str(len(task["trials"])),
+            *([Text(str(failures or ""), style="yellow")] if any(failed) else []),
         )
     return table
 
@@ -49,7 +57,7 @@ def print_summary(data: Mapping[str, Any], console: Console | None = None) -> No
         console: Where to print; standard output if None.
     """
     console = console or Console(highlight=False)
-    console.print(summary_table(data))
+    console.print(summary_table(data, console.width))
     statuses = Counter(trial["status"] for task in data["tasks"] for trial in task["trials"])
     console.print(
         Text.assemble(
@@ -61,9 +69,10 @@ def print_summary(data: Mapping[str, Any], console: Console | None = None) -> No
     console.print(
         f"{sum(statuses.values())} trials in {units.duration(data['elapsed_s'])}: building "
         f"{units.duration(data['build_s'])}, measuring {units.duration(data['measure_s'])}, "
-        f"searching {units.duration(data['search_s'])} (building runs in parallel)"
+        f"searching {units.duration(data['search_s'])}",
+        soft_wrap=True,
     )
-    failures = {s: n for s, n in statuses.items() if s not in ("ok", "cut_short")}
+    failures = {s: n for s, n in statuses.items() if s not in _ENDED}
     if failures:
         told = ", ".join(f"{n} {status}" for status, n in sorted(failures.items()))
         console.print(Text(f"failed candidates: {told}", style="yellow"))
@@ -128,10 +137,10 @@ def _caches(hardware: Hardware) -> str:
 
 
 def _table(first: str, *others: str) -> Table:
-    table = Table(header_style="bold")
-    table.add_column(first, overflow="fold")
+    table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column(first, no_wrap=True, overflow="ellipsis")
     for heading in others:
-        table.add_column(heading, justify="right", no_wrap=heading != "trials")
+        table.add_column(heading, justify="right", no_wrap=True)
     return table
 
 
