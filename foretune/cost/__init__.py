@@ -24,6 +24,7 @@ __all__ = [
     "Prediction",
     "Registry",
     "create",
+    "descriptions",
     "names",
     "register",
     "unregister",
@@ -64,6 +65,11 @@ def create(
 def names() -> list[str]:
     """Names that ``create`` accepts, sorted."""
     return _MODELS.names()
+
+
+def descriptions() -> dict[str, str]:
+    """Name to one line of text, for listings."""
+    return _MODELS.descriptions()
 
 
 def register(name: str, factory: Callable[..., CostModel]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar, cast
 
@@ -76,6 +77,17 @@ class Registry(Generic[Made]):
                 f"install it with `pip install {error.name}`"
             ) from error
         raise unknown_name(self.kind, name, self.names())
+
+    def descriptions(self) -> dict[str, str]:
+        """One line for every name: the first of the factory's docstring, or why it cannot load."""
+        return {name: self._describe(name) for name in self.names()}
+
+    def _describe(self, name: str) -> str:
+        try:
+            text = inspect.getdoc(self.factory(name)) or ""
+        except MissingDependencyError as error:
+            return str(error)
+        return text.partition("\n")[0]
 
     def _plugins(self) -> dict[str, importlib.metadata.EntryPoint]:
         return {e.name: e for e in importlib.metadata.entry_points(group=self.group)}

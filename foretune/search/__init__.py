@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from foretune.cost import CostModel
     from foretune.space import Space
 
-__all__ = ["Strategy", "create", "names", "register", "unregister"]
+__all__ = ["Strategy", "create", "descriptions", "names", "register", "unregister"]
 
 _STRATEGIES: Registry[Strategy] = Registry(
     "strategy",
@@ -53,6 +53,11 @@ def create(
 def names() -> list[str]:
     """Names that ``create`` accepts, sorted."""
     return _STRATEGIES.names()
+
+
+def descriptions() -> dict[str, str]:
+    """Name to one line of text, for listings."""
+    return _STRATEGIES.descriptions()
 
 
 def register(name: str, factory: Callable[..., Strategy]) -> None:
