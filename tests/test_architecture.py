@@ -1,0 +1,167 @@
+"""Rules of the whole package: imports go one way, TVM has one seam, importing costs nothing."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import foretune
+
+PACKAGE = Path(foretune.__file__).parent
+LAYERS = (
+    "errors",
+    "_tvm",
+    "hardware",
+    "workload",
+    "space",
+    "features",
+    "graph",
+    "measure",
+    "records",
+    "cost",
+    "search",
+    "testing",
+    "report",
+    "tuning",
+    "metaschedule",
+    "bench",
+    "cli",
+)
+"""Rooms from the lowest to the highest; docs/design.md says what each is for."""
+SEAM = "_tvm.py"
+DIRECT_TVM = {
+    # The front ends of TVM are as large as their frameworks: each has the one file that calls it.
+    "workload/importers/_onnx.py",
+    "workload/importers/_torch.py",
+    # TVM's default GPU schedules, for programs that stay untuned.
+    "graph/_default.py",
+    # Runs TVM's own tuner as the peer, in a process that is to have nothing of ours in it.
+    "metaschedule/_child.py",
+}
+FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
+
+
+def _is_type_checking(node: ast.If) -> bool:
+    test = node.test
+    return "TYPE_CHECKING" in (getattr(test, "id", ""), getattr(test, "attr", ""))
+
+
+def _runtime_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes that run: those under ``if TYPE_CHECKING`` are left out."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and _is_type_checking(child):
+            for other in child.orelse:
+                yield other
+                yield from _runtime_nodes(other)
+            continue
+        yield child
+        yield from _runtime_nodes(child)
+
+
+def _imports(file: str) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything a file imports at run time, functions included."""
+    tree = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
+    for node in _runtime_nodes(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}:{node.lineno}: imports are written in full"
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def _room(path: str) -> str:
+    return path.split("/", maxsplit=1)[0].removesuffix(".py")
+
+
+def test_every_room_has_its_place_in_the_order():
+    rooms = {_room(file) for file in FILES} - {"__init__"}
+    assert rooms <= set(LAYERS), f"rooms without a place: {sorted(rooms - set(LAYERS))}"
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if f != "__init__.py"])
+def test_imports_go_one_way(file):
+    own = LAYERS.index(_room(file))
+    upward = [
+        f"{file}:{line} imports {name}"
+        for line, name in _imports(file)
+        if name.startswith("foretune.")
+        and (room := name.split(".")[1]) in LAYERS
+        and LAYERS.index(room) > own
+    ]
+    assert not upward
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_tvm_is_imported_by_its_seam_alone(file):
+    direct = [
+        f"{file}:{line} imports {name}"
+        for line, name in _imports(file)
+        if name.split(".")[0] in ("tvm", "tvm_ffi")
+    ]
+    assert file == SEAM or file in DIRECT_TVM or not direct
+
+
+def test_the_list_of_direct_imports_is_not_longer_than_needed():
+    using = {f for f in FILES if any(n.split(".")[0] == "tvm" for _line, n in _imports(f))}
+    assert using >= DIRECT_TVM
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_private_modules_stay_in_their_room(file):
+    """A module that starts with an underscore is imported by its own room only."""
+    foreign = [
+        f"{file}:{line} imports {name}"
+        for line, name in _imports(file)
+        if name.startswith("foretune.")
+        and name.split(".")[1] not in (_room(file), "_tvm")
+        and any(
+            part.startswith("_")
+            and (PACKAGE / "/".join(name.split(".")[1 : i + 2])).with_suffix(".py").is_file()
+            for i, part in enumerate(name.split(".")[1:])
+        )
+    ]
+    assert not foreign
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_environment_variables_are_read_at_the_entries_only(file):
+    """Below the command line and the entry of a child process, configuration is an argument."""
+    tree = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
+    reads = [
+        f"{file}:{node.lineno}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("os.getenv", "os.environ.get", "environ.get")
+    ]
+    assert not reads or _room(file) == "cli"
+
+
+def _loaded_by(statement: str) -> set[str]:
+    code = f"{statement}; import json, sys; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
+    return {name.split(".")[0] for name in json.loads(done.stdout)}
+
+
+@pytest.mark.parametrize("statement", ["import foretune", "import foretune.cli"])
+def test_importing_loads_nothing_heavy(statement):
+    heavy = {"tvm", "tvm_ffi", "torch", "xgboost", "transformers", "onnx", "matplotlib", "pandas"}
+    assert not _loaded_by(statement) & heavy
+
+
+def test_every_public_name_loads():
+    for name in foretune.__all__:
+        assert getattr(foretune, name) is not None
+    assert set(foretune.__all__) <= set(dir(foretune))
+
+
+def test_an_unknown_public_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no_such_name"):
+        foretune.no_such_name  # noqa: B018
