@@ -89,6 +89,7 @@ class Journal:
         self._line = 0
         self._tail_open = False
         self._warned = False
+        self._refusal = ""
         self._fd: int | None = self._open()
         try:
             self.refresh()
@@ -223,6 +224,8 @@ class Journal:
         return fd
 
     def _descriptor(self) -> int:
+        if self._refusal:
+            raise VersionMismatchError(self._refusal)
         if self._fd is None:
             raise RecordError(f"journal {str(self.path)!r} is closed: open a new Journal")
         return self._fd
@@ -338,8 +341,8 @@ class Journal:
                 raise BadLineError(f"unknown kind of line {kind!r}")
         except VersionMismatchError as error:
             # What follows was not read, so this journal must not be used any further.
-            self.close()
-            raise VersionMismatchError(f"{self.path}, line {self._line}: {error}") from None
+            self._refusal = f"{self.path}, line {self._line}: {error}"
+            raise VersionMismatchError(self._refusal) from None
         except BadLineError as error:
             self.skipped.append(SkippedLine(self._line, str(error)))
         except (KeyError, TypeError, ValueError) as error:

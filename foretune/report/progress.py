@@ -150,7 +150,7 @@ class TuneProgress:
         self._console.print(Text(text), soft_wrap=True)
 
     def _render(self) -> RenderableType:
-        table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
+        table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), expand=True)
         table.add_column("", width=1)
         table.add_column("task", no_wrap=True, overflow="ellipsis", ratio=1)
         for heading in ("weight", "untuned", "best", "GFLOP/s", "of peak", "trials"):

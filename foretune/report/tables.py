@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _ENDED = ("ok", "cut_short")
 """Statuses of candidates that ran."""
 _NARROWEST_NAME = 12
-_NUMBERS_WIDTH = 66
+_NUMBERS_WIDTH = 65
 """Characters that the columns beside a task's name take."""
 
 
@@ -137,7 +137,7 @@ def _caches(hardware: Hardware) -> str:
 
 
 def _table(first: str, *others: str) -> Table:
-    table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1))
     table.add_column(first, no_wrap=True, overflow="ellipsis")
     for heading in others:
         table.add_column(heading, justify="right", no_wrap=True)
