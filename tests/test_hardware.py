@@ -1,0 +1,237 @@
+"""What is probed, what a target text may be, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from foretune.errors import BadInputError
+from foretune.hardware import (
+    FEATURE_COLUMNS,
+    Hardware,
+    _peak,
+    _probe,
+    preset,
+    preset_names,
+    probe,
+    resolve_target,
+    usable_cores,
+)
+
+
+def test_probe_describes_this_machine():
+    hardware = probe()
+    target = json.loads(hardware.target)
+    assert hardware.kind == "llvm"
+    assert hardware.threads == usable_cores() == target["num-cores"]
+    assert hardware.name and hardware.simd_bits in (128, 256, 512)
+    assert hardware.gpu is None and hardware.peak_gflops == 0
+
+
+def test_threads_follow_the_affinity_mask_of_the_process():
+    code = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
+        "from foretune.hardware import probe; print(probe().threads)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "1", done.stderr
+
+
+def test_threads_can_be_fewer_but_not_more_than_the_cores():
+    assert probe(threads=1).threads == 1
+    assert json.loads(probe(threads=1).target)["num-cores"] == 1
+    too_many = len(os.sched_getaffinity(0)) + 1
+    with pytest.raises(BadInputError, match=f"at most .* but got {too_many}"):
+        probe(threads=too_many)
+    with pytest.raises(BadInputError, match="at least 1, but got 0"):
+        probe(threads=0)
+
+
+def test_the_probed_target_compiles_and_runs():
+    from foretune import _tvm
+
+    tvm = _tvm.tvm
+    x = tvm.te.placeholder((64,), name="x")
+    y = tvm.te.compute((64,), lambda i: x[i] * 2.0 + 1.0)
+    module = tvm.compile(tvm.te.create_prim_func([x, y]), probe().tvm_target()).jit()
+    out = tvm.runtime.tensor(np.zeros(64, "float32"))
+    module["main"](tvm.runtime.tensor(np.arange(64, dtype="float32")), out)
+    np.testing.assert_allclose(out.numpy(), np.arange(64) * 2 + 1)
+
+
+def test_measured_peaks_are_plausible():
+    hardware = probe(threads=1, measure=True)
+    # One SSE core of a slow machine to one AVX-512 core of a fast one.
+    assert 1 < hardware.peak_gflops < 1000
+    assert 0.5 < hardware.bandwidth_gbs < 1000
+    assert hardware.key == probe(threads=1).key, "measured figures must not change the key"
+
+
+def test_peaks_are_measured_once_per_process(monkeypatch):
+    first = probe(threads=1, measure=True)
+
+    def refuse(*_args: object, **_kwargs: object) -> None:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(_peak.subprocess, "run", refuse)
+    assert probe(threads=1, measure=True) == first
+
+
+def test_a_measurement_that_fails_is_a_warning_and_zeros(monkeypatch):
+    monkeypatch.setattr(_peak, "_CHILD", "raise SystemExit('no luck')")
+    with pytest.warns(UserWarning, match="could not be measured: no luck"):
+        assert _peak.measure_peaks("{}", 1, 128) == _peak.Peaks(0.0, 0.0)
+    _peak.measure_peaks.cache_clear()
+
+
+def test_foreign_targets_are_not_measured():
+    assert probe("raspberry-pi-5", measure=True).peak_gflops == 0
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_is_a_target_tvm_accepts(name):
+    hardware = preset(name)
+    assert hardware.name == name
+    assert str(hardware.tvm_target().kind) == hardware.kind
+    assert (hardware.gpu is not None) == (hardware.kind == "cuda")
+
+
+def test_presets_have_distinct_keys():
+    assert len({preset(name).key for name in preset_names()}) == len(preset_names())
+
+
+def test_threads_of_a_cpu_preset_can_be_chosen():
+    assert json.loads(preset("zen4", threads=3).target)["num-cores"] == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "expected"),
+    [
+        ('{"kind": "llvm", "mcpu": "x86-64-v3"}', "llvm", {"mcpu": "x86-64-v3"}),
+        ("llvm -mcpu=x86-64-v2", "llvm", {"mcpu": "x86-64-v2"}),
+        ("nvidia/nvidia-t4", "cuda", {"arch": "sm_75"}),
+        ("raspberry-pi/4b-aarch64", "llvm", {"mcpu": "cortex-a72", "num-cores": 4}),
+        ("rtx-3090", "cuda", {"arch": "sm_86"}),
+    ],
+)
+def test_target_texts(text, kind, expected):
+    hardware = resolve_target(text)
+    assert hardware.kind == kind
+    assert expected.items() <= json.loads(hardware.target).items()
+    assert str(hardware.tvm_target().kind) == kind
+
+
+def test_a_raw_cpu_target_keeps_its_own_thread_count():
+    assert resolve_target('{"kind": "llvm", "num-cores": 1}').threads == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["no-such-machine", '{"kind":', '{"kind": "llvm", "bogus": 1}', "llvm mcpu", "[1]", ""]
+)
+def test_bad_targets_are_one_clear_line(text):
+    with pytest.raises(BadInputError, match=r"rtx-3090.*TVM target") as caught:
+        resolve_target(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_preset_lists_the_known_ones():
+    with pytest.raises(BadInputError, match=r"'zen9'.*zen4"):
+        preset("zen9")
+
+
+def test_cuda_without_a_gpu_says_what_to_do():
+    from foretune import _tvm
+
+    if _tvm.tvm.device("cuda", 0).exist:
+        assert resolve_target("cuda").gpu is not None
+    else:
+        with pytest.raises(BadInputError, match="needs an NVIDIA GPU"):
+            resolve_target("cuda")
+
+
+def test_a_masked_feature_lowers_the_target_to_a_level(monkeypatch):
+    """A hypervisor may hide AVX-512 of a processor whose model has it."""
+    if not _probe._is_x86():
+        pytest.skip("x86 only")
+    from foretune import _tvm
+
+    monkeypatch.setattr(_tvm.tvm.target.codegen, "llvm_get_system_cpu", lambda: "znver4")
+    everything = {"avx2", "fma", "bmi2", "f16c", "movbe", "sse4_1", "sse4_2", "ssse3", "popcnt"}
+    assert _probe._host_cpu(frozenset(everything)) == "x86-64-v3"
+    assert _probe._host_cpu(frozenset({"sse4_1", "sse4_2", "ssse3", "popcnt"})) == "x86-64-v2"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("32K", 32768),
+        ("1024K\n", 2**20),
+        ("32M", 32 * 2**20),
+        ("64 KiB (2 instances)", 32768),
+        ("32 MiB (1 instance)", 32 * 2**20),
+        ("", 0),
+        ("unknown", 0),
+    ],
+)
+def test_cache_sizes_are_read_in_both_notations(text, expected):
+    assert _probe._parse_bytes(text) == expected
+
+
+def test_caches_fall_back_where_sysfs_is_hidden(tmp_path, monkeypatch):
+    monkeypatch.setattr(_probe, "_lscpu", lambda: {"L1d cache": "64 KiB (2 instances)"})
+    assert _probe._caches(tmp_path) == (32768, 0, 0)
+
+
+def test_a_quota_of_any_enclosing_group_limits_the_cores(tmp_path, monkeypatch):
+    monkeypatch.setattr(_probe, "_own_group", lambda: "outer/inner")
+    inner = tmp_path / "outer" / "inner"
+    inner.mkdir(parents=True)
+    (inner / "cpu.max").write_text("max 100000\n")
+    assert _probe._cgroup_quota(tmp_path) is None
+    (tmp_path / "outer" / "cpu.max").write_text("150000 100000\n")
+    assert _probe._cgroup_quota(tmp_path) == 1.5
+
+
+def test_a_quota_of_version_1_limits_the_cores(tmp_path, monkeypatch):
+    monkeypatch.setattr(_probe, "_own_group", lambda: "")
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("200000\n")
+    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
+    assert _probe._cgroup_quota(tmp_path) == 2.0
+
+
+def test_half_a_core_is_still_one_thread(monkeypatch):
+    monkeypatch.setattr(_probe, "_cgroup_quota", lambda: 0.5)
+    assert usable_cores() == 1
+
+
+def test_json_and_pickle_round_trips_keep_hardware_equal():
+    for hardware in (probe(), preset("a100")):
+        data = json.loads(json.dumps(hardware.to_json()))
+        assert Hardware.from_json(data) == hardware
+        assert data["key"] == hardware.key
+        assert pickle.loads(pickle.dumps(hardware)) == hardware
+
+
+def test_the_key_depends_on_name_target_and_threads_only():
+    one = Hardware("cpu", '{"kind": "llvm", "mcpu": "x"}', 2)
+    assert one.key == Hardware("cpu", '{"mcpu": "x", "kind": "llvm"}', 2, l1_bytes=7).key
+    assert one.key != Hardware("cpu", one.target, 3).key
+    assert one.key != Hardware("other", one.target, 2).key
+
+
+def test_features_are_named_and_tell_cpu_from_gpu():
+    names = [name for name, _unit in FEATURE_COLUMNS]
+    cpu, gpu = probe().features(), preset("rtx-4090").features()
+    assert cpu.shape == gpu.shape == (len(names),) and cpu.dtype == np.float64
+    assert len(set(names)) == len(names) and all(unit for _name, unit in FEATURE_COLUMNS)
+    assert (cpu[names.index("is_gpu")], gpu[names.index("is_gpu")]) == (0, 1)
+    assert cpu[names.index("threads")] == usable_cores()
+    assert cpu[names.index("gpu_multiprocessors")] == 0
+    assert gpu[names.index("gpu_multiprocessors")] == 128
