@@ -29,7 +29,7 @@ $(STAMP): pyproject.toml
 	if [ -x $(BIN)/python ] && ! fits $(BIN)/python; then rm -rf $(VENV); fi; \
 	if [ ! -x $(BIN)/python ]; then echo "creating $(VENV) with $$found"; "$$found" -m venv $(VENV); fi; \
 	echo "installing foretune and everything it can use (some minutes the first time)"; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[all,dev]'; \
+	$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -e '.[all,dev]'; \
 	touch $@
 
 demo: setup

@@ -22,6 +22,7 @@ LAYERS = (
     "space",
     "features",
     "graph",
+    "engines",
     "measure",
     "records",
     "cost",
