@@ -105,7 +105,7 @@ class Reference:
     def __init__(self, id: int, candidate: Candidate) -> None:
         self.id = id
         self.candidate = candidate
-        self.file: IO[bytes] = tempfile.TemporaryFile(prefix="foretune-")
+        self.file: IO[bytes] = tempfile.TemporaryFile(prefix="foretune-")  # noqa: SIM115
         self.path = f"/proc/{os.getpid()}/fd/{self.file.fileno()}"
         self.worker: Worker | None = None
         self.attempts = 0

@@ -32,7 +32,7 @@ _COMMAND = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Task:
     """What a busy child is doing.
 
@@ -41,12 +41,16 @@ class Task:
         deadline: Monotonic time at which it is overdue.
         what: For messages: ``"building"``, ``"running"``...
         limit_s: The limit that ``deadline`` came from.
+        resident_bytes: Memory the child had in use when it was asked.
+        begun: Whether the child has said that it began.
     """
 
     id: int
     deadline: float
     what: str
     limit_s: float
+    resident_bytes: int
+    begun: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,12 +64,22 @@ class Reply:
 
 @dataclass(frozen=True)
 class Death:
-    """A child is gone. ``id`` is the request it was working on, None if it was idle."""
+    """A child is gone.
+
+    Attributes:
+        worker: The child.
+        id: The request it was working on; None if it was idle or had not begun.
+        status: What that request's result is.
+        message: Why.
+        from_outside: Whether somebody else killed it, so that what it was working on may be
+            innocent.
+    """
 
     worker: Worker
     id: int | None
     status: Status
     message: str
+    from_outside: bool = False
 
 
 class Worker:
@@ -112,11 +126,10 @@ class Worker:
         self.ready = False
         self.alive = True
         self.killed_for: tuple[Status, str] | None = None
-        self.resident_bytes = 0
         self._unsent = bytearray()
         self._frames = FrameReader()
         self._errors = bytearray()
-        self.task: Task | None = _task(0, start_timeout_s, "starting")
+        self.task: Task | None = self._task(0, start_timeout_s, "starting")
         self._send(pickle.dumps(config))
 
     @property
@@ -132,7 +145,7 @@ class Worker:
     def request(self, op: str, limit_s: float, what: str, **fields: Any) -> None:
         """Asks for something that is answered; ``fields`` holds its ``id``."""
         assert self.task is None
-        self.task = _task(fields["id"], limit_s, what)
+        self.task = self._task(fields["id"], limit_s, what)
         self.tell(op, **fields)
 
     def tell(self, op: str, **fields: Any) -> None:
@@ -218,9 +231,8 @@ class Worker:
         hint = " (the system's out-of-memory killer, or somebody's hand)" if code == -9 else ""
         return Status.CRASH, f"killed by {name}{hint}"
 
-
-def _task(id: int, limit_s: float, what: str) -> Task:
-    return Task(id, time.monotonic() + limit_s, what, limit_s)
+    def _task(self, id: int, limit_s: float, what: str) -> Task:
+        return Task(id, time.monotonic() + limit_s, what, limit_s, self.resident())
 
 
 class WorkerPool:
@@ -229,7 +241,7 @@ class WorkerPool:
     Args:
         spawn: Starts one child.
         count: How many to keep.
-        memory_bytes: Resident memory a busy child may add to what it had at the start.
+        memory_bytes: Resident memory a child may add while it works on one task.
         max_start_failures: Children in a row that may die before they were ready.
     """
 
@@ -311,9 +323,12 @@ class WorkerPool:
         events: list[Reply | Death] = []
         for fields in replies:
             number = fields.pop("id", 0)
+            if fields.pop("begun", False):
+                if worker.task is not None and worker.task.id == number:
+                    worker.task.begun = True
+                continue
             if fields.pop("hello", False):
                 worker.ready = True
-                worker.resident_bytes = int(fields["resident_bytes"])
                 self._start_failures = 0
             if worker.task is not None and worker.task.id == number:
                 worker.task = None
@@ -328,9 +343,9 @@ class WorkerPool:
         if task is None or not worker.alive or worker.killed_for is not None:
             return
         if time.monotonic() > task.deadline:
-            message = f"{task.what} took longer than {task.limit_s:g} s"
+            message = f"{task.what} took longer than {task.limit_s:.3g} s"
             worker.killed_for = (Status.TIMEOUT, message)
-        elif worker.ready and worker.resident() - worker.resident_bytes > self._memory_bytes:
+        elif worker.ready and worker.resident() - task.resident_bytes > self._memory_bytes:
             megabytes = self._memory_bytes / 2**20
             message = f"{task.what} took more than {megabytes:.0f} MiB of memory"
             worker.killed_for = (Status.OUT_OF_MEMORY, message)
@@ -344,9 +359,18 @@ class WorkerPool:
             if self._start_failures >= self._max_start_failures:
                 raise ForetuneError(
                     f"{self._start_failures} measurement processes in a row ended before they were "
-                    f"ready; the last one: {message}. Check that `import tvm` works in {sys.executable}"
+                    f"ready; the last one: {message}. "
+                    f"Check that `import tvm` works in {sys.executable}"
                 )
-        return Death(worker, task.id if task is not None and task.id else None, status, message)
+        # One that dies before it began was dying already when it was asked.
+        guilty = task is not None and (task.begun or worker.killed_for is not None)
+        return Death(
+            worker=worker,
+            id=task.id if task is not None and guilty and task.id else None,
+            status=status,
+            message=message,
+            from_outside=worker.killed_for is None and "SIGKILL" in message,
+        )
 
     def _forget(self, worker: Worker) -> None:
         self.workers.remove(worker)

@@ -18,7 +18,7 @@ import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 from foretune.measure._base import Status
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG = 1
 _KEPT_WORKLOADS = 4
+# A first call takes at most this much longer than a warm one, if it takes a while at all.
+_COLD_FACTOR = 3.0
+_COLD_START_S = 5e-3
 
 
 def build(candidate: Candidate) -> Any:
@@ -86,6 +89,8 @@ class _Worker:
             if data is None:
                 return
             request = pickle.loads(data)
+            if "id" in request:
+                self.reply(id=request["id"], begun=True)
             operation = getattr(self, "do_" + request.pop("op"))
             fields = operation(**request)
             if fields is not None:
@@ -100,7 +105,9 @@ class _Worker:
         gc.collect(0)
 
     def do_canary(self, id: int, count: int) -> dict[str, Any]:
-        return {"id": id, "canaries": [self._watch.canary() for _ in range(count)]}
+        before = self._watch.canary_s
+        canaries = [self._watch.canary() for _ in range(count)]
+        return {"id": id, "canaries": canaries, "canary_s": self._watch.canary_s - before}
 
     def do_reference(self, id: int, candidate: bytes, path: str) -> dict[str, Any]:
         from foretune.measure._buffers import compute_reference
@@ -166,9 +173,10 @@ class _Worker:
         signature: dict[str, Any],
         path: str | None,
         cut_s: float | None,
+        floor_s: float,
         count: int | None,
     ) -> dict[str, Any]:
-        from foretune.measure.timing import Reading, entry
+        from foretune.measure.timing import entry
 
         watch, loaded = self._watch, self._programs[id]
         buffers = self._buffers_for(loaded.workload, signature, path)
@@ -182,14 +190,26 @@ class _Worker:
                 return {"status": Status.WRONG_OUTPUT.value, "message": verdict.message}
         loaded.seconds, loaded.buffers = first, buffers
         if cut_s is not None and first > cut_s:
-            before = watch.canary()
-            # The first call finds cold caches and pages; only a warm one may condemn.
-            warm = watch.read(loaded.program, buffers.tensors, 1, buffers.prepare)
-            loaded.seconds = min(first, warm)
-            if loaded.seconds > cut_s:
-                cut = [Reading(loaded.seconds, before, watch.canary())]
-                return {"status": "cut_short", "readings": _rows(cut), "max_error": max_error}
+            cut = self._cut(loaded, cut_s, floor_s)
+            if cut is not None:
+                return {"status": "cut_short", "readings": _rows([cut]), "max_error": max_error}
         return {**self._read(id, count), "max_error": max_error}
+
+    def _cut(self, loaded: _Loaded, cut_s: float, floor_s: float) -> Reading | None:
+        """The one reading of a program that is too slow to be worth more; None if it is not."""
+        from foretune.measure.timing import Reading
+
+        watch, buffers = self._watch, loaded.buffers
+        assert buffers is not None
+        before = watch.canary()
+        # In a slow episode everything is slow: what counts is the time it would take in quiet.
+        limit = cut_s * max(1.0, before / floor_s)
+        if loaded.seconds < _COLD_FACTOR * limit or loaded.seconds < _COLD_START_S:
+            warm = watch.warm(loaded.program, buffers.tensors, loaded.seconds, buffers.prepare)
+            loaded.seconds = min(loaded.seconds, warm)
+        if loaded.seconds <= limit:
+            return None
+        return Reading(loaded.seconds, before, watch.canary())
 
     def _read(self, id: int, count: int | None) -> dict[str, Any]:
         loaded = self._programs[id]
@@ -198,11 +218,12 @@ class _Worker:
         read = self._watch.readings(
             loaded.program, buffers.tensors, loaded.seconds, buffers.prepare, count
         )
+        loaded.seconds = min(reading.seconds for reading in read)
         return {"status": "ok", "readings": _rows(read)}
 
 
 def _rows(readings: Sequence[Reading]) -> list[list[float]]:
-    return [[reading.seconds, reading.before, reading.after] for reading in readings]
+    return [list(astuple(reading)) for reading in readings]
 
 
 def _die_with_parent(parent: int) -> None:
@@ -238,8 +259,5 @@ def main(request_fd: int, reply_fd: int) -> None:
     worker.do_canary(0, 1)
     if config.address_space_bytes is not None:
         _limit_memory(config.address_space_bytes)
-    with open("/proc/self/statm") as file:
-        resident = int(file.read().split()[1]) * resource.getpagesize()
-    worker.reply(hello=True, resident_bytes=resident)
+    worker.reply(hello=True)
     worker.serve(request_fd)
-

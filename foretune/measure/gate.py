@@ -310,9 +310,7 @@ def tolerance(reference: Array, reduction: int) -> tuple[float, float]:
     return relative, relative * largest
 
 
-def _difference(
-    parameter: Parameter, got: Array, want: Array, reduction: int
-) -> tuple[str, float]:
+def _difference(parameter: Parameter, got: Array, want: Array, reduction: int) -> tuple[str, float]:
     if want.dtype.kind != "f":
         error = np.abs(got.astype(np.float64) - want.astype(np.float64))
         return _describe(parameter, error, error > 0, got, want)

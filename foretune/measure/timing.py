@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import resource
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -27,16 +28,27 @@ _CANARY_DEPTH = 128
 _GPU_COLUMNS = 1 << 18
 # Above this the two microseconds of a call from Python are noise; below it TVM's own loop counts.
 _PYTHON_LOOP_FROM_S = 1e-3
+# Kernel threads interrupt a quiet machine this often; a competitor for the cores does it more.
+_SWITCHES_PER_S = 40.0
+_WARM_UP_S = 1e-3
 _FLUSH_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One reading and the canaries beside it, all in seconds (per call)."""
+    """One reading and what was seen beside it.
+
+    Attributes:
+        seconds: Seconds per call.
+        before, after: Seconds the canary took before and after.
+        crowded: Whether other processes of this machine took the cores away meanwhile. The canary
+            is short enough to slip between two of their time slices; readings are not.
+    """
 
     seconds: float
     before: float
     after: float
+    crowded: bool = False
 
 
 class QuietFloor:
@@ -71,8 +83,8 @@ class QuietFloor:
         return self.seconds * (1 + self._tolerance)
 
     def is_quiet(self, reading: Reading) -> bool:
-        """Whether both canaries beside the reading were at the floor."""
-        return max(reading.before, reading.after) <= self.limit
+        """Whether nobody took the cores and both canaries beside the reading were at the floor."""
+        return not reading.crowded and max(reading.before, reading.after) <= self.limit
 
 
 class Stopwatch:
@@ -149,6 +161,20 @@ class Stopwatch:
             self.device.sync()
         return (time.perf_counter() - began) / calls
 
+    def warm(
+        self,
+        program: Any,
+        tensors: Sequence[Any],
+        seconds: float,
+        prepare: Callable[[], None] | None = None,
+    ) -> float:
+        """Seconds per call, roughly, after a first call that took ``seconds``.
+
+        A first call finds cold caches and pages and may take ten times as long as the next ones.
+        """
+        calls = 1 if self._policy.flush_cache else math.ceil(_WARM_UP_S / max(seconds, 1e-7))
+        return self.read(program, tensors, calls, prepare)
+
     def readings(
         self,
         program: Any,
@@ -167,36 +193,51 @@ class Stopwatch:
             count: Exactly this many readings, whatever they say.
         """
         policy = self._policy
+        if seconds < policy.reading_s:
+            seconds = self.warm(program, tensors, seconds, prepare)
         calls = self.calls_per_reading(seconds)
         readings: list[Reading] = []
         spent = 0.0
         before = self.canary()
         while True:
-            group: list[float] = []
+            group: list[tuple[float, bool]] = []
             began = time.perf_counter()
             while not self._enough(readings, group, spent + time.perf_counter() - began, count):
-                group.append(self.read(program, tensors, calls, prepare))
+                group.append(_watched(lambda: self.read(program, tensors, calls, prepare)))
                 # Long readings get a canary each: an episode may start between any two.
                 if time.perf_counter() - began > policy.budget_s / 2:
                     break
             spent += time.perf_counter() - began
             after = self.canary()
-            readings += [Reading(value, before, after) for value in group]
+            readings += [Reading(value, before, after, crowded) for value, crowded in group]
             before = after
             if self._enough(readings, [], spent, count):
                 return readings
 
     def _enough(
-        self, readings: Sequence[Reading], group: Sequence[float], spent: float, count: int | None
+        self,
+        readings: Sequence[Reading],
+        group: Sequence[tuple[float, bool]],
+        spent: float,
+        count: int | None,
     ) -> bool:
-        values = sorted([reading.seconds for reading in readings] + list(group))
+        values = sorted([reading.seconds for reading in readings] + [value for value, _ in group])
         if count is not None or not values:
             return count is not None and len(values) >= count
-        if spent >= self._policy.budget_s * (1 if len(values) >= self._policy.min_readings else 2):
+        enough = len(values) >= self._policy.min_readings
+        if spent >= self._policy.budget_s * (1 if enough else 2):
             return True
-        if len(values) < self._policy.min_readings:
-            return False
-        return values[1] <= values[0] * (1 + self._policy.spread)
+        return enough and values[1] <= values[0] * (1 + self._policy.spread)
+
+
+def _watched(read: Callable[[], float]) -> tuple[float, bool]:
+    """A reading, and whether this process was put aside more often than a quiet machine does."""
+    began = time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+    seconds = read()
+    switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - before
+    lasted = time.perf_counter() - began
+    return seconds, switches > 1 + lasted * _SWITCHES_PER_S
 
 
 def entry(program: Any) -> Callable[..., Any]:

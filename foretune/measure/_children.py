@@ -1,0 +1,315 @@
+"""The children of one measurer and everything they hold: builds, references, answers, deaths.
+
+Whoever waits for something, all events are taken in here and noted at the job they belong to. So a
+comparison may run in the middle of a measurement, and an iterator that is closed early leaves
+nothing behind but answers that find no taker.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from foretune.measure._base import Status
+from foretune.measure._jobs import Costs, Job, Reference, Stage
+from foretune.measure._process import Death, Reply, Worker, WorkerPool
+from foretune.measure._protocol import WorkerConfig, dump_candidate, sketch_name
+from foretune.measure.timing import QuietFloor, Reading
+
+if TYPE_CHECKING:
+    from foretune.hardware import Hardware
+    from foretune.measure.policy import MeasurePolicy
+    from foretune.space import Candidate
+
+# Threads of TVM's pool spin for a moment after their last kernel; they must not do so beside
+# another child's readings.
+_SETTLE_S = 0.005
+_FLOOR_CANARIES = 10
+_MOST_ATTEMPTS = 4
+_SPARE_BYTES = 1 << 30
+
+
+class Children:
+    """Builds and runs jobs in a pool of child processes.
+
+    Args:
+        hardware: What candidates are compiled for.
+        policy: Deadlines and limits.
+        builder: ``"module:function"`` run in the child: candidate -> runtime module or callable.
+    """
+
+    def __init__(self, hardware: Hardware, policy: MeasurePolicy, builder: str) -> None:
+        self._policy = policy
+        self.count = policy.workers or len(os.sched_getaffinity(0))
+        memory = policy.memory_bytes or _default_memory(self.count)
+        on_host = hardware.kind == "llvm"
+        config = WorkerConfig(
+            hardware=hardware,
+            policy=policy,
+            builder=builder,
+            # A CUDA process reserves address space without end; there only residency is watched.
+            address_space_bytes=2 * memory + _SPARE_BYTES if on_host else None,
+            parent=os.getpid(),
+        )
+        self._pool = WorkerPool(
+            lambda: Worker(config, hardware.threads, policy.start_timeout_s),
+            self.count,
+            memory,
+            policy.max_start_failures,
+        )
+        self.costs = Costs()
+        self.floor = QuietFloor(policy.quiet_tolerance)
+        self.closed = False
+        self._ids = itertools.count(1)
+        self._jobs: dict[int, Job] = {}
+        self._references: dict[str, Reference] = {}
+        self._home: dict[str, Worker] = {}
+        self._calibrated = False
+        self._canaries: list[float] = []
+        self._last_timed: Worker | None = None
+        self._pool.refill()
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the children that are alive."""
+        return [worker.pid for worker in self._pool.workers]
+
+    def close(self) -> None:
+        """Ends every child and frees the references. May be called twice."""
+        if not self.closed:
+            self.closed = True
+            self._pool.close()
+            for reference in self._references.values():
+                reference.file.close()
+
+    def new_jobs(self, candidates: Sequence[Candidate], together: bool = False) -> list[Job]:
+        """Jobs for candidates; ``together``: one child holds all of a workload."""
+        jobs = [Job(next(self._ids), candidate, together) for candidate in candidates]
+        for job in jobs:
+            self._jobs[job.id] = job
+            key = job.candidate.workload.key
+            if key not in self._references:
+                self._references[key] = self._new_reference(job.candidate)
+        return jobs
+
+    def _new_reference(self, candidate: Candidate) -> Reference:
+        reference = Reference(next(self._ids), candidate)
+        if not self._policy.check_output:
+            from foretune.measure.gate import Signature
+
+            reference.signature = Signature.of(candidate.workload).to_json()
+        return reference
+
+    def release(self, jobs: Sequence[Job]) -> None:
+        """Forgets jobs here and in the children; replies that still come find no taker."""
+        for job in jobs:
+            worker, job.worker = job.worker, None
+            known = self._jobs.pop(job.id, None) is not None
+            if known and worker is not None and worker.alive:
+                worker.tell("drop", ids=[job.id])
+
+    def dispatch(self, jobs: Sequence[Job]) -> bool:
+        """Gives idle children something to build; False once nothing is left to wait for."""
+        with self.costs.active():
+            pending = [self._references[key] for key in self._keys(jobs)]
+            pending = [reference for reference in pending if not reference.settled]
+            queued = deque(job for job in jobs if job.stage is Stage.QUEUED)
+            if pending or queued:
+                self._recycle()
+                self._pool.refill()
+            for reference in pending:
+                if reference.worker is None and (idle := self._pool.idle()):
+                    self._request_reference(reference, idle[0])
+            for job in queued:
+                self._offer(job)
+            return bool(pending) or any(job.stage in (Stage.QUEUED, Stage.BUILDING) for job in jobs)
+
+    @staticmethod
+    def _keys(jobs: Sequence[Job]) -> list[str]:
+        return list(dict.fromkeys(job.candidate.workload.key for job in jobs))
+
+    def _offer(self, job: Job) -> None:
+        idle = self._pool.idle()
+        home = self._home.get(job.candidate.workload.key) if job.together else None
+        if home is not None and home.alive:
+            idle = [home] if home in idle else []
+        if not idle:
+            return
+        if job.attempts >= _MOST_ATTEMPTS:
+            job.finish(Status.CRASH, f"the process that held it died {job.attempts} times")
+            return
+        worker = idle[0]
+        if job.together:
+            self._home[job.candidate.workload.key] = worker
+        self._define(job.candidate, worker)
+        job.stage, job.worker, job.attempts = Stage.BUILDING, worker, job.attempts + 1
+        worker.builds += 1
+        data = dump_candidate(job.candidate)
+        limit = self._policy.build_timeout_s
+        worker.request("build", limit, "building", id=job.id, candidate=data)
+
+    def _define(self, candidate: Candidate, worker: Worker) -> None:
+        name = sketch_name(candidate)
+        if name not in worker.sketches:
+            worker.sketches.add(name)
+            worker.tell("define", name=name, data=pickle.dumps(candidate.sketch))
+
+    def _request_reference(self, reference: Reference, worker: Worker) -> None:
+        self._define(reference.candidate, worker)
+        reference.worker, reference.attempts = worker, reference.attempts + 1
+        worker.request(
+            "reference",
+            self._policy.reference_timeout_s,
+            "running the untuned program",
+            id=reference.id,
+            candidate=dump_candidate(reference.candidate),
+            path=reference.path,
+        )
+
+    def _recycle(self) -> None:
+        """Replaces children that have built much, once they hold nothing that is needed."""
+        holders = {job.worker for job in self._jobs.values()}
+        self._pool.retire(
+            worker
+            for worker in self._pool.idle()
+            if worker.builds >= self._policy.recycle_builds and worker not in holders
+        )
+
+    def reference(self, job: Job) -> Reference:
+        """What a job's output is compared with."""
+        return self._references[job.candidate.workload.key]
+
+    def canary(self, job: Job) -> float | None:
+        """Seconds of the canary now, in the child that holds the job; None if that is gone."""
+        worker = job.worker
+        if worker is None or not worker.idle:
+            return None
+        return min(self._ask_canary(worker, 1), default=None)
+
+    def rest(self) -> None:
+        """Waits until no child works or starts, and learns the canary's quiet floor."""
+        while self._pool.busy:
+            self.pump(building=True)
+        self._last_timed = None
+        if not self._calibrated:
+            for worker in self._pool.idle():
+                self._ask_canary(worker, _FLOOR_CANARIES)
+            self._calibrated = True
+
+    def _ask_canary(self, worker: Worker, count: int) -> list[float]:
+        self._settle(worker)
+        self._canaries, number = [], next(self._ids)
+        limit = self._policy.run_timeout_s
+        worker.request("canary", limit, "running the canary", id=number, count=count)
+        while worker.task is not None:
+            self.pump()
+        return self._canaries
+
+    def _settle(self, worker: Worker) -> None:
+        if self._last_timed is not worker:
+            time.sleep(_SETTLE_S)
+            self._last_timed = worker
+
+    def run(self, job: Job, op: str, **fields: Any) -> None:
+        """Has a built program run by the child that holds it, and waits for the end."""
+        worker = job.worker
+        if worker is None or worker.exited():
+            self.pump()
+            return
+        self._settle(worker)
+        job.stage = Stage.RUNNING
+        reference = self.reference(job)
+        limit = self._policy.run_timeout_s + 4 * reference.seconds
+        worker.request(op, limit, "running", id=job.id, **fields)
+        while job.stage is Stage.RUNNING:
+            self.pump()
+
+    def pump(self, building: bool = False) -> None:
+        """Waits for something to happen and takes it in."""
+        with self.costs.active():
+            starting = not any(worker.ready for worker in self._pool.workers)
+            began = time.perf_counter()
+            events = self._pool.wait()
+            waited = time.perf_counter() - began
+            if starting:
+                self.costs.start_s += waited
+            elif building:
+                self.costs.build_s += waited
+            for event in events:
+                if isinstance(event, Death):
+                    self._on_death(event)
+                else:
+                    self._on_reply(event)
+
+    def _on_reply(self, reply: Reply) -> None:
+        fields = reply.fields
+        self.costs.run_s += float(fields.get("run_s", 0.0))
+        self.costs.canary_s += float(fields.get("canary_s", 0.0))
+        job = self._jobs.get(reply.id)
+        if "canaries" in fields:
+            self._canaries = [float(value) for value in fields["canaries"]]
+            self.floor.add(self._canaries)
+        elif "error" in fields:
+            self._on_reference(reply)
+        elif job is None:
+            reply.worker.tell("drop", ids=[reply.id])
+        elif job.stage is Stage.BUILDING:
+            job.build_s += float(fields["seconds"])
+            if fields["status"] == "ok":
+                job.stage = Stage.BUILT
+            else:
+                job.finish(Status(fields["status"]), fields["message"])
+        else:
+            self._on_readings(job, fields)
+
+    def _on_readings(self, job: Job, fields: Mapping[str, Any]) -> None:
+        job.run_s += float(fields["run_s"])
+        job.max_error = fields.get("max_error", job.max_error)
+        status = Status(fields["status"])
+        if "readings" not in fields:
+            job.finish(status, fields["message"])
+            return
+        readings = [
+            Reading(*map(float, row[:3]), crowded=bool(row[3])) for row in fields["readings"]
+        ]
+        job.readings += readings
+        for reading in readings:
+            self.floor.add((reading.before, reading.after))
+        job.stage, job.status, job.checked = Stage.READ, status, True
+
+    def _on_reference(self, reply: Reply) -> None:
+        for reference in self._references.values():
+            if reference.id == reply.id:
+                reference.error = str(reply.fields["error"])
+                reference.signature = reply.fields.get("signature")
+                reference.seconds = float(reply.fields.get("seconds", 0.0))
+
+    def _on_death(self, death: Death) -> None:
+        job = self._jobs.get(death.id) if death.id is not None else None
+        if job is not None and not (death.from_outside and job.attempts <= 1):
+            job.worker = None
+            job.finish(death.status, death.message)
+        for reference in self._references.values():
+            if reference.worker is death.worker and not reference.settled:
+                reference.worker = None
+                if death.status is Status.TIMEOUT or reference.attempts > 1:
+                    reference.error = death.message
+        for other in self._jobs.values():
+            if other.worker is death.worker:
+                other.lose_worker()
+
+
+def by_worker(jobs: Sequence[Job], *stages: Stage) -> list[Job]:
+    """Jobs at one of these stages, those that one child holds next to each other."""
+    chosen = [job for job in jobs if job.stage in stages and job.worker is not None]
+    return sorted(chosen, key=lambda job: job.worker.pid if job.worker is not None else 0)
+
+
+def _default_memory(workers: int) -> int:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(4 << 30, total // (2 * workers))

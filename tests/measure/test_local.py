@@ -1,0 +1,331 @@
+"""The local measurer with real child processes that misbehave in every way there is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from foretune.errors import BadInputError, ForetuneError
+from foretune.hardware import Hardware, preset
+from foretune.measure import LocalMeasurer, Measurement, MeasurePolicy, Status
+from foretune.workload import Workload
+from tests.measure.misbehaviour import BUILDER, Trick, TrickSketch
+from tests.measure.programs import matmul
+
+POLICY = MeasurePolicy(
+    build_timeout_s=2.0,
+    run_timeout_s=2.0,
+    memory_bytes=256 << 20,
+    budget_s=0.02,
+    max_rereads=1,
+    quiet_wait_s=0.1,
+    compare_extra_rounds=1,
+)
+
+
+@pytest.fixture(scope="module")
+def workload() -> Workload:
+    return matmul(32)
+
+
+@pytest.fixture(scope="module")
+def sketch(workload: Workload, hardware: Hardware) -> TrickSketch:
+    return TrickSketch(workload, hardware)
+
+
+@pytest.fixture(scope="module")
+def measurer(hardware: Hardware) -> Iterator[LocalMeasurer]:
+    with LocalMeasurer(hardware, POLICY, BUILDER) as measurer:
+        yield measurer
+
+
+def measure(measurer: LocalMeasurer, *tricks: Trick) -> dict[Trick, Measurement]:
+    results = list(measurer.measure(tricks))
+    assert sorted(trick.key for trick, _ in results) == sorted(trick.key for trick in tricks)
+    return dict(results)
+
+
+def assert_all_ok(results: dict[Trick, Measurement]) -> None:
+    assert not [result for result in results.values() if not result.ok]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until_gone(pids: list[int], seconds: float = 10.0) -> bool:
+    until = time.monotonic() + seconds
+    while any(map(is_alive, pids)):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("mode", "status", "message"),
+    [
+        ("segfaults", Status.CRASH, "SIGSEGV"),
+        ("exits", Status.CRASH, "status 3"),
+        ("writes_garbage", Status.CRASH, "garbage"),
+        ("loops", Status.TIMEOUT, "running took longer than 2 s"),
+        ("holds_interpreter", Status.TIMEOUT, "running took longer than 2 s"),
+        ("is_stopped", Status.TIMEOUT, "running took longer than 2 s"),
+        ("allocates", Status.OUT_OF_MEMORY, "256 MiB"),
+        ("allocates_at_once", Status.OUT_OF_MEMORY, ""),
+        ("raises", Status.RUN_ERROR, "will not"),
+        ("returns_nan", Status.WRONG_OUTPUT, "is nan"),
+        ("is_off_by_one", Status.WRONG_OUTPUT, "1 of 1024 elements"),
+        ("writes_nothing", Status.WRONG_OUTPUT, "1024 of 1024 elements"),
+        ("overwrites_input", Status.WRONG_OUTPUT, "was overwritten"),
+        ("build_raises", Status.COMPILE_ERROR, "will not"),
+        ("build_loops", Status.TIMEOUT, "building took longer than 2 s"),
+        ("build_segfaults", Status.CRASH, "SIGSEGV"),
+        ("build_allocates", Status.OUT_OF_MEMORY, ""),
+    ],
+)
+def test_misbehaviour_is_classified_and_the_run_goes_on(
+    measurer: LocalMeasurer, sketch: TrickSketch, mode: str, status: Status, message: str
+) -> None:
+    bad, good = Trick(sketch, mode), Trick(sketch, "good")
+    results = measure(measurer, bad, good)
+    assert results[bad].status is status
+    assert message in results[bad].message
+    assert results[bad].seconds == ()
+    assert results[bad].best_s is None
+    assert results[good].ok, results[good].message
+    assert results[good].max_error == 0.0
+    assert len(results[good].seconds) == len(results[good].quiet) >= 3
+
+
+@pytest.mark.parametrize("mode", ["chatters", "build_chatters", "forks"])
+def test_harmless_habits_do_no_harm(
+    measurer: LocalMeasurer, sketch: TrickSketch, mode: str
+) -> None:
+    trick = Trick(sketch, mode)
+    assert measure(measurer, trick)[trick].ok
+
+
+def test_many_candidates_of_two_workloads_in_one_call(
+    measurer: LocalMeasurer, sketch: TrickSketch, hardware: Hardware
+) -> None:
+    other = TrickSketch(matmul(48), hardware)
+    modes = ["good", "segfaults", "good", "raises", "good", "is_off_by_one"]
+    tricks = [
+        Trick(s, mode, number) for s in (sketch, other) for number, mode in enumerate(modes * 2)
+    ]
+    results = measure(measurer, *tricks)
+    assert len(results) == len(tricks)
+    for trick, result in results.items():
+        assert result.ok == (trick.mode == "good"), (trick, result)
+
+
+def test_much_slower_than_the_best_is_cut_short(
+    measurer: LocalMeasurer, sketch: TrickSketch
+) -> None:
+    slow = Trick(sketch, "sluggish")
+    ((_, result),) = measurer.measure([slow], {slow.workload.key: 1e-3})
+    assert result.status is Status.CUT_SHORT
+    assert len(result.seconds) == 1
+    assert result.best_s is not None
+    assert result.best_s >= 0.05
+
+
+def test_not_much_slower_than_the_best_is_read_repeatedly(
+    measurer: LocalMeasurer, sketch: TrickSketch
+) -> None:
+    slow = Trick(sketch, "sluggish")
+    ((_, result),) = measurer.measure([slow], {slow.workload.key: 0.045})
+    assert result.ok
+
+
+def test_the_best_within_one_call_cuts_later_ones(
+    measurer: LocalMeasurer, sketch: TrickSketch
+) -> None:
+    good = [Trick(sketch, "good", number) for number in range(4)]
+    slow = [Trick(sketch, "sluggish", number) for number in range(8)]
+    results = measure(measurer, *good, *slow)
+    assert all(results[trick].ok for trick in good)
+    assert Status.CUT_SHORT in {results[trick].status for trick in slow}
+
+
+def test_a_child_killed_from_outside_loses_no_candidate(
+    measurer: LocalMeasurer, sketch: TrickSketch
+) -> None:
+    tricks = [Trick(sketch, "good", number) for number in range(24)]
+    results = []
+    for number, result in enumerate(measurer.measure(tricks)):
+        results.append(result)
+        if number in (0, 3, 20):
+            os.kill(measurer.pids[0], signal.SIGKILL)
+    assert sorted(trick.number for trick, _ in results) == list(range(24))
+    assert_all_ok(dict(results))
+
+
+def test_a_child_that_died_while_idle_is_replaced(
+    measurer: LocalMeasurer, sketch: TrickSketch
+) -> None:
+    for pid in measurer.pids:
+        os.kill(pid, signal.SIGKILL)
+    tricks = [Trick(sketch, "good", number) for number in range(4)]
+    assert_all_ok(measure(measurer, *tricks))
+
+
+def test_closing_the_iterator_early_leaves_the_measurer_usable(
+    measurer: LocalMeasurer, sketch: TrickSketch
+) -> None:
+    iterator = measurer.measure([Trick(sketch, "good", number) for number in range(40)])
+    next(iterator)
+    iterator.close()  # type: ignore[attr-defined]
+    trick = Trick(sketch, "good")
+    assert measure(measurer, trick)[trick].ok
+
+
+def test_compare_gives_readings_in_the_order_asked(
+    measurer: LocalMeasurer, sketch: TrickSketch, hardware: Hardware
+) -> None:
+    other = TrickSketch(matmul(48), hardware)
+    tricks = [
+        Trick(sketch, "sluggish"),
+        Trick(sketch, "is_off_by_one"),
+        Trick(other, "good"),
+        Trick(sketch, "good"),
+    ]
+    slow, wrong, elsewhere, fast = measurer.compare(tricks)
+    assert slow.ok and elsewhere.ok and fast.ok
+    assert wrong.status is Status.WRONG_OUTPUT
+    assert len(fast.seconds) >= POLICY.compare_rounds
+    assert slow.best_s is not None and fast.best_s is not None
+    assert slow.best_s > fast.best_s
+
+
+def test_compare_in_the_middle_of_measuring(measurer: LocalMeasurer, sketch: TrickSketch) -> None:
+    tricks = [Trick(sketch, "good", number) for number in range(20)]
+    seen = 0
+    for number, (trick, result) in enumerate(measurer.measure(tricks)):
+        seen += result.ok
+        if number in (1, 17):
+            assert all(m.ok for m in measurer.compare([trick, Trick(sketch, "sluggish")]))
+    assert seen == len(tricks)
+
+
+def test_compare_survives_the_death_of_its_child(
+    measurer: LocalMeasurer, sketch: TrickSketch
+) -> None:
+    good, bad = measurer.compare([Trick(sketch, "good"), Trick(sketch, "segfaults")])
+    assert good.ok
+    assert bad.status is Status.CRASH
+
+
+def test_costs_add_up(measurer: LocalMeasurer, sketch: TrickSketch) -> None:
+    measure(measurer, *(Trick(sketch, "good", number) for number in range(4)))
+    costs = measurer.costs
+    assert min(costs.start_s, costs.build_s, costs.run_s, costs.canary_s) > 0
+    assert 0 <= costs.overhead_s < costs.active_s
+
+
+def test_environment_names_versions_and_policy(measurer: LocalMeasurer) -> None:
+    environment = measurer.environment()
+    assert environment["policy"]["run_timeout_s"] == POLICY.run_timeout_s
+    assert {"tvm", "tvm_ffi", "python", "cpu"} <= environment.keys()
+
+
+def test_children_are_replaced_after_many_builds(hardware: Hardware, sketch: TrickSketch) -> None:
+    policy = MeasurePolicy(workers=1, window=2, recycle_builds=2, budget_s=0.01, max_rereads=0)
+    with LocalMeasurer(hardware, policy, BUILDER) as measurer:
+        first = measurer.pids
+        tricks = [Trick(sketch, "good", number) for number in range(5)]
+        assert_all_ok(measure(measurer, *tricks))
+        assert measurer.pids != first
+
+
+def test_unchecked_output_is_taken_as_it_is(hardware: Hardware, sketch: TrickSketch) -> None:
+    policy = MeasurePolicy(workers=1, budget_s=0.01, check_output=False, max_rereads=0)
+    with LocalMeasurer(hardware, policy, BUILDER) as measurer:
+        trick = Trick(sketch, "is_off_by_one")
+        result = measure(measurer, trick)[trick]
+        assert result.ok
+        assert result.max_error is None
+
+
+def test_close_ends_the_children_and_may_be_called_twice(
+    hardware: Hardware, sketch: TrickSketch
+) -> None:
+    measurer = LocalMeasurer(hardware, POLICY, BUILDER)
+    pids = measurer.pids
+    assert len(pids) >= 1
+    measurer.close()
+    measurer.close()
+    assert wait_until_gone(pids)
+    with pytest.raises(ForetuneError, match="closed measurer"):
+        list(measurer.measure([Trick(sketch, "good")]))
+
+
+def test_children_that_never_start_are_one_clear_error(
+    hardware: Hardware, sketch: TrickSketch
+) -> None:
+    with (
+        LocalMeasurer(hardware, MeasurePolicy(workers=1), "tests.measure.absent:build") as measurer,
+        pytest.raises(ForetuneError, match=r"3 measurement processes in a row.*absent"),
+    ):
+        list(measurer.measure([Trick(sketch, "good")]))
+
+
+def test_a_missing_device_is_bad_input() -> None:
+    from foretune._tvm import tvm
+
+    if tvm.runtime.device("cuda", 0).exist:
+        pytest.skip("this machine has a CUDA device")
+    with pytest.raises(BadInputError, match="'cuda'"):
+        LocalMeasurer(preset("rtx-3090"))
+
+
+_PARENT = """
+import sys
+from foretune.hardware import probe
+from foretune.measure import LocalMeasurer, MeasurePolicy
+from tests.measure.misbehaviour import BUILDER, Trick, TrickSketch
+from tests.measure.programs import matmul
+
+hardware = probe()
+sketch = TrickSketch(matmul(32), hardware)
+measurer = LocalMeasurer(hardware, MeasurePolicy(run_timeout_s=100.0), BUILDER)
+for _ in measurer.measure([Trick(sketch, "good", n) for n in range(2)]):
+    pass
+print(*measurer.pids, flush=True)
+list(measurer.measure([Trick(sketch, sys.argv[1], n) for n in range(2)]))
+"""
+
+
+@pytest.mark.parametrize("mode", ["holds_interpreter", "loops"])
+def test_children_die_with_a_parent_that_is_killed(mode: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", _PARENT, mode], stdout=subprocess.PIPE, env=environment, text=True
+    )
+    try:
+        assert parent.stdout is not None
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        assert pids and all(map(is_alive, pids))
+        time.sleep(0.5)
+        parent.send_signal(signal.SIGKILL)
+        assert wait_until_gone(pids)
+    finally:
+        parent.kill()
+        parent.wait()
+        assert parent.stdout is not None
+        parent.stdout.close()
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
