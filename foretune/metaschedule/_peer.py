@@ -69,6 +69,11 @@ PEERS: Mapping[str, PeerOptions] = {
         note="TVM MetaSchedule with 16 candidates per batch and its cost model's warm-up lowered "
         "from 100 to 16 samples; everything else default",
     ),
+    "metaschedule-quick-start": PeerOptions(
+        remove_import_trap=True,
+        note="TVM MetaSchedule with its defaults, partly random search like metaschedule, but spared the "
+        "import of every tensor intrinsic in the tuning process and in each builder worker",
+    ),
 }
 """The peers that ``bench`` knows, by strategy name."""
 
