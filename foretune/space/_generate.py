@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,7 @@ def generate(workload: Workload, hardware: Hardware) -> list[Sketch]:
 def _design_spaces(workload: Workload, hardware: Hardware) -> Sequence[Schedule]:
     from foretune import _tvm
 
-    target = hardware.tvm_target()
+    target, name = hardware.tvm_target(), workload.name
 
     def run(space_generator: Any) -> tuple[Any, Sequence[Schedule]]:
         # A fixed state: the decisions a trace comes with are replaced, but must not vary.
@@ -64,8 +64,7 @@ def _design_spaces(workload: Workload, hardware: Hardware) -> Sequence[Schedule]
             workload.module, target, space_generator="post-order-apply"
         ).space_generator.sch_rules
     )
-    for index, rule in enumerate(rules):
-        remaining = rules[:index] + rules[index + 1 :]
+    for change, remaining in _fallbacks(rules, hardware):
         generator = _tvm.meta_schedule.space_generator.PostOrderApply(
             sch_rules=remaining, postprocs=[], mutator_probs={}
         )
@@ -73,16 +72,26 @@ def _design_spaces(workload: Workload, hardware: Hardware) -> Sequence[Schedule]
             spaces = run(generator)[1]
         except (RuntimeError, ValueError, TypeError, IndexError):
             continue
-        _log.warning(
-            "TVM's rule %s fails on workload %s and was switched off: its space is smaller",
-            type(rule).__name__,
-            workload.name,
-        )
+        _log.warning("TVM's rules fail on workload %s: %s, its space is smaller", name, change)
         return spaces
     raise BadInputError(
         f"TVM's schedule rules must apply, but they fail on workload {workload.name!r} even with "
         f"any one of them switched off ({_replay.last_line(failure)}): exclude it from tuning"
     ) from failure
+
+
+def _fallbacks(rules: Sequence[Any], hardware: Hardware) -> Iterator[tuple[str, list[Any]]]:
+    """What changed, and the rules that remain: the least loss first."""
+    from foretune._tvm import meta_schedule
+
+    kinds = [type(rule).__name__ for rule in rules]
+    if hardware.kind == "llvm" and "MultiLevelTiling" in kinds:
+        # What fails is moving the consumers of a block into its tiles; tiling alone still works.
+        at = kinds.index("MultiLevelTiling")
+        tiling = meta_schedule.schedule_rule.MultiLevelTiling("SSRSRS", max_innermost_factor=64)
+        yield "tiles are not fused with consumers", [*rules[:at], tiling, *rules[at + 1 :]]
+    for at, kind in enumerate(kinds):
+        yield f"rule {kind} is switched off", [*rules[:at], *rules[at + 1 :]]
 
 
 def _axes(base: _replay.Program) -> dict[str, tuple[str, ...]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy as np
 from foretune.errors import IllegalCandidateError
 from foretune.space.decision import INLINE, ROOT, Decision, PerfectTile
 from foretune.space.location import Context, LocationModel, Loop, Nest
-from foretune.space.sketch import Sketch
+from foretune.space.sketch import Candidate, Sketch
 
 if TYPE_CHECKING:
     from foretune._tvm import Schedule
@@ -31,17 +31,18 @@ _CONTEXTS = 128
 """Combinations of earlier locations that are examined; elsewhere only the root stays legal."""
 _REPLAYS = 240
 """Replays spent on one sketch, 2 to 5 ms each."""
-_PROBES = 40
-"""Tilings a nest is looked at under, at most."""
-_STABLE = 3
-"""Tilings in a row (and one more for every two factors) that teach nothing new after which a nest
-is taken as learnt."""
+_LEVELS = 5
+"""A prime not below the number of factors of a tile: the levels of the probing design."""
+_RANDOM = 12
+"""Random tilings probed after the design."""
 _CHECKED = 2
 """Tilings under which TVM is asked about every predicted location."""
 _FINGERPRINT = 2
 """Equal looks after which two contexts are taken to have the same nest."""
-_VALIDATED = 6
+_VALIDATED = 24
 """Whole candidates replayed in the end."""
+_ATTEMPTS = 3
+"""Times a sketch is learnt, each with what the last validation brought to light."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,27 @@ class _Frozen(Exception):
 
 def learn(sketch: Sketch) -> LocationModel:
     """The location model of a sketch, validated against TVM."""
-    prober = _Prober(sketch)
-    nests: dict[int, dict[Context, Nest]] = {index: {} for index in sketch.location_order}
+    tilings = _tilings(sketch, np.random.default_rng(0))
+    for attempt in range(_ATTEMPTS):
+        model = _learn(_Prober(sketch, tilings))
+        failed = _first_failure(sketch, model, seed=attempt)
+        if failed is None:
+            return model
+        tilings.insert(0, list(failed.decisions))
+    _log.warning(
+        "compute locations of workload %s do not follow the model: its blocks stay at the root",
+        sketch.workload.name,
+    )
+    return LocationModel()
+
+
+def _learn(prober: _Prober) -> LocationModel:
+    order = prober.sketch.location_order
+    nests: dict[int, dict[Context, Nest]] = {index: {} for index in order}
     model = LocationModel(prober.bits, nests)
     examined = 0
     contexts: list[Context] = [()]
-    for index in sketch.location_order:
+    for index in order:
         following: list[Context] = []
         for context in contexts:
             if examined >= _CONTEXTS or prober.replays >= _REPLAYS:
@@ -80,7 +96,7 @@ def learn(sketch: Sketch) -> LocationModel:
             nest = nests[index][context] = prober.nest(model, index, context)
             following += [(*context, location) for location in _reachable(nest)]
         contexts = following
-    return _validated(sketch, model)
+    return model
 
 
 def _reachable(nest: Nest) -> list[int]:
@@ -88,30 +104,22 @@ def _reachable(nest: Nest) -> list[int]:
     return [ROOT, *([INLINE] if nest.inline else []), *loops]
 
 
-def _validated(sketch: Sketch, model: LocationModel) -> LocationModel:
+def _first_failure(sketch: Sketch, model: LocationModel, seed: int) -> Candidate | None:
     from foretune.space.space import draw
 
-    trial = Sketch(
-        sketch.workload, sketch.hardware, sketch.trace, sketch.variables, sketch.positions, model
-    )
-    for candidate in draw(trial, np.random.default_rng(0), _VALIDATED):
+    trial = replace(sketch, locations=model)
+    for candidate in draw(trial, np.random.default_rng(seed), _VALIDATED):
         try:
             sketch.template.replay(candidate.decisions)
-        except IllegalCandidateError as error:
-            _log.warning(
-                "compute locations of workload %s do not follow the model (%s): "
-                "all its blocks stay at the root",
-                sketch.workload.name,
-                error,
-            )
-            return LocationModel()
-    return model
+        except IllegalCandidateError:
+            return candidate
+    return None
 
 
 class _Prober:
     """Replays one sketch under a fixed list of tilings."""
 
-    def __init__(self, sketch: Sketch) -> None:
+    def __init__(self, sketch: Sketch, tilings: list[list[Decision]]) -> None:
         self.sketch = sketch
         self.replays = 0
         self.bits = tuple(
@@ -120,7 +128,7 @@ class _Prober:
             if isinstance(variable, PerfectTile)
             for part in range(variable.parts)
         )
-        self._tilings = _tilings(sketch, np.random.default_rng(0))
+        self._tilings = tilings
         self._known: dict[tuple[Any, ...], Nest] = {}
 
     def nest(self, model: LocationModel, index: int, context: Context) -> Nest:
@@ -139,20 +147,18 @@ class _Prober:
 
     def _nest(self, model: LocationModel, index: int, context: Context) -> Nest:
         learner: _Learner | None = None
-        stable = _STABLE + len(self.bits) // 2
         fingerprint: tuple[Any, ...] = (index,)
         for looks, (tiling, units) in enumerate(self._legal(model, context), start=1):
             seen, declined, inline = self._look(index, context, tiling, looks <= _CHECKED)
             if learner is None:
-                learner = _Learner(len(self.bits), seen)
-            changed = learner.take(seen, units, declined, inline)
+                learner = _Learner(seen)
+            learner.take(seen, units, declined, inline)
             if looks <= _FINGERPRINT:
                 fingerprint += (units, seen, tuple(sorted(learner.declined)), learner.inline)
             if looks == _FINGERPRINT and fingerprint in self._known:
                 # The same loops under the same tilings: the same nest as in another context.
                 return self._known[fingerprint]
-            learner.quiet = 0 if changed else learner.quiet + 1
-            if looks >= _PROBES or learner.quiet >= stable or self.replays >= _REPLAYS:
+            if self.replays >= _REPLAYS and context:
                 break
         if learner is None:
             return Nest(inline=False)
@@ -220,32 +226,28 @@ class _Learner:
     """Accumulates what replays of one nest showed.
 
     Args:
-        n_bits: Number of unit bits.
         first: What the first replay showed; later ones must have the same loops.
     """
 
-    def __init__(self, n_bits: int, first: _Seen) -> None:
+    def __init__(self, first: _Seen) -> None:
         self.names = first.names
         self.inline = True
         self.declined: set[int] = set()
-        self.quiet = 0
         n = len(first.names)
-        self._everything = (1 << n_bits) - 1
         # For each loop the factors that may matter; None until it was seen with one iteration.
         self._unit: list[int | None] = [None] * n
         self._non_units: list[set[int]] = [set() for _ in range(n)]
         self._parallel: list[bool | None] = [None] * n
         self._when_unit: list[bool] = list(first.parallel)
 
-    def take(self, seen: _Seen, units: int, declined: set[int], inline: bool) -> bool:
-        """Takes in one replay; whether it taught something.
+    def take(self, seen: _Seen, units: int, declined: set[int], inline: bool) -> None:
+        """Takes in one replay.
 
         Raises:
             _Frozen: It contradicts the model.
         """
         if len(seen.names) != len(self.names):
             raise _Frozen("the number of loops varies with the tiles")
-        before = (tuple(self._unit), tuple(self._parallel), len(self.declined), self.inline)
         self.inline = self.inline and inline
         self.declined |= declined
         for i, (unit, parallel) in enumerate(zip(seen.unit, seen.parallel, strict=True)):
@@ -264,7 +266,6 @@ class _Learner:
                 unit_bits & other == unit_bits for other in self._non_units[i]
             ):
                 raise _Frozen(f"the extent of loop {self.names[i]} is no function of the tiles")
-        return before != (tuple(self._unit), tuple(self._parallel), len(self.declined), self.inline)
 
     def nest(self) -> Nest:
         """The nest as far as it is known."""
@@ -295,25 +296,39 @@ def _nest_of(seen: _Seen) -> Nest:
 
 
 def _tilings(sketch: Sketch, rng: np.random.Generator) -> list[list[Decision]]:
-    """Tilings to probe with: alternately random ones and ones with a single factor above 1.
+    """Tilings to probe with: a design of tiles with a single factor above 1, then random ones.
 
-    The second kind makes most loops have one iteration; it may exceed the innermost limit, which
-    TVM only minds when it samples itself.
+    In the design (an orthogonal array over the integers modulo 5) any two tiles meet in every
+    combination of which factor is above 1, so that each irrelevant factor is ruled out for each
+    loop. The design may exceed the innermost limit, which TVM only minds when it samples itself.
     """
-    tilings: list[list[Decision]] = []
-    for probe in range(4 * _PROBES):
-        decisions: list[Decision] = []
-        for variable in sketch.variables:
-            if isinstance(variable, PerfectTile):
-                tile = variable.sample(rng, 1)[0]
-                if probe % 3 and variable.inner_multiple == 1:
-                    part = int(rng.integers(variable.parts))
-                    tile = tuple(variable.extent if i == part else 1 for i in range(variable.parts))
-                decisions.append(tile)
-            else:
-                decisions.append(0)
-        tilings.append(decisions)
-    return tilings
+    tiles = [v for v in sketch.variables if isinstance(v, PerfectTile)]
+    rows: list[list[int] | None] = [
+        [
+            (x + column % _LEVELS * y + column // _LEVELS * (x * y + 1)) % _LEVELS % tile.parts
+            for column, tile in enumerate(tiles)
+        ]
+        for x in range(_LEVELS)
+        for y in range(_LEVELS)
+    ]
+    rows += [None] * _RANDOM
+    return [_tiling(sketch, row, rng) for row in rows]
+
+
+def _tiling(sketch: Sketch, row: Sequence[int] | None, rng: np.random.Generator) -> list[Decision]:
+    parts = iter(row or ())
+    decisions: list[Decision] = []
+    for variable in sketch.variables:
+        if not isinstance(variable, PerfectTile):
+            decisions.append(0)
+            continue
+        tile = variable.sample(rng, 1)[0]
+        if row is not None:
+            large = next(parts)
+            if variable.inner_multiple == 1:
+                tile = tuple(variable.extent if i == large else 1 for i in range(variable.parts))
+        decisions.append(tile)
+    return decisions
 
 
 def _keeps(schedule: Schedule, block: Any, location: int) -> bool:

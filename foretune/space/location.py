@@ -19,6 +19,9 @@ from foretune.space.decision import INLINE, ROOT, ComputeLocation, Decision, Var
 
 Context = tuple[int, ...]
 
+_MEMO = 1 << 16
+"""Domains a sketch remembers."""
+
 
 @dataclass(frozen=True)
 class Loop:
@@ -120,6 +123,8 @@ class LocationModel:
         key = (variable, context, units)
         found = self._memo.get(key)
         if found is None:
+            if len(self._memo) >= _MEMO:
+                self._memo.clear()
             nest = self.nests.get(variable, {}).get(context, _ROOT_ONLY)
             found = self._memo[key] = nest.domain(units)
         return found

@@ -1,0 +1,88 @@
+"""Small programs of the operator kinds whose spaces differ in structure."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from typing import Any
+
+from foretune import _tvm
+from foretune.hardware import Hardware
+from foretune.space import Space
+from foretune.workload import Workload
+
+te = _tvm.tvm.te
+
+CPU = Hardware("cpu", json.dumps({"kind": "llvm", "mcpu": "znver4", "num-cores": 2}), threads=2)
+
+
+def gpu() -> Hardware:
+    return Hardware("gpu", str(_tvm.Target("nvidia/geforce-rtx-3090")), threads=1)
+
+
+def _input(name: str, *shape: int) -> Any:
+    return te.placeholder(shape, name=name)
+
+
+def matmul() -> Any:
+    a, b = _input("A", 64, 96), _input("B", 96, 128)
+    k = te.reduce_axis((0, 96), name="k")
+    c = te.compute((64, 128), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    return te.create_prim_func([a, b, c])
+
+
+def conv2d_nhwc() -> Any:
+    from tvm import topi
+
+    a, w = _input("A", 1, 28, 28, 16), _input("W", 3, 3, 16, 32)
+    return te.create_prim_func([a, w, topi.nn.relu(topi.nn.conv2d_nhwc(a, w, 1, 1, 1))])
+
+
+def depthwise() -> Any:
+    from tvm import topi
+
+    a, w = _input("A", 1, 16, 28, 28), _input("W", 16, 1, 3, 3)
+    out = topi.nn.relu(topi.nn.depthwise_conv2d_nchw(a, w, 2, 1, 1))
+    return te.create_prim_func([a, w, out])
+
+
+def batch_matmul() -> Any:
+    from tvm import topi
+
+    a, b = _input("A", 12, 32, 64), _input("B", 12, 48, 64)
+    return te.create_prim_func([a, b, topi.nn.batch_matmul(a, b)])
+
+
+def pooling() -> Any:
+    from tvm import topi
+
+    a = _input("A", 1, 16, 28, 28)
+    out = topi.nn.pool2d(a, (3, 3), (2, 2), (1, 1), (1, 1, 1, 1), "max")
+    return te.create_prim_func([a, out])
+
+
+def softmax() -> Any:
+    from tvm import topi
+
+    a = _input("A", 16, 128)
+    return te.create_prim_func([a, topi.nn.softmax(a)])
+
+
+def layer_norm() -> Any:
+    from tvm import topi
+
+    a, g, b = _input("A", 16, 96), _input("G", 96), _input("B", 96)
+    return te.create_prim_func([a, g, b, topi.nn.layer_norm(a, g, b, [1])])
+
+
+PROGRAMS: dict[str, Callable[[], Any]] = {
+    f.__name__: f
+    for f in (matmul, conv2d_nhwc, depthwise, batch_matmul, pooling, softmax, layer_norm)
+}
+
+
+@functools.lru_cache(maxsize=32)
+def space(name: str) -> Space:
+    """The CPU space of a program, made once per test run."""
+    return Space.generate(Workload.from_module(PROGRAMS[name](), name), CPU)
