@@ -247,7 +247,7 @@ class Journal:
                         "work directory"
                     ) from error
                 time.sleep(pause)
-                pause = min(2 * pause, 0.05)
+                pause = min(2 * pause, 0.005)
             except OSError as error:
                 raise _failure("lock", self.path, error) from error
         try:

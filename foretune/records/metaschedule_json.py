@@ -19,6 +19,7 @@ import math
 import os
 import shutil
 import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -394,7 +395,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
             for number, line in enumerate(file, start=1):
                 if line.strip():
                     yield number, line
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise BadInputError(f"cannot read {str(path)!r}: {error}: is the file whole?") from error
 
 

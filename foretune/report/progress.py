@@ -60,7 +60,7 @@ class TuneProgress:
         self._console = console or Console(stderr=True, highlight=False)
         self._every_s = every_s
         self._clock = clock
-        self._rows: dict[str, _Row] = {}
+        self._tasks: dict[str, Task] = {}
         self._live: Live | None = None
         self._current = ""
         self._phase = "tuning"
@@ -73,7 +73,7 @@ class TuneProgress:
 
     def start(self, tasks: Sequence[Task], budget: Budget) -> None:
         """Called once, before anything is measured."""
-        self._rows = {task.workload.key: _row(task) for task in tasks}
+        self._tasks = {task.workload.key: task for task in tasks}
         self._budget_trials, self._budget_s = budget.trials, budget.seconds
         self._told = self._clock()
         if self._console.is_terminal:
@@ -89,7 +89,7 @@ class TuneProgress:
 
     def update(self, task: Task, spent: int, elapsed_s: float) -> None:
         """Called after every measurement of ``task``; ``spent`` counts trials of all tasks."""
-        self._rows[task.workload.key] = _row(task)
+        self._tasks[task.workload.key] = task
         self._current = task.workload.key
         if self._first is None:
             self._first = (spent, elapsed_s)
@@ -97,7 +97,7 @@ class TuneProgress:
         self._phase = "tuning"
         if self._live is None and self._clock() - self._told >= self._every_s:
             self._told = self._clock()
-            row = self._rows[self._current]
+            row = _row(task)
             self._say(
                 f"{self._headline()}; {row.name}: best {units.seconds(row.best_s)}, "
                 f"{units.rate(row.gflops)} GFLOP/s, {units.share(row.peak_share)} of peak"
@@ -142,9 +142,10 @@ class TuneProgress:
         )
 
     def _total(self) -> float | None:
-        if any(row.best_s is None and row.untuned_s is None for row in self._rows.values()):
+        rows = [_row(task) for task in self._tasks.values()]
+        if any(row.best_s is None and row.untuned_s is None for row in rows):
             return None
-        return sum(row.weighted_s for row in self._rows.values())
+        return sum(row.weighted_s for row in rows)
 
     def _say(self, text: str) -> None:
         self._console.print(Text(text), soft_wrap=True)
@@ -155,7 +156,8 @@ class TuneProgress:
         table.add_column("task", no_wrap=True, overflow="ellipsis", ratio=1)
         for heading in ("weight", "untuned", "best", "GFLOP/s", "of peak", "trials"):
             table.add_column(heading, justify="right", no_wrap=True, min_width=7)
-        ranked = sorted(self._rows.items(), key=lambda item: item[1].weighted_s, reverse=True)
+        rows = {key: _row(task) for key, task in self._tasks.items()}
+        ranked = sorted(rows.items(), key=lambda item: item[1].weighted_s, reverse=True)
         room = max(1, self._console.size.height - _FRAME)
         # The task at work is always in view, whatever its rank.
         shown = [

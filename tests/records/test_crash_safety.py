@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,13 +26,45 @@ ROOT = Path(__file__).resolve().parents[2]
 KILLS = 50
 
 
-def _start(path: Path, name: str, count: int = 0) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.records.writer_child", str(path), name, str(count)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+class Writers:
+    """A process that starts writers, one at a time."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.records.writer_child"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._line() == "ready"
+
+    def start(self, path: Path, name: str, count: int = 0) -> None:
+        """Starts a writer of ``count`` records, or one that writes until it is killed."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{path} {name} {count}\n")
+        self._process.stdin.flush()
+
+    def acknowledged(self, kill_after_s: float | None = None) -> int:
+        """How many records the writer said were on disk before it ended or was killed."""
+        count = 0
+        while (line := self._line()) != "end":
+            if not line.startswith("start"):
+                count += 1
+            elif kill_after_s is not None:
+                time.sleep(kill_after_s)
+                os.kill(int(line.split()[1]), signal.SIGKILL)
+        return count
+
+    def close(self) -> None:
+        """Ends the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=60)
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().rstrip("\n")
 
 
 @pytest.fixture
@@ -42,23 +75,18 @@ def path(tmp_path: Path) -> Path:
 def test_killed_writers_lose_nothing_they_acknowledged(path: Path) -> None:
     moments = random.Random(0)
     acknowledged: dict[str, int] = {}
+    writers = Writers()
     for kill in range(KILLS):
         name = f"w{kill}"
-        child = _start(path, name)
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
-        time.sleep(moments.uniform(0.0, 0.02))
-        child.send_signal(signal.SIGKILL)
-        lines = child.stdout.read().split("\n")
-        child.wait()
-        # The child may have been killed inside a print: only whole lines count.
-        acknowledged[name] = len(lines) - 1
+        writers.start(path, name)
+        acknowledged[name] = writers.acknowledged(kill_after_s=moments.uniform(0.0, 0.05))
         with Journal(path) as journal:
             written = journal.records(workload=name)
             assert len(written) >= acknowledged[name]
             assert written == [record(i, workload=name) for i in range(len(written))]
             # At most the last line of each killed writer is torn.
             assert len(journal.skipped) <= kill + 1
+    writers.close()
     assert sum(acknowledged.values()) > KILLS
     with Journal(path) as journal:
         for name, count in acknowledged.items():
@@ -69,14 +97,16 @@ def test_killed_writers_lose_nothing_they_acknowledged(path: Path) -> None:
 
 def test_two_processes_writing_at_once_lose_nothing(path: Path) -> None:
     count = 500
-    children = [_start(path, name, count) for name in ("a", "b")]
-    for child in children:
-        child.communicate(timeout=60)
-        assert child.returncode == 0
+    both = {"a": Writers(), "b": Writers()}
+    for name, writers in both.items():
+        writers.start(path, name, count)
+    for writers in both.values():
+        assert writers.acknowledged() == count
+        writers.close()
     with Journal(path) as journal:
         assert not journal.skipped
         assert len(journal) == 2 * count
-        for name in ("a", "b"):
+        for name in both:
             expected = [record(i, workload=name) for i in range(count)]
             assert journal.records(workload=name) == expected
 
@@ -170,7 +200,6 @@ def test_a_write_that_fails_half_way_leaves_no_trace(
         other.append(record(3))
         assert other.records() == [record(0), record(2), record(3)]
         assert not other.skipped
-    assert str(path)
 
 
 def test_even_where_the_rollback_fails_later_appends_are_whole(
@@ -215,7 +244,7 @@ def test_a_file_size_limit_is_an_error_and_can_be_overcome(path: Path) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Path:
+def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system with room for 64 KiB; needs the right to mount one."""
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -1,0 +1,199 @@
+"""The page: complete, self-contained, and safe with whatever a model's names hold."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretune.errors import BadInputError, MissingDependencyError, RecordError
+from foretune.report import write_report
+from tests.report.support import result, task, trial
+
+HOSTILE = (
+    '</style><script>alert("x")</script><img src=x onerror=alert(1)> & $\\frac{a}{b}$ {{ 7*7 }}'
+)
+_VOID = {"meta", "link", "img", "br", "input", "hr", "base", "source"}
+
+
+class Page(HTMLParser):
+    """Reads a page: its tags, its texts, and whether every tag is closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in _VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        """All text, spaces collapsed."""
+        return " ".join(" ".join(self.texts).split())
+
+    def count(self, tag: str) -> int:
+        """How many elements of a kind there are."""
+        return sum(name == tag for name, _ in self.tags)
+
+
+def _page(tmp_path: Path, data: dict[str, Any]) -> Page:
+    path = tmp_path / "report.html"
+    write_report(data, path)
+    return Page(path.read_text(encoding="utf-8"))
+
+
+def test_the_page_tells_the_run(tmp_path: Path) -> None:
+    page = _page(tmp_path, result(task("conv"), task("dense", trials=3)))
+    for part in (
+        "net.onnx",
+        "4.00× faster",
+        "8.00 ms",
+        "15 trials in 1 min 40 s",
+        "evolutionary search, gbdt cost model",
+        "Some CPU, 2 threads",
+        "building candidates 50.0 s, 50.0 %",
+        "other, and earlier runs 15.0 s, 15.0 %",
+        "Left untuned: resize2d",
+        "foretune tune net.onnx --trials 64",
+        "policy repeats",
+        "2 timeout",
+    ):
+        assert part in page.text
+
+
+def test_every_task_has_its_row_its_charts_and_its_choice(tmp_path: Path) -> None:
+    names = [f"task {index}" for index in range(3)]
+    page = _page(tmp_path, result(*map(task, names)))
+    assert page.count("svg") == 9
+    assert page.count("option") == 3
+    rows = [
+        attrs["data-value"] for tag, attrs in page.tags if tag == "th" and "data-value" in attrs
+    ]
+    assert rows == names
+
+
+def test_nothing_is_fetched(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    write_report(result(task()), path)
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"https?:|//[a-z]|url\((?!#)|@import|javascript:", text)
+    page = Page(text)
+    assert not {"link", "img", "iframe", "object", "embed", "base"} & {tag for tag, _ in page.tags}
+    references = [
+        value
+        for _, attrs in page.tags
+        for name, value in attrs.items()
+        if name in ("src", "href", "xlink:href", "action")
+    ]
+    assert all(value is not None and value.startswith("#") for value in references)
+
+
+def test_marks_that_charts_refer_to_exist_once(tmp_path: Path) -> None:
+    page = _page(tmp_path, result(task("a"), task("b")))
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    used = {attrs["xlink:href"] for _, attrs in page.tags if "xlink:href" in attrs}
+    assert used
+    assert {str(reference)[1:] for reference in used} <= set(ids)
+
+
+def test_hostile_names_are_only_text(tmp_path: Path) -> None:
+    data = result(
+        task(HOSTILE),
+        input=HOSTILE,
+        command=HOSTILE,
+        untuned_operators=[HOSTILE],
+        environment={HOSTILE: HOSTILE},
+        strategy=HOSTILE,
+    )
+    page = _page(tmp_path, data)
+    assert page.count("script") == 1
+    assert page.count("style") == 1
+    assert page.count("img") == 0
+    assert not any(name.startswith("on") for _, attrs in page.tags for name in attrs)
+    assert page.text.count("$\\frac{a}{b}$ {{ 7*7 }}") >= 6
+
+
+def test_an_unfinished_run_has_a_page(tmp_path: Path) -> None:
+    begun = task("begun", trials=0)
+    failing = task("failing", trials=0)
+    failing.update(untuned_s=None, trials=[trial(i, "crash", None) for i in range(4)])
+    once = task("once", trials=1, untuned_s=None, peak_share=None)
+    data = result(begun, failing, once, tuned_s=None, interrupted=True, command="")
+    page = _page(tmp_path, data)
+    assert "no end-to-end speed-up" in page.text
+    assert "faster" not in page.text
+    assert "interrupted" in page.text
+    assert "No trial yet." in page.text
+    assert "4 crash" in page.text
+    assert "started from Python" in page.text
+
+
+def test_a_run_without_tasks_or_time_has_a_page(tmp_path: Path) -> None:
+    data = result(elapsed_s=0.0, build_s=0.0, search_s=0.0, measure_s=0.0, untuned_s=None)
+    assert "The model has no task." in _page(tmp_path, data).text
+
+
+def test_fields_that_may_be_missing_may_be_missing(tmp_path: Path) -> None:
+    plain = task()
+    for name in ("best_gflops", "peak_share"):
+        del plain[name]
+    data = result(plain)
+    for name in ("untuned_operators", "interrupted", "environment", "command"):
+        del data[name]
+    assert "matmul" in _page(tmp_path, data).text
+
+
+def test_very_many_trials_stay_a_page_of_moderate_size(tmp_path: Path) -> None:
+    write_report(result(task(trials=5000)), tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size < 2_000_000
+
+
+@pytest.mark.parametrize(
+    "data", [{}, {"schema": "foretune.bench/1"}, {"schema": "foretune.tune/1", "tasks": []}]
+)
+def test_other_objects_are_bad_input(tmp_path: Path, data: dict[str, Any]) -> None:
+    with pytest.raises(BadInputError, match="run `foretune tune` again"):
+        write_report(data, tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_path_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="choose another file"):
+        write_report(result(), tmp_path / "missing" / "report.html")
+
+
+@pytest.mark.parametrize("package", ["matplotlib", "jinja2"])
+def test_a_missing_package_is_an_install_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    original = builtins.__import__
+
+    def without(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.split(".", maxsplit=1)[0] == package:
+            raise ImportError(name)
+        return original(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingDependencyError, match=f"pip install {package}"):
+        write_report(result(task()), tmp_path / "report.html")

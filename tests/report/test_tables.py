@@ -1,0 +1,91 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from foretune.hardware import Hardware
+from foretune.report import _units as units
+from foretune.report import print_comparison, print_hardware, print_summary
+from tests.report.support import result, task
+
+
+@pytest.fixture
+def console() -> Console:
+    return Console(file=io.StringIO(), width=80)
+
+
+def _text(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_summary_names_tasks_heaviest_first_and_what_failed(console: Console) -> None:
+    light, heavy = task("light", weight=1), task("[bold]heavy", weight=9)
+    print_summary(result(light, heavy), console)
+    text = _text(console)
+    assert text.index("[bold]heavy") < text.index("light")
+    for part in ("167 µs", "600", "60 %", "4.00× faster", "4 timeout", "left untuned: resize2d"):
+        assert part in text
+
+
+def test_numbers_stay_whole_where_names_do_not_fit(console: Console) -> None:
+    print_summary(result(task("fused_" * 30)), console)
+    lines = _text(console).splitlines()
+    assert max(map(len, lines)) <= 80 or "searching" in max(lines, key=len)
+    assert "fused_fused" in _text(console)
+    assert "4.00 ms" in _text(console)
+    assert "60 %" in _text(console)
+
+
+def test_summary_of_an_unfinished_run(console: Console) -> None:
+    data = result(task(trials=0), tuned_s=None, interrupted=True, untuned_operators=[])
+    print_summary(data, console)
+    assert "interrupted" in _text(console)
+    assert "untuned:" not in _text(console)
+
+
+def test_comparison_ranks_engines_and_tells_the_factor(console: Console) -> None:
+    latency = {
+        "eager": {"median": 0.02, "low": 0.019, "high": 0.021},
+        "foretune": {"median": 0.005, "low": 0.0049, "high": 0.0051},
+    }
+    print_comparison({"latency_s": latency, "max_abs_error": {"eager": 1e-5}}, console)
+    text = _text(console)
+    assert text.index("foretune ") < text.index("eager")
+    assert "4.00×" in text
+    assert "19.0 ms to 21.0 ms" in text
+    assert "1e-05" in text
+
+
+def test_hardware_tells_what_is_not_known(console: Console) -> None:
+    print_hardware(Hardware("cpu", '{"kind": "llvm"}', 2, simd_bits=512, l1_bytes=32768), console)
+    text = _text(console)
+    assert "512 bit" in text
+    assert "32 KiB, not known, not known" in text
+    assert "peak" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), (2.5, "2.50 s"), (0.0123, "12.3 ms"), (4.56e-5, "45.6 µs"), (2e-9, "0.00 µs")],
+)
+def test_seconds(value: float | None, text: str) -> None:
+    assert units.seconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), (0.4, "0 s"), (59.6, "1 min 00 s"), (3725.4, "1 h 02 min")],
+)
+def test_duration(value: float | None, text: str) -> None:
+    assert units.duration(value) == text
+
+
+def test_a_ratio_needs_both_values() -> None:
+    assert units.ratio(4.0, 2.0) == 2.0
+    assert units.ratio(None, 2.0) is None
+    assert units.ratio(4.0, 0.0) is None
