@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -75,7 +76,7 @@ class GbdtConfig:
     rounds: int = 40
     depth: int = 4
     learning_rate: float = 0.15
-    min_child_weight: float = 0.1
+    min_child_weight: float = 0.01
     l2: float = 1.0
     subsample: float = 0.8
     columns: float = 0.4
@@ -348,7 +349,7 @@ class GradientBoosting(CostModel):
             with np.load(path, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             meta = json.loads(str(arrays["meta"]))
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise RecordError(f"{path} is not a saved gbdt model: {error}") from error
         self._check_versions(path, meta)
         self.config = GbdtConfig(**meta["config"])

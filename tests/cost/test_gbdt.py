@@ -1,0 +1,242 @@
+"""Gradient boosting: what it learns, keeps, refuses and reads back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from foretune import cost
+from foretune.cost import gbdt
+from foretune.cost.gbdt import GradientBoosting, program_vector
+from foretune.errors import BadInputError, RecordError, VersionMismatchError
+from foretune.measure import Measurement, Status
+from foretune.testing import SyntheticSpace, cost_models, synthetic_features, synthetic_record
+
+SPACE = SyntheticSpace(seed=5)
+
+
+def make(seed=0, extract=synthetic_features, version="synthetic", **options):
+    return GradientBoosting(
+        rng=np.random.default_rng(seed), extract=extract, feature_version=version, **options
+    )
+
+
+def records(n, seed=0, space=SPACE):
+    return cost_models.measured(space, n, seed)
+
+
+def some(n=32, seed=50):
+    return SPACE.sample(np.random.default_rng(seed), n)
+
+
+class Counting:
+    """An extractor that counts what it was asked for."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, candidates):
+        self.asked += [c.key for c in candidates]
+        return synthetic_features(candidates)
+
+
+def test_ready_needs_different_times_of_one_workload():
+    model = make(min_records=8)
+    model.fit(records(7))
+    assert not model.ready
+    model.update(records(7, seed=1))
+    assert model.ready
+    same = Measurement(Status.OK, (1e-3,), (True,))
+    model.fit([synthetic_record(c, same) for c in some(20)])
+    assert not model.ready
+
+
+def test_failures_do_not_make_it_ready_and_rank_last():
+    # Candidates whose first choice is 0 fail; the model is to learn that they are no use.
+    failed = Measurement(Status.CRASH, message="segmentation fault")
+    learned = [
+        replace(r, measurement=failed) if r.candidate.decisions[3] == 0 else r for r in records(160)
+    ]
+    model = make()
+    model.fit([r for r in learned if not r.measurement.ok])
+    assert not model.ready
+    model.fit(learned)
+    candidates = some(200)
+    score = model.predict(candidates).score
+    bad = np.array([c.decisions[3] == 0 for c in candidates])
+    assert np.median(score[bad]) < np.quantile(score[~bad], 0.2)
+
+
+def test_a_wrong_output_is_a_failure_however_fast():
+    wrong = Measurement(Status.WRONG_OUTPUT, (1e-9,), (True,), message="max error 3")
+    base = records(40)
+    model, without = make(), make()
+    model.fit([*base, synthetic_record(SPACE.optimum, wrong)])
+    without.fit([*base, synthetic_record(SPACE.optimum, replace(wrong, seconds=(), quiet=()))])
+    assert np.allclose(model.predict(some()).score, without.predict(some()).score)
+
+
+def test_cut_short_readings_are_learned_from():
+    model = make()
+    cut = [
+        replace(r, measurement=replace(r.measurement, status=Status.CUT_SHORT)) for r in records(40)
+    ]
+    model.fit(cut)
+    assert model.ready
+
+
+def test_illegal_candidates_score_nan_before_and_after_training():
+    space = SyntheticSpace(seed=1, illegal=0.5)
+    candidates = space.sample(np.random.default_rng(0), 30)
+    illegal = np.array([not c.legal for c in candidates])
+    model = make()
+    for _ in range(2):
+        assert (np.isnan(model.predict(candidates).score) == illegal).all()
+        model.fit(records(40, space=space))
+
+
+def test_spread_comes_from_the_ensemble():
+    alone, three = make(boosters=1), make(boosters=3)
+    for model in (alone, three):
+        model.fit(records(40))
+    assert (alone.predict(some()).spread == 0).all()
+    assert (three.predict(some()).spread > 0).any()
+
+
+def test_a_second_measurement_replaces_the_first():
+    model, once = make(), make()
+    slow = [replace(r, measurement=replace(r.measurement, seconds=(9.0,))) for r in records(30)]
+    model.fit(slow)
+    model.update(records(30))
+    once.fit(records(30))
+    assert np.allclose(model.predict(some()).score, once.predict(some()).score)
+
+
+def test_features_are_extracted_once_per_candidate():
+    extract = Counting()
+    model = make(extract=extract)
+    candidates = some(12)
+    model.predict(candidates)
+    model.fit([r for r in records(10)])
+    model.predict(candidates)
+    assert len(extract.asked) == len(set(extract.asked))
+
+
+def test_the_feature_cache_is_bounded():
+    extract = Counting()
+    model = make(extract=extract, cache=8)
+    for _ in range(2):
+        for candidate in some(12):
+            model.predict([candidate])
+    assert len(extract.asked) == 2 * len({c.key for c in some(12)})
+
+
+def test_many_workloads_are_thinned_to_the_limit():
+    spaces = [SyntheticSpace(seed=seed) for seed in range(4)]
+    model = make(max_rows=40)
+    model.fit([r for i, space in enumerate(spaces) for r in records(40, i, space)])
+    assert np.isfinite(model.predict(some()).score).all()
+
+
+@pytest.mark.parametrize("objective", ["rank:pairwise", "rank:ndcg"])
+def test_both_ranking_objectives_learn(objective):
+    model = make(objective=objective)
+    model.fit(records(96))
+    candidates = some(128)
+    assert cost_models.pair_accuracy(model.predict(candidates), candidates) > 0.6
+
+
+def test_unknown_and_impossible_options_are_refused():
+    with pytest.raises(BadInputError, match=r"no option 'dept'.*depth"):
+        make(dept=3)
+    with pytest.raises(BadInputError, match=r"rounds >= 1 must hold, but got 0"):
+        make(rounds=0)
+
+
+class TestPriorSlope:
+    def group(self, slope, n=60):
+        rng = np.random.default_rng(0)
+        fits = rng.normal(size=n)
+        seconds = 1e-3 * 2.0 ** (-slope * fits)
+        keys = [str(i) for i in range(n)]
+        return gbdt._Group(
+            {}, dict(zip(keys, seconds, strict=True)), dict(zip(keys, fits, strict=True))
+        )
+
+    def test_the_belief_holds_without_measurements(self):
+        assert gbdt._Group().slope(1.0, 8.0) == 1.0
+
+    @pytest.mark.parametrize("true", [0.0, 0.5, 1.5])
+    def test_measurements_move_it(self, true):
+        assert abs(self.group(true).slope(1.0, 8.0) - true) < 0.25
+
+    def test_a_misleading_prior_is_dropped_and_never_inverted(self):
+        assert self.group(-1.0).slope(1.0, 8.0) == 0.0
+
+    def test_zero_switches_it_off(self):
+        assert self.group(1.0).slope(0.0, 8.0) == 0.0
+
+
+def test_program_vector_of_several_stores():
+    rows = np.array([[1.0, 2.0], [5.0, 1.0]], dtype=np.float32)
+    assert program_vector(rows).tolist() == [5, 1, 6, 3, 5, 2, 2]
+    assert program_vector(rows[:0]).tolist() == [0] * 7
+
+
+class TestFile:
+    def test_round_trip_and_training_goes_on(self, tmp_path):
+        model, other = make(), make(seed=9)
+        model.fit(records(40))
+        expected = model.predict(some())
+        model.save(tmp_path / "model")
+        other.load(tmp_path / "model")
+        assert np.allclose(other.predict(some()).score, expected.score)
+        assert np.allclose(other.predict(some()).spread, expected.spread)
+        for each in (model, other):
+            each.update(records(20, seed=1))
+        assert np.allclose(other.predict(some()).score, model.predict(some()).score)
+
+    def test_an_untrained_model_can_be_saved(self, tmp_path):
+        make().save(tmp_path / "model")
+        other = make()
+        other.load(tmp_path / "model")
+        assert not other.ready
+
+    def test_other_features_are_refused(self, tmp_path):
+        model = make()
+        model.fit(records(20))
+        model.save(tmp_path / "model")
+        with pytest.raises(VersionMismatchError, match="feature_version must be '2'"):
+            make(version=2).load(tmp_path / "model")
+
+    @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not a zip", b"{}"])
+    def test_a_file_that_is_no_model_is_refused(self, tmp_path, content):
+        (tmp_path / "model").write_bytes(content)
+        with pytest.raises(RecordError, match="not a saved gbdt model"):
+            make().load(tmp_path / "model")
+        with pytest.raises(RecordError):
+            make().load(tmp_path / "absent")
+
+
+def test_named_model_reads_real_programs(hardware):
+    te = pytest.importorskip("tvm.te")
+    from foretune.space import Space
+    from foretune.workload import Workload
+
+    a, b = (te.placeholder((64, 64), name=name) for name in "AB")
+    k = te.reduce_axis((0, 64), name="k")
+    c = te.compute((64, 64), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    space = Space.generate(Workload.from_module(te.create_prim_func([a, b, c]), "matmul"), hardware)
+    candidates = space.sample(np.random.default_rng(0), 12)
+    # As if every further iteration of the innermost loops cost time.
+    measured = [
+        Measurement(Status.OK, (1e-5 * sum(map(float, c.decisions[0])),), (True,))
+        for c in candidates
+    ]
+    model = cost.create("gbdt", rng=0, hardware=hardware)
+    model.fit([synthetic_record(c, m) for c, m in zip(candidates, measured, strict=True)])
+    assert model.ready
+    score = model.predict(candidates).score
+    assert np.isfinite(score).all() and len(np.unique(score)) > 1

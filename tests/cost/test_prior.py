@@ -1,0 +1,89 @@
+"""What the prior promises: penalties for what wastes the machine, silence elsewhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foretune.cost.prior import machine_fit
+from foretune.hardware import Hardware
+from foretune.space import Candidate, Choice, PerfectTile, Sketch
+from foretune.testing import SyntheticSpace
+from foretune.workload import Workload
+
+LLVM = '{"kind": "llvm"}'
+CHOICES = (
+    Choice("parallel", (0, 32), (0.5, 0.5)),
+    Choice("vectorize", (0, 64), (0.5, 0.5)),
+)
+
+
+def matmul(i, j, k, on=(1, 1), *, simd_bits=512, threads=2, target=LLVM):
+    """A candidate of a tiled matmul; ``i``, ``j`` have four factors, ``k`` two."""
+    hardware = Hardware("machine", target, threads, simd_bits=simd_bits)
+    tiles = tuple(
+        PerfectTile(f"C.{axis}", int(np.prod(tile)), len(tile))
+        for axis, tile in (("i", i), ("j", j), ("k", k))
+    )
+    sketch = Sketch(Workload("mm", "0" * 16, "", 1.0), hardware, "[[],[]]", (*tiles, *CHOICES), ())
+    return Candidate.trusted(sketch, (i, j, k, *on))
+
+
+GOOD = ((8, 2, 4, 8), (4, 4, 2, 16), (16, 32))
+
+
+def fit(*args, **kwargs):
+    return float(machine_fit([matmul(*args, **kwargs)])[0])
+
+
+def test_a_schedule_without_fault_scores_zero():
+    assert fit(*GOOD) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("what", "arguments"),
+    [
+        ("lanes half empty", ((8, 2, 4, 8), (4, 4, 4, 8), (16, 32))),
+        ("registers spill", ((2, 2, 2, 64), (4, 4, 2, 16), (16, 32))),
+        ("too few accumulators", ((8, 2, 32, 1), (4, 4, 2, 16), (16, 32))),
+        ("one thread idle", ((1, 16, 4, 8), (1, 16, 2, 16), (16, 32))),
+        ("not parallel", (*GOOD, (0, 1))),
+        ("not vectorised", (*GOOD, (1, 0))),
+    ],
+)
+def test_waste_is_penalised(what, arguments):
+    assert fit(*arguments) < fit(*GOOD), what
+
+
+def test_uneven_chunks_cost_less_than_an_idle_thread():
+    uneven = fit((3, 2, 4, 8), (1, 16, 2, 16), (16, 32))
+    idle = fit((1, 6, 4, 8), (1, 16, 2, 16), (16, 32))
+    assert idle < uneven < 0
+
+
+def test_the_machine_decides():
+    narrow = ((8, 2, 4, 8), (4, 4, 8, 4), (16, 32))
+    assert fit(*narrow, simd_bits=128) == 0.0
+    assert fit(*narrow, simd_bits=512) < 0.0
+    assert fit(*narrow, target='{"kind": "cuda"}') == 0.0
+
+
+def test_small_reductions_count_less():
+    spatial = ((8, 2, 4, 8), (4, 4, 32, 1))
+    assert fit(*spatial, (16, 32)) < fit(*spatial, (1, 9)) < fit(*spatial, (1, 1)) == 0.0
+
+
+def test_never_positive_and_one_score_each():
+    rng = np.random.default_rng(0)
+    tiles = [PerfectTile("x", 512, 4).sample(rng, 50), PerfectTile("x", 384, 4).sample(rng, 50)]
+    reductions = PerfectTile("x", 64, 2).sample(rng, 50)
+    scores = machine_fit([matmul(i, j, k) for i, j, k in zip(*tiles, reductions, strict=True)])
+    assert scores.shape == (50,) and scores.dtype == np.float64
+    assert (scores <= 0).all() and np.isfinite(scores).all()
+    assert len(np.unique(scores)) > 10
+    assert machine_fit([]).shape == (0,)
+
+
+def test_sketches_it_does_not_understand_score_zero():
+    candidates = SyntheticSpace().sample(np.random.default_rng(0), 5)
+    assert (machine_fit(candidates) == 0).all()

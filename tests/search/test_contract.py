@@ -1,0 +1,28 @@
+"""Every registered strategy keeps the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from foretune import search
+from foretune.search.evolutionary import Evolutionary
+from foretune.search.random import RandomSearch
+from foretune.testing import strategies
+
+FACTORIES: dict[str, Callable[..., Any]] = {
+    "evolutionary": Evolutionary,
+    "random": RandomSearch,
+}
+
+
+def test_every_registered_strategy_is_checked():
+    assert set(search.names()) == set(FACTORIES)
+
+
+@pytest.mark.parametrize("check", strategies.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", FACTORIES)
+def test_strategy(name, check):
+    check(FACTORIES[name])

@@ -1,0 +1,191 @@
+"""Evolutionary search: better than chance, frugal with the model, steered by what was measured."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+import pytest
+
+from foretune import search
+from foretune.cost import create as create_model
+from foretune.cost.gbdt import GradientBoosting
+from foretune.cost.prior import machine_fit
+from foretune.errors import BadInputError
+from foretune.hardware import Hardware
+from foretune.measure import Measurement, Status
+from foretune.search.evolutionary import Evolutionary, _spread
+from foretune.space import Candidate, Choice, PerfectTile, Sketch, Space
+from foretune.testing import (
+    SyntheticMeasurer,
+    SyntheticSpace,
+    strategies,
+    synthetic_features,
+    synthetic_record,
+)
+from foretune.testing.strategies import OracleModel, UnreadyModel
+from foretune.workload import Workload
+
+SEEDS = range(8)
+
+
+def gbdt(seed):
+    return GradientBoosting(
+        rng=np.random.default_rng(seed), extract=synthetic_features, feature_version="synthetic"
+    )
+
+
+def slowdown(make, seed, trials=64, noise=0.05):
+    """Best found over the optimum, after ``trials`` measurements in batches of 16."""
+    space = SyntheticSpace(seed=seed, illegal=0.1, failing=0.05)
+    strategy = make(space, np.random.default_rng(seed))
+    history = strategies.run(strategy, trials, 16, SyntheticMeasurer(noise, seed))
+    return min(c.seconds for c, s in history if math.isfinite(s)) / space.optimum.seconds
+
+
+def geometric_mean(values):
+    return float(np.exp(np.mean(np.log(values))))
+
+
+@functools.cache
+def average(name, model):
+    def make(space, rng):
+        made = gbdt(0) if model == "gbdt" else create_model("random", rng=0)
+        return search.create(name, space, made, rng)
+
+    return geometric_mean([slowdown(make, seed) for seed in SEEDS])
+
+
+def test_beats_random_search_with_a_learned_model():
+    assert average("evolutionary", "gbdt") < 0.85 * average("random", "random")
+
+
+def test_breeding_alone_beats_random_search():
+    assert average("evolutionary", "random") < 0.95 * average("random", "random")
+
+
+def test_the_learned_model_is_worth_its_trees():
+    assert average("evolutionary", "gbdt") < average("evolutionary", "random")
+
+
+def test_a_better_model_gives_a_better_search():
+    found = [slowdown(lambda s, r: Evolutionary(s, OracleModel(), r), seed) for seed in SEEDS]
+    assert geometric_mean(found) < 0.95 * average("evolutionary", "gbdt")
+
+
+class CountingModel(OracleModel):
+    def __init__(self):
+        self.scored = 0
+
+    def predict(self, candidates):
+        self.scored += len(candidates)
+        return super().predict(candidates)
+
+
+@pytest.mark.parametrize("per_ask", [2.0, 6.0])
+def test_the_model_scores_a_fixed_number_of_candidates(per_ask):
+    model = CountingModel()
+    strategy = Evolutionary(
+        SyntheticSpace(), model, np.random.default_rng(0), scored_per_ask=per_ask
+    )
+    strategies.run(strategy, 16, 16)
+    assert model.scored == 0
+    strategies.run(strategy, 32, 16)
+    assert per_ask * 32 * 0.9 <= model.scored <= per_ask * 32 + 2
+
+
+def test_the_model_is_not_asked_before_warm_up_or_readiness():
+    counting = CountingModel()
+    strategies.run(
+        Evolutionary(SyntheticSpace(), counting, np.random.default_rng(0), warmup=64), 64
+    )
+    assert counting.scored == 0
+    # NaN scores would have kept everything from being proposed.
+    unready = Evolutionary(SyntheticSpace(), UnreadyModel(), np.random.default_rng(0))
+    assert len(strategies.run(unready, 64)) == 64
+
+
+def test_records_of_an_earlier_run_are_bred_from():
+    space = SyntheticSpace(seed=3)
+    strategy = Evolutionary(space, OracleModel(), np.random.default_rng(0))
+    near = sorted(space.sample(np.random.default_rng(1), 4000), key=lambda c: c.seconds)[:16]
+    strategy.tell([synthetic_record(c, m) for c, m in SyntheticMeasurer().measure(near)])
+    first = strategy.ask(16)
+    fresh = space.sample(np.random.default_rng(2), 200)
+    assert np.median([c.seconds for c in first]) < np.quantile([c.seconds for c in fresh], 0.05)
+
+
+def test_failures_and_wrong_outputs_are_no_parents():
+    space = SyntheticSpace(seed=3)
+    strategy = Evolutionary(space, OracleModel(), np.random.default_rng(0))
+    wrong = Measurement(Status.WRONG_OUTPUT, (1e-9,), (True,), message="max error 3")
+    strategy.tell([synthetic_record(space.optimum, wrong)])
+    assert not strategy._measured
+    cut = Measurement(Status.CUT_SHORT, (1.0,), (True,))
+    strategy.tell([synthetic_record(space.optimum, cut)])
+    assert list(strategy._measured) == [space.optimum.key]
+
+
+def test_first_batch_visits_every_sketch():
+    space = SyntheticSpace(sketches=6)
+    first = Evolutionary(space, UnreadyModel(), np.random.default_rng(0)).ask(16)
+    assert {c.sketch.key for c in first} == {s.key for s in space.sketches}
+
+
+def test_near_duplicates_come_last():
+    space = SyntheticSpace(sketches=1)
+    best = space.optimum
+    choice = dict(sketch=best.sketch, workload=space.workload, hardware=space.hardware)
+    near = type(best)(decisions=(*best.decisions[:-1], (best.decisions[-1] + 1) % 3), **choice)
+    far = space.sample(np.random.default_rng(0), 1)[0]
+    assert _spread([best, near, far]) == [best, far, near]
+
+
+def test_unknown_and_impossible_options_are_refused():
+    def make(**options):
+        return Evolutionary(SyntheticSpace(), OracleModel(), np.random.default_rng(0), **options)
+
+    with pytest.raises(BadInputError, match=r"no option 'epsilom'.*epsilon"):
+        make(epsilom=0.1)
+    with pytest.raises(BadInputError, match=r"0 <= epsilon <= 1 must hold, but got 2"):
+        make(epsilon=2)
+    with pytest.raises(BadInputError, match=r"generations >= 1 must hold, but got 0"):
+        make(generations=0)
+
+
+class TestPrior:
+    """On a tiled loop nest, where the prior has something to say."""
+
+    @pytest.fixture
+    def space(self):
+        hardware = Hardware("machine", '{"kind": "llvm"}', 2, simd_bits=512)
+        workload = Workload("mm", "0" * 16, "", 1.0)
+        variables = (
+            PerfectTile("C.i", 512, 4),
+            PerfectTile("C.j", 512, 4),
+            PerfectTile("C.k", 512, 2),
+            Choice("unroll_explicit", (0, 16, 64), (1 / 3,) * 3),
+        )
+        sketch = Sketch(workload, hardware, "[[],[]]", variables, ())
+        return Space(workload, hardware, (sketch,))
+
+    def first_batch(self, space, monkeypatch, prior):
+        # Applying would ask TVM; every candidate of this sketch counts as legal.
+        monkeypatch.setattr(Candidate, "apply", lambda self: None)
+        strategy = Evolutionary(space, UnreadyModel(), np.random.default_rng(0), prior=prior)
+        return machine_fit(strategy.ask(16))
+
+    def test_first_batch_suits_the_machine(self, space, monkeypatch):
+        with_prior = self.first_batch(space, monkeypatch, True)
+        without = self.first_batch(space, monkeypatch, False)
+        assert np.median(with_prior) > np.median(without) + 1
+
+    def test_a_part_of_it_stays_uniform(self, space, monkeypatch):
+        fits = self.first_batch(space, monkeypatch, True)
+        assert fits.min() < np.median(fits) - 1
+
+    def test_without_it_the_batch_is_as_sampled(self, space, monkeypatch):
+        without = self.first_batch(space, monkeypatch, False)
+        sampled = machine_fit(space.sample(np.random.default_rng(1), 400))
+        assert abs(np.mean(without) - sampled.mean()) < sampled.std()

@@ -1,0 +1,168 @@
+"""The suites catch what they are for: each broken part fails the check named beside it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foretune.cost import Prediction
+from foretune.cost.random import RandomModel
+from foretune.measure import Measurement, Status
+from foretune.search.random import RandomSearch
+from foretune.testing import (
+    SyntheticMeasurer,
+    SyntheticSpace,
+    check_measurer,
+    cost_models,
+    measurers,
+    strategies,
+)
+
+
+class Forgetful(RandomSearch):
+    """Forgets what it proposed."""
+
+    def ask(self, n):
+        return self.space.sample(self.rng, n)
+
+
+class Short(RandomSearch):
+    """Proposes too few."""
+
+    def ask(self, n):
+        return super().ask(n)[: n // 2]
+
+
+class Deaf(RandomSearch):
+    """Does not listen to records."""
+
+    def tell(self, records):
+        pass
+
+
+class Unseeded(RandomSearch):
+    """Has randomness of its own."""
+
+    def __init__(self, space, model, rng):
+        super().__init__(space, model, np.random.default_rng())
+
+
+class HashOrdered(RandomSearch):
+    """Orders by Python's string hash, which differs between processes."""
+
+    def ask(self, n):
+        return sorted(super().ask(n), key=lambda c: hash(c.key))
+
+
+class Careless(RandomSearch):
+    """Proposes what cannot be applied."""
+
+    def ask(self, n):
+        return self._sampler.propose(self._sampler.unseen(n))
+
+
+@pytest.mark.parametrize(
+    ("factory", "check"),
+    [
+        (Forgetful, strategies.check_untold_not_repeated),
+        (Forgetful, strategies.check_exhaustion),
+        (Short, strategies.check_batch_size),
+        (Deaf, strategies.check_told_not_proposed),
+        (Unseeded, strategies.check_same_seed),
+        (HashOrdered, strategies.check_other_process),
+        (Careless, strategies.check_illegal_candidates),
+    ],
+)
+def test_broken_strategy_is_caught(factory, check):
+    with pytest.raises(AssertionError):
+        check(factory)
+
+
+class WrongShape(RandomModel):
+    """Scores one candidate too few."""
+
+    def predict(self, candidates):
+        return Prediction(
+            np.zeros(max(0, len(candidates) - 1)), np.zeros(max(0, len(candidates) - 1))
+        )
+
+
+class BatchScaled(RandomModel):
+    """Scales its scores by the batch at hand."""
+
+    def predict(self, candidates):
+        seconds = np.array([c.seconds for c in candidates])
+        return Prediction(-seconds / seconds.max(initial=0.0), np.zeros(len(seconds)))
+
+
+class Accumulating(RandomModel):
+    """Never forgets."""
+
+    count = 0
+
+    def update(self, records):
+        self.count += len(records)
+
+    def fit(self, records):
+        self.update(records)
+
+    def predict(self, candidates):
+        return Prediction(np.full(len(candidates), float(self.count)), np.zeros(len(candidates)))
+
+
+@pytest.mark.parametrize(
+    ("factory", "check"),
+    [
+        (WrongShape, cost_models.check_unfitted),
+        (BatchScaled, cost_models.check_batch_independence),
+        (Accumulating, cost_models.check_fit_forgets),
+        (RandomModel, cost_models.check_learns),
+    ],
+)
+def test_broken_model_is_caught(factory, check):
+    with pytest.raises(AssertionError):
+        check(factory)
+
+
+class Losing(SyntheticMeasurer):
+    """Drops failures."""
+
+    def measure(self, candidates, best_s=None):
+        return ((c, m) for c, m in super().measure(candidates, best_s) if m.ok)
+
+
+class MagicNumber(SyntheticMeasurer):
+    """Reports failures as an infinite time."""
+
+    def _read(self, candidate):
+        if candidate.fails:
+            return Measurement(Status.OK, (float("inf"),), (True,))
+        return super()._read(candidate)
+
+
+class Silent(SyntheticMeasurer):
+    """Does not say why."""
+
+    def _read(self, candidate):
+        if candidate.fails:
+            return Measurement(Status.CRASH)
+        return super()._read(candidate)
+
+
+@pytest.mark.parametrize(
+    ("factory", "check"),
+    [
+        (Losing, measurers.check_each_once),
+        (MagicNumber, measurers.check_consistent),
+        (Silent, measurers.check_consistent),
+    ],
+)
+def test_broken_measurer_is_caught(factory, check):
+    candidates = SyntheticSpace(failing=0.5).sample(np.random.default_rng(0), 8)
+    with pytest.raises(AssertionError):
+        check(factory, candidates)
+
+
+def test_the_measurer_suite_wants_enough_candidates():
+    with pytest.raises(ValueError, match="at least three"):
+        check_measurer(SyntheticMeasurer, [SyntheticSpace().optimum] * 5)
