@@ -2,12 +2,8 @@
 
 from foretune.records._record import Record
 from foretune.records.journal import Journal, SkippedLine
-from foretune.records.metaschedule_json import (
-    ExportOutcome,
-    ImportOutcome,
-    export_metaschedule,
-    import_metaschedule,
-)
+from foretune.records.metaschedule_export import ExportOutcome, export_metaschedule
+from foretune.records.metaschedule_import import ImportOutcome, import_metaschedule
 from foretune.records.queries import (
     CONFIRM,
     UNTUNED,

@@ -17,7 +17,7 @@ from foretune.errors import BadInputError, RecordError
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Status
 from foretune.records import Journal, Record, export_metaschedule, import_metaschedule
-from foretune.records.metaschedule_json import RECORDS, WORKLOADS
+from foretune.records.metaschedule_import import RECORDS, WORKLOADS
 from foretune.space import Candidate, Space
 from foretune.workload import Workload
 
