@@ -72,12 +72,11 @@ def sides(strategies: Sequence[str], cost_models: Sequence[str]) -> list[Side]:
             found[Side(strategy, PEER_COST_MODEL)] = None
             continue
         for model in cost_models:
-            name, model_name = resolve_names(strategy, model)
-            if name not in search.names():
-                raise unknown_name("strategy", name, [*search.names(), *PEERS])
-            if model_name not in cost.names():
-                raise unknown_name("cost model", model_name, cost.names())
-            found[Side(name, model_name)] = None
+            if strategy not in ("default", *search.names()):
+                raise unknown_name("strategy", strategy, ["default", *search.names(), *PEERS])
+            if model not in ("default", *cost.names()):
+                raise unknown_name("cost model", model, ["default", *cost.names()])
+            found[Side(*resolve_names(strategy, model))] = None
     return list(found)
 
 

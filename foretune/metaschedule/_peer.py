@@ -71,8 +71,9 @@ PEERS: Mapping[str, PeerOptions] = {
     ),
     "metaschedule-quick-start": PeerOptions(
         remove_import_trap=True,
-        note="TVM MetaSchedule with its defaults, partly random search like metaschedule, but spared the "
-        "import of every tensor intrinsic in the tuning process and in each builder worker",
+        note="TVM MetaSchedule with its defaults, partly random search like metaschedule, but "
+        "spared the import of every tensor intrinsic in the tuning process and in each builder "
+        "worker",
     ),
 }
 """The peers that ``bench`` knows, by strategy name."""

@@ -26,7 +26,7 @@ def quick_builder(hardware: Hardware) -> Any:
         _tvm.load_intrinsics(_tvm.Target(options))
 
     load()
-    return _tvm.meta_schedule.builder.LocalBuilder(max_workers=1, initializer=load)
+    return _tvm.meta_schedule.builder.LocalBuilder(max_workers=1, timeout_sec=120, initializer=load)
 
 
 def two_operators() -> Any:

@@ -1,0 +1,104 @@
+"""The scripts of ``make bench``, with tiny settings or made-up figures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import __main__ as chooser
+from benchmarks import networks, results, retest, sampling, search64, throughput
+from foretune.errors import BadInputError
+
+
+def test_sampling_prints_a_table_and_writes_it_with_its_conditions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    sampling.main(["--workloads", "matmul_512", "--candidates", "50", "--repeats", "1", "--write"])
+    printed = capsys.readouterr().out
+    assert "matmul_512" in printed
+    assert "python -m benchmarks.sampling" in printed
+    written = json.loads((tmp_path / "sampling.json").read_text())
+    assert written["rows"][0]["candidates"] == 50
+    conditions = written["conditions"]
+    assert {"hardware", "command", "versions", "machine", "busy_before", "seeds"} <= set(conditions)
+    assert (tmp_path / "sampling.md").read_text() in printed
+
+
+def test_a_table_lines_up() -> None:
+    lines = results.table(["a", "bb"], [["xyz", "1"]]).splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert lines[1].startswith("|--")
+
+
+def test_retest_compares_what_both_phases_timed() -> None:
+    def reading(seconds: float | None, status: str = "ok") -> dict[str, Any]:
+        return {"status": status, "seconds": seconds}
+
+    first = {"w": {"a": reading(1.0), "b": reading(2.0), "c": reading(None, "timeout")}}
+    second = {"w": {"a": reading(1.0), "b": reading(1.0, "cut_short"), "c": reading(1.0)}}
+    assert retest.log_ratios(first, second, ok_only=True) == [0.0]
+    assert retest.log_ratios(first, second, ok_only=False) == pytest.approx([0.0, 0.6931472])
+
+
+def test_the_second_phase_refuses_to_come_too_soon(tmp_path: Path) -> None:
+    (tmp_path / "first.json").write_text(json.dumps({"ended": 9e12, "readings": {}}))
+    with pytest.raises(BadInputError, match="between the phases"):
+        retest.main(["second", "--work-dir", str(tmp_path)])
+
+
+def test_overhead_is_what_neither_compiled_nor_ran() -> None:
+    spent = {"build_s": 5.0, "measure_s": 3.0, "canary_s": 1.0, "search_s": 0.5}
+    assert throughput.overhead(10.0, spent) == pytest.approx(0.1)
+
+
+def test_throughput_compares_with_and_without_the_import_trap() -> None:
+    runs = [
+        {"workload": "w", "side": side, "trials_per_s": rate, "failed": 0, "overhead": 0.05,
+         "spent_s": {"build_s": 1.0}}
+        for side, rate in zip(throughput.SIDES, (8.0, 1.0, 2.0), strict=True)
+    ]  # fmt: skip
+    body = throughput._body(runs, argparse.Namespace(workloads="w", trials=64, repeats=1))
+    rows = {line.split("|")[1].strip(): line for line in body.splitlines() if "|" in line}
+    assert "8.00" in rows["metaschedule"].split("|")[4]
+    assert "4.00" in rows["metaschedule, import trap removed"].split("|")[4]
+    assert "5.0%" in body
+
+
+def test_search64_says_what_the_peer_is() -> None:
+    run = {"workload": "w", "strategy": "metaschedule", "curve": [[64, 1.0, 1e-3]]}
+    result = {
+        "runs": [run],
+        "failures": [],
+        "notes": {"metaschedule": "partly random search"},
+        "summary": {"speedup": [], "trials_per_s": [], "over_untuned": []},
+    }
+    body = search64._body(result)
+    assert "partly random search" in body
+    assert "1.0000" in body
+
+
+def test_networks_shows_every_engine() -> None:
+    result = {
+        "tune": {"elapsed_s": 1200.0, "tasks": [{"trials": [{}] * 7}]},
+        "compare": {
+            "latency_s": {
+                "foretune": {"median": 0.01, "low": 0.009, "high": 0.011},
+                "eager": {"median": 0.02, "low": 0.019, "high": 0.021},
+            },
+            "max_abs_error": 1e-5,
+        },
+    }
+    body = networks._body({"net": result})
+    assert "10.00 (9.00 to 11.00)" in body
+    assert "eager, ms" in body
+    assert "| 7 " in body
+
+
+def test_the_chooser_names_what_it_knows() -> None:
+    with pytest.raises(SystemExit, match="throughput"):
+        chooser.main(["speed"])

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from foretune.bench import SideError, SideRun, _bench, run_bench
+from foretune.bench._sides import Point, Side, sides
+from foretune.errors import BadInputError
+from foretune.hardware import Hardware
+from foretune.measure import Measurement, Measurer, Status
+from foretune.metaschedule import trace_json
+from foretune.space import Candidate, Space
+from foretune.workload import Workload, catalog
+
+
+class Formula(Measurer):
+    """Seconds by formula: the untuned program 1 s, others between 0 and 1 by their key."""
+
+    def __init__(self, hardware: Hardware, policy: object = None) -> None:
+        del hardware, policy
+
+    def measure(
+        self, candidates: Sequence[Candidate], best_s: Mapping[str, float] | None = None
+    ) -> Iterator[tuple[Candidate, Measurement]]:
+        raise AssertionError("the bench only compares")
+
+    def compare(self, candidates: Sequence[Candidate]) -> list[Measurement]:
+        assert len({c.key for c in candidates}) == len(candidates), "each is measured once"
+        return [Measurement(Status.OK, (seconds_of(c),), (True,)) for c in candidates]
+
+    def close(self) -> None:
+        pass
+
+
+def seconds_of(candidate: Candidate) -> float:
+    if not candidate.sketch.variables:
+        return 1.0
+    return (int(candidate.key, 16) % 1000 + 1) / 2000
+
+
+@pytest.fixture(scope="module")
+def workload() -> Workload:
+    found = catalog.get("matmul:64x64x64")
+    assert isinstance(found, Workload)
+    return found
+
+
+@pytest.fixture
+def calls(
+    monkeypatch: pytest.MonkeyPatch, workload: Workload, hardware: Hardware
+) -> list[tuple[str, int]]:
+    """Replaces runs by made-up ones of eight trials, and returns the list of runs made."""
+    space = Space.generate(workload, hardware)
+    made: list[tuple[str, int]] = []
+
+    def run_side(
+        side: Side, workload: Workload, hardware: Hardware, trials: int, seed: int, *_: Any
+    ) -> SideRun:
+        made.append((side.strategy, seed))
+        if side.strategy == "random":
+            raise SideError("the child died")
+        first, second = space.sample(np.random.default_rng([seed, len(side.strategy)]), 2)
+        given: dict[str, Any] = {"candidate": first.to_json()}
+        if side.is_peer:
+            given = {"trace": trace_json(first.schedule())}
+        points = (
+            Point(2, 0.2, 0.9, **given),
+            Point(5, 0.5, 0.1, candidate=second.to_json()),
+        )
+        arrivals = tuple(0.1 * (i + 1) for i in range(trials))
+        return SideRun(trials, 1, 0.1 * trials, points, arrivals, {"search_s": 0.01})
+
+    monkeypatch.setattr(_bench, "run_side", run_side)
+    monkeypatch.setattr(_bench, "LocalMeasurer", Formula)
+    return made
+
+
+def test_the_object_of_the_contract(
+    calls: list[tuple[str, int]], workload: Workload, hardware: Hardware
+) -> None:
+    lines: list[str] = []
+    result = run_bench(
+        [workload],
+        ["evolutionary", "metaschedule"],
+        8,
+        2,
+        hardware=hardware,
+        progress=lines.append,
+    )
+    assert result["schema"] == "foretune.bench/1"
+    assert json.loads(json.dumps(result)) == result
+    assert "partly random" in result["notes"]["metaschedule"]
+    assert len(result["runs"]) == 4
+    for run in result["runs"]:
+        assert {
+            "workload", "strategy", "cost_model", "seed", "elapsed_s", "trials_per_s",
+            "untuned_s", "curve",
+        } <= run.keys()  # fmt: skip
+        assert run["untuned_s"] == 1.0
+        assert [point[0] for point in run["curve"]] == [2, 3, 4, 5, 6, 7, 8]
+        assert [point[1] for point in run["curve"]] == pytest.approx([0.1 * n for n in range(2, 9)])
+        assert run["reported"][0][2] == 0.9, "what the run itself read"
+        assert run["curve"][0][2] < 0.6, "what the comparison read"
+        assert run["trials_per_s"] == pytest.approx(10.0)
+    assert {row["trials"] for row in result["summary"]["speedup"]} == {8}
+    assert any("best" in line for line in lines)
+
+
+def test_sides_take_turns_at_going_first(
+    calls: list[tuple[str, int]], workload: Workload, hardware: Hardware
+) -> None:
+    run_bench([workload], ["evolutionary", "metaschedule"], 8, 2, hardware=hardware)
+    assert [strategy for strategy, _ in calls] == [
+        "evolutionary",
+        "metaschedule",
+        "metaschedule",
+        "evolutionary",
+    ]
+
+
+def test_finished_runs_are_found_again(
+    calls: list[tuple[str, int]], workload: Workload, hardware: Hardware, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"hardware": hardware, "work_dir": tmp_path}
+    run_bench([workload], ["evolutionary"], 8, 1, **given)
+    first = json.loads((tmp_path / "bench.json").read_text())
+    again = run_bench([workload], ["evolutionary", "metaschedule"], 8, 2, **given)
+    assert calls == [("evolutionary", 0), ("metaschedule", 0), ("metaschedule", 1),
+                     ("evolutionary", 1)]  # fmt: skip
+    assert again["runs"][0]["curve"] == first["runs"][0]["curve"]
+    assert json.loads((tmp_path / "bench.json").read_text())["runs"] == again["runs"]
+
+
+def test_an_interrupted_bench_keeps_its_finished_runs(
+    calls: list[tuple[str, int]],
+    workload: Workload,
+    hardware: Hardware,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = _bench.run_side
+
+    def interrupted(side: Side, *arguments: Any) -> SideRun:
+        if side.is_peer:
+            raise KeyboardInterrupt
+        return whole(side, *arguments)
+
+    monkeypatch.setattr(_bench, "run_side", interrupted)
+    given: dict[str, Any] = {"hardware": hardware, "work_dir": tmp_path}
+    with pytest.raises(KeyboardInterrupt):
+        run_bench([workload], ["evolutionary", "metaschedule"], 8, 1, **given)
+    monkeypatch.setattr(_bench, "run_side", whole)
+    result = run_bench([workload], ["evolutionary", "metaschedule"], 8, 1, **given)
+    assert calls == [("evolutionary", 0), ("metaschedule", 0)]
+    assert [len(run["curve"]) for run in result["runs"]] == [7, 7]
+
+
+def test_a_failed_run_is_told_and_the_bench_goes_on(
+    calls: list[tuple[str, int]], workload: Workload, hardware: Hardware
+) -> None:
+    result = run_bench([workload], ["random", "evolutionary"], 8, 1, hardware=hardware)
+    assert [run["strategy"] for run in result["runs"]] == ["evolutionary"]
+    assert [(f["strategy"], f["error"]) for f in result["failures"]] == [
+        ("random", "the child died")
+    ]
+
+
+def test_strategies_are_crossed_with_cost_models_but_peers_bring_their_own() -> None:
+    assert sides(["evolutionary", "metaschedule"], ["gbdt", "random"]) == [
+        Side("evolutionary", "gbdt"),
+        Side("evolutionary", "random"),
+        Side("metaschedule", "xgb"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"strategies": ["quantum"]}, "metaschedule-warm"),
+        ({"cost_models": ["oracle"]}, "gbdt"),
+        ({"trials": 0}, "trials >= 1"),
+        ({"seeds": 0}, "seeds >= 1"),
+        ({"strategies": []}, "at least one"),
+    ],
+)
+def test_bad_arguments_are_named(
+    change: dict[str, Any], message: str, workload: Workload, hardware: Hardware
+) -> None:
+    given: dict[str, Any] = {
+        "workloads": [workload], "strategies": ["random"], "trials": 4, **change,
+    }  # fmt: skip
+    with pytest.raises(BadInputError, match=message):
+        run_bench(hardware=hardware, **given)
+
+
+def test_a_real_run_measures_as_many_trials_as_asked(
+    workload: Workload, hardware: Hardware
+) -> None:
+    result = run_bench([workload], ["evolutionary"], 6, 1, hardware=hardware)
+    assert result["failures"] == []
+    (run,) = result["runs"]
+    assert run["trials"] == 6
+    assert run["curve"][-1][0] == 6
+    assert 0 < run["curve"][-1][2] < 10 * run["untuned_s"]
+    assert run["elapsed_s"] > run["spent_s"]["elapsed_s"]
