@@ -84,31 +84,38 @@ def print_summary(data: Mapping[str, Any], console: Console | None = None) -> No
 
 
 def print_comparison(data: Mapping[str, Any], console: Console | None = None) -> None:
-    """Prints latencies of several engines, the fastest first.
+    """Prints latencies of several engines, the fastest first, and why an engine has none.
 
     Args:
         data: A ``foretune.compare/1`` object; ``latency_s`` maps an engine to an object with
-            ``median``, ``low`` and ``high`` seconds.
+            ``median``, ``low`` and ``high`` seconds (None where it failed, with an ``error``) and
+            perhaps ``max_abs_error``; the latter may stand at the top level, too, by engine.
         console: Where to print; standard output if None.
     """
     console = console or Console(highlight=False)
-    latencies = {engine: _interval(value) for engine, value in data["latency_s"].items()}
-    own = latencies.get("foretune")
-    table = _table("engine", "median", "95 % interval", "foretune is faster by")
-    for engine, (median, low, high) in sorted(latencies.items(), key=lambda item: item[1][0]):
+    engines: dict[str, Mapping[str, Any]] = dict(data["latency_s"])
+    differences = data.get("max_abs_error") or {}
+    own = engines.get("foretune", {}).get("median")
+    table = _table("engine", "median", "95 % interval", "foretune's gain", "difference")
+    timed = {name: value for name, value in engines.items() if value.get("median") is not None}
+    for name, value in sorted(timed.items(), key=lambda item: float(item[1]["median"])):
+        error = value.get("max_abs_error")
+        if error is None and isinstance(differences, Mapping):
+            error = differences.get(name)
+        gain = units.ratio(value["median"], own) if name != "foretune" else None
         table.add_row(
-            Text(engine, style="bold" if engine == "foretune" else ""),
-            units.seconds(median),
-            f"{units.seconds(low)} to {units.seconds(high)}" if low is not None else units.UNKNOWN,
-            units.factor(units.ratio(median, own[0])) if own and engine != "foretune" else "",
+            Text(name, style="bold" if name == "foretune" else ""),
+            units.seconds(value["median"]),
+            f"{units.seconds(value.get('low'))} to {units.seconds(value.get('high'))}",
+            units.factor(gain),
+            units.UNKNOWN if error is None else f"{error:.2g}",
         )
     console.print(table)
-    error = data.get("max_abs_error")
-    if isinstance(error, Mapping):
-        told = ", ".join(f"{engine} {value:.2g}" for engine, value in error.items())
-        console.print(Text(f"largest difference of the outputs: {told}"))
-    elif error is not None:
-        console.print(f"largest difference of the outputs: {error:.2g}")
+    if not isinstance(differences, Mapping):
+        console.print(f"largest difference of the outputs: {differences:.2g}")
+    for name in [name for name in engines if name not in timed]:
+        reason = engines[name].get("error") or "no reason given"
+        console.print(Text(f"{name} could not be timed: {reason}", style="yellow"))
 
 
 def print_hardware(hardware: Hardware, console: Console | None = None) -> None:
@@ -146,9 +153,3 @@ def _table(first: str, *others: str) -> Table:
 
 def _weighted_seconds(task: Mapping[str, Any]) -> float:
     return float((task["best_s"] or task["untuned_s"] or 0.0) * task["weight"])
-
-
-def _interval(value: Any) -> tuple[float, float | None, float | None]:
-    if isinstance(value, Mapping):
-        return value["median"], value.get("low"), value.get("high")
-    return value, None, None

@@ -51,7 +51,8 @@ def test_summary_of_an_unfinished_run(console: Console) -> None:
 def test_comparison_ranks_engines_and_tells_the_factor(console: Console) -> None:
     latency = {
         "eager": {"median": 0.02, "low": 0.019, "high": 0.021},
-        "foretune": {"median": 0.005, "low": 0.0049, "high": 0.0051},
+        "openvino": {"median": None, "low": None, "high": None, "error": "not installed"},
+        "foretune": {"median": 0.005, "low": 0.0049, "high": 0.0051, "max_abs_error": 2e-5},
     }
     print_comparison({"latency_s": latency, "max_abs_error": {"eager": 1e-5}}, console)
     text = _text(console)
@@ -59,6 +60,14 @@ def test_comparison_ranks_engines_and_tells_the_factor(console: Console) -> None
     assert "4.00×" in text
     assert "19.0 ms to 21.0 ms" in text
     assert "1e-05" in text
+    assert "2e-05" in text
+    assert "openvino could not be timed: not installed" in text
+
+
+def test_comparison_with_one_difference_for_all(console: Console) -> None:
+    latency = {"eager": {"median": 0.02, "low": 0.019, "high": 0.021}}
+    print_comparison({"latency_s": latency, "max_abs_error": 3e-6}, console)
+    assert "largest difference of the outputs: 3e-06" in _text(console)
 
 
 def test_hardware_tells_what_is_not_known(console: Console) -> None:
