@@ -7,7 +7,11 @@ a block leaves that block as it was.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
@@ -15,7 +19,8 @@ if TYPE_CHECKING:
 
 _SPATIAL, _REDUCTION = 0, 2
 _VECTOR_BITS = 256
-_FEW = 16
+# Output rows per register tile: 8 rows of one vector fit into 16 registers with room to spare.
+_ROWS = (8, 7, 6, 5, 4, 3, 2)
 
 
 def default_schedule(module: IRModule, hardware: Hardware) -> IRModule:
@@ -52,7 +57,9 @@ def _gpu(module: IRModule, hardware: Hardware) -> IRModule:
 
     with hardware.tvm_target():
         scheduled: IRModule = dlight.ApplyDefaultSchedule(
-            dlight.gpu.Matmul(), dlight.gpu.Reduction(), dlight.gpu.GeneralReduction(),
+            dlight.gpu.Matmul(),
+            dlight.gpu.Reduction(),
+            dlight.gpu.GeneralReduction(),
             dlight.gpu.Fallback(),
         )(module)
     return scheduled
@@ -62,9 +69,7 @@ def _cpu(function: Any, hardware: Hardware) -> Any:
     from foretune import _tvm
 
     symbol = function.attrs.get("global_symbol", None) if function.attrs else None
-    schedule = _tvm.Schedule(
-        _tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
-    )
+    schedule = _tvm.Schedule(_tvm.IRModule({"main": function.with_attr("global_symbol", "main")}))
     error = _tvm.tvm.s_tir.schedule.ScheduleError
     root = schedule.get_sblock("root")
     for block in schedule.get_child_blocks(root):
@@ -82,10 +87,8 @@ def _cpu(function: Any, hardware: Hardware) -> Any:
 
 
 def _attempt(error: type[Exception], primitive: Any, *args: Any) -> None:
-    try:
+    with contextlib.suppress(error):
         primitive(*args)
-    except error:
-        pass
 
 
 def _is_spatial(schedule: Any, block: Any) -> bool:
@@ -93,33 +96,40 @@ def _is_spatial(schedule: Any, block: Any) -> bool:
 
 
 def _parallel_and_vector(schedule: Any, block: Any, simd_bits: int) -> None:
-    """Parallel outer loops; the innermost output axis vectorised, inside the reduction if any."""
+    """Parallel outer loops; a register tile of output elements inside the reduction, if any."""
     kinds = [int(i.iter_type) for i in schedule.get(block).iter_vars]
     loops = schedule.get_loops(block)
     if len(loops) != len(kinds) or not loops:
         return
-    spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _SPATIAL]
+    outer = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _SPATIAL]
     reduction = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _REDUCTION]
-    if not spatial:
+    if not outer:
         return
-    bits = int(schedule.get(block).writes[0].source.dtype.bits)
-    lanes = max(1, (simd_bits or _VECTOR_BITS) // bits)
-    outer, inner = spatial[:-1], spatial[-1]
-    extent = int(schedule.get(inner).extent)
-    lanes = next((n for n in (lanes, lanes // 2, lanes // 4) if n > 1 and extent % n == 0), 0)
-    if lanes:
-        inner_outer, vector = schedule.split(inner, [None, lanes])
-        outer.append(inner_outer)
-        schedule.reorder(*outer, *reduction, vector)
-    elif reduction:
-        outer = spatial
-        schedule.reorder(*outer, *reduction)
-    else:
-        vector = inner
-        outer = spatial[:-1]
+    element_bits = 8 * np.dtype(str(schedule.get(block).writes[0].source.dtype)).itemsize
+    lanes = max(1, (simd_bits or _VECTOR_BITS) // element_bits)
+    vector = _split_off(schedule, outer, (lanes, lanes // 2, lanes // 4))
+    rows = None
+    if vector is not None and reduction and len(outer) > 1:
+        last = outer.pop()
+        rows = _split_off(schedule, outer, _ROWS)
+        outer.append(last)
+    tile = [loop for loop in (rows, vector) if loop is not None]
+    schedule.reorder(*outer, *reduction, *tile)
     if outer:
         schedule.parallel(schedule.fuse(*outer))
     if reduction:
         schedule.decompose_reduction(block, reduction[0])
-    if lanes or (not reduction and extent <= _FEW):
+    if vector is not None:
         schedule.vectorize(vector)
+    if rows is not None:
+        schedule.unroll(rows)
+
+
+def _split_off(schedule: Any, loops: list[Any], factors: Sequence[int]) -> Any | None:
+    """Splits the last of ``loops`` by the first factor that divides it; returns the inner loop."""
+    extent = int(schedule.get(loops[-1]).extent)
+    factor = next((n for n in factors if n > 1 and extent % n == 0), None)
+    if factor is None:
+        return None
+    loops[-1], inner = schedule.split(loops[-1], [None, factor])
+    return inner

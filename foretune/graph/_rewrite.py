@@ -22,6 +22,7 @@ def rewrite_operators(module: IRModule) -> IRModule:
     ``pad(x, 0)``                         ``x``
     ``minimum(maximum(x, a), b)``         ``clip(x, a, b)``
     ``permute_dims(constant)``            constant, likewise ``reshape``
+    ``reshape(reshape(x))``               ``reshape(x)``
     ====================================  =========================================
     """
     from foretune import _tvm
@@ -32,8 +33,11 @@ def rewrite_operators(module: IRModule) -> IRModule:
     result.update_func(module.get_global_var("main"), rewritten)
     transform = _tvm.tvm.relax.transform
     return _tvm.tvm.transform.Sequential(
-        [transform.Normalize(), transform.CanonicalizeBindings(),
-         transform.DeadCodeElimination(["main"])]
+        [
+            transform.Normalize(),
+            transform.CanonicalizeBindings(),
+            transform.DeadCodeElimination(["main"]),
+        ]
     )(result)
 
 
@@ -68,6 +72,7 @@ def scalar(expression: Any) -> float | None:
 _BATCH_NORM = frozenset({"relax.nn.batch_norm"})
 _CONV2D = frozenset({"relax.nn.conv2d"})
 _PAD = frozenset({"relax.nn.pad"})
+_RESHAPE = frozenset({"relax.reshape"})
 _MAXIMUM = frozenset({"relax.maximum"})
 
 
@@ -127,9 +132,7 @@ def _fold_batch_norm(item: Any, bound: Lookup) -> tuple[Any, Any] | None:
     kernel = weight.value.numpy()
     scaled = (kernel * scale.reshape(-1, 1, 1, 1)).astype(kernel.dtype)
     return (
-        relax.Call(
-            convolution.op, [convolution.args[0], relax.const(scaled)], convolution.attrs
-        ),
+        relax.Call(convolution.op, [convolution.args[0], relax.const(scaled)], convolution.attrs),
         relax.const(shift.reshape(1, -1, 1, 1).astype(kernel.dtype)),
     )
 
@@ -186,9 +189,12 @@ def _fold_permute(call: Any, _bound: Lookup) -> Any:
     return _tvm.tvm.relax.const(np.ascontiguousarray(values), call.args[0].ty.dtype)
 
 
-def _fold_reshape(call: Any, _bound: Lookup) -> Any:
+def _fold_reshape(call: Any, bound: Lookup) -> Any:
     from foretune import _tvm
 
+    inner = bound(call.args[0])
+    if call_of(inner, _RESHAPE):
+        return _tvm.tvm.relax.op.reshape(inner.args[0], call.ty.shape)
     if not is_constant(call.args[0]):
         return call
     shape = [int(extent) for extent in call.ty.shape]

@@ -10,6 +10,7 @@ before                after
 ``f(P(x))``           ``P(f(x))`` for an element-wise ``f``, ``clip`` and ``pad``
 ``P(x) + P(y)``       ``P(x + y)``, likewise every broadcasting binary operator
 ``P(x) + constant``   ``P(x + Q(constant))``, ``Q`` computed here
+``mean(P(x), axes)``  ``P(mean(x, axes of x))``, likewise sum, max and min
 ====================  ==================
 
 Afterwards a transpose that moves only axes of extent 1 becomes a reshape, which costs nothing.
@@ -29,17 +30,22 @@ if TYPE_CHECKING:
 
 _PERMUTE = frozenset({"relax.permute_dims"})
 _UNARY = frozenset(
-    "relax." + name
-    for name in (
-        "abs ceil clip cos erf exp floor log negative round rsqrt sigmoid sign sin sqrt square "
-        "tanh astype nn.relu nn.relu6 nn.gelu nn.gelu_tanh nn.silu nn.leakyrelu nn.softplus "
-        "nn.selu"
-    ).split()
+    {
+        *("relax.abs", "relax.ceil", "relax.cos", "relax.erf", "relax.exp", "relax.floor"),
+        *("relax.log", "relax.negative", "relax.round", "relax.rsqrt", "relax.sigmoid"),
+        *("relax.sign", "relax.sin", "relax.sqrt", "relax.square", "relax.tanh"),
+        *("relax.astype", "relax.clip", "relax.nn.relu", "relax.nn.relu6", "relax.nn.gelu"),
+        *("relax.nn.gelu_tanh", "relax.nn.silu", "relax.nn.leakyrelu", "relax.nn.softplus"),
+        "relax.nn.selu",
+    }
 )
 _BINARY = frozenset(
-    "relax." + name
-    for name in "add subtract multiply divide maximum minimum power floor_divide".split()
+    {
+        *("relax.add", "relax.subtract", "relax.multiply", "relax.divide", "relax.power"),
+        *("relax.maximum", "relax.minimum", "relax.floor_divide"),
+    }
 )
+_REDUCE = frozenset({"relax.mean", "relax.sum", "relax.max", "relax.min"})
 
 
 def sink_transposes(module: IRModule) -> IRModule:
@@ -51,8 +57,11 @@ def sink_transposes(module: IRModule) -> IRModule:
     result.update_func(module.get_global_var("main"), rewritten)
     transform = _tvm.tvm.relax.transform
     return _tvm.tvm.transform.Sequential(
-        [transform.Normalize(), transform.CanonicalizeBindings(),
-         transform.DeadCodeElimination(["main"])]
+        [
+            transform.Normalize(),
+            transform.CanonicalizeBindings(),
+            transform.DeadCodeElimination(["main"]),
+        ]
     )(result)
 
 
@@ -71,15 +80,25 @@ def _mutator() -> Any:
             if name == "relax.permute_dims":
                 return self._cancel(call)
             if name in _UNARY:
-                return self._sink(call, call.args[:1], lambda axes: relax.Call(
-                    call.op, [self._below(call.args[0]), *call.args[1:]], call.attrs
-                ))
+                return self._sink(
+                    call,
+                    call.args[:1],
+                    lambda axes: relax.Call(
+                        call.op, [self._below(call.args[0]), *call.args[1:]], call.attrs
+                    ),
+                )
+            if name in _REDUCE:
+                return self._reduce(call)
             if name == "relax.nn.pad":
                 return self._sink(call, call.args[:1], lambda axes: self._pad(call, axes))
             if name in _BINARY:
-                return self._sink(call, call.args, lambda axes: relax.Call(
-                    call.op, [self._operand(a, axes) for a in call.args], call.attrs
-                ))
+                return self._sink(
+                    call,
+                    call.args,
+                    lambda axes: relax.Call(
+                        call.op, [self._operand(a, axes) for a in call.args], call.attrs
+                    ),
+                )
             return call
 
         def _axes(self, expression: Any) -> tuple[int, ...] | None:
@@ -91,8 +110,10 @@ def _mutator() -> Any:
                 return None
             rank = len(value.ty.shape)
             given = value.attrs.axes
-            return tuple(int(a) % rank for a in given) if given is not None else tuple(
-                reversed(range(rank))
+            return (
+                tuple(int(a) % rank for a in given)
+                if given is not None
+                else tuple(reversed(range(rank)))
             )
 
         def _below(self, variable: Any) -> Any:
@@ -108,8 +129,8 @@ def _mutator() -> Any:
                 return call
             outer = call.attrs.axes
             rank = len(inner)
-            axes = [int(a) % rank for a in outer] if outer is not None else range(rank - 1, -1, -1)
-            both = [inner[a] for a in axes]
+            order = list(range(rank))[::-1] if outer is None else [int(a) % rank for a in outer]
+            both = [inner[axis] for axis in order]
             source = self._below(call.args[0])
             return source if both == list(range(rank)) else relax.op.permute_dims(source, both)
 
@@ -123,6 +144,18 @@ def _mutator() -> Any:
             if not all(self._movable(operand, axes) for operand in operands):
                 return call
             return relax.op.permute_dims(self.builder_.emit(make(axes)), list(axes))
+
+        def _reduce(self, call: Any) -> Any:
+            axes, reduced = self._axes(call.args[0]), call.attrs.axis
+            if axes is None or reduced is None:
+                return call
+            moved = [axes[int(axis) % len(axes)] for axis in reduced]
+            make = getattr(relax.op, call.op.name.removeprefix("relax."))
+            inner = self.builder_.emit(make(self._below(call.args[0]), moved, keepdims=True))
+            kept = relax.op.permute_dims(inner, list(axes))
+            if call.attrs.keepdims:
+                return kept
+            return relax.op.reshape(self.builder_.emit(kept), call.ty.shape)
 
         def _movable(self, operand: Any, axes: tuple[int, ...]) -> bool:
             if self._axes(operand) == axes or scalar(operand) is not None:

@@ -69,7 +69,7 @@ def verify(
 
 
 def compare_outputs(expected: Array, actual: Array) -> tuple[float, float]:
-    """Largest absolute difference, and the largest finite magnitude of ``expected`` (at least 1e-6).
+    """Largest absolute difference, and the largest magnitude of ``expected`` (at least 1e-6).
 
     A difference of shapes or a NaN in one only gives NaN.
     """

@@ -3,12 +3,14 @@
 ``name.so`` is the code, ``name.params`` the parameters (absent when there are none), ``name.json``
 the manifest. To run one in a process that only has TVM::
 
-    import json, numpy as np, tvm
+    import json, os, tvm
     manifest = json.load(open("name.json"))
-    tvm.get_global_func("runtime.config_threadpool")(1, manifest["threads"])
+    os.environ["TVM_NUM_THREADS"] = str(manifest["threads"])
     machine = tvm.relax.VirtualMachine(tvm.runtime.load_module("name.so"), tvm.cpu())
     weights = tvm.runtime.load_param_dict_from_file("name.params")
     output = machine["main"](*inputs, *[weights[n] for n in manifest["parameters"]])
+
+where ``inputs`` are ``tvm.runtime.tensor(array)`` of NumPy arrays.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +29,7 @@ import numpy as np
 from foretune import _tvm
 from foretune.errors import BadInputError, MissingDependencyError, VersionMismatchError
 from foretune.workload import TensorSpec
-from foretune.workload.model import Array, flatten
+from foretune.workload.model import Array, leaves
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
@@ -70,21 +73,32 @@ class Artifact:
             BadInputError: A wrong number, shape or dtype of inputs.
         """
         self._check(inputs)
-        return flatten(self._start()(*self._upload(inputs), *self._weights))
+        return [t.numpy() for t in leaves(self._start()(*self._upload(inputs), *self._weights))]
+
+    def prepare(self, inputs: Sequence[Array]) -> Callable[[], list[Any]]:
+        """Uploads inputs once and returns a call that runs on them; its outputs are TVM tensors.
+
+        What is timed when artifacts are compared: no copies between NumPy and TVM.
+        """
+        self._check(inputs)
+        main, device = self._start(), self._device()
+        arguments = [*self._upload(inputs), *self._weights]
+
+        def call() -> list[Any]:
+            outputs = main(*arguments)
+            device.sync()
+            return leaves(outputs)
+
+        return call
 
     def time(self, inputs: Sequence[Array], repeats: int = 10) -> list[float]:
         """Seconds of each of ``repeats`` calls, one after the other, after one warm-up call."""
-        self._check(inputs)
-        main = self._start()
-        arguments = [*self._upload(inputs), *self._weights]
-        device = self._device()
-        main(*arguments)
-        device.sync()
+        call = self.prepare(inputs)
+        call()
         readings = []
         for _ in range(repeats):
             begin = time.perf_counter()
-            main(*arguments)
-            device.sync()
+            call()
             readings.append(time.perf_counter() - begin)
         return readings
 
@@ -194,8 +208,21 @@ class Artifact:
 
 
 def set_threads(threads: int) -> None:
-    """Lets TVM's runtime use this many threads; without it, it uses half of the processors."""
-    _tvm.tvm.get_global_func("runtime.config_threadpool")(1, threads)
+    """Makes TVM's runtime use this many threads; left alone, it uses half of the processors.
+
+    The size of its pool is read from the environment when the first kernel starts and can only be
+    lowered afterwards: where the pool already runs with fewer threads, a warning says so.
+    """
+    os.environ["TVM_NUM_THREADS"] = str(threads)
+    running = int(_tvm.tvm.get_global_func("runtime.NumThreads")())
+    if running > threads:
+        _tvm.tvm.get_global_func("runtime.config_threadpool")(1, threads)
+    elif running < threads:
+        warnings.warn(
+            f"TVM already runs with {running} threads in this process, and the artifact wants "
+            f"{threads}: load artifacts before running other TVM programs",
+            stacklevel=3,
+        )
 
 
 def describe(

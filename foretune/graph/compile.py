@@ -85,9 +85,7 @@ def compile_workload(
     return Artifact(executable, {}, manifest)
 
 
-def _apply(
-    extraction: Extraction, best: Mapping[str, Candidate]
-) -> tuple[IRModule, set[str]]:
+def _apply(extraction: Extraction, best: Mapping[str, Candidate]) -> tuple[IRModule, set[str]]:
     module = _tvm.IRModule(dict(extraction.program.functions.items()))
     tuned: set[str] = set()
     for variable in extraction.program.get_global_vars():
@@ -117,7 +115,7 @@ def _lift_constants(module: IRModule) -> tuple[IRModule, dict[str, Any]]:
 
     @relax.expr_functor.mutator
     class Lifter(relax.PyExprMutator):  # type: ignore[misc, name-defined]
-        def visit_constant_(self, constant: Any) -> Any:
+        def visit_generic_const_(self, constant: Any) -> Any:
             value = getattr(constant, "value", None)
             if not isinstance(value, _tvm.tvm.runtime.Tensor):
                 return constant
@@ -194,7 +192,8 @@ def _caller(
     with builder.function("main", parameters):
         with builder.dataflow():
             call = relax.call_tir(
-                module.get_global_var("kernel"), parameters,
+                module.get_global_var("kernel"),
+                parameters,
                 types if len(types) > 1 else types[0],
             )
             result = builder.emit_output(builder.emit(call))

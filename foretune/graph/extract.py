@@ -129,7 +129,7 @@ def _unique(name: str, function: Any, taken: set[str]) -> str:
         candidates.append(f"{candidates[-1]}_{_shape(buffer)}")
     candidates.extend(f"{candidates[0]}_{i}" for i in range(2, len(taken) + 3))
     # Argument shapes read better than counters, but the second argument (weights) alone best.
-    if len(_buffers(function)) > 2:  # noqa: PLR2004  input, weight, ..., output
+    if len(_buffers(function)) > 2:
         candidates.insert(1, f"{name}_w{_shape(_buffers(function)[1])}")
     return next(candidate for candidate in candidates if candidate not in taken)
 

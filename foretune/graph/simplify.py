@@ -64,6 +64,6 @@ def simplify(model: Model, hardware: Hardware) -> IRModule:
         module = tvm.transform.Sequential(before)(module)
         module = rewrite_operators(module)
         module = tvm.transform.Sequential(layout)(module)
-        module = sink_transposes(module)
+        module = rewrite_operators(sink_transposes(module))
         module = tvm.transform.Sequential(fusion)(module)
     return module

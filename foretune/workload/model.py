@@ -187,7 +187,8 @@ def _signature(
 
     relax = _tvm.tvm.relax
     mains = [
-        g for g, f in module.functions.items()
+        g
+        for g, f in module.functions.items()
         if isinstance(f, relax.Function) and g.name_hint == "main"
     ]
     if not mains:
@@ -196,9 +197,7 @@ def _signature(
         )
     function = module[mains[0]]
     inputs = tuple(_input_spec(parameter) for parameter in function.params)
-    outputs = tuple(
-        _spec(f"output{i}", ty, name) for i, ty in enumerate(_leaves(function.ret_ty))
-    )
+    outputs = tuple(_spec(f"output{i}", ty, name) for i, ty in enumerate(_leaves(function.ret_ty)))
     return inputs, outputs
 
 
@@ -230,8 +229,9 @@ def _spec(name: str, ty: Any, model: str) -> TensorSpec:
             f"{name} of {model!r} has no static tensor shape ({ty}): its size depends on data, "
             "which cannot be tuned; cut that part off the model"
         )
-    return TensorSpec(name, tuple(int(extent) for extent in extents if extent is not None),
-                      str(ty.dtype))
+    return TensorSpec(
+        name, tuple(int(extent) for extent in extents if extent is not None), str(ty.dtype)
+    )
 
 
 def _static(extent: Any) -> int | None:
@@ -246,11 +246,11 @@ def _run_relax(module: IRModule, inputs: Sequence[Array]) -> list[Array]:
     executable = tvm.compile(module, tvm.target.Target("llvm"))
     machine = tvm.relax.VirtualMachine(executable, tvm.cpu())
     outputs = machine["main"](*[tvm.runtime.tensor(np.ascontiguousarray(a)) for a in inputs])
-    return flatten(outputs)
+    return [tensor.numpy() for tensor in leaves(outputs)]
 
 
-def flatten(outputs: Any) -> list[Array]:
-    """Arrays of a (nested) tuple of TVM tensors, in order."""
+def leaves(outputs: Any) -> list[Any]:
+    """Tensors of a (nested) tuple of TVM tensors, in order."""
     if hasattr(outputs, "numpy"):
-        return [outputs.numpy()]
-    return [array for part in outputs for array in flatten(part)]
+        return [outputs]
+    return [tensor for part in outputs for tensor in leaves(part)]

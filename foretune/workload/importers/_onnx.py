@@ -63,17 +63,13 @@ def _load(path: Path) -> Any:
     return proto
 
 
-def _shapes(
-    proto: Any, path: Path, wanted: Mapping[str, Sequence[int]]
-) -> dict[str, list[int]]:
+def _shapes(proto: Any, path: Path, wanted: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
     parameters = {initializer.name for initializer in proto.graph.initializer}
     inputs = [value for value in proto.graph.input if value.name not in parameters]
     names = [value.name for value in inputs]
     for name in wanted:
         if name not in names:
-            raise BadInputError(
-                f"{path} has no input {name!r}: its inputs are {', '.join(names)}"
-            )
+            raise BadInputError(f"{path} has no input {name!r}: its inputs are {', '.join(names)}")
     return {value.name: _shape(value, path, wanted.get(value.name)) for value in inputs}
 
 

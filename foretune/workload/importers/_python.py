@@ -59,7 +59,7 @@ def from_object(result: Any, name: str, where: str) -> Workload | Model:
         if any(isinstance(f, relax.Function) for f in result.functions.values()):
             return Model.from_relax(result, name)
         return Workload.from_module(result, name)
-    if isinstance(result, tuple) and len(result) == 2 and _is_torch_module(result[0]):  # noqa: PLR2004
+    if isinstance(result, tuple) and len(result) == 2 and _is_torch_module(result[0]):
         from foretune.workload.importers._torch import import_module
 
         return import_module(result[0], result[1], name)

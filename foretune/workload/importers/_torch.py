@@ -37,9 +37,7 @@ def import_module(module: Any, example_inputs: Any, name: str) -> Model:
     return _import_program(program, name, source)
 
 
-def import_archive(
-    path: Path, shapes: Mapping[str, Sequence[int]] | None = None
-) -> Model:
+def import_archive(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -> Model:
     """Imports a ``.pt2`` archive written by ``torch.export.save``.
 
     Raises:
@@ -70,9 +68,7 @@ def require_torch() -> Any:
     try:
         import torch
     except ImportError:
-        raise MissingDependencyError(
-            "a PyTorch model needs PyTorch: pip install torch"
-        ) from None
+        raise MissingDependencyError("a PyTorch model needs PyTorch: pip install torch") from None
     return torch
 
 

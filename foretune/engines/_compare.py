@@ -1,0 +1,158 @@
+"""The comparison: rounds over engines, medians and intervals."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foretune.engines._process import Child, Workspace
+from foretune.engines._serve import ARTIFACT
+from foretune.errors import BadInputError, ForetuneError, unknown_name
+
+if TYPE_CHECKING:
+    from foretune.graph import Artifact
+    from foretune.workload import Model
+    from foretune.workload.model import Array
+
+ENGINES = ("eager", "inductor", "onnxruntime", "openvino")
+# Thread pools go on spinning after their work, OpenMP's for up to 0.2 s: nobody is timed before.
+_PAUSE_S = 0.25
+
+
+@dataclass(frozen=True)
+class EngineResult:
+    """What one engine gave.
+
+    Attributes:
+        median, low, high: Latency in seconds and its 95 % bootstrap interval; None on failure.
+        max_abs_error: Largest absolute difference to the reference outputs; None on failure.
+        error: Why it failed, in one line; empty when it did not.
+        readings: Seconds of each round.
+    """
+
+    median: float | None = None
+    low: float | None = None
+    high: float | None = None
+    max_abs_error: float | None = None
+    error: str = ""
+    readings: tuple[float, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "median": self.median,
+            "low": self.low,
+            "high": self.high,
+            "max_abs_error": self.max_abs_error,
+            "error": self.error or None,
+            "readings": list(self.readings),
+        }
+
+
+def compare(
+    model: Model,
+    artifact: Artifact | str | os.PathLike[str] | None,
+    engines: Sequence[str] = ENGINES,
+    *,
+    threads: int,
+    rounds: int = 20,
+    seed: int = 0,
+    progress: Callable[[str], None] | None = None,
+) -> dict[str, EngineResult]:
+    """Times engines and an artifact on the same model, interleaved, each in its own process.
+
+    Args:
+        model: The network; its ``source`` is what the other engines run.
+        artifact: A compiled artifact, or the path of a saved one; appears as ``"foretune"``.
+        engines: Names out of ``ENGINES``.
+        threads: Threads every engine is given.
+        rounds: Readings per engine; each is the median of at least three calls.
+        seed: For the inputs and the bootstrap.
+        progress: Called with a line of text when a step begins.
+
+    Returns:
+        One result per engine; an engine that cannot run has an ``error`` in place of numbers.
+
+    Raises:
+        BadInputError: An unknown engine, or fewer than one round.
+    """
+    for name in engines:
+        if name not in ENGINES:
+            raise unknown_name("engine", name, ENGINES)
+    if rounds < 1:
+        raise BadInputError(f"rounds must be at least 1, but got {rounds}")
+    say = progress or (lambda _line: None)
+    inputs = model.draw_inputs(seed)
+    expected = model.reference(inputs)
+    results: dict[str, EngineResult] = {}
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="foretune-compare-"))
+        workspace = Workspace(Path(folder), model, artifact, inputs)
+        children: dict[str, Child] = {}
+        errors: dict[str, float] = {}
+        for name in ([ARTIFACT] if artifact is not None else []) + list(engines):
+            say(f"starting {name}")
+            try:
+                child = stack.enter_context(Child.start(name, workspace, threads))
+                errors[name] = _largest_error(expected, child.outputs())
+                children[name] = child
+            except ForetuneError as error:
+                results[name] = EngineResult(error=str(error))
+        say(f"timing {rounds} rounds")
+        readings = _interleave(children, rounds, results)
+    for name, seconds in readings.items():
+        results[name] = _summarise(seconds, errors[name], seed)
+    return results
+
+
+def _interleave(
+    children: Mapping[str, Child], rounds: int, results: dict[str, EngineResult]
+) -> dict[str, list[float]]:
+    readings: dict[str, list[float]] = {name: [] for name in children}
+    for _ in range(rounds):
+        for name in list(readings):
+            time.sleep(_PAUSE_S)
+            try:
+                readings[name].append(children[name].time())
+            except ForetuneError as error:
+                del readings[name]
+                results[name] = EngineResult(error=str(error))
+    return readings
+
+
+def _summarise(seconds: Sequence[float], error: float, seed: int) -> EngineResult:
+    low, high = bootstrap_median(seconds, seed)
+    return EngineResult(float(np.median(seconds)), low, high, error, "", tuple(seconds))
+
+
+def bootstrap_median(
+    seconds: Sequence[float], seed: int = 0, draws: int = 2000
+) -> tuple[float, float]:
+    """95 % percentile bootstrap interval of the median of ``seconds``."""
+    rng = np.random.default_rng(seed)
+    values = np.asarray(seconds, dtype=np.float64)
+    medians = np.median(rng.choice(values, (draws, len(values))), axis=1)
+    low, high = np.percentile(medians, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _largest_error(expected: Sequence[Array], actual: Sequence[Array]) -> float:
+    if len(expected) != len(actual):
+        raise BadInputError(
+            f"returned {len(actual)} outputs where the reference returned {len(expected)}"
+        )
+    return max(
+        (
+            float(np.max(np.abs(e.astype("float64") - a.astype("float64")), initial=0.0))
+            for e, a in zip(expected, actual, strict=True)
+        ),
+        default=0.0,
+    )

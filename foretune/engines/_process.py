@@ -1,0 +1,231 @@
+"""The parent's side: one child process per engine, and the files that children read."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretune.engines._serve import ARTIFACT, load_arrays, save_arrays
+from foretune.errors import BadInputError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from foretune.graph import Artifact
+    from foretune.workload import Model
+    from foretune.workload.model import Array
+
+_ANSWER_S = 600.0
+_PACKAGES = {
+    "eager": ("torch", "torch"),
+    "inductor": ("torch", "torch"),
+    "onnxruntime": ("onnxruntime", "onnxruntime"),
+    "openvino": ("openvino", "openvino"),
+}
+
+
+class Workspace:
+    """Files that children read: the model in each engine's own format, written once."""
+
+    def __init__(
+        self,
+        folder: Path,
+        model: Model,
+        artifact: Artifact | str | os.PathLike[str] | None,
+        inputs: Sequence[Array],
+    ) -> None:
+        self.folder = folder
+        self._model = model
+        self._artifact = artifact
+        save_arrays(folder / "inputs.npz", inputs)
+
+    def path_for(self, engine: str) -> Path:
+        """The file that an engine loads.
+
+        Raises:
+            BadInputError: The model has no form that this engine can run.
+        """
+        if engine == ARTIFACT:
+            return self._library()
+        return self._torch() if engine in ("eager", "inductor") else self._onnx()
+
+    def _library(self) -> Path:
+        if isinstance(self._artifact, (str, os.PathLike)):
+            return Path(self._artifact).resolve()
+        assert self._artifact is not None
+        return self._artifact.save(self.folder / "artifact.so")
+
+    def _torch(self) -> Path:
+        from foretune.workload import TorchSource
+
+        source = self._model.source
+        if not isinstance(source, TorchSource):
+            raise BadInputError("needs a PyTorch input: this model did not come from PyTorch")
+        path = self.folder / "model.torch"
+        if not path.exists():
+            _write_torch(path, source, self._model.name)
+        return path
+
+    def _onnx(self) -> Path:
+        from foretune.workload import OnnxSource, TorchSource
+
+        source = self._model.source
+        if isinstance(source, OnnxSource):
+            return Path(source.path)
+        if not isinstance(source, TorchSource):
+            raise BadInputError("needs a PyTorch or ONNX input: this model has neither")
+        path = self.folder / "model.onnx"
+        if not path.exists():
+            _write_onnx(path, source)
+        return path
+
+
+def _write_torch(path: Path, source: Any, name: str) -> None:
+    """The module by pickle where that works, else the exported program.
+
+    Classes of a user's own file are pickled by value: a child cannot import that file by name.
+    """
+    import torch
+
+    try:
+        import cloudpickle
+
+        module = sys.modules.get(type(source.module).__module__)
+        if module is not None and module.__name__.startswith("foretune_input_"):
+            cloudpickle.register_pickle_by_value(module)
+        payload = {"kind": "module", "module": source.module}
+        payload |= {"args": source.args, "kwargs": source.kwargs}
+        path.write_bytes(cloudpickle.dumps(payload))
+    except Exception:  # a module may refuse to be pickled in any way; export always works
+        program = torch.export.export(
+            source.module, source.args, source.kwargs or None, strict=False
+        )
+        torch.export.save(program, str(path))
+
+
+def _write_onnx(path: Path, source: Any) -> None:
+    import torch
+
+    try:
+        import onnxscript  # noqa: F401
+    except ImportError:
+        raise MissingDependencyError(
+            "exporting PyTorch to ONNX needs onnxscript: pip install onnx onnxscript"
+        ) from None
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            torch.onnx.export(
+                source.module,
+                source.args,
+                str(path),
+                kwargs=source.kwargs or None,
+                dynamo=True,
+                verbose=False,
+            )
+    except Exception as error:  # the exporter raises anything the model's own code may raise
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise BadInputError(f"PyTorch could not export this model to ONNX: {first}") from error
+
+
+class Child:
+    """One engine in its own process."""
+
+    def __init__(self, name: str, process: subprocess.Popen[str], log: Path, out: Path) -> None:
+        self.name = name
+        self._process = process
+        self._log = log
+        self._out = out
+
+    @classmethod
+    @contextlib.contextmanager
+    def start(cls, name: str, workspace: Workspace, threads: int) -> Iterator[Child]:
+        """Starts an engine and waits until it has loaded, compiled and run the model once."""
+        if name in _PACKAGES:
+            module, package = _PACKAGES[name]
+            if importlib.util.find_spec(module) is None:
+                raise MissingDependencyError(f"{name} is not installed: pip install {package}")
+        path = workspace.path_for(name)
+        log, out = workspace.folder / f"{name}.log", workspace.folder / f"{name}.npz"
+        environment = {**os.environ, **{v: str(threads) for v in _THREAD_VARIABLES}}
+        # The child must find this package where the parent found it.
+        root = str(Path(__file__).resolve().parents[2])
+        environment["PYTHONPATH"] = os.pathsep.join(
+            [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+        )
+        arguments = [name, str(path), str(workspace.folder / "inputs.npz"), str(out), str(threads)]
+        with log.open("w") as stderr:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "foretune.engines._serve", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                env=environment,
+            )
+        child = cls(name, process, log, out)
+        try:
+            child._receive()
+            yield child
+        finally:
+            child.close()
+
+    def outputs(self) -> list[Array]:
+        """Outputs of the engine for the inputs of the comparison."""
+        return load_arrays(self._out)
+
+    def time(self) -> float:
+        """Seconds of one call, the median of one round."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write("time\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._died() from None
+        return float(self._receive()["seconds"])
+
+    def close(self) -> None:
+        """Ends the process."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+
+    def _receive(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        answer = _read_line(self._process, _ANSWER_S)
+        if not answer:
+            raise self._died()
+        message: dict[str, Any] = json.loads(answer)
+        if "error" in message:
+            raise BadInputError(f"{self.name}: {message['error']}")
+        return message
+
+    def _died(self) -> BadInputError:
+        code = self._process.wait()
+        text = self._log.read_text(errors="replace")
+        lines = [line for line in text.splitlines() if line.strip()]
+        return BadInputError(f"{self.name} ended with code {code}: {lines[-1] if lines else ''}")
+
+
+def _read_line(process: subprocess.Popen[str], seconds: float) -> str:
+    """One line of a child, or an empty string when it ended or ``seconds`` passed."""
+    assert process.stdout is not None
+    timer = threading.Timer(seconds, process.kill)
+    timer.start()
+    try:
+        return process.stdout.readline()
+    finally:
+        timer.cancel()
+
+
+# Read by the runtimes when they are loaded, which is before any of this package's code could run.
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS")
