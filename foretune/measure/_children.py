@@ -275,7 +275,8 @@ class Children:
             job.finish(status, fields["message"])
             return
         readings = [
-            Reading(*map(float, row[:3]), crowded=bool(row[3])) for row in fields["readings"]
+            Reading(float(seconds), float(before), float(after), bool(crowded))
+            for seconds, before, after, crowded in fields["readings"]
         ]
         job.readings += readings
         for reading in readings:

@@ -10,7 +10,7 @@ for one left over from the run before; inputs are compared with their snapshot a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -117,64 +117,64 @@ def _walk(node: Any) -> Iterator[Any]:
 
 def _signature(module: IRModule, name: str) -> Signature:
     function = module["main"]
-    names = [str(var.name) for var in function.params]
-    first_use: dict[str, str] = {}
-    written: set[str] = set()
-    limits: dict[str, int] = {}
+    first_use: dict[int, str] = {}
+    written: set[int] = set()
+    limits: dict[int, int] = {}
     reduction = 1
 
-    def buffer_name(source: Any) -> str | None:
-        return next(
-            (n for n, var in zip(names, function.params, strict=True) if var.same_as(source)), None
-        )
+    def position(source: Any) -> int | None:
+        # By identity: two parameters may have the same name.
+        return next((at for at, var in enumerate(function.params) if var.same_as(source)), None)
+
+    def note(sources: Iterable[Any], use: str) -> None:
+        for at in (found for source in sources if (found := position(source)) is not None):
+            first_use.setdefault(at, use)
+            if use == "write":
+                written.add(at)
 
     for node in _walk(function.body):
         kind = type(node).__name__
         if kind == "SBlock":
-            reads = [buffer_name(region.source) for region in node.reads]
-            writes = [buffer_name(region.source) for region in node.writes]
-            for read in reads:
-                if read is not None:
-                    first_use.setdefault(read, "read")
-            for write in writes:
-                if write is not None:
-                    first_use.setdefault(write, "write")
-                    written.add(write)
-            sizes = [
-                int(axis.dom.extent)
-                for axis in node.iter_vars
-                if axis.iter_type == _REDUCTION_AXIS and hasattr(axis.dom.extent, "value")
-            ]
-            reduction += math.prod(sizes) if sizes else 0
+            note((region.source for region in node.reads), "read")
+            note((region.source for region in node.writes), "write")
+            reduction += _reduction_of(node)
         elif kind == "BufferStore":
-            target = buffer_name(node.buffer)
-            if target is not None:
-                first_use.setdefault(target, "write")
-                written.add(target)
+            note([node.buffer], "write")
         elif kind == "TensorLoad":
-            _note_index_limits(node, buffer_name, limits)
-    parameters = []
-    for var in function.params:
-        role = "input"
-        if str(var.name) in written:
-            role = "inout" if first_use.get(str(var.name)) == "read" else "output"
-        parameters.append(_parameter(var, role, limits.get(str(var.name)), name))
-    return Signature(tuple(parameters), reduction)
+            _note_index_limits(node, position, limits)
+    roles = [
+        "input" if at not in written else "inout" if first_use[at] == "read" else "output"
+        for at in range(len(function.params))
+    ]
+    return Signature(
+        tuple(
+            _parameter(var, role, limits.get(at), name)
+            for at, (var, role) in enumerate(zip(function.params, roles, strict=True))
+        ),
+        reduction,
+    )
+
+
+def _reduction_of(block: Any) -> int:
+    """Elements that one block sums into one; 0 if it sums nothing."""
+    extents = [
+        int(axis.dom.extent)
+        for axis in block.iter_vars
+        if axis.iter_type == _REDUCTION_AXIS and hasattr(axis.dom.extent, "value")
+    ]
+    return math.prod(extents) if extents else 0
 
 
 def _note_index_limits(
-    load: Any, buffer_name: Callable[[Any], str | None], limits: dict[str, int]
+    load: Any, position: Callable[[Any], int | None], limits: dict[int, int]
 ) -> None:
     """Where a load's index is itself loaded from a parameter, notes how large it may become."""
     shape = getattr(load.source, "shape", None) or ()
-    for position, index in enumerate(load.indices):
+    for index, extent in zip(load.indices, shape, strict=False):
         for node in _walk(index):
-            if type(node).__name__ != "TensorLoad":
-                continue
-            source = buffer_name(node.source)
-            if source is not None and position < len(shape) and hasattr(shape[position], "value"):
-                extent = int(shape[position])
-                limits[source] = min(limits.get(source, extent), extent)
+            source = position(node.source) if type(node).__name__ == "TensorLoad" else None
+            if source is not None and hasattr(extent, "value"):
+                limits[source] = min(limits.get(source, int(extent)), int(extent))
 
 
 def _parameter(var: Any, role: str, index_below: int | None, workload: str) -> Parameter:
@@ -182,17 +182,19 @@ def _parameter(var: Any, role: str, index_below: int | None, workload: str) -> P
     shape = getattr(kind, "shape", None)
     if shape is None or not all(hasattr(extent, "value") for extent in shape):
         raise BadInputError(
-            f"every parameter of a workload must be a buffer of fixed shape, but {var.name!r} of "
-            f"{workload!r} is not: specialise the function first"
+            "every parameter of a workload must be a buffer of fixed shape, but "
+            f"{str(var.name)!r} of {workload!r} is not: specialise the function first"
         )
     dtype = str(kind.dtype)
     try:
-        np.dtype(dtype)
+        known = np.dtype(dtype).kind in "fiub"
     except TypeError:
+        known = False
+    if not known:
         raise BadInputError(
-            f"the correctness gate works on NumPy's types, but parameter {var.name!r} of "
-            f"{workload!r} is {dtype}: convert it, or measure with check_output=False"
-        ) from None
+            "the correctness gate works on NumPy's own number types, but parameter "
+            f"{str(var.name)!r} of {workload!r} is {dtype}: convert the program to another type"
+        )
     return Parameter(str(var.name), tuple(int(e) for e in shape), dtype, role, index_below)
 
 

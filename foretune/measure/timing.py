@@ -98,6 +98,7 @@ class Stopwatch:
     def __init__(self, hardware: Hardware, policy: MeasurePolicy) -> None:
         from foretune._tvm import tvm
 
+        self.hardware = hardware
         self.device = tvm.runtime.device("cpu" if hardware.kind == "llvm" else hardware.kind, 0)
         self.canary_s = 0.0
         self._host = hardware.kind == "llvm"

@@ -31,7 +31,7 @@ class TrickSketch:
 
 @dataclass(frozen=True)
 class Trick:
-    """Stands for a candidate: ``mode`` names the misbehaviour, ``number`` tells equal ones apart."""
+    """Stands for a candidate; ``number`` tells those of one ``mode`` of misbehaviour apart."""
 
     sketch: TrickSketch
     mode: str

@@ -1,0 +1,64 @@
+"""Replaying records."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foretune.errors import BadInputError, NothingMeasuredError
+from foretune.hardware import Hardware
+from foretune.measure import Measurement, ReplayMeasurer, Status
+from foretune.records import Record
+from foretune.space import Candidate, Space
+from tests.measure.programs import matmul
+
+
+@pytest.fixture(scope="module")
+def candidates(hardware: Hardware) -> list[Candidate]:
+    space = Space.generate(matmul(48), hardware)
+    return space.sample(np.random.default_rng(0), 4)
+
+
+def _record(candidate: Candidate, measurement: Measurement) -> Record:
+    return Record(
+        workload=candidate.workload.key,
+        hardware=candidate.hardware.key,
+        candidate_key=candidate.key,
+        decisions=candidate.to_json(),
+        measurement=measurement,
+    )
+
+
+def _ok(seconds: float) -> Measurement:
+    return Measurement(Status.OK, seconds=(seconds,), quiet=(True,))
+
+
+def test_measurements_come_back_in_the_order_asked(candidates: list[Candidate]) -> None:
+    records = [_record(c, _ok(i + 1.0)) for i, c in enumerate(candidates)]
+    with ReplayMeasurer(records) as measurer:
+        order = candidates[::-1]
+        assert [c for c, _ in measurer.measure(order)] == order
+        assert [m.best_s for _, m in measurer.measure(order)] == [4.0, 3.0, 2.0, 1.0]
+        assert [m.best_s for m in measurer.compare(order[:2])] == [4.0, 3.0]
+        assert measurer.environment() == {"measurer": "replay"}
+
+
+def test_the_first_record_that_worked_counts(candidates: list[Candidate]) -> None:
+    first = candidates[0]
+    failed = Measurement(Status.TIMEOUT, message="slow day")
+    records = [_record(first, m) for m in (failed, _ok(2.0), _ok(1.0))]
+    ((_, found),) = ReplayMeasurer(records).measure([first])
+    assert found.best_s == 2.0
+
+
+def test_a_missing_record_is_an_error_unless_asked_otherwise(candidates: list[Candidate]) -> None:
+    with pytest.raises(NothingMeasuredError, match=candidates[0].key):
+        list(ReplayMeasurer([]).measure(candidates))
+    results = [m for _, m in ReplayMeasurer([], missing="run_error").measure(candidates)]
+    assert [m.status for m in results] == [Status.RUN_ERROR] * 4
+    assert candidates[0].key in results[0].message
+
+
+def test_an_unknown_choice_is_refused() -> None:
+    with pytest.raises(BadInputError, match="missing='skip'"):
+        ReplayMeasurer([], missing="skip")

@@ -1,0 +1,115 @@
+"""Readings and the quiet floor; no assertion depends on how fast the machine is."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from foretune import _tvm
+from foretune.hardware import Hardware
+from foretune.measure import MeasurePolicy
+from foretune.measure.timing import QuietFloor, Reading, Stopwatch, entry
+from tests.measure import programs
+
+POLICY = MeasurePolicy(budget_s=0.05, reading_s=0.002)
+
+
+@pytest.fixture(scope="module")
+def watch(hardware: Hardware) -> Stopwatch:
+    return Stopwatch(hardware, POLICY)
+
+
+def _sleeper(*seconds: float) -> Callable[[], None]:
+    """Sleeps for each of ``seconds`` in turn, then for the last one for ever."""
+    left = list(seconds)
+
+    def program() -> None:
+        time.sleep(left.pop(0) if len(left) > 1 else left[0])
+
+    return program
+
+
+def test_the_floor_is_the_lowest_decile_of_what_it_keeps() -> None:
+    floor = QuietFloor(0.1, keep=20)
+    assert floor.seconds == math.inf
+    floor.add([0.5, *[1.0] * 10, *[2.0] * 9])
+    assert floor.seconds == 1.0
+    floor.add([3.0] * 20)
+    assert floor.seconds == 3.0
+
+
+@pytest.mark.parametrize(
+    ("reading", "quiet"),
+    [
+        (Reading(1e-3, 1.0, 1.0), True),
+        (Reading(1e-3, 1.05, 1.09), True),
+        (Reading(1e-3, 1.0, 1.3), False),
+        (Reading(1e-3, 1.3, 1.0), False),
+        (Reading(1e-3, 1.0, 1.0, crowded=True), False),
+    ],
+)
+def test_quiet_needs_both_canaries_and_the_cores(reading: Reading, quiet: bool) -> None:
+    floor = QuietFloor(0.1)
+    floor.add([1.0] * 10)
+    assert floor.is_quiet(reading) is quiet
+
+
+def test_reading_stops_when_the_two_lowest_agree(watch: Stopwatch) -> None:
+    exact = replace(POLICY, spread=0.5, budget_s=5.0)
+    readings = Stopwatch(watch.hardware, exact).readings(_sleeper(0.02), [], 0.02)
+    assert len(readings) == POLICY.min_readings
+
+
+def test_reading_stops_when_the_budget_is_spent(watch: Stopwatch) -> None:
+    tight = replace(POLICY, spread=1e-9, budget_s=0.06)
+    readings = Stopwatch(watch.hardware, tight).readings(_sleeper(0.01), [], 0.01)
+    assert 3 <= len(readings) <= 12
+
+
+def test_a_program_of_seconds_gets_one_or_two_readings(watch: Stopwatch) -> None:
+    assert 1 <= len(watch.readings(_sleeper(0.11), [], 0.11)) <= 2
+
+
+def test_a_count_of_readings_is_kept(watch: Stopwatch) -> None:
+    assert len(watch.readings(_sleeper(0.001), [], 0.001, count=1)) == 1
+    assert len(watch.readings(_sleeper(0.03), [], 0.03, count=4)) == 4
+
+
+def test_a_cold_first_call_does_not_shorten_readings(watch: Stopwatch) -> None:
+    calls = []
+    (reading,) = watch.readings(lambda: calls.append(0), [], 1e-3, count=1)
+    assert len(calls) * reading.seconds > POLICY.reading_s / 10
+    assert len(calls) > 100
+
+
+def test_modules_of_tvm_are_timed_by_it(watch: Stopwatch, hardware: Hardware) -> None:
+    module = _tvm.tvm.compile(programs.matmul(32).module, hardware.tvm_target()).jit()
+    tensors = [_tvm.tvm.runtime.tensor(np.ones((32, 32), np.float32)) for _ in range(3)]
+    entry(module)(*tensors)
+    assert tensors[2].numpy()[0, 0] == 32
+    assert watch.read(module, tensors, 100) > 0
+    assert watch.read(module, tensors, 1) > 0
+
+
+def test_buffers_are_prepared_before_each_reading(watch: Stopwatch) -> None:
+    prepared: list[int] = []
+    watch.readings(_sleeper(0.01), [], 0.01, lambda: prepared.append(0), count=3)
+    assert len(prepared) == 3
+
+
+def test_flushed_caches_mean_one_call_per_reading(hardware: Hardware) -> None:
+    watch = Stopwatch(hardware, replace(POLICY, flush_cache=True))
+    calls: list[int] = []
+    watch.readings(lambda: calls.append(0), [], 1e-6, count=3)
+    assert len(calls) == 4
+
+
+def test_the_canary_is_counted(watch: Stopwatch) -> None:
+    before = watch.canary_s
+    assert watch.canary() > 0
+    assert watch.canary_s > before
