@@ -8,7 +8,9 @@ any run is measured again, those of all sides interleaved with the untuned progr
 
 from __future__ import annotations
 
+import itertools
 import json
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +45,7 @@ def run_bench(
     *,
     cost_models: Sequence[str] = ("default",),
     hardware: Hardware | None = None,
+    path: str | Path | None = None,
     work_dir: str | Path | None = None,
     policy: MeasurePolicy | None = None,
     timeout_s: float | None = None,
@@ -58,8 +61,10 @@ def run_bench(
         seeds: Runs per workload and side, with seeds 0, 1, 2...
         cost_models: Crossed with the strategies; peers bring their own.
         hardware: What to tune for; the machine at hand if None.
-        work_dir: Finished runs are kept here and found again by a later call with the same
-            arguments; ``bench.json`` in it is rewritten after every run. None keeps nothing.
+        path: The result is written here after every run. Finished runs are kept beside it until
+            all are, so that an interrupted benchmark is resumed by the same call.
+        work_dir: Where finished runs are kept for good, and found again by later calls with the
+            same arguments. Beside ``path`` and not for good if None.
         policy: How the final, interleaved comparison is measured.
         timeout_s: A single run is killed after this and counts as failed.
         progress: Called with one line of text per event.
@@ -78,12 +83,17 @@ def run_bench(
         raise BadInputError("a benchmark needs at least one workload and one strategy")
     hardware = hardware or probe()
     programs = _programs(workloads, hardware)
+    target = None if path is None else Path(path)
     with tempfile.TemporaryDirectory(prefix="foretune-bench-") as temporary:
-        bench = _Bench(contestants, hardware, trials, policy, timeout_s, progress or _silent,
-                       Path(work_dir or temporary))  # fmt: skip
-        for index, (seed, workload) in enumerate((s, w) for s in range(seeds) for w in programs):
-            bench.group(workload, seed, turn=index)
-        return bench.result()
+        folder = Path(work_dir or (temporary if target is None else f"{target}.runs"))
+        bench = _Bench(
+            contestants, hardware, trials, policy, timeout_s, progress or _silent, folder, target
+        )
+        for turn, (seed, workload) in enumerate(itertools.product(range(seeds), programs)):
+            bench.group(workload, seed, turn)
+    if work_dir is None and target is not None:
+        shutil.rmtree(folder)
+    return bench.result()
 
 
 def _silent(text: str) -> None:
@@ -110,6 +120,7 @@ class _Bench:
         timeout_s: float | None,
         say: Say,
         folder: Path,
+        path: Path | None,
     ) -> None:
         self.contestants = list(contestants)
         self.hardware = hardware
@@ -118,10 +129,11 @@ class _Bench:
         self.timeout_s = timeout_s
         self.say = say
         self.folder = folder
+        self.path = path
         self.runs: list[dict[str, Any]] = []
         self.started = time.time()
         self._spaces: dict[str, Space] = {}
-        (folder / "runs").mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
 
     def group(self, workload: Workload, seed: int, turn: int) -> None:
         """Runs every side once on one workload with one seed, then compares their incumbents.
@@ -163,7 +175,7 @@ class _Bench:
             for part in (row["key"], self.hardware.key, row["strategy"], row["cost_model"],
                          self.trials, row["seed"])
         )  # fmt: skip
-        return self.folder / "runs" / f"{name}.json"
+        return self.folder / f"{name}.json"
 
     def _run(self, side: Side, workload: Workload, seed: int) -> dict[str, Any]:
         row: dict[str, Any] = {
@@ -223,7 +235,8 @@ class _Bench:
         write_json(self._file(row), row)
 
     def _write(self) -> None:
-        write_json(self.folder / "bench.json", self.result())
+        if self.path is not None:
+            write_json(self.path, self.result())
 
 
 def compare(measurer: Measurer, candidates: Sequence[Candidate]) -> dict[str, float]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretune.bench import SideError, SideRun, _bench, run_bench
+from foretune.bench import SideError, SideRun, _bench, print_bench, run_bench
 from foretune.bench._sides import Point, Side, sides
 from foretune.errors import BadInputError
 from foretune.hardware import Hardware
@@ -126,14 +126,15 @@ def test_sides_take_turns_at_going_first(
 def test_finished_runs_are_found_again(
     calls: list[tuple[str, int]], workload: Workload, hardware: Hardware, tmp_path: Path
 ) -> None:
-    given: dict[str, Any] = {"hardware": hardware, "work_dir": tmp_path}
+    path = tmp_path / "bench.json"
+    given: dict[str, Any] = {"hardware": hardware, "work_dir": tmp_path / "runs", "path": path}
     run_bench([workload], ["evolutionary"], 8, 1, **given)
-    first = json.loads((tmp_path / "bench.json").read_text())
+    first = json.loads(path.read_text())
     again = run_bench([workload], ["evolutionary", "metaschedule"], 8, 2, **given)
     assert calls == [("evolutionary", 0), ("metaschedule", 0), ("metaschedule", 1),
                      ("evolutionary", 1)]  # fmt: skip
     assert again["runs"][0]["curve"] == first["runs"][0]["curve"]
-    assert json.loads((tmp_path / "bench.json").read_text())["runs"] == again["runs"]
+    assert json.loads(path.read_text()) == again
 
 
 def test_an_interrupted_bench_keeps_its_finished_runs(
@@ -151,13 +152,17 @@ def test_an_interrupted_bench_keeps_its_finished_runs(
         return whole(side, *arguments)
 
     monkeypatch.setattr(_bench, "run_side", interrupted)
-    given: dict[str, Any] = {"hardware": hardware, "work_dir": tmp_path}
+    given: dict[str, Any] = {"hardware": hardware, "path": tmp_path / "bench.json"}
     with pytest.raises(KeyboardInterrupt):
         run_bench([workload], ["evolutionary", "metaschedule"], 8, 1, **given)
+    assert json.loads((tmp_path / "bench.json").read_text())["schema"] == "foretune.bench/1"
     monkeypatch.setattr(_bench, "run_side", whole)
     result = run_bench([workload], ["evolutionary", "metaschedule"], 8, 1, **given)
     assert calls == [("evolutionary", 0), ("metaschedule", 0)]
     assert [len(run["curve"]) for run in result["runs"]] == [7, 7]
+    assert [file.name for file in tmp_path.iterdir()] == ["bench.json"]
+    run_bench([workload], ["evolutionary"], 8, 1, **given)
+    assert len(calls) == 3, "a finished benchmark is run anew"
 
 
 def test_a_failed_run_is_told_and_the_bench_goes_on(
@@ -208,3 +213,16 @@ def test_a_real_run_measures_as_many_trials_as_asked(
     assert run["curve"][-1][0] == 6
     assert 0 < run["curve"][-1][2] < 10 * run["untuned_s"]
     assert run["elapsed_s"] > run["spent_s"]["elapsed_s"]
+
+
+def test_what_is_printed(
+    calls: list[tuple[str, int]],
+    workload: Workload,
+    hardware: Hardware,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    strategies = ["random", "evolutionary", "metaschedule"]
+    print_bench(run_bench([workload], strategies, 8, 1, hardware=hardware))
+    printed = capsys.readouterr().out
+    for expected in ("matmul:64x64x64", "faster programs", "partly random", "the child died"):
+        assert expected in printed
