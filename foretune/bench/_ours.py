@@ -1,4 +1,4 @@
-"""Runs foretune's tuner once on one workload, in a fresh process: ``python -m`` this module.
+"""Runs foretune's tuner once on one workload: executed as a script in a fresh process.
 
 Reads a JSON request (path in ``argv[1]``) and writes the JSON answer to the request's ``answer``.
 The journal in the request's ``work_dir`` holds the trials.

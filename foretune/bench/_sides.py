@@ -209,7 +209,11 @@ def _run_ours(
     epoch, started = time.time(), time.monotonic()
     with (folder / "output.txt").open("wb") as output:
         child = subprocess.Popen(
-            [sys.executable, "-m", "foretune.bench._ours", str(folder / "request.json")],
+            [
+                sys.executable,
+                str(Path(__file__).with_name("_ours.py")),
+                str(folder / "request.json"),
+            ],
             env=_environment(),
             stdin=subprocess.DEVNULL,
             stdout=output,
