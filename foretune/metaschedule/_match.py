@@ -87,6 +87,9 @@ def plain_json(value: Any) -> Any:
 def match_trace(trace: Sequence[Any], space: Space) -> Candidate | None:
     """The candidate of a space that a trace stands for, or None when no sketch explains it.
 
+    The trace is one of a live schedule. TVM drops instructions without effect when it stores a
+    trace; ``foretune.records.import_metaschedule`` reads those.
+
     Args:
         trace: ``[instructions, decisions]`` as TVM serialises a trace, with or without its
             post-processing instructions.

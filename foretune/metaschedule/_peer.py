@@ -199,7 +199,7 @@ def _run(
         end = f"no end after {timeout_s} s" if timed_out else f"exit status {child.returncode}"
         raise PeerError(
             f"TVM's tuner measured {len(measured)} of {trials} candidates of {workload.name!r} "
-            f"({end}): {words.strip()[-800:]}"
+            f"({end}): {' | '.join(words.strip().splitlines()[-3:])[-800:]}"
         )
     return PeerResult(trials=tuple(measured), elapsed_s=elapsed)
 
