@@ -152,12 +152,11 @@ class Child:
                 raise MissingDependencyError(f"{name} is not installed: pip install {package}")
         path = workspace.path_for(name)
         log, out = workspace.folder / f"{name}.log", workspace.folder / f"{name}.npz"
-        environment = {**os.environ, **{v: str(threads) for v in _THREAD_VARIABLES}}
+        environment = os.environ | {name: str(threads) for name in _THREAD_VARIABLES}
         # The child must find this package where the parent found it.
         root = str(Path(__file__).resolve().parents[2])
-        environment["PYTHONPATH"] = os.pathsep.join(
-            [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-        )
+        known = [environment["PYTHONPATH"]] if "PYTHONPATH" in environment else []
+        environment["PYTHONPATH"] = os.pathsep.join([root, *known])
         arguments = [name, str(path), str(workspace.folder / "inputs.npz"), str(out), str(threads)]
         with log.open("w") as stderr:
             process = subprocess.Popen(

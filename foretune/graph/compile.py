@@ -70,8 +70,7 @@ def compile_workload(
     function = workload.module["main"]
     scheduled = candidate.apply()["main"] if candidate is not None else function
     inputs, outputs = _arguments(function)
-    module = _tvm.IRModule({"kernel": _named(scheduled, "kernel", candidate is not None)})
-    module.update(_caller(module, inputs, outputs))
+    module = _calling(_named(scheduled, "kernel", candidate is not None), inputs, outputs)
     executable = _build(default_schedule(module, hardware), hardware)
     manifest = describe(
         workload.name,
@@ -181,22 +180,19 @@ def _arguments(function: Any) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec,
     return tuple(inputs), tuple(outputs)
 
 
-def _caller(
-    module: IRModule, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
+def _calling(
+    kernel: Any, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
 ) -> IRModule:
-    """A Relax ``main`` that allocates the outputs and calls the kernel."""
+    """A module whose Relax ``main`` allocates the outputs and calls the kernel."""
     relax = _tvm.tvm.relax
     parameters = [relax.Var(s.name, relax.TensorType(s.shape, s.dtype)) for s in inputs]
     types = [relax.TensorType(s.shape, s.dtype) for s in outputs]
     builder = relax.BlockBuilder()
+    callee = builder.add_func(kernel, "kernel")
     with builder.function("main", parameters):
         with builder.dataflow():
-            call = relax.call_tir(
-                module.get_global_var("kernel"),
-                parameters,
-                types if len(types) > 1 else types[0],
-            )
+            call = relax.call_tir(callee, parameters, types if len(types) > 1 else types[0])
             result = builder.emit_output(builder.emit(call))
         builder.emit_func_output(result)
-    caller: IRModule = builder.get()
-    return caller
+    module: IRModule = builder.get()
+    return module

@@ -1,0 +1,259 @@
+"""From a model to workloads and back to one program that computes the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from foretune import _tvm
+from foretune.errors import BadInputError, VersionMismatchError
+from foretune.graph import (
+    Artifact,
+    compile_model,
+    compile_workload,
+    extract,
+    extract_workloads,
+    simplify,
+    verify,
+)
+from foretune.hardware import Hardware
+from foretune.space import Space
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from tests.graph.networks import NETWORKS, block
+
+
+@pytest.fixture(scope="module")
+def models():
+    built = {}
+
+    def get(name):
+        if name not in built:
+            built[name] = NETWORKS[name]()
+        return built[name]
+
+    return get
+
+
+@pytest.fixture(scope="module")
+def small():
+    return block()
+
+
+@pytest.fixture(scope="module")
+def saved(small, hardware, tmp_path_factory):
+    artifact = compile_model(small, hardware, {})
+    return artifact.save(tmp_path_factory.mktemp("artifact") / "block.so")
+
+
+@pytest.mark.parametrize("name", sorted(NETWORKS))
+def test_an_untuned_artifact_computes_what_the_original_does(models, hardware, name):
+    model = models(name)
+    result = verify(compile_model(model, hardware, {}), model)
+    assert result.ok
+    assert result.max_relative_error < 1e-4
+
+
+def test_a_tuned_artifact_computes_what_the_original_does(small, hardware, rng):
+    extraction = extract(small, hardware)
+    best = {}
+    for workload in extraction.workloads:
+        space = Space.generate(workload, hardware)
+        best[workload.key] = space.sample(rng, 1)[0]
+    artifact = compile_model(small, hardware, best, extraction)
+    assert artifact.manifest["tuned"] == sorted(w.name for w in extraction.workloads)
+    assert artifact.manifest["untuned"] == []
+    assert verify(artifact, small).ok
+
+
+def test_what_has_no_candidate_is_named_as_untuned(small, hardware, rng):
+    extraction = extract(small, hardware)
+    first, *others = extraction.workloads
+    candidate = Space.generate(first, hardware).sample(rng, 1)[0]
+    manifest = compile_model(small, hardware, {first.key: candidate}, extraction).manifest
+    assert manifest["tuned"] == [first.name]
+    assert manifest["untuned"] == sorted(w.name for w in others)
+
+
+def test_batch_norm_padding_and_relu6_leave_no_kernels_of_their_own(small, hardware):
+    names = [w.name for w in extract_workloads(small, hardware)]
+    assert not [n for n in names if any(op in n for op in ("norm", "sqrt", "pad", "minimum"))]
+    # One transpose brings the input to NHWC; none is left between the convolutions.
+    assert [n for n in names if "transpose" in n] == ["transpose_1x17x17x3"]
+    assert len([n for n in names if "conv2d" in n]) == 3
+    assert any(n.startswith("fused_conv2d_add_clip") for n in names)
+
+
+def test_residual_blocks_fuse_into_their_convolution(models, hardware):
+    names = [w.name for w in extract_workloads(models("resnet"), hardware)]
+    assert any(n.startswith("fused_conv2d_add_add_relu") for n in names)
+    assert not [n for n in names if n.startswith(("add", "relu", "fused_add"))]
+
+
+def test_equal_programs_are_one_workload_that_counts_its_calls(models, hardware):
+    extraction = extract(models("bert"), hardware)
+    keys = [w.key for w in extraction.workloads]
+    assert len(keys) == len(set(keys))
+    # Query, key, value and output projections of two layers.
+    assert 8 in [w.weight for w in extraction.workloads]
+    script = extraction.program["main"].script()
+    assert sum(w.weight for w in extraction.workloads) <= script.count("R.call_tir(")
+
+
+def test_names_are_unique_and_readable(models, hardware):
+    for name in NETWORKS:
+        names = [w.name for w in extract_workloads(models(name), hardware)]
+        assert len(names) == len(set(names))
+        assert all(n.replace("_", "").isalnum() for n in names)
+
+
+def test_keys_do_not_depend_on_the_weights(hardware):
+    one, other = block(), block()
+    keys = [w.key for w in extract_workloads(one, hardware)]
+    assert keys == [w.key for w in extract_workloads(other, hardware)]
+
+
+def test_simplifying_leaves_the_model_as_it_was(small, hardware):
+    before = _tvm.structural_hash(small.module)
+    simplify(small, hardware)
+    assert _tvm.structural_hash(small.module) == before
+
+
+def test_a_single_kernel_becomes_an_artifact(small, hardware, rng):
+    workload = extract_workloads(small, hardware)[0]
+    untuned = compile_workload(workload, hardware)
+    inputs = [rng.standard_normal(s.shape).astype(s.dtype) for s in untuned.inputs]
+    candidate = Space.generate(workload, hardware).sample(rng, 1)[0]
+    tuned = compile_workload(workload, hardware, candidate)
+    assert tuned.manifest["tuned"] == [workload.name]
+    for expected, actual in zip(untuned.run(inputs), tuned.run(inputs), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_cuda_model_compiles_without_a_gpu(small):
+    target = {
+        "kind": "cuda",
+        "arch": "sm_86",
+        "max_threads_per_block": 1024,
+        "thread_warp_size": 32,
+        "max_shared_memory_per_block": 49152,
+    }
+    artifact = compile_model(small, Hardware("a GPU", json.dumps(target), 1), {})
+    if not _tvm.tvm.cuda(0).exist:
+        with pytest.raises(BadInputError, match="no such device"):
+            artifact.run(small.examples)
+
+
+def test_a_saved_artifact_gives_the_same_outputs(saved, small, hardware):
+    loaded = Artifact.load(saved)
+    fresh = compile_model(small, hardware, {})
+    for a, b in zip(loaded.run(small.examples), fresh.run(small.examples), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert len(loaded.time(small.examples, repeats=3)) == 3
+
+
+def test_a_saved_artifact_runs_where_there_is_only_tvm(saved, small, tmp_path):
+    np.save(tmp_path / "x.npy", small.examples[0])
+    code = f"""
+        import sys
+        sys.modules["torch"] = sys.modules["foretune"] = sys.modules["transformers"] = None
+        import json, os
+        manifest = json.load(open({str(saved.with_suffix(".json"))!r}))
+        os.environ["TVM_NUM_THREADS"] = str(manifest["threads"])
+        import tvm, numpy as np
+        machine = tvm.relax.VirtualMachine(tvm.runtime.load_module({str(saved)!r}), tvm.cpu())
+        weights = tvm.runtime.load_param_dict_from_file({str(saved.with_suffix(".params"))!r})
+        inputs = [tvm.runtime.tensor(np.load({str(tmp_path / "x.npy")!r}))]
+        output = machine["main"](*inputs, *[weights[n] for n in manifest["parameters"]])
+        output = output if hasattr(output, "numpy") else output[0]
+        np.save({str(tmp_path / "y.npy")!r}, output.numpy())
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, cwd=tmp_path)
+    expected = small.reference(small.examples)[0]
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_manifest_says_what_the_library_is(saved, small, hardware):
+    manifest = json.loads(saved.with_suffix(".json").read_text())
+    assert manifest["schema"] == "foretune.artifact/1"
+    assert manifest["threads"] == hardware.threads
+    assert manifest["inputs"] == [{"name": "x", "shape": [1, 3, 17, 17], "dtype": "float32"}]
+    assert manifest["outputs"][0]["shape"] == [1, 5]
+    assert manifest["versions"] == _tvm.versions()
+    assert len(manifest["sha256"]) == 64
+
+
+def _copy(saved, folder, **changes):
+    for suffix in (".so", ".params", ".json"):
+        (folder / f"block{suffix}").write_bytes(saved.with_suffix(suffix).read_bytes())
+    manifest = json.loads((folder / "block.json").read_text())
+    (folder / "block.json").write_text(json.dumps(manifest | changes))
+    return folder / "block.so"
+
+
+def test_another_library_than_the_manifests_is_refused(saved, tmp_path):
+    copy = _copy(saved, tmp_path)
+    copy.write_bytes(copy.read_bytes() + b"x")
+    with pytest.raises(BadInputError, match="sha256 differs"):
+        Artifact.load(copy)
+
+
+def test_another_version_is_refused(saved, tmp_path):
+    copy = _copy(saved, tmp_path, versions={"tvm": "0.1"})
+    with pytest.raises(VersionMismatchError, match=r"0\.1"):
+        Artifact.load(copy)
+    with pytest.raises(VersionMismatchError, match="schema"):
+        Artifact.load(_copy(saved, tmp_path, schema="foretune.artifact/9"))
+
+
+def test_another_processor_is_refused(saved, tmp_path):
+    copy = _copy(saved, tmp_path, target=json.dumps({"kind": "llvm", "mcpu": "sapphirerapids"}))
+    with pytest.raises(BadInputError, match="this processor lacks .*amx"):
+        Artifact.load(copy)
+
+
+@pytest.mark.parametrize("suffix", [".so", ".json", ".params"])
+def test_a_missing_file_is_named(saved, tmp_path, suffix):
+    copy = _copy(saved, tmp_path)
+    copy.with_suffix(suffix).unlink()
+    with pytest.raises(BadInputError, match=f"block{suffix} is missing"):
+        Artifact.load(copy)
+
+
+def test_inputs_that_do_not_fit_are_refused(saved):
+    artifact = Artifact.load(saved)
+    with pytest.raises(BadInputError, match="takes 1 inputs, but got 0"):
+        artifact.run([])
+    with pytest.raises(BadInputError, match=r"input 'x' must be float32 of shape"):
+        artifact.run([np.zeros((1, 3, 17, 17), "float64")])
+
+
+def test_a_wrong_name_or_folder_is_refused(small, hardware, tmp_path):
+    artifact = compile_model(small, hardware, {})
+    with pytest.raises(BadInputError, match=r"name it \*\.so"):
+        artifact.save(tmp_path / "model.dll")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInputError, match="cannot write"):
+        artifact.save(tmp_path / "file" / "model.so")
+
+
+def test_a_wrong_output_fails_verification(small, hardware):
+    class Wrong:
+        def run(self, inputs):
+            return [a * 1.01 for a in small.reference(inputs)]
+
+    class NotANumber:
+        def run(self, inputs):
+            return [a * np.nan for a in small.reference(inputs)]
+
+    assert not verify(Wrong(), small).ok
+    result = verify(NotANumber(), small)
+    assert not result.ok
+    assert np.isnan(result.max_abs_error)

@@ -1,0 +1,320 @@
+"""Importers: every form of input, and every way an input can be wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foretune.errors import BadInputError, UnsupportedModelError
+from foretune.workload import Model, Workload, load_input
+
+torch = pytest.importorskip("torch")
+onnx = pytest.importorskip("onnx")
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convolution = torch.nn.Conv2d(3, 4, 3)
+        self.head = torch.nn.Linear(4, 2)
+
+    def forward(self, image):
+        return self.head(self.convolution(image).relu().mean((2, 3)))
+
+
+@pytest.fixture(scope="module")
+def net():
+    torch.manual_seed(0)
+    return Net().eval()
+
+
+def _onnx_file(path, *, shape=(1, 4), op="Relu", domain=""):
+    node = onnx.helper.make_node(op, ["x"], ["y"], domain=domain)
+    tensor = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [node], "g", [tensor("x", 1, list(shape))], [tensor("y", 1, list(shape))]
+    )
+    opsets = [onnx.helper.make_opsetid("", 18)]
+    if domain:
+        opsets.append(onnx.helper.make_opsetid(domain, 1))
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9), str(path))
+    return path
+
+
+def _is_one_line(error):
+    assert "\n" not in str(error.value)
+    assert error.value.exit_code == 2
+
+
+def _python(tmp_path, text):
+    path = tmp_path / "given.py"
+    path.write_text(text)
+    return path
+
+
+TIR = """
+from tvm.script import tirx as T
+
+@T.prim_func(s_tir=True)
+def kernel(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+    for i in range(8):
+        with T.sblock("B"):
+            v = T.axis.spatial(8, i)
+            B[v] = A[v] + T.float32(1)
+"""
+
+
+def test_an_archive_becomes_a_model(net, tmp_path):
+    example = torch.randn(1, 3, 8, 8)
+    torch.export.save(torch.export.export(net, (example,)), str(tmp_path / "net.pt2"))
+    model = load_input(str(tmp_path / "net.pt2"))
+    assert isinstance(model, Model)
+    assert [(s.name, s.shape, s.dtype) for s in model.inputs] == [
+        ("image", (1, 3, 8, 8), "float32")
+    ]
+    assert [s.shape for s in model.outputs] == [(1, 2)]
+    np.testing.assert_array_equal(model.examples[0], example.numpy())
+    np.testing.assert_allclose(
+        model.reference(model.examples)[0], net(example).detach().numpy(), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_an_onnx_file_becomes_a_model(tmp_path):
+    pytest.importorskip("onnxruntime")
+    model = load_input(str(_onnx_file(tmp_path / "relu.onnx")))
+    assert isinstance(model, Model)
+    assert [(s.name, s.shape) for s in model.inputs] == [("x", (1, 4))]
+    inputs = model.draw_inputs(3)
+    np.testing.assert_array_equal(model.reference(inputs)[0], np.maximum(inputs[0], 0))
+
+
+def test_external_data_is_read_and_missed(tmp_path):
+    weight = onnx.numpy_helper.from_array(np.ones((4, 512), "float32"), "w")
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "g",
+        [value("x", 1, [1, 4])],
+        [value("y", 1, [1, 512])],
+        [weight],
+    )
+    proto = onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9
+    )
+    path = tmp_path / "external.onnx"
+    onnx.save(proto, str(path), save_as_external_data=True, location="w.bin", size_threshold=0)
+    assert load_input(str(path)).outputs[0].shape == (1, 512)
+    (tmp_path / "w.bin").unlink()
+    with pytest.raises(BadInputError, match="external data") as error:
+        load_input(str(path))
+    _is_one_line(error)
+
+
+def test_a_prim_func_becomes_a_workload(tmp_path):
+    path = _python(tmp_path, TIR + "\ndef make():\n    return kernel\n")
+    workload = load_input(f"{path}:make")
+    assert isinstance(workload, Workload)
+    assert workload.name == "make"
+    assert workload.flops == 8
+
+
+def test_a_module_with_inputs_becomes_a_model(tmp_path):
+    text = """
+        import torch
+        class Doubler(torch.nn.Module):
+            def forward(self, x, scale):
+                return {"a": x * scale, "b": x + 1}
+        def positional(): return Doubler(), (torch.ones(2, 3), torch.ones(3))
+        def by_name(): return Doubler(), {"scale": torch.ones(3), "x": torch.ones(2, 3)}
+    """
+    path = _python(tmp_path, "\n".join(line[8:] for line in text.splitlines()))
+    for function in ("positional", "by_name"):
+        model = load_input(f"{path}:{function}")
+        assert [s.shape for s in model.outputs] == [(2, 3), (2, 3)]
+        assert {s.shape for s in model.inputs} == {(2, 3), (3,)}
+        inputs = model.draw_inputs(0)
+        named = dict(zip([s.name for s in model.inputs], inputs, strict=True))
+        np.testing.assert_allclose(model.reference(inputs)[0], named["x"] * named["scale"])
+
+
+def test_drawn_inputs_are_seeded_and_stay_in_range(tmp_path):
+    text = """
+        import torch
+        class Lookup(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.table = torch.nn.Embedding(10, 4)
+            def forward(self, tokens, mask): return self.table(tokens) * mask[..., None]
+        def make(): return Lookup(), (torch.tensor([[0, 9, 5]]), torch.ones(1, 3))
+    """
+    path = _python(tmp_path, "\n".join(line[8:] for line in text.splitlines()))
+    model = load_input(f"{path}:make")
+    first, again, other = (model.draw_inputs(seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first[1], again[1])
+    assert not np.array_equal(first[1], other[1])
+    tokens = np.concatenate([model.draw_inputs(seed)[0] for seed in range(30)])
+    assert tokens.min() >= 0
+    assert tokens.max() <= 9
+    assert model.reference(first)[0].shape == (1, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("absent.onnx", "absent.onnx does not exist"),
+        ("absent.pt2", "absent.pt2 does not exist"),
+        ("absent.py:f", "absent.py does not exist"),
+        ("some.py", "names no function: say some.py:FUNCTION"),
+        ("model.tflite", "no known extension"),
+        ("no-such-name", "no workload of the catalog is called 'no-such-name'"),
+    ],
+)
+def test_an_input_that_is_not_there_is_named(spec, message):
+    with pytest.raises(BadInputError, match=message) as error:
+        load_input(spec)
+    _is_one_line(error)
+
+
+def test_a_mistyped_catalog_name_lists_close_ones():
+    from foretune.workload import catalog
+
+    name = next(iter(catalog.names()))
+    with pytest.raises(BadInputError, match=f"did you mean .*{name}"):
+        load_input(name + "x")
+
+
+def test_a_directory_is_no_file(tmp_path):
+    (tmp_path / "model.onnx").mkdir()
+    with pytest.raises(BadInputError, match="is a directory"):
+        load_input(str(tmp_path / "model.onnx"))
+
+
+@pytest.mark.parametrize("content", [b"", b"not a protobuf at all", b"\x08\x09" * 40])
+def test_what_is_no_onnx_file_is_refused(tmp_path, content):
+    (tmp_path / "bad.onnx").write_bytes(content)
+    with pytest.raises(BadInputError, match=r"bad\.onnx is not") as error:
+        load_input(str(tmp_path / "bad.onnx"))
+    _is_one_line(error)
+
+
+def test_a_truncated_onnx_file_is_refused_wherever_it_ends(tmp_path):
+    whole = _onnx_file(tmp_path / "whole.onnx").read_bytes()
+    for length in range(1, len(whole) - 1, 7):
+        (tmp_path / "cut.onnx").write_bytes(whole[:length])
+        with pytest.raises(BadInputError) as error:
+            load_input(str(tmp_path / "cut.onnx"))
+        _is_one_line(error)
+
+
+def test_an_unsupported_onnx_operator_is_named(tmp_path):
+    path = _onnx_file(tmp_path / "odd.onnx", op="FancyOp", domain="my.domain")
+    with pytest.raises(UnsupportedModelError, match="FancyOp") as error:
+        load_input(str(path))
+    _is_one_line(error)
+
+
+def test_a_dynamic_onnx_dimension_is_named_and_can_be_fixed(tmp_path):
+    path = str(_onnx_file(tmp_path / "dynamic.onnx", shape=("batch", 4)))
+    with pytest.raises(
+        UnsupportedModelError, match=r"input 'x' dimension 0 is dynamic \(batch\).*--shape x=1,4"
+    ) as error:
+        load_input(path)
+    _is_one_line(error)
+    assert load_input(path, shapes={"x": [3, 4]}).inputs[0].shape == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"z": [1, 4]}, "has no input 'z': its inputs are x"),
+        ({"x": [1, 4, 1]}, "has 2 dimensions, but the shape given has 3"),
+        ({"x": [1, 5]}, "dimension 1 is 4 in the model, but the shape given says 5"),
+    ],
+)
+def test_a_shape_that_does_not_fit_is_refused(tmp_path, shapes, message):
+    path = str(_onnx_file(tmp_path / "relu.onnx"))
+    with pytest.raises(BadInputError, match=message):
+        load_input(path, shapes=shapes)
+
+
+def test_a_broken_archive_is_refused(net, tmp_path):
+    path = tmp_path / "net.pt2"
+    path.write_bytes(b"not a zip file")
+    with pytest.raises(BadInputError, match="not a readable torch.export archive") as error:
+        load_input(str(path))
+    _is_one_line(error)
+    torch.export.save(torch.export.export(net, (torch.randn(1, 3, 8, 8),)), str(path))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(BadInputError, match="not a readable torch.export archive") as error:
+        load_input(str(path))
+    _is_one_line(error)
+
+
+def test_a_dynamic_archive_names_the_dimension(net, tmp_path):
+    program = torch.export.export(
+        net, (torch.randn(2, 3, 8, 8),), dynamic_shapes={"image": {0: torch.export.Dim("batch")}}
+    )
+    torch.export.save(program, str(tmp_path / "net.pt2"))
+    with pytest.raises(
+        UnsupportedModelError, match="input 'image' dimension 0 is dynamic .*without dynamic_shapes"
+    ) as error:
+        load_input(str(tmp_path / "net.pt2"))
+    _is_one_line(error)
+
+
+def test_an_unsupported_torch_operator_is_named(tmp_path):
+    text = """
+        import torch
+        class Odd(torch.nn.Module):
+            def forward(self, x): return torch.linalg.svdvals(x)
+        def make(): return Odd(), (torch.ones(3, 3),)
+    """
+    path = _python(tmp_path, "\n".join(line[8:] for line in text.splitlines()))
+    with pytest.raises(UnsupportedModelError, match="svd") as error:
+        load_input(f"{path}:make")
+    _is_one_line(error)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("absent", r"has no function 'absent': it defines fails, inputless, nothing, number"),
+        ("fails", r"fails\(\) of .* raised ValueError: on purpose"),
+        ("nothing", "returned NoneType, but must return a PrimFunc"),
+        ("number", "returned int, but must return a PrimFunc"),
+        ("inputless", r"without inputs: return \(module, example_inputs\)"),
+    ],
+)
+def test_a_wrong_function_is_explained(tmp_path, function, message):
+    path = _python(
+        tmp_path,
+        "import torch\n"
+        "from os.path import join\n"
+        "def fails():\n    raise ValueError('on purpose\\nwith more lines')\n"
+        "def nothing(): pass\n"
+        "def number(): return 3\n"
+        "def inputless(): return torch.nn.ReLU()\n"
+        "def _private(): pass\n",
+    )
+    with pytest.raises(BadInputError, match=message) as error:
+        load_input(f"{path}:{function}")
+    _is_one_line(error)
+
+
+@pytest.mark.parametrize("text", ["def broken(:\n", "import no_such_package_at_all\n"])
+def test_a_file_that_cannot_be_run_is_explained(tmp_path, text):
+    path = _python(tmp_path, text)
+    with pytest.raises(BadInputError, match="cannot be run") as error:
+        load_input(f"{path}:f")
+    _is_one_line(error)
+
+
+def test_a_module_with_two_functions_is_no_workload(tmp_path):
+    path = _python(
+        tmp_path,
+        TIR + "\nimport tvm\ndef make():\n"
+        "    return tvm.IRModule({'a': kernel.with_attr('global_symbol', 'a'),"
+        " 'b': kernel.with_attr('global_symbol', 'b')})\n",
+    )
+    with pytest.raises(BadInputError, match="holds 2"):
+        load_input(f"{path}:make")
