@@ -6,7 +6,7 @@ can reach, and run in a child process whose thread pool has the right size from 
 Peak: every thread repeats ``x = x * s + 1`` on independent vector accumulators, enough of them to
 hide the latency of the multiply-add unit. Bandwidth: ``c[i] = a[i] * s + b[i]`` over arrays larger
 than the last cache, counted as three transfers of four bytes an element, as STREAM counts its
-triad. Rounds of both alternate, and the best round is the value: a neighbour on a shared machine
+triad. Rounds of both alternate, and the best call is the value: a neighbour on a shared machine
 only ever takes time away.
 """
 
@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from typing import Any
 
 _MEASURE_S = 3.0
-_ROUND_MS = 5
+_PEAK_CALLS = 40
+_TRIAD_CALLS = 2
 _STEPS = 200_000
 _ACCUMULATORS = 12
 _ARRAY_BYTES = 128 * 2**20
@@ -33,7 +34,7 @@ _CHILD = "import sys; from foretune.hardware._peak import child; child(*sys.argv
 
 @dataclass(frozen=True)
 class Peaks:
-    """Best of several rounds: 1e9 fp32 operations/s and 1e9 bytes/s of all threads together."""
+    """Best of many calls: 1e9 fp32 operations/s and 1e9 bytes/s of all threads together."""
 
     gflops: float
     bandwidth_gbs: float
@@ -127,14 +128,17 @@ def _run(target_json: str, threads: int, simd_bits: int) -> Peaks:
     triad = compiled(_triad_source(threads, lanes, length))
     shape = (threads, length // (threads * lanes), lanes)
     triad_args = (array(1.0, *shape), array(2.0, *shape), array(0.0, *shape))
-    seconds = [float("inf"), float("inf")]
+    peak_s = triad_s = float("inf")
     end = time.monotonic() + _MEASURE_S
     while time.monotonic() < end:
-        for index, (module, args) in enumerate(((peak, peak_args), (triad, triad_args))):
-            timer = module.time_evaluator("main", device, repeat=2, min_repeat_ms=_ROUND_MS)
-            seconds[index] = min(seconds[index], *timer(*args).results)
+        # Calls are timed one by one: the shorter the reading, the likelier that every core was
+        # free for the whole of it.
+        timer = peak.time_evaluator("main", device, number=1, repeat=_PEAK_CALLS)
+        peak_s = min(peak_s, *timer(*peak_args).results)
+        timer = triad.time_evaluator("main", device, number=1, repeat=_TRIAD_CALLS)
+        triad_s = min(triad_s, *timer(*triad_args).results)
     operations = 2.0 * threads * _ACCUMULATORS * lanes * _STEPS
-    return Peaks(operations / seconds[0] / 1e9, 12.0 * length / seconds[1] / 1e9)
+    return Peaks(operations / peak_s / 1e9, 12.0 * length / triad_s / 1e9)
 
 
 def child(target_json: str, threads: str, simd_bits: str) -> None:
