@@ -64,19 +64,25 @@ def measure_theirs(hardware: Hardware, candidates: Sequence[Candidate]) -> dict[
 
     builder = ms.builder.LocalBuilder(initializer=load)
     runner = ms.runner.LocalRunner()
+    device = "cpu" if hardware.kind == "llvm" else hardware.kind
     theirs = [measure_candidate(candidate) for candidate in candidates]
     built = builder.build([ms.builder.BuilderInput(c.sch.mod, target) for c in theirs])
     found: dict[str, Reading] = {}
     for candidate, their, result in zip(candidates, theirs, built, strict=True):
-        seconds = None
+        seconds, message = None, str(result.error_msg or "")
         if result.artifact_path is not None:
-            given = ms.runner.RunnerInput(result.artifact_path, hardware.kind, their.args_info)
+            given = ms.runner.RunnerInput(result.artifact_path, device, their.args_info)
             ran = runner.run([given])[0].result()
             if ran.run_secs is not None:
                 seconds = float(np.mean([float(s) for s in ran.run_secs]))
+            message = str(ran.error_msg or "")
             Path(result.artifact_path).unlink(missing_ok=True)
         status = Status.OK if seconds is not None else Status.RUN_ERROR
-        found[candidate.key] = {"status": status.value, "seconds": seconds}
+        found[candidate.key] = {
+            "status": status.value,
+            "seconds": seconds,
+            "message": message[-300:],
+        }
     return found
 
 
@@ -139,6 +145,10 @@ def main(arguments: list[str] | None = None) -> None:
     _report(first, second, where, options)
 
 
+def _failures(readings: dict[str, dict[str, Reading]]) -> int:
+    return sum(one["seconds"] is None for named in readings.values() for one in named.values())
+
+
 def _report(
     first: dict[str, Any], second: dict[str, Any], where: Conditions, options: argparse.Namespace
 ) -> None:
@@ -146,12 +156,15 @@ def _report(
     for side in SIDES:
         for what, ok_only in (("fully measured twice", True), ("all that were timed twice", False)):
             ratios = log_ratios(first["readings"][side], second["readings"][side], ok_only)
-            if not ratios:
-                continue
-            median, high = np.percentile(ratios, [50, 95])
+            # Nothing to compare is a result too: it must not look as if nobody had tried.
+            median, high = np.percentile(ratios, [50, 95]) if ratios else (np.nan, np.nan)
             data.append({"side": side, "candidates": what, "count": len(ratios),
                          "median": median, "p95": high, "ratios": ratios})  # fmt: skip
             rows.append([side, what, str(len(ratios)), f"{median:.4f}", f"{high:.4f}"])
+    failed = ", ".join(
+        f"{side} {sum(_failures(phase['readings'][side]) for phase in (first, second))}"
+        for side in SIDES
+    )
     gap = second["began"] - first["ended"]
     body = table(
         ["measured by", "candidates", "count", "median |log ratio|", "95th percentile"], rows
@@ -159,7 +172,7 @@ def _report(
         f"\n\n{options.candidates} random candidates of each of {options.workloads}; "
         f"{gap / 60:.1f} minutes from the end of the first phase to the start of the second. "
         "foretune times a candidate that is over three times slower than the best only once (cut "
-        "short): such ones are in the second row only."
+        f"short): such ones are in the second row only. Measurements that failed: {failed}."
     )
     result = {"rows": data, "first": first, "second": second}
     publish("retest", _TITLE, body, result, where.end(), options.write)

@@ -45,6 +45,17 @@ def test_retest_compares_what_both_phases_timed() -> None:
     assert retest.log_ratios(first, second, ok_only=False) == pytest.approx([0.0, 0.6931472])
 
 
+def test_retest_shows_a_side_that_measured_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    good = {"w": {"a": {"status": "ok", "seconds": 1.0}}}
+    none = {"w": {"a": {"status": "run_error", "seconds": None}}}
+    phase = {"began": 0.0, "ended": 1.0, "readings": {"foretune": good, "metaschedule": none}}
+    options = argparse.Namespace(workloads="w", candidates=1, write=False)
+    retest._report(phase, phase, results.conditions("retest", [0]), options)
+    printed = capsys.readouterr().out
+    assert printed.count("| metaschedule") == 2
+    assert "Measurements that failed: foretune 0, metaschedule 2." in printed
+
+
 def test_the_second_phase_refuses_to_come_too_soon(tmp_path: Path) -> None:
     (tmp_path / "first.json").write_text(json.dumps({"ended": 9e12, "readings": {}}))
     with pytest.raises(BadInputError, match="between the phases"):
