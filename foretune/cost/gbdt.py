@@ -1,22 +1,22 @@
 """Gradient-boosted trees that rank programs by their per-store features.
 
 Idea: TVM's extractor describes every store of a lowered program by a row of numbers; the rows of
-a program are aggregated into one vector; boosted trees learn to order the vectors of one workload
-by speed. The loss compares pairs within a workload only, so that workloads of different size, and
-failures, need no common scale.
-
-Symbols: a program ``x`` has rows ``(n_stores, n_columns)``; its relevance is
-``best seconds of the workload / its seconds`` in (0, 1], 0 for a failure.
+a program are aggregated into one vector, to which a summary of the schedule's decisions is added;
+boosted trees learn to order the vectors of one workload by speed. The loss compares pairs within a
+workload only, so that workloads of different size, and failures, need no common scale.
 
 The trees do not start from nothing: the score of a schedule before any tree is ``a`` times its
 ``machine_fit``, where ``a`` is fitted to the workload's own measurements and shrunk towards 1 while
 they are few. So the model is useful from the first batch, and where the prior says nothing (``a``
 falls to 0) it stands on the trees alone.
 
+Symbols: a program has rows of shape (n_stores, n_columns) and a level, minus log2 of its seconds;
+a failure's level is one below the slowest program of its workload.
+
 Sources: the features are Ansor's (Zheng et al., OSDI 2020, appendix B) as MetaSchedule extracts
-them; the loss is LambdaRank (Burges, 2010) as XGBoost implements it. MetaSchedule's own model sums
-per-store predictions under a weighted square error; here programs are aggregated first, because a
-ranking loss needs one score per program.
+them; the loss is LambdaRank (Burges, 2010) with the weights of ``foretune.cost._lambdarank``.
+MetaSchedule's own model sums per-store predictions under a weighted square error; here programs are
+aggregated first, because a ranking loss needs one score per program.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ import numpy.typing as npt
 import xgboost
 
 from foretune.cost._base import CostModel, FloatArray, Prediction
-from foretune.cost.prior import machine_fit
+from foretune.cost._lambdarank import lambda_objective
+from foretune.cost.prior import SUMMARY_VERSION, machine_fit, schedule_summary
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.measure import Status
 
@@ -55,7 +56,6 @@ class GbdtConfig:
     """How the trees are grown. The defaults suit 16 to a few hundred programs per workload.
 
     Attributes:
-        objective: ``"rank:pairwise"`` or ``"rank:ndcg"``.
         rounds: Trees per booster.
         depth: Depth of a tree.
         learning_rate: Shrinkage of each tree.
@@ -63,6 +63,7 @@ class GbdtConfig:
         l2: L2 penalty on leaf values.
         subsample: Share of the programs each tree sees.
         columns: Share of the columns each tree sees.
+        opponents: Pairs looked at per program; all where a workload has no more programs.
         boosters: Members of the ensemble; its disagreement is the spread. 1 means spread 0.
         threads: Threads XGBoost may use. More than one or two only spin on so little data.
         min_records: Programs with a time that one workload must have before the model is ready.
@@ -72,14 +73,14 @@ class GbdtConfig:
         prior_strength: Measurements that weigh as much as that belief.
     """
 
-    objective: str = "rank:pairwise"
-    rounds: int = 40
+    rounds: int = 30
     depth: int = 4
     learning_rate: float = 0.15
     min_child_weight: float = 0.01
     l2: float = 1.0
     subsample: float = 0.8
     columns: float = 0.4
+    opponents: int = 128
     boosters: int = 3
     threads: int = 1
     min_records: int = 8
@@ -89,7 +90,15 @@ class GbdtConfig:
     prior_strength: float = 8.0
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "depth", "boosters", "threads", "min_records", "max_rows"):
+        for name in (
+            "rounds",
+            "depth",
+            "opponents",
+            "boosters",
+            "threads",
+            "min_records",
+            "max_rows",
+        ):
             if getattr(self, name) < 1:
                 raise BadInputError(f"gbdt: {name} >= 1 must hold, but got {getattr(self, name)}")
 
@@ -120,11 +129,13 @@ class _Group:
     def matrix(self) -> Rows:
         return np.stack(list(self.vectors.values()))
 
-    def relevance(self) -> FloatArray:
+    def levels(self) -> FloatArray:
+        """Minus log2 seconds; failures one below the slowest."""
         seconds = np.array(list(self.seconds.values()), dtype=np.float64)
-        if np.isnan(seconds).all():
-            return np.zeros(len(seconds))
-        return np.nan_to_num(np.nanmin(seconds) / seconds, nan=0.0)
+        level = -np.log2(seconds)
+        if np.isnan(level).all():
+            return np.zeros(len(level))
+        return np.nan_to_num(level, nan=float(np.nanmin(level)) - 1.0)
 
     def slope(self, belief: float, strength: float) -> float:
         """How far ``machine_fit`` explains minus log2 seconds: least squares, shrunk to a belief.
@@ -182,7 +193,7 @@ class GradientBoosting(CostModel):
 
             extract, feature_version = features.extract_per_store, features.FEATURE_VERSION
         self._extract = extract
-        self.feature_version = str(feature_version)
+        self.feature_version = f"{feature_version}+{SUMMARY_VERSION}"
         self._seed = int(rng.integers(2**31))
         self._groups: dict[str, _Group] = {}
         self._boosters: list[xgboost.Booster] = []
@@ -255,8 +266,11 @@ class GradientBoosting(CostModel):
         missing = {k: c for k, c in zip(keys, candidates, strict=True) if k not in self._cache}
         if missing:
             rows = self._extract(list(missing.values()))
-            for key, program in zip(missing, rows, strict=True):
-                self._cache[key] = None if program is None else program_vector(program)
+            summaries = schedule_summary(list(missing.values())).astype(np.float32)
+            for key, program, summary in zip(missing, rows, summaries, strict=True):
+                self._cache[key] = (
+                    None if program is None else np.concatenate([program_vector(program), summary])
+                )
         found = []
         for key in keys:
             found.append(self._cache[key])
@@ -273,35 +287,30 @@ class GradientBoosting(CostModel):
             return
         rng = np.random.default_rng(self._seed)
         share = min(1.0, self.config.max_rows / sum(len(g.vectors) for g in groups))
-        matrices, labels, margins, sizes = [], [], [], []
+        matrices, levels, margins = [], [], []
         for group in groups:
-            matrix, relevance = group.matrix(), group.relevance()
+            matrix, level = group.matrix(), group.levels()
             keep = np.arange(len(matrix))
             if share < 1.0:
                 kept = max(2, int(share * len(matrix)))
                 keep = np.sort(rng.choice(len(matrix), kept, replace=False))
             matrices.append(matrix[keep])
-            labels.append(relevance[keep])
+            levels.append(level[keep])
             slope = group.slope(self.config.prior, self.config.prior_strength)
             margins.append(slope * np.array(list(group.fits.values()))[keep])
-            sizes.append(len(keep))
-        data = xgboost.DMatrix(
-            np.concatenate(matrices), label=np.concatenate(labels), nthread=self.config.threads
-        )
-        data.set_group(sizes)
+        data = xgboost.DMatrix(np.concatenate(matrices), nthread=self.config.threads)
         data.set_base_margin(np.concatenate(margins))
+        objective = lambda_objective(levels, self.config.opponents, rng)
         self._boosters = [
-            xgboost.train(self._parameters(i), data, self.config.rounds)
+            xgboost.train(self._parameters(i), data, self.config.rounds, obj=objective)
             for i in range(self.config.boosters)
         ]
 
     def _parameters(self, member: int) -> dict[str, Any]:
         config = self.config
         return {
-            "objective": config.objective,
-            "ndcg_exp_gain": False,
-            "lambdarank_pair_method": "mean",
-            "lambdarank_num_pair_per_sample": 8,
+            "disable_default_eval_metric": True,
+            "base_score": 0.0,
             "max_depth": config.depth,
             "eta": config.learning_rate,
             "min_child_weight": config.min_child_weight,

@@ -16,7 +16,8 @@ guessed to be half as fast. On other targets than CPUs everything is 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,6 +45,46 @@ _FULL_WEIGHT_REDUCTION = 64
 _MIN_ACCUMULATORS = 4
 
 
+SUMMARY_VERSION = 1
+SUMMARY_COLUMNS = (
+    "parallel",
+    "vectorize",
+    "unroll",
+    "chunks",
+    "middle",
+    "outer_tile",
+    "inner_tile",
+    "vector",
+    "next_to_vector",
+    "reduction_outer",
+    "reduction_inner",
+    "lanes_filled",
+    "accumulators",
+    "two_tiles",
+    "footprint",
+    "fit",
+)
+"""Columns of ``schedule_summary``: log2(2 + value), but for the last, which is ``machine_fit``."""
+
+
+@dataclass(frozen=True)
+class _Nest:
+    """The multi-level tiled block with the most iterations; ones where a sketch has none.
+
+    Attributes:
+        levels: Product of the spatial factors at each of the four levels, outermost first.
+        vector: Innermost factor of the last spatial loop.
+        next_to_vector: The factor outside of it.
+        reduction: Product of the reduction factors at both levels, outermost first.
+    """
+
+    levels: tuple[int, ...] = (1,) * _SPATIAL_PARTS
+    vector: int = 1
+    next_to_vector: int = 1
+    reduction: tuple[int, ...] = (1,) * _REDUCTION_PARTS
+    tiled: bool = False
+
+
 def machine_fit(candidates: Sequence[Candidate]) -> FloatArray:
     """How well schedules suit the machine, judged by their decisions, shape (n,), at most 0.
 
@@ -56,43 +97,82 @@ def machine_fit(candidates: Sequence[Candidate]) -> FloatArray:
 
     And of every sketch: parallel or vectorise switched off.
     """
-    return np.array([_fit(c) for c in candidates], dtype=np.float64)
+    return np.array([_fit(c, *_read(c)) for c in candidates], dtype=np.float64)
 
 
-def _fit(candidate: Candidate) -> float:
-    if candidate.hardware.kind != "llvm":
-        return 0.0
-    penalty = 0.0
+def schedule_summary(candidates: Sequence[Candidate]) -> FloatArray:
+    """What the decisions say about schedules, as columns for a model, shape (n, columns)."""
+    rows = np.array([_summary(c) for c in candidates], dtype=np.float64)
+    return rows.reshape(len(candidates), len(SUMMARY_COLUMNS))
+
+
+def _summary(candidate: Candidate) -> list[float]:
+    choices, nest = _read(candidate)
+    lanes, _ = _vector_unit(candidate.hardware)
+    filled = math.gcd(nest.vector, lanes)
+    two_tiles = nest.levels[2] * nest.levels[3]
+    values = [
+        choices.get("parallel", -1),
+        choices.get("vectorize", -1),
+        max(choices.get("unroll_explicit", -1), choices.get("unroll_implicit", -1)),
+        *nest.levels,
+        nest.vector,
+        nest.next_to_vector,
+        *nest.reduction,
+        filled,
+        nest.levels[3] / filled,
+        two_tiles,
+        two_tiles * nest.reduction[1],
+    ]
+    return [*(math.log2(2 + v) for v in values), _fit(candidate, choices, nest)]
+
+
+def _read(candidate: Candidate) -> tuple[dict[str, int], _Nest]:
+    """The values of the choices by name, and the heaviest nest."""
+    choices: dict[str, int] = {}
     blocks: dict[str, list[tuple[PerfectTile, tuple[int, ...]]]] = {}
     for variable, decision in zip(candidate.sketch.variables, candidate.decisions, strict=True):
         if isinstance(variable, PerfectTile) and isinstance(decision, tuple):
             blocks.setdefault(variable.name.rpartition(".")[0], []).append((variable, decision))
         elif isinstance(variable, Choice) and isinstance(decision, int):
-            off = variable.values[decision] == 0
-            penalty += off * {"vectorize": _SCALAR, "parallel": _SERIAL}.get(variable.name, 0.0)
-    nests = [n for n in blocks.values() if any(v.parts == _SPATIAL_PARTS for v, _ in n)]
-    if nests:
-        heaviest = max(nests, key=lambda nest: math.prod(v.extent for v, _ in nest))
-        penalty += _nest_penalty(heaviest, candidate.hardware)
-    return -penalty
+            choices[variable.name] = variable.values[decision]
+    tiled = [n for n in blocks.values() if any(v.parts == _SPATIAL_PARTS for v, _ in n)]
+    if not tiled:
+        return choices, _Nest()
+    heaviest = max(tiled, key=lambda nest: math.prod(v.extent for v, _ in nest))
+    spatial = [tile for variable, tile in heaviest if variable.parts == _SPATIAL_PARTS]
+    reduction = [tile for variable, tile in heaviest if variable.parts == _REDUCTION_PARTS]
+    return choices, _Nest(
+        levels=tuple(math.prod(t[i] for t in spatial) for i in range(_SPATIAL_PARTS)),
+        vector=spatial[-1][-1],
+        next_to_vector=spatial[-1][-2],
+        reduction=tuple(math.prod(t[i] for t in reduction) for i in range(_REDUCTION_PARTS)),
+        tiled=True,
+    )
 
 
-def _nest_penalty(nest: Sequence[tuple[PerfectTile, tuple[int, ...]]], hardware: Hardware) -> float:
-    spatial = [tile for variable, tile in nest if variable.parts == _SPATIAL_PARTS]
-    reduction = math.prod(v.extent for v, _ in nest if v.parts == _REDUCTION_PARTS)
+def _vector_unit(hardware: Hardware) -> tuple[int, int]:
+    """Lanes of a vector register and number of such registers."""
     bits = hardware.simd_bits or _UNKNOWN_SIMD_BITS
-    lanes = max(1, bits // _ELEMENT_BITS)
-    registers = 32 if bits >= _AVX512_BITS else 16
-    filled = math.gcd(spatial[-1][-1], lanes)
-    accumulators = math.prod(tile[-1] for tile in spatial) / filled
+    return max(1, bits // _ELEMENT_BITS), 32 if bits >= _AVX512_BITS else 16
+
+
+def _fit(candidate: Candidate, choices: Mapping[str, int], nest: _Nest) -> float:
+    hardware = candidate.hardware
+    if hardware.kind != "llvm":
+        return 0.0
+    penalty = _SCALAR * (choices.get("vectorize") == 0) + _SERIAL * (choices.get("parallel") == 0)
+    if not nest.tiled:
+        return -penalty
+    lanes, registers = _vector_unit(hardware)
+    filled = math.gcd(nest.vector, lanes)
+    accumulators = nest.levels[-1] / filled
     core = _LANE * math.log2(lanes / filled)
     # An eighth of the registers hold the operands.
     core += _SPILL * max(0.0, math.log2(accumulators / (registers * 7 / 8)))
     core += _LATENCY * max(0.0, math.log2(_MIN_ACCUMULATORS / accumulators))
-    weight = min(1.0, math.log2(max(reduction, 1)) / math.log2(_FULL_WEIGHT_REDUCTION))
-    return weight * core + _balance_penalty(
-        math.prod(tile[0] for tile in spatial), hardware.threads
-    )
+    weight = min(1.0, math.log2(math.prod(nest.reduction)) / math.log2(_FULL_WEIGHT_REDUCTION))
+    return -(penalty + weight * core + _balance_penalty(nest.levels[0], hardware.threads))
 
 
 def _balance_penalty(chunks: int, threads: int) -> float:

@@ -140,14 +140,6 @@ def test_many_workloads_are_thinned_to_the_limit():
     assert np.isfinite(model.predict(some()).score).all()
 
 
-@pytest.mark.parametrize("objective", ["rank:pairwise", "rank:ndcg"])
-def test_both_ranking_objectives_learn(objective):
-    model = make(objective=objective)
-    model.fit(records(96))
-    candidates = some(128)
-    assert cost_models.pair_accuracy(model.predict(candidates), candidates) > 0.6
-
-
 def test_unknown_and_impossible_options_are_refused():
     with pytest.raises(BadInputError, match=r"no option 'dept'.*depth"):
         make(dept=3)
@@ -208,7 +200,7 @@ class TestFile:
         model = make()
         model.fit(records(20))
         model.save(tmp_path / "model")
-        with pytest.raises(VersionMismatchError, match="feature_version must be '2'"):
+        with pytest.raises(VersionMismatchError, match="feature_version must be '2\\+1'"):
             make(version=2).load(tmp_path / "model")
 
     @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not a zip", b"{}"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretune.cost.prior import machine_fit
+from foretune.cost.prior import SUMMARY_COLUMNS, machine_fit, schedule_summary
 from foretune.hardware import Hardware
 from foretune.space import Candidate, Choice, PerfectTile, Sketch
 from foretune.testing import SyntheticSpace
@@ -87,3 +87,20 @@ def test_never_positive_and_one_score_each():
 def test_sketches_it_does_not_understand_score_zero():
     candidates = SyntheticSpace().sample(np.random.default_rng(0), 5)
     assert (machine_fit(candidates) == 0).all()
+
+
+def test_summary_columns_are_what_they_are_called():
+    row = dict(zip(SUMMARY_COLUMNS, schedule_summary([matmul(*GOOD)])[0], strict=True))
+    assert row["chunks"] == np.log2(2 + 8 * 4)
+    assert row["inner_tile"] == np.log2(2 + 8 * 16)
+    assert row["vector"] == np.log2(2 + 16)
+    assert row["accumulators"] == np.log2(2 + 8)
+    assert row["reduction_inner"] == np.log2(2 + 32)
+    assert row["vectorize"] == np.log2(2 + 64)
+    assert row["fit"] == 0.0
+
+
+def test_summary_of_nothing_and_of_unknown_sketches():
+    assert schedule_summary([]).shape == (0, len(SUMMARY_COLUMNS))
+    rows = schedule_summary(SyntheticSpace().sample(np.random.default_rng(0), 3))
+    assert np.isfinite(rows).all() and len(np.unique(rows, axis=0)) == 1
