@@ -126,6 +126,8 @@ class Children:
                 if reference.worker is None and (idle := self._pool.idle()):
                     self._request_reference(reference, idle[0])
             for job in queued:
+                if not self._pool.idle():
+                    break
                 self._offer(job)
             return bool(pending) or any(job.stage in (Stage.QUEUED, Stage.BUILDING) for job in jobs)
 
