@@ -69,10 +69,10 @@ def _body(results: dict[str, Any]) -> str:
         latency = result["compare"]["latency_s"]
         tune = result["tune"]
         trials = sum(len(task["trials"]) for task in tune["tasks"])
-        error = result["compare"].get("max_abs_error")
+        error = _error(result["compare"].get("max_abs_error"))
         rows.append(
             [name, *(_cell(latency.get(engine)) for engine in engines),
-             str(error), f"{len(tune['tasks'])}", str(trials), f"{tune['elapsed_s']:.0f}"]
+             error, f"{len(tune['tasks'])}", str(trials), f"{tune['elapsed_s']:.0f}"]
         )  # fmt: skip
     header = ["network", *(f"{engine}, ms" for engine in engines), "largest error", "tasks",
               "trials", "tuned for s"]  # fmt: skip
@@ -80,6 +80,11 @@ def _body(results: dict[str, Any]) -> str:
         "\n\nMedian latency of one call with its interval, batch 1, fp32; all engines of a row "
         "measured in one run."
     )
+
+
+def _error(errors: Any) -> str:
+    error = errors.get("foretune") if isinstance(errors, dict) else errors
+    return "-" if error is None else f"{error:.1e}"
 
 
 def _cell(latency: Any) -> str:
