@@ -193,6 +193,9 @@ def _add_db(commands: Any) -> None:
     export.add_argument(
         "--top", type=int, default=0, metavar="K", help="only the best K of each workload"
     )
+    export.add_argument(
+        "--hardware", metavar="KEY", help="needed where the journal holds several, see `db info`"
+    )
     load = _command(actions, "import", _db_import, "read a MetaSchedule JSON database")
     load.add_argument("directory", type=Path, metavar="DIRECTORY")
     load.add_argument("journal", type=Path, metavar="JOURNAL")
@@ -295,12 +298,6 @@ def _compare(args: argparse.Namespace) -> int:
     from foretune.workload import Model, load_input
 
     _check_writable(args.json)
-    engines = _names(args.against)
-    for engine in engines:
-        if engine not in ENGINES:
-            raise BadInputError(f"unknown engine {engine!r}: choose of {', '.join(ENGINES)}")
-    if args.rounds < 1:
-        raise BadInputError(f"`rounds >= 1` must hold, but got rounds={args.rounds}")
     source = load_input(args.input, shapes=_shapes(args.shape))
     if not isinstance(source, Model):
         raise BadInputError(
@@ -309,12 +306,20 @@ def _compare(args: argparse.Namespace) -> int:
         )
     artifact = Artifact.load(args.artifact)
     hardware = _probe(args)
-    outcome = compare(source, artifact, engines, hardware=hardware, rounds=args.rounds)
+    results = compare(
+        source,
+        artifact,
+        _names(args.against),
+        threads=hardware.threads,
+        rounds=args.rounds,
+        progress=lambda line: print(line, file=sys.stderr),
+    )
     data = {
         "schema": "foretune.compare/1",
         "input": args.input,
         "hardware": hardware.to_json(),
-        **outcome,
+        "latency_s": {name: result.to_json() for name, result in results.items()},
+        "max_abs_error": {name: result.max_abs_error for name, result in results.items()},
     }
     print_comparison(data)
     if args.json is not None:
@@ -420,12 +425,16 @@ def _db_export(args: argparse.Namespace) -> int:
     from foretune.records import Journal, export_metaschedule
 
     with Journal(_journal_path(args.journal), read_only=True) as journal:
-        print(export_metaschedule(journal, args.directory, top=args.top or None))
+        print(
+            export_metaschedule(
+                journal, args.directory, top=args.top or None, hardware=args.hardware
+            )
+        )
     return 0
 
 
 def _db_import(args: argparse.Namespace) -> int:
-    from foretune.records import Journal, import_metaschedule
+    from foretune.records import Journal, add_missing, import_metaschedule
 
     hardware = _probe(args)
     target = args.journal / "journal.jsonl" if args.journal.is_dir() else args.journal
@@ -434,8 +443,8 @@ def _db_import(args: argparse.Namespace) -> int:
         journal.add_hardware(hardware)
         for workload in outcome.workloads:
             journal.add_workload(workload)
-        journal.extend(outcome.records)
-    print(outcome)
+        added = add_missing(journal, outcome.records)
+    print(f"{outcome}; {added} records were new")
     return 0
 
 

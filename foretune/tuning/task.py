@@ -122,6 +122,7 @@ class Task:
         self._confirmed: dict[str, float] = {}
         self._ok: dict[str, Record] = {}
         self._tried: set[str] = set()
+        self._wrong: set[str] = set()
 
     @property
     def spent(self) -> int:
@@ -225,7 +226,9 @@ class Task:
         """Book-keeping of records: trials, the untuned program, confirmations, the best."""
         for record in records:
             measurement = record.measurement
-            if measurement.status is Status.OK:
+            if measurement.status is Status.WRONG_OUTPUT:
+                self._forbid(record.candidate_key)
+            elif measurement.status is Status.OK and record.candidate_key not in self._wrong:
                 self._ok.setdefault(record.candidate_key, record)
                 if record.origin == CONFIRM and measurement.best_s is not None:
                     self._confirmed[record.candidate_key] = measurement.best_s
@@ -256,13 +259,21 @@ class Task:
             if self._seconds(r) <= bound and r.candidate is not None
         ]
 
+    def _forbid(self, key: str) -> None:
+        """A candidate that was once seen to compute a wrong output is never best."""
+        self._wrong.add(key)
+        self._ok.pop(key, None)
+        self._confirmed.pop(key, None)
+        if self._best is not None and self._best.candidate_key == key:
+            self._best = min(self._ok.values(), key=self._seconds, default=None)
+
     def _choose_best(self, record: Record) -> None:
         if record.origin == CONFIRM:
             # The lowest of many single measurements flatters itself: once the contenders were
             # timed side by side, the best is one of them.
             confirmed = (self._ok[key] for key in self._confirmed if key in self._ok)
             self._best = min(confirmed, key=self._seconds, default=self._best)
-        elif record.measurement.status is Status.OK and (
+        elif record.candidate_key in self._ok and (
             self._best is None or self._seconds(record) < self._seconds(self._best)
         ):
             self._best = record

@@ -115,6 +115,18 @@ def test_a_failed_candidate_is_never_the_best(tmp_path: Path) -> None:
     assert result.untuned_operators == ["matmul"]
 
 
+def test_a_candidate_seen_to_be_wrong_later_stops_being_the_best() -> None:
+    task = Task(matmul(), HARDWARE, strategy="random", cost_model="random")
+    task.tell([(task.space.untuned, ok(task.space.untuned))])
+    task.tell([(c, ok(c)) for c in task.ask(4)])
+    found = task.best
+    assert found is not None
+    task.tell([(found, Measurement(Status.WRONG_OUTPUT, message="one element off"))])
+    assert task.best is not None and task.best != found
+    task.tell([(found, ok(found))])
+    assert task.best != found, "once wrong, always out"
+
+
 def test_nothing_valid_at_all_is_an_error_of_its_own() -> None:
     measurer = FormulaMeasurer(lambda _: Measurement(Status.CRASH, message="SIGSEGV"))
     with pytest.raises(NothingMeasuredError, match="4 crash"):

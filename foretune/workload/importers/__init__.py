@@ -59,7 +59,7 @@ def _from_catalog(name: str) -> Workload | Model:
     from foretune.workload import catalog
 
     known = list(catalog.names())
-    if name in known:
+    if catalog.has(name):
         loaded: Workload | Model = catalog.get(name)
         return loaded
     if Path(name).suffix or "/" in name:
