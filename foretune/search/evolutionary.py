@@ -63,7 +63,7 @@ class EvolutionConfig:
         prior: Whether ``machine_fit`` has a say in what is drawn and bred. Off for ablations.
     """
 
-    scored_per_ask: float = 4.0
+    scored_per_ask: float = 3.0
     generations: int = 2
     elites: int = 8
     crossover: float = 0.25
