@@ -29,6 +29,35 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+__all__ = [
+    "Artifact",
+    "BadInputError",
+    "Candidate",
+    "CostModel",
+    "ForetuneError",
+    "Hardware",
+    "IllegalCandidateError",
+    "Journal",
+    "LocalMeasurer",
+    "MeasurePolicy",
+    "Measurement",
+    "Measurer",
+    "Model",
+    "Prediction",
+    "Record",
+    "ReplayMeasurer",
+    "Space",
+    "Status",
+    "Strategy",
+    "Task",
+    "TuneResult",
+    "Workload",
+    "__version__",
+    "load_input",
+    "probe",
+    "tune",
+]
+
 _EXPORTS = {
     "Artifact": "foretune.graph",
     "BadInputError": "foretune.errors",
@@ -56,8 +85,6 @@ _EXPORTS = {
     "probe": "foretune.hardware",
     "tune": "foretune.tuning",
 }
-
-__all__ = [*sorted(_EXPORTS), "__version__"]  # noqa: PLE0604 - names of _EXPORTS
 
 
 def __getattr__(name: str) -> Any:

@@ -11,18 +11,20 @@ one walks the interpreter's frames: ``load_intrinsics`` loads only those of the 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
+import os
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import IRModule
-from tvm.s_tir import Schedule
-from tvm.s_tir import meta_schedule
+from tvm.s_tir import Schedule, meta_schedule
 from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 from tvm.tirx import PrimFunc
@@ -33,6 +35,7 @@ __all__ = [
     "Schedule",
     "Target",
     "Trace",
+    "calling_from_a_free_core",
     "load_intrinsics",
     "load_json",
     "make_context",
@@ -64,6 +67,34 @@ def save_json(node: Any) -> str:
 def load_json(text: str) -> Any:
     """Reads what ``save_json`` wrote."""
     return tvm.ir.load_json(text)
+
+
+@contextlib.contextmanager
+def calling_from_a_free_core() -> Iterator[None]:
+    """Keeps the calling thread on the cores that TVM bound no worker thread to.
+
+    TVM binds its worker threads but not the caller, who computes a share as well. When the
+    scheduler leaves the caller on a worker's core the two take turns, and a kernel on two threads
+    takes twice its time. Only kernels run inside: a compilation should use every core.
+    """
+    own = os.sched_getaffinity(0)
+    masks = [_affinity(int(task)) for task in os.listdir("/proc/self/task")]
+    free = own.difference(*(mask for mask in masks if len(mask) == 1))
+    if not free:
+        yield
+        return
+    os.sched_setaffinity(0, free)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, own)
+
+
+def _affinity(task: int) -> set[int]:
+    try:
+        return os.sched_getaffinity(task)
+    except ProcessLookupError:  # the thread ended meanwhile
+        return set()
 
 
 def load_intrinsics(target: Target) -> None:

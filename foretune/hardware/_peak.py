@@ -129,31 +129,18 @@ def _run(target_json: str, threads: int, simd_bits: int) -> Peaks:
     shape = (threads, length // (threads * lanes), lanes)
     triad_args = (array(1.0, *shape), array(2.0, *shape), array(0.0, *shape))
     peak["main"](*peak_args)
-    _keep_off_the_workers()
     peak_s = triad_s = float("inf")
     end = time.monotonic() + _MEASURE_S
-    while time.monotonic() < end:
-        # Calls are timed one by one: the shorter the reading, the likelier that every core was
-        # free for the whole of it.
-        timer = peak.time_evaluator("main", device, number=1, repeat=_PEAK_CALLS)
-        peak_s = min(peak_s, *timer(*peak_args).results)
-        timer = triad.time_evaluator("main", device, number=1, repeat=_TRIAD_CALLS)
-        triad_s = min(triad_s, *timer(*triad_args).results)
+    with _tvm.calling_from_a_free_core():
+        while time.monotonic() < end:
+            # Calls are timed one by one: the shorter the reading, the likelier that every core
+            # was free for the whole of it.
+            timer = peak.time_evaluator("main", device, number=1, repeat=_PEAK_CALLS)
+            peak_s = min(peak_s, *timer(*peak_args).results)
+            timer = triad.time_evaluator("main", device, number=1, repeat=_TRIAD_CALLS)
+            triad_s = min(triad_s, *timer(*triad_args).results)
     operations = 2.0 * threads * _ACCUMULATORS * lanes * _STEPS
     return Peaks(operations / peak_s / 1e9, 12.0 * length / triad_s / 1e9)
-
-
-def _keep_off_the_workers() -> None:
-    """Pins the calling thread to the cores that TVM bound no worker thread to.
-
-    TVM binds its workers but not the caller, who computes as well. On a busy machine the scheduler
-    may leave the caller on a worker's core, and the two then take turns.
-    """
-    own = os.sched_getaffinity(0)
-    masks = [os.sched_getaffinity(int(task)) for task in os.listdir("/proc/self/task")]
-    bound = set().union(*(mask for mask in masks if len(mask) == 1))
-    if own - bound:
-        os.sched_setaffinity(0, own - bound)
 
 
 def child(target_json: str, threads: str, simd_bits: str) -> None:

@@ -58,15 +58,13 @@ class Measurement:
 
     @property
     def best_s(self) -> float | None:
-        """Seconds per call: the lowest quiet reading, else the lowest reading, else None.
+        """Seconds per call: the lowest reading, or None if there is none.
 
-        A slow episode of a shared machine only ever adds time, so the lowest quiet reading is the
-        value; ``cut_short`` has one too, an upper bound good enough to learn from.
+        A slow episode of a shared machine only ever adds time, so the lowest reading is the best
+        estimate whether it counted as quiet or not; ``quiet`` tells how far to trust it.
+        ``cut_short`` has one reading too, an upper bound good enough to learn from.
         """
-        if not self.seconds:
-            return None
-        calm = [s for s, q in zip(self.seconds, self.quiet, strict=False) if q]
-        return min(calm or self.seconds)
+        return min(self.seconds, default=None)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``from_json`` reverses it."""

@@ -106,7 +106,10 @@ class _Worker:
 
     def do_canary(self, id: int, count: int) -> dict[str, Any]:
         before = self._watch.canary_s
-        canaries = [self._watch.canary() for _ in range(count)]
+        from foretune._tvm import calling_from_a_free_core
+
+        with calling_from_a_free_core():
+            canaries = [self._watch.canary() for _ in range(count)]
         return {"id": id, "canaries": canaries, "canary_s": self._watch.canary_s - before}
 
     def do_reference(self, id: int, candidate: bytes, path: str) -> dict[str, Any]:
@@ -157,9 +160,12 @@ class _Worker:
         return self._timed(id, lambda: self._read(id, count))
 
     def _timed(self, id: int, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        from foretune._tvm import calling_from_a_free_core
+
         began, canary_began = time.perf_counter(), self._watch.canary_s
         try:
-            fields = work()
+            with calling_from_a_free_core():
+                fields = work()
         except Exception as error:  # foreign code: whatever it raises is the candidate's result
             status = Status.OUT_OF_MEMORY if _is_out_of_memory(error) else Status.RUN_ERROR
             fields = {"status": status.value, "message": _one_line(error)}

@@ -82,9 +82,8 @@ def test_a_count_of_readings_is_kept(watch: Stopwatch) -> None:
 
 def test_a_cold_first_call_does_not_shorten_readings(watch: Stopwatch) -> None:
     calls = []
-    (reading,) = watch.readings(lambda: calls.append(0), [], 1e-3, count=1)
-    assert len(calls) * reading.seconds > POLICY.reading_s / 10
-    assert len(calls) > 100
+    watch.readings(lambda: calls.append(0), [], 1e-3, count=1)
+    assert len(calls) > 100, "a call of 1 ms would have been repeated twice only"
 
 
 def test_modules_of_tvm_are_timed_by_it(watch: Stopwatch, hardware: Hardware) -> None:
