@@ -19,7 +19,9 @@ def rewrite_operators(module: IRModule) -> IRModule:
     ====================================  =========================================
     ``batch_norm(conv2d(x, W), ...)[0]``  ``conv2d(x, W * scale) + shift``
     ``conv2d(pad(x, p, 0), W)``           ``conv2d(x, W, padding=p)``
-    ``pad(x, 0)``                         ``x``
+    ``pad(x, 0)``                         ``x``, likewise adding a tensor of zeros (an
+                                          attention mask of ones becomes one) and broadcasts
+                                          and reshapes to the shape there is
     ``minimum(maximum(x, a), b)``         ``clip(x, a, b)``
     ``permute_dims(constant)``            constant, likewise ``reshape``
     ``reshape(reshape(x))``               ``reshape(x)``
@@ -193,17 +195,46 @@ def _fold_reshape(call: Any, bound: Lookup) -> Any:
     from foretune import _tvm
 
     inner = bound(call.args[0])
-    if call_of(inner, _RESHAPE):
-        return _tvm.tvm.relax.op.reshape(inner.args[0], call.ty.shape)
+    source = inner.args[0] if call_of(inner, _RESHAPE) else call.args[0]
+    if _same_shape(source, call):
+        return source
+    if source is not call.args[0]:
+        return _tvm.tvm.relax.op.reshape(source, call.ty.shape)
     if not is_constant(call.args[0]):
         return call
     shape = [int(extent) for extent in call.ty.shape]
     return _tvm.tvm.relax.const(call.args[0].value.numpy().reshape(shape), call.args[0].ty.dtype)
 
 
+def _drop_broadcast(call: Any, _bound: Lookup) -> Any:
+    return call.args[0] if _same_shape(call.args[0], call) else call
+
+
+def _drop_zero(call: Any, _bound: Lookup) -> Any:
+    for place, operand in enumerate(call.args):
+        other = call.args[1 - place]
+        # A bias of zeros stays: it is zero in networks with random weights only, and their
+        # latency is to be that of trained ones.
+        mask = is_constant(operand) and sum(extent != 1 for extent in extents(operand)) > 1
+        if mask and _same_shape(other, call) and not operand.value.numpy().any():
+            return other
+    return call
+
+
+def _same_shape(one: Any, other: Any) -> bool:
+    return str(one.ty.dtype) == str(other.ty.dtype) and extents(one) == extents(other)
+
+
+def extents(expression: Any) -> list[int]:
+    """The static shape of a tensor expression."""
+    return [int(extent) for extent in getattr(expression.ty, "shape", None) or []]
+
+
 _RULES: dict[str, Callable[[Any, Lookup], Any]] = {
     "relax.nn.conv2d": _fold_pad,
     "relax.nn.pad": _drop_pad,
+    "relax.add": _drop_zero,
+    "relax.broadcast_to": _drop_broadcast,
     "relax.minimum": _clip,
     "relax.permute_dims": _fold_permute,
     "relax.reshape": _fold_reshape,

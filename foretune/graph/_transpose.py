@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from foretune._tvm import IRModule
 
 _PERMUTE = frozenset({"relax.permute_dims"})
-_UNARY = frozenset(
+UNARY = frozenset(
     {
         *("relax.abs", "relax.ceil", "relax.cos", "relax.erf", "relax.exp", "relax.floor"),
         *("relax.log", "relax.negative", "relax.round", "relax.rsqrt", "relax.sigmoid"),
@@ -39,7 +39,7 @@ _UNARY = frozenset(
         "relax.nn.selu",
     }
 )
-_BINARY = frozenset(
+BINARY = frozenset(
     {
         *("relax.add", "relax.subtract", "relax.multiply", "relax.divide", "relax.power"),
         *("relax.maximum", "relax.minimum", "relax.floor_divide"),
@@ -50,11 +50,15 @@ _REDUCE = frozenset({"relax.mean", "relax.sum", "relax.max", "relax.min"})
 
 def sink_transposes(module: IRModule) -> IRModule:
     """Moves transposes of ``main`` down and removes those that cancel."""
+    return cleaned(module, _view_mutator().visit_expr(_mutator().visit_expr(module["main"])))
+
+
+def cleaned(module: IRModule, main: Any) -> IRModule:
+    """``module`` with another ``main``, without the bindings that nothing uses any more."""
     from foretune import _tvm
 
-    rewritten = _view_mutator().visit_expr(_mutator().visit_expr(module["main"]))
     result = _tvm.IRModule(dict(module.functions.items()))
-    result.update_func(module.get_global_var("main"), rewritten)
+    result.update_func(module.get_global_var("main"), main)
     transform = _tvm.tvm.relax.transform
     return _tvm.tvm.transform.Sequential(
         [
@@ -79,7 +83,7 @@ def _mutator() -> Any:
             name = getattr(call.op, "name", "")
             if name == "relax.permute_dims":
                 return self._cancel(call)
-            if name in _UNARY:
+            if name in UNARY:
                 return self._sink(
                     call,
                     call.args[:1],
@@ -91,7 +95,7 @@ def _mutator() -> Any:
                 return self._reduce(call)
             if name == "relax.nn.pad":
                 return self._sink(call, call.args[:1], lambda axes: self._pad(call, axes))
-            if name in _BINARY:
+            if name in BINARY:
                 return self._sink(
                     call,
                     call.args,

@@ -11,13 +11,15 @@ before tasks are cut, because a task that does not exist needs no trials. In ord
    depthwise convolutions too, and no packing of the input.
 3. *Transpose sinking* (``_transpose``): operators whose layout TVM cannot infer (``clip``, ``pad``,
    ...) leave a transpose on either side; those move down and cancel.
-4. *Fusion*: TVM's legalisation, pattern annotation and fusion into one PrimFunc per kernel.
+4. *Reshape sinking* (``_reshape``): likewise below element-wise operators, so that those fuse.
+5. *Fusion*: TVM's legalisation, pattern annotation and fusion into one PrimFunc per kernel.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from foretune.graph._reshape import sink_reshapes
 from foretune.graph._rewrite import rewrite_operators
 from foretune.graph._transpose import sink_transposes
 
@@ -65,5 +67,6 @@ def simplify(model: Model, hardware: Hardware) -> IRModule:
         module = rewrite_operators(module)
         module = tvm.transform.Sequential(layout)(module)
         module = rewrite_operators(sink_transposes(module))
+        module = rewrite_operators(sink_reshapes(module))
         module = tvm.transform.Sequential(fusion)(module)
     return module

@@ -257,3 +257,12 @@ def test_a_wrong_output_fails_verification(small, hardware):
     result = verify(NotANumber(), small)
     assert not result.ok
     assert np.isnan(result.max_abs_error)
+
+
+def test_operators_behind_a_product_fuse_with_it_across_reshapes(models, hardware):
+    names = [w.name for w in extract_workloads(models("bert"), hardware)]
+    assert any(n.startswith("fused_matmul_add_gelu") for n in names)
+    assert any(n.startswith("fused_matmul_add_add") for n in names)
+    assert not [
+        n for n in names if n.startswith(("gelu", "fused_reshape_gelu", "fused_reshape_add"))
+    ]

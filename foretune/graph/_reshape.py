@@ -1,0 +1,105 @@
+"""Reshape sinking: move ``reshape`` below element-wise operators so that those fuse with a kernel.
+
+PyTorch wraps each matrix product of a transformer in reshapes from and to two dimensions. A
+reshape between a product and the operators behind it (bias, GELU, residual) keeps TVM from fusing
+them, and each becomes a kernel that reads and writes the whole activation. Symbols: ``R`` is a
+reshape, ``R'`` one that only adds or removes axes of extent 1.
+
+=====================  ======================
+before                 after
+=====================  ======================
+``f(R(x))``            ``R(f(x))`` for an element-wise ``f``
+``R'(x) + y``          ``R'(x + R'(y))``, likewise every broadcasting binary operator
+=====================  ======================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from foretune.graph._rewrite import call_of, extents, is_constant, scalar
+from foretune.graph._transpose import BINARY, UNARY, cleaned
+
+if TYPE_CHECKING:
+    from foretune._tvm import IRModule
+
+_RESHAPE = frozenset({"relax.reshape"})
+
+
+def sink_reshapes(module: IRModule) -> IRModule:
+    """Moves reshapes of ``main`` below element-wise operators."""
+    return cleaned(module, _mutator().visit_expr(module["main"]))
+
+
+def _mutator() -> Any:
+    from foretune import _tvm
+
+    relax = _tvm.tvm.relax
+
+    @relax.expr_functor.mutator
+    class Sinker(relax.PyExprMutator):  # type: ignore[misc, name-defined]
+        """Visits bindings in order; operands are already rewritten."""
+
+        def visit_call_(self, call: Any) -> Any:
+            call = self.visit_expr_post_order(call)
+            name = getattr(call.op, "name", "")
+            if name in UNARY:
+                return self._unary(call)
+            return self._binary(call) if name in BINARY else call
+
+        def _source(self, expression: Any) -> Any | None:
+            """What was reshaped into a variable; None if it was made otherwise."""
+            if not isinstance(expression, relax.Var):
+                return None
+            value = self.lookup_binding(expression)
+            return value.args[0] if call_of(value, _RESHAPE) else None
+
+        def _unary(self, call: Any) -> Any:
+            source = self._source(call.args[0])
+            if source is None:
+                return call
+            inner = self.builder_.emit(relax.Call(call.op, [source, *call.args[1:]], call.attrs))
+            return relax.op.reshape(inner, call.ty.shape)
+
+        def _binary(self, call: Any) -> Any:
+            result = extents(call)
+            for place, operand in enumerate(call.args):
+                source = self._source(operand)
+                if source is None or extents(operand) != result:
+                    continue
+                other = call.args[1 - place]
+                below = _align(extents(other), result, extents(source))
+                if below is None and scalar(other) is None:
+                    continue
+                if scalar(other) is None:
+                    other = self._reshaped(other, below)
+                operands = [source, other] if place == 0 else [other, source]
+                inner = self.builder_.emit(relax.Call(call.op, operands, call.attrs))
+                return relax.op.reshape(inner, call.ty.shape)
+            return call
+
+        def _reshaped(self, operand: Any, shape: Sequence[int]) -> Any:
+            if extents(operand) == list(shape):
+                return operand
+            if is_constant(operand):
+                return relax.const(operand.value.numpy().reshape(shape), operand.ty.dtype)
+            source = self._source(operand)
+            if source is not None and extents(source) == list(shape):
+                return source
+            return self.builder_.emit(relax.op.reshape(operand, shape))
+
+    return Sinker()
+
+
+def _align(other: list[int], result: list[int], source: list[int]) -> list[int] | None:
+    """The shape ``other`` takes so that it broadcasts to ``source`` as it does to ``result``.
+
+    None where ``result`` and ``source`` differ in more than axes of extent 1. For example
+    ``other = [768]``, ``result = [1, 128, 768]`` and ``source = [128, 768]`` give ``[1, 768]``.
+    """
+    if [e for e in result if e != 1] != [e for e in source if e != 1]:
+        return None
+    padded = [1] * (len(result) - len(other)) + other
+    kept = iter([p for p, extent in zip(padded, result, strict=True) if extent != 1])
+    return [next(kept) if extent != 1 else 1 for extent in source]
