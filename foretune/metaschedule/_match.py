@@ -1,13 +1,10 @@
 """TVM's traces as our candidates, and back.
 
 A candidate is a sketch with decisions; a trace is a list of instructions with decisions. A trace
-belongs to a sketch when it has the sketch's instructions, apart from what the sketch's variables
-stand for. Before -> after, for one instruction of a trace and the variable of the sketch::
-
-    v5, v6 = sch.sample_perfect_tile(loop=l2, n=2, decision=[16, 8])  ->  PerfectTile: (16, 8)
-    sch.annotate(b1, "meta_schedule.parallel", 32)                    ->  Choice: index of 32
-
-Post-processing instructions are no part of it: they follow from the rest and the target.
+belongs to a sketch when both have the same normal form (``foretune.records``, which reads whole
+databases the same way). A trace that no sketch explains, for example because TVM's search chose a
+limit that our space lacks, becomes a frozen candidate: it can be applied, measured and compared,
+but not mutated. Post-processing is no part of it: it follows from the rest and the target.
 """
 
 from __future__ import annotations
@@ -19,13 +16,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from foretune.errors import BadInputError, IllegalCandidateError
-from foretune.space import Candidate, Choice, PerfectTile, Sketch, Space
+from foretune.records.metaschedule_import import _Matcher as Matcher
+from foretune.records.metaschedule_import import trace_form  # type: ignore[attr-defined]
+from foretune.space import Candidate, Sketch, Space
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule, Schedule
 
 _POSTPROCESSING = "EnterPostproc"
-_ANNOTATE = "Annotate"
 
 
 class FrozenSketch(Sketch):
@@ -87,26 +85,31 @@ def plain_json(value: Any) -> Any:
 def match_trace(trace: Sequence[Any], space: Space) -> Candidate | None:
     """The candidate of a space that a trace stands for, or None when no sketch explains it.
 
-    The trace is one of a live schedule. TVM drops instructions without effect when it stores a
-    trace; ``foretune.records.import_metaschedule`` reads those.
-
     Args:
         trace: ``[instructions, decisions]`` as TVM serialises a trace, with or without its
-            post-processing instructions.
+            post-processing instructions and the instructions without effect, which TVM drops from
+            what it has measured.
         space: Where the candidate should belong.
+
+    Raises:
+        BadInputError: It is no trace.
     """
-    instructions, decisions = _without_postprocessing(trace)
-    if not instructions:
-        return space.untuned
-    for sketch in space.sketches:
-        found = _decisions(sketch, instructions, decisions)
-        if found is None:
-            continue
-        try:
-            return sketch.candidate(found)
-        except IllegalCandidateError:
-            continue
-    return None
+    try:
+        form = trace_form(trace)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise _no_trace(trace, error) from error
+    matcher = _matchers((*space.sketches, space.untuned.sketch)).get(form.skeleton)
+    if matcher is None:
+        return None
+    try:
+        return matcher.candidate(form)
+    except IllegalCandidateError:
+        return None
+
+
+@functools.lru_cache(maxsize=64)
+def _matchers(sketches: tuple[Sketch, ...]) -> dict[str, Matcher]:
+    return {matcher.form.skeleton: matcher for matcher in map(Matcher, sketches)}
 
 
 def candidate_of_trace(trace: Sequence[Any], space: Space) -> Candidate:
@@ -144,69 +147,12 @@ def _without_postprocessing(trace: Sequence[Any]) -> tuple[list[Any], dict[int, 
         decisions = {int(index): decision for index, decision in pairs}
         kinds = [instruction[0] for instruction in instructions]
     except (TypeError, ValueError, IndexError) as error:
-        raise BadInputError(
-            f"a trace is [instructions, decisions], but got {str(trace)[:80]!r}: {error}"
-        ) from error
+        raise _no_trace(trace, error) from error
     end = kinds.index(_POSTPROCESSING) if _POSTPROCESSING in kinds else len(kinds)
     return list(instructions[:end]), {i: d for i, d in decisions.items() if i < end}
 
 
-@functools.lru_cache(maxsize=64)
-def _skeleton(sketch: Sketch) -> tuple[list[Any], dict[int, Any], dict[int, int]]:
-    instructions, pairs = json.loads(sketch.trace)
-    fixed = {int(i): d for i, d in pairs if int(i) not in sketch.positions}
-    return instructions, fixed, {at: n for n, at in enumerate(sketch.positions)}
-
-
-def _decisions(
-    sketch: Sketch, instructions: Sequence[Any], decisions: Mapping[int, Any]
-) -> list[Any] | None:
-    wanted, fixed, variables = _skeleton(sketch)
-    found: dict[int, Any] = {}
-    at = 0
-    for index, ours in enumerate(wanted):
-        theirs = instructions[at] if at < len(instructions) else None
-        number = variables.get(index)
-        if theirs is None or not _same(ours, theirs, exact=number is None):
-            left_out = None if number is None else _left_out(sketch.variables[number], ours)
-            if number is None or left_out is None:
-                return None
-            found[number] = left_out
-            continue
-        if number is None:
-            if fixed.get(index) != decisions.get(at):
-                return None
-        else:
-            decision = _decision(sketch.variables[number], theirs, decisions.get(at))
-            if decision is None:
-                return None
-            found[number] = decision
-        at += 1
-    if at != len(instructions):
-        return None
-    return [found[n] for n in range(len(sketch.variables))]
-
-
-def _same(ours: Sequence[Any], theirs: Sequence[Any], exact: bool) -> bool:
-    """Whether two instructions are equal, up to the value of an annotation if not exact."""
-    kind, inputs, attributes, outputs = theirs
-    if exact or kind != _ANNOTATE:
-        return bool(ours == [kind, inputs, attributes, outputs])
-    return bool([ours[0], ours[1][:1], *ours[2:]] == [kind, inputs[:1], attributes, outputs])
-
-
-def _left_out(variable: Any, ours: Sequence[Any]) -> int | None:
-    """The index of the choice that leaves the annotation out, if it may be left out."""
-    if ours[0] == _ANNOTATE and isinstance(variable, Choice) and 0 in variable.values:
-        return variable.values.index(0)
-    return None
-
-
-def _decision(variable: Any, theirs: Sequence[Any], decision: Any) -> Any:
-    if theirs[0] == _ANNOTATE:
-        value = theirs[1][1]
-        known = isinstance(variable, Choice) and value in variable.values
-        return variable.values.index(value) if known else None
-    if decision is None:
-        return None
-    return tuple(int(f) for f in decision) if isinstance(variable, PerfectTile) else int(decision)
+def _no_trace(trace: Any, error: Exception) -> BadInputError:
+    return BadInputError(
+        f"a trace is [instructions, decisions], but got {str(trace)[:80]!r}: {error!r}"
+    )

@@ -44,6 +44,14 @@ def test_post_processing_in_a_trace_is_left_out(space: Space, rng: np.random.Gen
     assert match_trace(whole, space) == candidate
 
 
+def test_a_trace_without_its_dead_instructions_is_matched_as_tvm_measures_it(
+    space: Space, rng: np.random.Generator
+) -> None:
+    for candidate in space.sample(rng, 10):
+        simplified = candidate.schedule().trace.simplified(remove_postproc=True)
+        assert match_trace(plain_json(simplified.as_json()), space) == candidate
+
+
 def test_the_empty_trace_is_the_untuned_program(space: Space) -> None:
     assert match_trace([[], []], space) == space.untuned
 
