@@ -70,9 +70,9 @@ def _mutator() -> Any:
                     continue
                 other = call.args[1 - place]
                 below = _align(extents(other), result, extents(source))
-                if below is None and scalar(other) is None:
-                    continue
                 if scalar(other) is None:
+                    if below is None:
+                        continue
                     other = self._reshaped(other, below)
                 operands = [source, other] if place == 0 else [other, source]
                 inner = self.builder_.emit(relax.Call(call.op, operands, call.attrs))

@@ -240,12 +240,12 @@ def test_a_shape_that_does_not_fit_is_refused(tmp_path, shapes, message):
 def test_a_broken_archive_is_refused(net, tmp_path):
     path = tmp_path / "net.pt2"
     path.write_bytes(b"not a zip file")
-    with pytest.raises(BadInputError, match="not a readable torch.export archive") as error:
+    with pytest.raises(BadInputError, match=r"not a readable torch\.export archive") as error:
         load_input(str(path))
     _is_one_line(error)
     torch.export.save(torch.export.export(net, (torch.randn(1, 3, 8, 8),)), str(path))
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(BadInputError, match="not a readable torch.export archive") as error:
+    with pytest.raises(BadInputError, match=r"not a readable torch\.export archive") as error:
         load_input(str(path))
     _is_one_line(error)
 
@@ -256,7 +256,8 @@ def test_a_dynamic_archive_names_the_dimension(net, tmp_path):
     )
     torch.export.save(program, str(tmp_path / "net.pt2"))
     with pytest.raises(
-        UnsupportedModelError, match="input 'image' dimension 0 is dynamic .*without dynamic_shapes"
+        UnsupportedModelError,
+        match=r"input 'image' dimension 0 is dynamic .*without dynamic_shapes",
     ) as error:
         load_input(str(tmp_path / "net.pt2"))
     _is_one_line(error)
