@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 from foretune import _tvm
@@ -26,6 +27,11 @@ def quick_builder(hardware: Hardware) -> Any:
         _tvm.load_intrinsics(_tvm.Target(options))
 
     load()
+    # TVM configures its logger anew for every run and fails on handlers without a name, which
+    # pytest adds to a logger that does not propagate, as TVM's does not after its first run.
+    logger = logging.getLogger("tvm.s_tir.meta_schedule")
+    for handler in [h for h in logger.handlers if h.get_name() is None]:
+        logger.removeHandler(handler)
     return _tvm.meta_schedule.builder.LocalBuilder(max_workers=1, timeout_sec=120, initializer=load)
 
 
