@@ -4,7 +4,8 @@ Every other module imports TVM through here, lazily where it can, so that an upg
 file's work. Verified against apache-tvm 0.27.0.post1 with apache-tvm-ffi 0.1.14.post1.
 
 Two traps are defused on import. ``tvm_ffi`` imports torch when torch is installed, which costs two
-seconds per process: ``block_torch`` (for measurement workers, which never need it) prevents that.
+seconds per process and serves a symbol conflict on Windows: torch is hidden while TVM loads, and
+can be imported afterwards.
 ``TuneContext`` imports every tensor intrinsic TVM knows, which costs twenty seconds because each
 one walks the interpreter's frames: ``load_intrinsics`` loads only those of the target at hand.
 """
@@ -21,8 +22,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+# Hidden while TVM loads, and only then: see the first trap above.
+_HIDDEN = "torch"
+if _HIDDEN not in sys.modules:
+    sys.modules[_HIDDEN] = None  # type: ignore[assignment]
 import tvm
 import tvm_ffi
+
+if sys.modules[_HIDDEN] is None:
+    del sys.modules[_HIDDEN]
 from tvm import IRModule
 from tvm.s_tir import Schedule, meta_schedule
 from tvm.s_tir.schedule import Trace

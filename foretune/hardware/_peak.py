@@ -22,7 +22,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-_MEASURE_S = 3.0
+_MEASURE_S = 1.5
 _PEAK_CALLS = 40
 _TRIAD_CALLS = 2
 _STEPS = 200_000
