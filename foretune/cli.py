@@ -14,6 +14,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -221,8 +222,12 @@ def _tune(args: argparse.Namespace) -> int:
         raise BadInputError(
             f"an artifact is a .so file, but got -o {args.output}: name it artifact.so"
         )
-    source = load_input(args.input, shapes=_shapes(args.shape))
-    hardware = _probe(args, measure=True)
+    _probe(args)
+    with ThreadPoolExecutor(1) as pool:
+        # The peaks are measured in a child process; the model loads meanwhile.
+        measured = pool.submit(_probe, args, measure=True)
+        source = load_input(args.input, shapes=_shapes(args.shape))
+        hardware = measured.result()
     work_dir = args.work_dir or default_work_dir(args.input, hardware)
     result = tune(
         source,
@@ -286,6 +291,7 @@ def _bench(args: argparse.Namespace) -> int:
         cost_models=_names(args.cost_models),
         hardware=_probe(args, measure=True),
         path=args.json,
+        progress=lambda line: print(line, file=sys.stderr, flush=True),
     )
     print_bench(data)
     return 0

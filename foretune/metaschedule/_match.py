@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from foretune.errors import BadInputError, IllegalCandidateError
-from foretune.records.metaschedule_import import _Matcher as Matcher
-from foretune.records.metaschedule_import import trace_form  # type: ignore[attr-defined]
+from foretune.records import TraceMatcher, trace_form
 from foretune.space import Candidate, Sketch, Space
 
 if TYPE_CHECKING:
@@ -108,8 +107,8 @@ def match_trace(trace: Sequence[Any], space: Space) -> Candidate | None:
 
 
 @functools.lru_cache(maxsize=64)
-def _matchers(sketches: tuple[Sketch, ...]) -> dict[str, Matcher]:
-    return {matcher.form.skeleton: matcher for matcher in map(Matcher, sketches)}
+def _matchers(sketches: tuple[Sketch, ...]) -> dict[str, TraceMatcher]:
+    return {matcher.form.skeleton: matcher for matcher in map(TraceMatcher, sketches)}
 
 
 def candidate_of_trace(trace: Sequence[Any], space: Space) -> Candidate:

@@ -20,6 +20,7 @@ from foretune.records.queries import (
     time_split,
     top,
 )
+from foretune.records.trace_form import TraceForm, TraceMatcher, trace_form
 
 __all__ = [
     "CONFIRM",
@@ -30,6 +31,8 @@ __all__ = [
     "Record",
     "SkippedLine",
     "TimeSplit",
+    "TraceForm",
+    "TraceMatcher",
     "add_missing",
     "best_of_each",
     "counts_by_status",
@@ -43,4 +46,5 @@ __all__ = [
     "spent_trials",
     "time_split",
     "top",
+    "trace_form",
 ]

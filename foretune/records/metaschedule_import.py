@@ -5,7 +5,7 @@ line; ``database_tuning_record.json`` one ``[workload line, [trace, seconds, tar
 where a trace is ``[instructions, decisions]`` and ends with what post-processors did.
 
 TVM refuses a whole database for one bad line, so the lines are read here: a trace whose
-instructions (in the normal form of ``_trace_form``) are those of one of our sketches becomes a
+instructions (in the normal form of ``trace_form``) are those of one of our sketches becomes a
 candidate of that sketch; everything else is skipped and reported.
 """
 
@@ -28,9 +28,9 @@ from foretune.errors import BadInputError, ForetuneError, IllegalCandidateError
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Status
 from foretune.records._record import Record
-from foretune.records._trace_form import LIMIT, TraceForm, trace_form
 from foretune.records.journal import SkippedLine
-from foretune.space import Candidate, Choice, Sketch, Space
+from foretune.records.trace_form import TraceMatcher, trace_form
+from foretune.space import Candidate, Space
 from foretune.workload import Workload
 
 WORKLOADS = "database_workload.json"
@@ -132,7 +132,7 @@ class _RecordReader:
         self._spaces = spaces
         self._time = time
         self._target = _target_identity(json.loads(hardware.target))
-        self._matchers: dict[str, dict[str, _Matcher] | str] = {}
+        self._matchers: dict[str, dict[str, TraceMatcher] | str] = {}
 
     def read(self, line: bytes) -> Record:
         """The record of one line, or _SkipError."""
@@ -177,7 +177,7 @@ class _RecordReader:
         except IllegalCandidateError as error:
             raise _SkipError(f"{_UNMATCHED} holds a decision outside its domain") from error
 
-    def _matchers_of(self, workload: Workload) -> dict[str, _Matcher]:
+    def _matchers_of(self, workload: Workload) -> dict[str, TraceMatcher]:
         if workload.key not in self._matchers:
             self._matchers[workload.key] = self._generate(workload)
         matchers = self._matchers[workload.key]
@@ -185,39 +185,13 @@ class _RecordReader:
             raise _SkipError(matchers)
         return matchers
 
-    def _generate(self, workload: Workload) -> dict[str, _Matcher] | str:
+    def _generate(self, workload: Workload) -> dict[str, TraceMatcher] | str:
         try:
             space = self._spaces.get(workload.key) or Space.generate(workload, self._hardware)
         except ForetuneError as error:
             return f"no space can be generated for its workload: {error}"
         sketches = [*space.sketches, space.untuned.sketch]
-        return {m.form.skeleton: m for m in map(_Matcher, sketches)}
-
-
-class _Matcher:
-    """Turns traces of one sketch into its candidates."""
-
-    def __init__(self, sketch: Sketch) -> None:
-        self._sketch = sketch
-        self.form = trace_form(json.loads(sketch.trace))
-        holes = {at: hole for hole, at in self.form.positions.items()}
-        self._holes = [holes.get(at) for at in sketch.positions]
-        self._fixed = [hole for hole in self.form.decided if hole not in self._holes]
-
-    def candidate(self, form: TraceForm) -> Candidate:
-        """The candidate whose decisions a trace of this sketch holds, or IllegalCandidateError."""
-        extra = form.decided.keys() - self.form.decided.keys()
-        if extra or any(form.value(hole) != self.form.value(hole) for hole in self._fixed):
-            raise IllegalCandidateError("the trace decides what the sketch has fixed")
-        decisions: list[Any] = []
-        for variable, hole in zip(self._sketch.variables, self._holes, strict=True):
-            value = None if hole is None else form.value(hole)
-            if hole is not None and hole.startswith(LIMIT) and isinstance(variable, Choice):
-                if value not in variable.values:
-                    raise IllegalCandidateError(f"{variable.name} is never {value!r}")
-                value = variable.values.index(value)
-            decisions.append(tuple(value) if isinstance(value, list) else value)
-        return self._sketch.candidate(decisions)
+        return {m.form.skeleton: m for m in map(TraceMatcher, sketches)}
 
 
 def _find(base: Path, name: str) -> Path:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from foretune.records._trace_form import LIMIT, trace_form
+from foretune.records.trace_form import LIMIT, trace_form
 
 SKETCH: list[Any] = [
     [

@@ -20,7 +20,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from foretune.errors import IllegalCandidateError
+from foretune.space import Choice
+
+if TYPE_CHECKING:
+    from foretune.space import Candidate, Sketch
 
 _LIMITS = ("meta_schedule.parallel", "meta_schedule.vectorize")
 LIMIT = "limit "
@@ -115,3 +121,29 @@ def _renamed(value: Any, names: dict[str, str]) -> Any:
         return [_renamed(part, names) for part in value]
     # Databases hold 0 and 1 where a fresh trace holds false and true.
     return int(value) if isinstance(value, bool) else value
+
+
+class TraceMatcher:
+    """Turns traces of one sketch into its candidates."""
+
+    def __init__(self, sketch: Sketch) -> None:
+        self._sketch = sketch
+        self.form = trace_form(json.loads(sketch.trace))
+        holes = {at: hole for hole, at in self.form.positions.items()}
+        self._holes = [holes.get(at) for at in sketch.positions]
+        self._fixed = [hole for hole in self.form.decided if hole not in self._holes]
+
+    def candidate(self, form: TraceForm) -> Candidate:
+        """The candidate whose decisions a trace of this sketch holds, or IllegalCandidateError."""
+        extra = form.decided.keys() - self.form.decided.keys()
+        if extra or any(form.value(hole) != self.form.value(hole) for hole in self._fixed):
+            raise IllegalCandidateError("the trace decides what the sketch has fixed")
+        decisions: list[Any] = []
+        for variable, hole in zip(self._sketch.variables, self._holes, strict=True):
+            value = None if hole is None else form.value(hole)
+            if hole is not None and hole.startswith(LIMIT) and isinstance(variable, Choice):
+                if value not in variable.values:
+                    raise IllegalCandidateError(f"{variable.name} is never {value!r}")
+                value = variable.values.index(value)
+            decisions.append(tuple(value) if isinstance(value, list) else value)
+        return self._sketch.candidate(decisions)
