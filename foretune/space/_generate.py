@@ -13,6 +13,7 @@ from foretune.hardware import Hardware
 from foretune.space import _probe, _replay
 from foretune.space.actions import loop_names
 from foretune.space.decision import Choice, ComputeLocation, PerfectTile, Variable
+from foretune.space.location import LocationModel
 from foretune.space.sketch import Sketch
 from foretune.workload import Workload
 
@@ -25,6 +26,8 @@ _PARALLEL = "meta_schedule.parallel"
 _VECTORIZE = "meta_schedule.vectorize"
 _OWN_WEIGHT = 0.8
 """How often sampling keeps TVM's own parallel or vectorise limit."""
+_OFF_WEIGHT = 0.01
+"""How often it switches either off: rarely any use, and a serial program takes long to measure."""
 
 
 def generate(workload: Workload, hardware: Hardware) -> list[Sketch]:
@@ -39,8 +42,11 @@ def generate(workload: Workload, hardware: Hardware) -> list[Sketch]:
     for schedule in _design_spaces(workload, hardware):
         sketch = _parse(workload, hardware, schedule, axes)
         if sketch.key not in sketches:
-            sketches[sketch.key] = _locate(sketch)
-    return list(sketches.values())
+            sketches[sketch.key] = sketch
+            sketch.__dict__["template"] = _replay.Template(
+                base, schedule, sketch.variables, sketch.positions
+            )
+    return _located(list(sketches.values()))
 
 
 def _design_spaces(workload: Workload, hardware: Hardware) -> Sequence[Schedule]:
@@ -171,17 +177,24 @@ def _annotation(instruction: Sequence[Any], hardware: Hardware) -> Choice | None
         values = sorted({0, cores, 4 * cores, own, 64 * cores})
     else:
         values = sorted({0, max(1, own // 4), max(1, own // 2), own, 2 * own})
-    rest = (1 - _OWN_WEIGHT) / (len(values) - 1)
-    weights = tuple(_OWN_WEIGHT if v == own else rest for v in values)
+    rest = (1 - _OWN_WEIGHT - _OFF_WEIGHT) / (len(values) - 2)
+    weights = tuple({0: _OFF_WEIGHT, own: _OWN_WEIGHT}.get(v, rest) for v in values)
     return Choice(str(attrs[0]).rsplit(".", 1)[-1], tuple(values), weights)
 
 
-def _locate(sketch: Sketch) -> Sketch:
-    if not sketch.location_order:
-        return sketch
-    model = _probe.learn(sketch)
+def _located(sketches: list[Sketch]) -> list[Sketch]:
+    movable = [sketch for sketch in sketches if sketch.location_order]
+    if not movable:
+        return sketches
+    models = iter(_probe.learn(movable))
+    return [_with(sketch, next(models)) if sketch.location_order else sketch for sketch in sketches]
+
+
+def _with(sketch: Sketch, model: LocationModel) -> Sketch:
     variables = tuple(
         replace(v, bound=model.bound(i)) if isinstance(v, ComputeLocation) else v
         for i, v in enumerate(sketch.variables)
     )
-    return replace(sketch, variables=variables, locations=model)
+    located = replace(sketch, variables=variables, locations=model)
+    located.__dict__["template"] = sketch.template
+    return located

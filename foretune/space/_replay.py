@@ -60,7 +60,8 @@ class Template:
 
     Args:
         base: The program the sketch belongs to.
-        trace: The trace as JSON text, with some legal decision for every sampling instruction.
+        trace: The trace, with some legal decision for every sampling instruction: as JSON text, or
+            as the schedule that it was written from, which saves parsing.
         variables: The decision variables.
         positions: For each variable, the instruction it belongs to.
     """
@@ -68,19 +69,23 @@ class Template:
     def __init__(
         self,
         base: Program,
-        trace: str,
+        trace: str | Schedule,
         variables: Sequence[Variable],
         positions: Sequence[int],
     ) -> None:
         from foretune import _tvm
 
-        schedule = base.schedule()
-        _tvm.Trace.apply_json_to_schedule(json.loads(trace), schedule)
-        self.instructions = list(schedule.trace.insts)
+        if isinstance(trace, str):
+            schedule = base.schedule()
+            _tvm.Trace.apply_json_to_schedule(json.loads(trace), schedule)
+        else:
+            schedule = trace
+        made = schedule.trace
+        self.instructions = [inst for inst in made.insts if inst.kind.name != "EnterPostproc"]
         self.frozen = {
             index: decision
             for index, inst in enumerate(self.instructions)
-            if (decision := schedule.trace.get_decision(inst)) is not None
+            if (decision := made.get_decision(inst)) is not None
         }
         self.base = base
         self.positions = tuple(positions)

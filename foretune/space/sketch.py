@@ -80,7 +80,7 @@ class Sketch:
         """Indices of the location variables, in the order in which they are decided."""
         return location_indices(self.variables)
 
-    @property
+    @functools.cached_property
     def template(self) -> _replay.Template:
         """The sketch as TVM objects, made on first use in each process."""
         return _template(self)

@@ -62,6 +62,13 @@ def pooling() -> Any:
     return te.create_prim_func([a, out])
 
 
+def global_pooling() -> Any:
+    from tvm import topi
+
+    a = _input("A", 1, 32, 7, 7)
+    return te.create_prim_func([a, topi.nn.adaptive_pool(a, (1, 1), "avg")])
+
+
 def softmax() -> Any:
     from tvm import topi
 
@@ -76,9 +83,27 @@ def layer_norm() -> Any:
     return te.create_prim_func([a, g, b, topi.nn.layer_norm(a, g, b, [1])])
 
 
+def attention() -> Any:
+    from tvm import topi
+
+    q, k, v = _input("Q", 4, 32, 16), _input("K", 4, 32, 16), _input("V", 4, 16, 32)
+    scores = topi.nn.softmax(topi.nn.batch_matmul(q, k))
+    return te.create_prim_func([q, k, v, topi.nn.batch_matmul(scores, v)])
+
+
 PROGRAMS: dict[str, Callable[[], Any]] = {
     f.__name__: f
-    for f in (matmul, conv2d_nhwc, depthwise, batch_matmul, pooling, softmax, layer_norm)
+    for f in (
+        matmul,
+        conv2d_nhwc,
+        depthwise,
+        batch_matmul,
+        pooling,
+        global_pooling,
+        softmax,
+        layer_norm,
+        attention,
+    )
 }
 
 

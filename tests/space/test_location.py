@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from foretune import _tvm
-from foretune.space import INLINE, ROOT, Candidate, ComputeLocation
+from foretune.space import INLINE, ROOT, Candidate, ComputeLocation, PerfectTile, Space, _probe
+from foretune.space._nest import FrozenBlockError, Learner, Seen
 from foretune.space._replay import plain
 from foretune.space.location import Loop, Nest
 
-from .programs import PROGRAMS, space
+from .programs import CPU, PROGRAMS, space
 
 REPLAYED = {"conv2d_nhwc": 150, "depthwise": 150, "softmax": 300, "layer_norm": 300}
-FULLY_EXAMINED = ["conv2d_nhwc", "depthwise", "pooling", "layer_norm"]
+FULLY_EXAMINED = ["conv2d_nhwc", "depthwise", "pooling", "global_pooling", "layer_norm"]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -61,6 +63,83 @@ def test_convolution_padding_may_go_under_the_tiles() -> None:
     }
     assert {INLINE, ROOT} < locations
     assert max(x for x in locations if isinstance(x, int)) > 6
+
+
+def _locations(here: Space, n: int) -> set[tuple[str, int]]:
+    return {
+        (v.name, decision)
+        for c in here.sample(np.random.default_rng(0), n)
+        for v, decision in zip(c.sketch.variables, c.decisions, strict=True)
+        if isinstance(v, ComputeLocation) and isinstance(decision, int)
+    }
+
+
+def test_a_program_of_many_sketches_keeps_some_locations_within_the_budget() -> None:
+    here = space("attention")
+    assert len(here.sketches) > 50
+    for block in ("expsum", "maxelem"):
+        found = {x for name, x in _locations(here, 600) if name.endswith(block)}
+        assert ROOT in found
+        assert max(found) > ROOT
+
+
+def test_without_budget_every_block_stays_at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_probe, "_REPLAYS", 0)
+    here = Space.generate(space("softmax").workload, CPU)
+    assert {location for _, location in _locations(here, 200)} == {ROOT}
+
+
+def test_the_same_locations_are_learnt_every_time() -> None:
+    here = space("softmax")
+    again = Space.generate(here.workload, CPU)
+    assert [s.locations for s in again.sketches] == [s.locations for s in here.sketches]
+
+
+TILE = PerfectTile("k", 64, 3)
+BITS = ((0, 0), (0, 1), (0, 2))
+TILES = [(2, 4, 8), (1, 8, 8), (8, 1, 8), (16, 4, 1), (1, 1, 64), (4, 2, 8), (2, 32, 1), (32, 2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("extent", "unit"),
+    [
+        (lambda a, b, c: b, 0b010),
+        (lambda a, b, c: b * c, 0b110),
+        (lambda a, b, c: 2 * (b * c - 1) + 1, 0b110),
+        (lambda a, b, c: 2 * (b - 1) + 3, -1),
+        (lambda a, b, c: 5, -1),
+        (lambda a, b, c: 1, 0),
+    ],
+)
+def test_formulas_of_extents_are_learnt(extent: Callable[..., int], unit: int) -> None:
+    learner = Learner([TILE], BITS)
+    for tile in TILES:
+        units = sum(1 << i for i, factor in enumerate(tile) if factor == 1)
+        learner.take(Seen(("l",), (extent(*tile),), (True,)), [tile], units)
+    assert learner.settled
+    assert learner.nest().loops == (Loop("l", unit, True, True),)
+
+
+def test_an_extent_that_no_formula_gives_is_narrowed_down_by_elimination() -> None:
+    learner = Learner([TILE], BITS)
+    for tile in TILES:
+        units = sum(1 << i for i, factor in enumerate(tile) if factor == 1)
+        learner.take(Seen(("l",), (tile[0] ** 2,), (True,)), [tile], units)
+    assert not learner.settled
+    assert learner.nest().loops[0].unit == 0b001
+
+
+def test_a_nest_that_contradicts_the_model_is_refused() -> None:
+    learner = Learner([TILE], BITS)
+    learner.take(Seen(("l",), (1,), (True,)), [(64, 1, 1)], 0b110)
+    with pytest.raises(FrozenBlockError, match="no function of tiles"):
+        learner.take(Seen(("l",), (2,), (True,)), [(64, 1, 1)], 0b110)
+    with pytest.raises(FrozenBlockError, match="number of loops"):
+        learner.take(Seen(), [(64, 1, 1)], 0b110)
+    learner = Learner([TILE], BITS)
+    learner.take(Seen(("l",), (2,), (True,)), [(2, 4, 8)], 0)
+    with pytest.raises(FrozenBlockError, match="some tiles only"):
+        learner.take(Seen(("l",), (2,), (False,)), [(2, 8, 4)], 0)
 
 
 def _nest(text: str) -> Nest:

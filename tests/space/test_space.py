@@ -199,6 +199,10 @@ def test_variables_are_named_by_block_and_axis() -> None:
     choices = {v.name: v.values for v in sketch.variables if isinstance(v, Choice)}
     assert choices["parallel"] == (0, 2, 8, 32, 128)
     assert choices["vectorize"] == (0, 16, 32, 64, 128)
+    for v in sketch.variables:
+        if isinstance(v, Choice) and v.name in ("parallel", "vectorize"):
+            assert sum(v.weights) == pytest.approx(1)
+            assert v.weights[v.values.index(0)] == pytest.approx(0.01)
     assert choices["unroll_explicit"] == (0, 16, 64, 512)
 
 
