@@ -156,11 +156,18 @@ class Choice:
         return np.minimum(drawn, len(self.values) - 1).tolist()  # type: ignore[no-any-return]
 
     def other(self, index: int, rng: np.random.Generator) -> int | None:
-        """A different index, uniformly; None if there is only one."""
-        if len(self.values) == 1:
+        """A different index; None if there is only one.
+
+        What sampling favours is favoured less here, so that a mutation explores; what it hardly
+        ever draws stays rare.
+        """
+        cap = 1 / len(self.values)
+        others = [i for i in range(len(self.values)) if i != index]
+        if not others:
             return None
-        drawn = int(rng.integers(len(self.values) - 1))
-        return drawn if drawn < index else drawn + 1
+        edges = list(itertools.accumulate(min(self.weights[i], cap) for i in others))
+        drawn = bisect.bisect_right(edges, rng.random() * edges[-1])
+        return others[min(drawn, len(others) - 1)]
 
     def check(self, decision: Any) -> int:
         """Returns the index, or raises IllegalCandidateError."""

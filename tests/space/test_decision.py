@@ -114,7 +114,13 @@ def test_choices_follow_their_weights() -> None:
     assert set(drawn) == {0, 1}
     assert 0.75 < drawn.count(0) / 5000 < 0.85
     others = {choice.other(1, np.random.default_rng(seed)) for seed in range(50)}
-    assert others == {0, 2}
+    assert others == {0}
+    favoured = Choice("parallel", (0, 2, 8, 32), (0.01, 0.095, 0.095, 0.8))
+    rng = np.random.default_rng(0)
+    drawn = [favoured.other(1, rng) for _ in range(2000)]
+    assert 1 not in drawn
+    assert drawn.count(0) < 150
+    assert drawn.count(2) > 300
     assert Choice("unroll", (0,), (1.0,)).other(0, np.random.default_rng(0)) is None
 
 
