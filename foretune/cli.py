@@ -310,11 +310,11 @@ def _compare(args: argparse.Namespace) -> int:
             f"{args.input} is a single workload, and other engines run models: "
             "compare a model, or use `foretune bench` for a workload"
         )
-    artifact = Artifact.load(args.artifact)
     hardware = _probe(args)
+    Artifact.load(args.artifact)  # says what is wrong with it before other engines start
     results = compare(
         source,
-        artifact,
+        args.artifact,
         _names(args.against),
         threads=hardware.threads,
         rounds=args.rounds,

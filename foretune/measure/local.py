@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _WINDOW_PER_WORKER = 8
 _QUIET_READINGS = 3
 _PAUSE_S = 0.02
+_WAIT_SHARE = 0.05
 
 
 class LocalMeasurer(Measurer):
@@ -61,6 +62,7 @@ class LocalMeasurer(Measurer):
         self._children = Children(hardware, self.policy, builder)
         self._window = self.policy.window or _WINDOW_PER_WORKER * self._children.count
         self._reread_s = 0.0
+        self._waited_s = 0.0
 
     @property
     def costs(self) -> Costs:
@@ -80,7 +82,7 @@ class LocalMeasurer(Measurer):
         jobs = self._new_jobs(candidates)
         waiting = deque(jobs)
         noisy: list[Job] = []
-        quiet_by = _Patience(self.policy.quiet_wait_s)
+        quiet_by = time.monotonic() + self.policy.quiet_wait_s
         try:
             while waiting or noisy:
                 fresh = [waiting.popleft() for _ in range(min(self._window, len(waiting)))]
@@ -123,7 +125,7 @@ class LocalMeasurer(Measurer):
         """See ``Measurer.compare``. Candidates of one workload are read in turns by one child."""
         policy, children = self.policy, self._children
         jobs = self._new_jobs(candidates, together=True)
-        quiet_by = _Patience(policy.quiet_wait_s)
+        quiet_by = time.monotonic() + policy.quiet_wait_s
         try:
             for turn in range(policy.compare_rounds + policy.compare_extra_rounds):
                 due = [job for job in jobs if self._is_due(job, turn)]
@@ -218,39 +220,29 @@ class LocalMeasurer(Measurer):
                 return
         job.finish(job.status)
 
-    def _await_quiet(self, jobs: Sequence[Job], patience: _Patience) -> None:
-        """Waits a little for the machine to become quiet before readings that cannot be put off."""
+    def _await_quiet(self, jobs: Sequence[Job], until: float) -> None:
+        """Waits a little for the machine to become quiet before readings that cannot be put off.
+
+        Args:
+            jobs: What is to be read again.
+            until: Latest end (``time.monotonic``) of the waiting of this call's caller. Over the
+                measurer's life waiting is bounded by its share of the time, too: a machine that
+                is never quiet must not be waited for again and again.
+        """
         children = self._children
         held = by_worker(jobs, Stage.READ)
         if not held:
             return
         children.rest()
-        with patience:
-            while patience.left_s > 0:
-                canary = children.canary(held[0])
-                if canary is None or canary <= children.floor.limit:
-                    return
-                with self.costs.active():
-                    time.sleep(_PAUSE_S)
-
-
-class _Patience:
-    """A budget of seconds that is spent inside ``with`` blocks."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._since = 0.0
-
-    @property
-    def left_s(self) -> float:
-        return self._seconds - (time.monotonic() - self._since)
-
-    def __enter__(self) -> _Patience:
-        self._since = time.monotonic()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._seconds = self.left_s
+        began = time.monotonic()
+        until = min(until, began + _WAIT_SHARE * self.costs.active_s - self._waited_s)
+        while time.monotonic() < until:
+            canary = children.canary(held[0])
+            if canary is None or canary <= children.floor.limit:
+                break
+            with self.costs.active():
+                time.sleep(_PAUSE_S)
+        self._waited_s += time.monotonic() - began
 
 
 def _require_device(hardware: Hardware) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _ENDED = ("ok", "cut_short")
 """Statuses of candidates that ran."""
 _NARROWEST_NAME = 12
+_FILE_WIDTH = 120
 _NUMBERS_WIDTH = 65
 """Characters that the columns beside a task's name take."""
 
@@ -34,10 +36,10 @@ def summary_table(data: Mapping[str, Any], width: int = 80) -> Table:
     failed = [sum(trial["status"] not in _ENDED for trial in task["trials"]) for task in tasks]
     headings = ["weight", "untuned", "best", "GFLOP/s", "of peak", "trials"]
     table = _table("task", *headings, *(["failed"] if any(failed) else []))
-    table.columns[0].max_width = max(_NARROWEST_NAME, width - _NUMBERS_WIDTH)
+    room = max(_NARROWEST_NAME, width - _NUMBERS_WIDTH)
     for task, failures in zip(tasks, failed, strict=True):
         table.add_row(
-            Text(str(task["name"])),
+            Text(_shortened(str(task["name"]), room)),
             str(task["weight"]),
             units.seconds(task["untuned_s"]),
             Text(units.seconds(task["best_s"]), style="bold"),
@@ -56,7 +58,7 @@ def print_summary(data: Mapping[str, Any], console: Console | None = None) -> No
         data: A ``foretune.tune/1`` object.
         console: Where to print; standard output if None.
     """
-    console = console or Console(highlight=False)
+    console = console or _console()
     console.print(summary_table(data, console.width))
     statuses = Counter(trial["status"] for task in data["tasks"] for trial in task["trials"])
     console.print(
@@ -92,7 +94,7 @@ def print_comparison(data: Mapping[str, Any], console: Console | None = None) ->
             perhaps ``max_abs_error``; the latter may stand at the top level, too, by engine.
         console: Where to print; standard output if None.
     """
-    console = console or Console(highlight=False)
+    console = console or _console()
     engines: dict[str, Mapping[str, Any]] = dict(data["latency_s"])
     differences = data.get("max_abs_error") or {}
     own = engines.get("foretune", {}).get("median")
@@ -120,7 +122,7 @@ def print_comparison(data: Mapping[str, Any], console: Console | None = None) ->
 
 def print_hardware(hardware: Hardware, console: Console | None = None) -> None:
     """Prints what is known about a machine and the TVM target that was chosen."""
-    console = console or Console(highlight=False)
+    console = console or _console()
     rows = {
         "name": hardware.name,
         "key": hardware.key,
@@ -136,6 +138,16 @@ def print_hardware(hardware: Hardware, console: Console | None = None) -> None:
     for name, value in rows.items():
         table.add_row(Text(name, style="bold"), Text(value or "not known", overflow="fold"))
     console.print(table)
+
+
+def _console() -> Console:
+    """Standard output; wide where it is a file or a pipe, whose width nobody can know."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
+
+
+def _shortened(name: str, room: int) -> str:
+    """The end of a name tells operators of one network apart, so the beginning gives way."""
+    return name if len(name) <= room else "…" + name[1 - room :]
 
 
 def _caches(hardware: Hardware) -> str:

@@ -21,7 +21,7 @@ ALPHA = 0.2
 BETA = 2.0
 """How far above the best throughput of all tasks a task is believed to get."""
 WINDOW = 48
-"""Trials that the backward term looks back."""
+"""Trials that the backward term looks back, at most half of those spent."""
 
 
 def next_task(tasks: Sequence[Task], peak_gflops: float = 0.0) -> Task:
@@ -53,20 +53,16 @@ def expected_gain(task: Task, peak_gflops: float, fastest: float) -> float:
     if best is None:
         # Nothing valid yet: worth trying, less so the longer it fails.
         return task.workload.weight * (task.untuned_s or 1.0) / task.spent
-    before = _best_before(task, WINDOW)
-    backward = 0.0 if before is None else (before - best) / min(WINDOW, task.spent)
+    # Half of what was spent: the first hit after the untuned program says nothing of the next one.
+    window = max(1, min(WINDOW, task.spent // 2))
+    before = task.trials[-window - 1].best_s if task.spent > window else None
+    backward = 0.0 if before is None else max(0.0, before - best) / window
     if peak_gflops > 0:
         floor = task.workload.flops / (peak_gflops * 1e9)
     else:
         floor = task.workload.flops / (BETA * fastest) if fastest > 0 else 0.0
     forward = max(0.0, best - floor) / task.spent
     return task.workload.weight * (ALPHA * backward + (1 - ALPHA) * forward)
-
-
-def _best_before(task: Task, window: int) -> float | None:
-    if task.spent <= window:
-        return task.untuned_s if task.untuned_s is not None else task.trials[0].best_s
-    return task.trials[-window - 1].best_s
 
 
 def _throughput(task: Task) -> float:

@@ -236,9 +236,9 @@ class Tuner:
         return self.elapsed_s < self.budget.seconds - self._confirmation_s()
 
     def _confirmation_s(self) -> float:
-        """Seconds set aside for confirming the bests: half a second a task, 15 % at most."""
+        """Seconds set aside for confirming the bests: 0.7 a task, 15 % of the budget at most."""
         assert self.budget.seconds is not None
-        return min(0.5 * len(self.tasks), 0.15 * self.budget.seconds)
+        return min(0.7 * len(self.tasks), 0.15 * self.budget.seconds)
 
     def _next(self) -> Task | None:
         for task in self.tasks:
