@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import re
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,8 @@ def import_module(module: Any, example_inputs: Any, name: str) -> Model:
     args, kwargs = _arguments(example_inputs, name)
     module = module.eval()
     try:
-        program = torch.export.export(module, args, kwargs or None, strict=False)
+        with _quiet_export():
+            program = torch.export.export(module, args, kwargs or None, strict=False)
     except Exception as error:  # torch.export raises anything the model's own code may raise
         raise UnsupportedModelError(
             f"PyTorch could not export {name!r}: {_first_line(error)}; "
@@ -46,7 +50,8 @@ def import_archive(path: Path, shapes: Mapping[str, Sequence[int]] | None = None
     """
     torch = require_torch()
     try:
-        program = torch.export.load(str(path))
+        with _quiet_export():
+            program = torch.export.load(str(path))
     except Exception as error:  # a foreign reader: damaged zip, pickle, schema, anything
         raise BadInputError(
             f"{path} is not a readable torch.export archive ({_first_line(error)}): write it "
@@ -61,6 +66,20 @@ def import_archive(path: Path, shapes: Mapping[str, Sequence[int]] | None = None
     args, kwargs = program.example_inputs
     source = TorchSource(program.module(), tuple(args), dict(kwargs))
     return _import_program(program, path.stem, source)
+
+
+@contextlib.contextmanager
+def _quiet_export() -> Iterator[None]:
+    """Keeps torch.export's own warnings to itself: what is wrong is said once, by us."""
+    logger = logging.getLogger("torch.export")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def require_torch() -> Any:
