@@ -71,6 +71,7 @@ def tune(
     cost_model: str | CostModel = "default",
     trials: int | None = None,
     time_s: float | None = None,
+    patience: int = 256,
     seed: int = 0,
     work_dir: str | Path | None = None,
     fresh: bool = False,
@@ -90,6 +91,7 @@ def tune(
         cost_model: A name ``foretune cost-models`` lists, or a model.
         trials: Candidates to measure, over all tasks; None for no limit.
         time_s: Wall seconds to spend; None for no limit. At least one of the two must be given.
+        patience: A task stops early after this many trials without an improvement of 1 %.
         seed: Seeds everything random.
         work_dir: Where the journal and the result are kept. A directory that holds a journal is
             resumed, its trials and seconds counted as spent. None keeps nothing on disk.
@@ -105,7 +107,7 @@ def tune(
         NothingMeasuredError: Neither tuned nor untuned programs could be measured.
         RecordError: ``work_dir`` cannot be written.
     """
-    budget = Budget(trials=trials, seconds=time_s)
+    budget = Budget(trials=trials, seconds=time_s, patience=patience)
     named = cost_model if isinstance(cost_model, str) else "default"
     strategy, model_name = resolve_names(strategy, named)
     hardware = (

@@ -10,7 +10,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from foretune.records import Journal
+from foretune.records import Journal, is_trial
 from foretune.tuning.api import JOURNAL
 
 CHILD = [sys.executable, "-m", "tests.tuning.tuning_child"]
@@ -41,11 +41,12 @@ def kill_again_and_again(work_dir: Path, times: int, seed: int) -> None:
         output, _ = child.communicate()
         lines = [line for line in (first + output).splitlines(keepends=True)]
         # The last line may be torn by the kill.
-        acknowledged |= {line.split()[1] for line in lines if line.endswith("\n")}
+        whole = [line.split() for line in lines if line.endswith("\n")]
+        acknowledged |= {key for origin, key in whole if origin == "random"}
         if not (work_dir / JOURNAL).exists():
             continue
         with Journal(work_dir / JOURNAL) as journal:
-            keys = Counter(r.candidate_key for r in journal.records())
+            keys = Counter(r.candidate_key for r in journal.records() if is_trial(r))
         assert acknowledged <= set(keys), "a committed record is lost"
         assert not [k for k, count in keys.items() if count > 1], "a trial was spent twice"
     assert len(acknowledged) > times

@@ -34,6 +34,7 @@ def main() -> None:
         strategy="random",
         cost_model="random",
         trials=int(sys.argv[2]),
+        patience=100_000,
         batch=4,
         work_dir=sys.argv[1],
         measurer=FormulaMeasurer(slowly),
