@@ -172,8 +172,8 @@ def _report(
     ) + (
         f"\n\n{options.candidates} random candidates of each of {options.workloads}; "
         f"{gap / 60:.1f} minutes from the end of the first phase to the start of the second. "
-        "Every candidate gets the readings of the default policy; in tuning, one that is over three "
-        "times slower than the best is cut short after one reading, which is switched off here. "
+        "Every candidate gets the readings of the default policy; in tuning, one that is over "
+        "three times slower than the best is cut short, which is switched off here. "
         f"Measurements that failed: {failed}."
     )
     result = {"rows": data, "first": first, "second": second}
