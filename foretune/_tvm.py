@@ -34,6 +34,7 @@ if sys.modules[_HIDDEN] is None:
 from tvm import IRModule
 from tvm.s_tir import Schedule, meta_schedule
 from tvm.s_tir.schedule import Trace
+from tvm.support.cc import get_cc
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
@@ -44,6 +45,7 @@ __all__ = [
     "Target",
     "Trace",
     "calling_from_a_free_core",
+    "get_cc",
     "load_intrinsics",
     "load_json",
     "make_context",

@@ -57,22 +57,30 @@ def verify(
         tolerance = default_tolerance(model)
     absolute = relative = 0.0
     for inputs in (model.examples, *(model.draw_inputs(seed) for seed in seeds)):
-        expected, actual = model.reference(inputs), artifact.run(inputs)
-        if len(expected) != len(actual):
-            return Verification(False, np.nan, np.nan, tolerance, tuple(seeds))
-        for wanted, got in zip(expected, actual, strict=True):
-            difference, scale = compare_outputs(wanted, got)
-            # max() of Python drops NaN depending on its place; NumPy's keeps it.
-            absolute = float(np.maximum(absolute, difference))
-            relative = float(np.maximum(relative, difference / scale))
+        difference = compare_outputs(model.reference(inputs), artifact.run(inputs))
+        # max() of Python drops NaN depending on its place; NumPy's keeps it.
+        absolute = float(np.maximum(absolute, difference[0]))
+        relative = float(np.maximum(relative, difference[1]))
     return Verification(relative <= tolerance, absolute, relative, tolerance, tuple(seeds))
 
 
-def compare_outputs(expected: Array, actual: Array) -> tuple[float, float]:
-    """Largest absolute difference, and the largest magnitude of ``expected`` (at least 1e-6).
+def compare_outputs(expected: Sequence[Array], actual: Sequence[Array]) -> tuple[float, float]:
+    """Largest difference over all outputs: absolute, and relative to the largest of its output.
 
-    A difference of shapes or a NaN in one only gives NaN.
+    Another number of outputs, another shape, or a NaN in only one of two elements gives NaN.
     """
+    if len(expected) != len(actual):
+        return np.nan, np.nan
+    absolute = relative = 0.0
+    for wanted, got in zip(expected, actual, strict=True):
+        difference, scale = _compare(wanted, got)
+        absolute = float(np.maximum(absolute, difference))
+        relative = float(np.maximum(relative, difference / scale))
+    return absolute, relative
+
+
+def _compare(expected: Array, actual: Array) -> tuple[float, float]:
+    """Largest absolute difference, and the largest magnitude of ``expected`` (at least 1e-6)."""
     if expected.shape != actual.shape:
         return np.nan, 1.0
     wanted, got = expected.astype("float64"), actual.astype("float64")

@@ -1,23 +1,15 @@
 """The artifact: a compiled network in three files that needs nothing but TVM to run.
 
 ``name.so`` is the code, ``name.params`` the parameters (absent when there are none), ``name.json``
-the manifest. To run one in a process that only has TVM::
-
-    import json, os, tvm
-    manifest = json.load(open("name.json"))
-    os.environ["TVM_NUM_THREADS"] = str(manifest["threads"])
-    machine = tvm.relax.VirtualMachine(tvm.runtime.load_module("name.so"), tvm.cpu())
-    weights = tvm.runtime.load_param_dict_from_file("name.params")
-    output = machine["main"](*inputs, *[weights[n] for n in manifest["parameters"]])
-
-where ``inputs`` are ``tvm.runtime.tensor(array)`` of NumPy arrays.
+the manifest. docs/formats.md has the code that runs one in a process that only has TVM.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
+import shutil
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -27,14 +19,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune import _tvm
-from foretune.errors import BadInputError, MissingDependencyError, VersionMismatchError
+from foretune.errors import BadInputError, MissingDependencyError
+from foretune.graph._manifest import (
+    SCHEMA,
+    check_files,
+    digest,
+    read_manifest,
+    tensor_from_json,
+    tensor_to_json,
+)
 from foretune.workload import TensorSpec
 from foretune.workload.model import Array, leaves
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
-
-SCHEMA = "foretune.artifact/1"
 
 
 class Artifact:
@@ -42,8 +40,9 @@ class Artifact:
 
     Attributes:
         manifest: What the JSON file holds: ``schema, name, target, threads, inputs, outputs,
-            parameters, tuned, untuned, versions`` and, once saved, ``sha256``. Callers may add
-            keys, for example ``expected_speedup``, before saving.
+            parameters, tuned, untuned, versions`` and, once saved, ``library``, ``sha256`` and
+            ``parameters_sha256``. Callers may add keys, for example ``expected_speedup``, before
+            saving.
     """
 
     def __init__(
@@ -52,13 +51,14 @@ class Artifact:
         self.manifest = manifest
         self._executable = executable
         self._parameters = dict(parameters)
+        self._origin: Path | None = None
         self._machine: Any = None
         self._weights: list[Any] = []
 
     @property
     def inputs(self) -> list[TensorSpec]:
         """Specification of each input, in order."""
-        return [_from_json(entry) for entry in self.manifest["inputs"]]
+        return [tensor_from_json(entry) for entry in self.manifest["inputs"]]
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """Runs once.
@@ -105,32 +105,31 @@ class Artifact:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the shared library, and beside it the parameters and the manifest.
 
+        The files appear when all of them are complete: a failure leaves what was there before.
+
         Args:
             path: Of the shared library; must end in ``.so``.
 
         Raises:
-            BadInputError: The path has another extension or its folder cannot be written.
+            BadInputError: The path has another extension, its folder cannot be written, or linking
+                failed.
             MissingDependencyError: There is no C++ compiler to link with.
         """
         library = Path(path)
         if library.suffix != ".so":
             raise BadInputError(f"an artifact is a shared library: name it *.so, not {library}")
+        if self._origin is None:
+            require_compiler()
         try:
             library.parent.mkdir(parents=True, exist_ok=True)
-            self._export(library)
-            if self._parameters:
-                _tvm.tvm.runtime.save_param_dict_to_file(
-                    self._parameters, str(library.with_suffix(".params"))
-                )
-            self.manifest["library"] = library.name
-            self.manifest["sha256"] = _digest(library)
-            library.with_suffix(".json").write_text(
-                json.dumps(self.manifest, indent=2) + "\n", encoding="utf-8"
-            )
+            with tempfile.TemporaryDirectory(prefix=".foretune-", dir=library.parent) as folder:
+                manifest = self._write(Path(folder, library.name))
+                _publish(Path(folder), library)
         except OSError as error:
             raise BadInputError(
                 f"cannot write {library} ({error.strerror or error}): choose another folder"
             ) from error
+        self.manifest.update(manifest)
         return library
 
     @classmethod
@@ -142,34 +141,47 @@ class Artifact:
             VersionMismatchError: It was compiled by another version of TVM or of the schema.
         """
         library = Path(path)
-        manifest = _read_manifest(library)
-        if _digest(library) != manifest["sha256"]:
-            raise BadInputError(
-                f"{library} is not the library its manifest describes (sha256 differs): "
-                "compile it again, or copy .so, .params and .json together"
-            )
-        _refuse_target(library, manifest)
-        parameters: Mapping[str, Any] = {}
-        if manifest["parameters"]:
-            file = library.with_suffix(".params")
-            if not file.is_file():
-                raise BadInputError(f"{file} is missing: copy it together with {library.name}")
-            parameters = _tvm.tvm.runtime.load_param_dict_from_file(str(file))
         try:
-            module = _tvm.tvm.runtime.load_module(str(library))
-        except (OSError, RuntimeError) as error:
-            raise BadInputError(f"{library} cannot be loaded: {error}") from error
-        return cls(module, parameters, manifest)
+            manifest = read_manifest(library)
+            check_files(library, manifest)
+            _refuse_target(library, manifest)
+            parameters = _load_parameters(library, manifest)
+            artifact = cls(_load_library(library), parameters, manifest)
+        except OSError as error:
+            raise BadInputError(
+                f"{library} cannot be read ({error.strerror or error}): check its permissions"
+            ) from error
+        artifact._origin = library.resolve()
+        return artifact
 
-    def _export(self, library: Path) -> None:
-        if not hasattr(self._executable, "export_library"):
-            raise BadInputError(f"an artifact that was loaded is a file already: copy {library}")
+    def _write(self, library: Path) -> dict[str, Any]:
+        """Writes all files of the artifact and returns its manifest."""
+        if self._origin is None:
+            self._link(library)
+        else:
+            shutil.copyfile(self._origin, library)
+        manifest = {
+            **self.manifest,
+            "library": library.name,
+            "sha256": digest(library),
+            "parameters_sha256": None,
+        }
+        if self._parameters:
+            file = library.with_suffix(".params")
+            # Written by Python, which notices a full disk.
+            file.write_bytes(_tvm.tvm.runtime.save_param_dict(self._parameters))
+            manifest["parameters_sha256"] = digest(file)
+        text = json.dumps(manifest, indent=2) + "\n"
+        library.with_suffix(".json").write_text(text, encoding="utf-8")
+        return manifest
+
+    def _link(self, library: Path) -> None:
         try:
             self._executable.export_library(str(library))
-        except (FileNotFoundError, ValueError, RuntimeError) as error:
-            raise MissingDependencyError(
-                f"linking {library} failed ({str(error).strip().splitlines()[0]}): a C++ compiler "
-                "is needed, for example apt install g++"
+        except (RuntimeError, ValueError) as error:
+            raise BadInputError(
+                f"linking {library.name} failed ({_reason(error)}): see whether the C++ compiler "
+                f"works and {tempfile.gettempdir()} has room"
             ) from error
 
     def _device(self) -> Any:
@@ -207,11 +219,30 @@ class Artifact:
                 )
 
 
+def require_compiler() -> None:
+    """Refuses to go on where ``Artifact.save`` could not link.
+
+    Raises:
+        MissingDependencyError: There is no C++ compiler, or the one that is named cannot be run.
+    """
+    compiler = _tvm.get_cc()
+    if compiler is None:
+        raise MissingDependencyError(
+            "an artifact is linked by a C++ compiler, and there is none: apt install g++"
+        )
+    if shutil.which(compiler) is None:
+        raise MissingDependencyError(
+            f"an artifact is linked by the C++ compiler that CXX or CC names, and {compiler!r} "
+            "cannot be run: name another one, or unset them and apt install g++"
+        )
+
+
 def set_threads(threads: int) -> None:
     """Makes TVM's runtime use this many threads; left alone, it uses half of the processors.
 
-    The size of its pool is read from the environment when the first kernel starts and can only be
-    lowered afterwards: where the pool already runs with fewer threads, a warning says so.
+    The one place below the command line that writes an environment variable: TVM takes the size
+    of its pool from ``TVM_NUM_THREADS`` alone, when the first kernel starts, and a pool that runs
+    can be lowered but not raised. Where it runs with fewer threads already, a warning says so.
     """
     os.environ["TVM_NUM_THREADS"] = str(threads)
     running = int(_tvm.tvm.get_global_func("runtime.NumThreads")())
@@ -242,8 +273,8 @@ def describe(
         "target": hardware.target,
         "hardware": {"name": hardware.name, "key": hardware.key},
         "threads": hardware.threads,
-        "inputs": [_to_json(spec) for spec in inputs],
-        "outputs": [_to_json(spec) for spec in outputs],
+        "inputs": [tensor_to_json(spec) for spec in inputs],
+        "outputs": [tensor_to_json(spec) for spec in outputs],
         "parameters": parameters,
         "tuned": tuned,
         "untuned": untuned,
@@ -251,36 +282,48 @@ def describe(
     }
 
 
-def _to_json(spec: TensorSpec) -> dict[str, Any]:
-    return {"name": spec.name, "shape": list(spec.shape), "dtype": spec.dtype}
+def _publish(folder: Path, library: Path) -> None:
+    """Moves complete files into place; until the manifest follows, the old one refuses the rest."""
+    for suffix in (".so", ".params", ".json"):
+        place = library.with_suffix(suffix)
+        source = folder / place.name
+        if source.exists():
+            source.replace(place)
+        else:
+            place.unlink(missing_ok=True)
 
 
-def _from_json(entry: Mapping[str, Any]) -> TensorSpec:
-    return TensorSpec(str(entry["name"]), tuple(entry["shape"]), str(entry["dtype"]))
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _read_manifest(library: Path) -> dict[str, Any]:
-    for path in (library, library.with_suffix(".json")):
-        if not path.is_file():
-            raise BadInputError(f"{path} is missing: an artifact is NAME.so with its NAME.json")
-    file = library.with_suffix(".json")
+def _load_library(library: Path) -> Any:
     try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise BadInputError(f"{file} is no JSON ({error}): compile the artifact again") from error
-    if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
-        found = manifest.get("schema") if isinstance(manifest, dict) else None
-        raise VersionMismatchError(f"{file} must have schema {SCHEMA!r}, but has {found!r}")
-    if manifest["versions"] != _tvm.versions():
-        raise VersionMismatchError(
-            f"{library} was compiled by {manifest['versions']}, but this is {_tvm.versions()}: "
-            "compile it again, or install that version"
-        )
-    return manifest
+        return _tvm.tvm.runtime.load_module(str(library))
+    except (RuntimeError, ValueError) as error:
+        raise BadInputError(
+            f"{library} cannot be loaded ({_reason(error)}): compile it again"
+        ) from error
+
+
+def _load_parameters(library: Path, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    names = manifest["parameters"]
+    if not names:
+        return {}
+    file = library.with_suffix(".params")
+    try:
+        parameters = dict(_tvm.tvm.runtime.load_param_dict_from_file(str(file)).items())
+    except (RuntimeError, ValueError) as error:
+        raise BadInputError(
+            f"{file} cannot be loaded ({_reason(error)}): compile it again"
+        ) from error
+    missing = [name for name in names if name not in parameters]
+    if missing:
+        raise BadInputError(f"{file} lacks parameter {missing[0]!r}: compile it again")
+    return parameters
+
+
+def _reason(error: Exception) -> str:
+    """The line of a linker's or TVM's message that says what happened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if line != "Compilation error:"]
+    return telling[0][:300] if telling else type(error).__name__
 
 
 def _refuse_target(library: Path, manifest: Mapping[str, Any]) -> None:
