@@ -14,12 +14,12 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from foretune import __version__
-from foretune.errors import BadInputError, ForetuneError
+from foretune._files import write_json
+from foretune.errors import BadInputError, ForetuneError, NothingMeasuredError
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
@@ -85,6 +85,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     budget.add_argument(
         "--time", type=float, metavar="SECONDS", help="wall seconds to spend tuning"
+    )
+    tune.add_argument(
+        "--patience",
+        type=int,
+        default=256,
+        metavar="N",
+        help="a task stops early after N trials without an improvement of 1 %% (default 256)",
     )
     tune.add_argument("--seed", type=int, default=0, metavar="N", help="seeds everything random")
     tune.add_argument(
@@ -207,72 +214,80 @@ def _add_db(commands: Any) -> None:
 
 
 def _tune(args: argparse.Namespace) -> int:
+    from foretune.graph import require_compiler
     from foretune.report import TuneProgress, print_summary
-    from foretune.tuning import Budget, tune
-    from foretune.tuning.api import default_work_dir
+    from foretune.tuning import Budget, default_work_dir, resolve_names, tune
     from foretune.workload import load_input
 
     if args.trials is None and args.time is None:
         args.trials = 1000
-    Budget(trials=args.trials, seconds=args.time)
-    _check_name(args.strategy, args.cost_model)
+    # Everything that can be refused is refused before anything is measured.
+    Budget(trials=args.trials, seconds=args.time, patience=args.patience)
+    strategy, cost_model = resolve_names(args.strategy, args.cost_model)
+    if args.seed < 0:
+        raise BadInputError(f"`seed >= 0` must hold, but got --seed {args.seed}")
     for path in (args.output, args.json):
         _check_writable(path)
-    if args.output is not None and args.output.suffix != ".so":
-        raise BadInputError(
-            f"an artifact is a .so file, but got -o {args.output}: name it artifact.so"
-        )
+    if args.output is not None:
+        if args.output.suffix != ".so":
+            raise BadInputError(
+                f"an artifact is a .so file, but got -o {args.output}: name it artifact.so"
+            )
+        require_compiler()
     _probe(args)
-    with ThreadPoolExecutor(1) as pool:
-        # The peaks are measured in a child process; the model loads meanwhile.
-        measured = pool.submit(_probe, args, measure=True)
-        source = load_input(args.input, shapes=_shapes(args.shape))
-        hardware = measured.result()
-    work_dir = args.work_dir or default_work_dir(args.input, hardware)
+    source = load_input(args.input, shapes=_shapes(args.shape))
+    hardware = _probe(args, measure=True)
+    work_dir = args.work_dir or default_work_dir(
+        args.input, hardware, strategy, cost_model, args.seed
+    )
     result = tune(
         source,
         target=hardware,
-        strategy=args.strategy,
-        cost_model=args.cost_model,
+        strategy=strategy,
+        cost_model=cost_model,
         trials=args.trials,
         time_s=args.time,
+        patience=args.patience,
         seed=args.seed,
         work_dir=work_dir,
         fresh=args.fresh,
         progress=TuneProgress(),
         command=shlex.join(["foretune", *sys.argv[1:]]),
     )
-    # From here on the best so far is on disk; a second Ctrl-C only ends the writing.
-    print_summary(result.to_json())
-    extra: dict[str, Any] = {}
-    if args.output is not None and any(task.best_s is not None for task in result.tasks):
-        extra = _write_artifact(result, args.output)
+    data = {**result.to_json(), "input": args.input}
     if args.json is not None:
-        _write_json(args.json, {**result.to_json(), "input": args.input, **extra})
+        write_json(args.json, data)
+    print_summary(data)
+    if args.output is not None and any(task.best_s is not None for task in result.tasks):
+        data |= _write_artifact(result, args.output)
+        if args.json is not None:
+            write_json(args.json, data)
+        if data.get("verified") is False:
+            raise ForetuneError(
+                f"the compiled model differs from the original by {data['max_abs_error']}, more "
+                f"than rounding explains: {args.output} was not written; please report this"
+            )
     print(f"work directory: {work_dir}  (report: foretune report {shlex.quote(str(work_dir))})")
     return INTERRUPTED if result.interrupted else 0
 
 
 def _write_artifact(result: TuneResult, path: Path) -> dict[str, Any]:
-    """Compiles, checks against the original and saves; returns fields for the JSON object."""
+    """Compiles, checks against the original, saves; returns fields for the JSON object."""
     from foretune.graph import verify
     from foretune.workload import Model
 
     artifact = result.compile()
-    artifact.save(path)
-    extra: dict[str, Any] = {"artifact": str(path)}
-    if isinstance(result.source, Model):
-        check = verify(artifact, result.source)
-        extra |= {"verified": check.ok, "max_abs_error": check.max_abs_error}
-        print(f"artifact: {path}  (largest difference to the original {check.max_abs_error:.2g})")
-        if not check.ok:
-            raise ForetuneError(
-                f"the outputs of {path} differ from the original by {check.max_relative_error:.2g} "
-                f"of the largest, and {check.tolerance:.2g} is allowed: do not use it"
-            )
-    else:
+    if not isinstance(result.source, Model):
+        artifact.save(path)
         print(f"artifact: {path}")
-    return extra
+        return {"artifact": str(path)}
+    check = verify(artifact, result.source)
+    fields = {"verified": check.ok, "max_abs_error": check.max_abs_error}
+    if not check.ok:
+        return fields
+    artifact.save(path)
+    print(f"artifact: {path}  (largest difference to the original {check.max_abs_error:.2g})")
+    return {**fields, "artifact": str(path)}
 
 
 def _bench(args: argparse.Namespace) -> int:
@@ -327,15 +342,19 @@ def _compare(args: argparse.Namespace) -> int:
         "latency_s": {name: result.to_json() for name, result in results.items()},
         "max_abs_error": {name: result.max_abs_error for name, result in results.items()},
     }
-    print_comparison(data)
     if args.json is not None:
-        _write_json(args.json, data)
+        write_json(args.json, data)
+    print_comparison(data)
+    if results["foretune"].median is None:
+        raise NothingMeasuredError(
+            f"the artifact {args.artifact} could not be timed: {results['foretune'].error}"
+        )
     return 0
 
 
 def _report(args: argparse.Namespace) -> int:
     from foretune.report import write_report
-    from foretune.tuning.api import RESULT
+    from foretune.tuning import RESULT
 
     path = args.work_dir / RESULT
     if not path.is_file():
@@ -362,7 +381,7 @@ def _hardware(args: argparse.Namespace) -> int:
     hardware = _probe(args, measure=True)
     print_hardware(hardware)
     if args.json is not None:
-        _write_json(args.json, hardware.to_json())
+        write_json(args.json, hardware.to_json())
     return 0
 
 
@@ -371,6 +390,8 @@ def _workloads(args: argparse.Namespace) -> int:
 
     for entry in catalog.entries():
         print(f"{entry.group:9} {entry.name:28} {entry.description}")
+    for pattern in catalog.PATTERNS.values():
+        print(f"{'sized':9} {pattern}")
     return 0
 
 
@@ -396,7 +417,7 @@ def _cost_models(args: argparse.Namespace) -> int:
 
 
 def _journal_path(path: Path) -> Path:
-    from foretune.tuning.api import JOURNAL
+    from foretune.tuning import JOURNAL
 
     found = path / JOURNAL if path.is_dir() else path
     if not found.is_file():
@@ -423,7 +444,7 @@ def _db_best(args: argparse.Namespace) -> int:
             name = known.name if known is not None else record.workload
             print(f"{record.measurement.best_s or 0.0:12.3e} s  {name}  {record.hardware}")
     if args.json is not None:
-        _write_json(args.json, [record.to_json() for record in bests])
+        write_json(args.json, [record.to_json() for record in bests])
     return 0
 
 
@@ -441,9 +462,10 @@ def _db_export(args: argparse.Namespace) -> int:
 
 def _db_import(args: argparse.Namespace) -> int:
     from foretune.records import Journal, add_missing, import_metaschedule
+    from foretune.tuning import JOURNAL
 
     hardware = _probe(args)
-    target = args.journal / "journal.jsonl" if args.journal.is_dir() else args.journal
+    target = args.journal / JOURNAL if args.journal.is_dir() else args.journal
     outcome = import_metaschedule(args.directory, hardware)
     with Journal(target) as journal:
         journal.add_hardware(hardware)
@@ -456,10 +478,13 @@ def _db_import(args: argparse.Namespace) -> int:
 
 def _db_merge(args: argparse.Namespace) -> int:
     from foretune.records import Journal, merge
+    from foretune.tuning import JOURNAL
 
-    with Journal(args.journal) as journal:
-        for other in args.others:
-            with Journal(_journal_path(other), read_only=True) as source:
+    others = [_journal_path(other) for other in args.others]
+    into = args.journal / JOURNAL if args.journal.is_dir() else args.journal
+    with Journal(into) as journal:
+        for other in others:
+            with Journal(other, read_only=True) as source:
                 print(f"{other}: {merge(journal, source)} records added")
     return 0
 
@@ -475,12 +500,6 @@ def _probe(args: argparse.Namespace, measure: bool = False) -> Hardware:
     return hardware
 
 
-def _check_name(strategy: str, cost_model: str) -> None:
-    from foretune.tuning import resolve_names
-
-    resolve_names(strategy, cost_model)
-
-
 def _check_writable(path: Path | None) -> None:
     """Finds out before hours of tuning, not after, that a result cannot be written."""
     if path is None:
@@ -491,7 +510,7 @@ def _check_writable(path: Path | None) -> None:
         raise BadInputError(
             f"{path} cannot be written ({error.strerror}): choose another place"
         ) from error
-    if path.is_dir() or not os.access(path.parent, os.W_OK):
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
         raise BadInputError(f"{path} cannot be written: choose another place")
 
 
@@ -513,10 +532,6 @@ def _names(text: str) -> list[str]:
     if not names:
         raise BadInputError(f"a comma-separated list of names is needed, but got {text!r}")
     return names
-
-
-def _write_json(path: Path, data: Any) -> None:
-    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 
 def entry() -> NoReturn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from foretune import cli
+from foretune.records import Journal
 
 PRIM_FUNC = """
 from tvm import te
@@ -32,6 +34,16 @@ def raises():
 
 def number():
     return 3
+"""
+
+
+BFLOAT16 = """
+from tvm import te
+
+
+def add():
+    a = te.placeholder((32,), name="A", dtype="bfloat16")
+    return te.create_prim_func([a, te.compute((32,), lambda i: a[i] + a[i], name="B")])
 """
 
 
@@ -64,6 +76,9 @@ BAD = [
     (["tune", "DIR/mine.py:matmul", "--trials", "-3"], "trials >= 1"),
     (["tune", "DIR/mine.py:matmul", "--time", "0"], "seconds > 0"),
     (["tune", "DIR/mine.py:matmul", "--time", "nan"], "seconds > 0"),
+    (["tune", "DIR/mine.py:matmul", "--time", "inf"], "seconds > 0"),
+    (["tune", "DIR/mine.py:matmul", "--trials", "4", "--seed", "-1"], "seed >= 0"),
+    (["tune", "DIR/mine.py:matmul", "--trials", "4", "--patience", "0"], "patience >= 1"),
     (["tune", "DIR/mine.py:matmul", "--trials", "many"], "--trials"),
     (["tune", "DIR/mine.py:matmul", "--trials", "4", "--strategy", "luck"], "evolutionary"),
     (["tune", "DIR/mine.py:matmul", "--trials", "4", "--cost-model", "luck"], "gbdt"),
@@ -109,14 +124,15 @@ def test_lists_name_what_there_is(capsys: pytest.CaptureFixture[str], command: s
     assert all(name in out for name in expected)
 
 
-def foretune(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+def foretune(*arguments: str, cwd: Path, **options: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", "from foretune.cli import entry; entry()", *arguments],
+        [str(Path(sys.executable).with_name("foretune")), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        **options,  # type: ignore[call-overload]
     )
 
 
@@ -153,7 +169,10 @@ def test_tune_end_to_end_then_resume_report_and_db(program: Path) -> None:
     assert (here / "exported" / "database_tuning_record.json").is_file()
 
 
-def test_ctrl_c_saves_the_best_so_far_and_exits_with_130(program: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl_c", "sigterm"])
+def test_an_interrupted_run_saves_the_best_so_far_and_exits_with_130(
+    program: Path, number: signal.Signals
+) -> None:
     here = program.parent
     child = foretune(
         "tune", "mine.py:matmul", "--trials", "100000", "--work-dir", "run", "--json", "out.json",
@@ -165,7 +184,7 @@ def test_ctrl_c_saves_the_best_so_far_and_exits_with_130(program: Path) -> None:
         not journal.exists() or journal.read_text().count('"record"') < 5
     ):
         time.sleep(0.2)
-    child.send_signal(signal.SIGINT)
+    child.send_signal(number)
     _, err = child.communicate(timeout=60)
     assert child.returncode == 130, err
     assert "Traceback" not in err
@@ -173,3 +192,31 @@ def test_ctrl_c_saves_the_best_so_far_and_exits_with_130(program: Path) -> None:
     assert data["interrupted"] is True
     assert data["tasks"][0]["trials"]
     assert data["tuned_s"] is not None
+    assert foretune("report", "run", cwd=here).wait(60) == 0
+
+
+def test_exit_code_3_when_nothing_can_be_measured(program: Path) -> None:
+    (program.parent / "odd.py").write_text(BFLOAT16)
+    child = foretune("tune", "odd.py:add", "--trials", "2", "--work-dir", "run", cwd=program.parent)
+    _, err = child.communicate(timeout=120)
+    assert child.returncode == 3, err
+    assert "could be measured" in err.splitlines()[-1]
+    assert "Traceback" not in err
+
+
+def limit_file_size() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+
+def test_a_full_disk_ends_the_run_with_one_line(program: Path) -> None:
+    child = foretune(
+        "tune", "mine.py:matmul", "--trials", "100000", "--work-dir", "run",
+        cwd=program.parent, preexec_fn=limit_file_size,
+    )  # fmt: skip
+    _, err = child.communicate(timeout=240)
+    assert child.returncode == 2, err
+    assert "journal" in err.splitlines()[-1]
+    assert "Traceback" not in err
+    with Journal(program.parent / "run" / "journal.jsonl") as journal:
+        assert len(journal) > 0, "what was written before is still there"

@@ -67,7 +67,7 @@ class GbdtConfig:
         boosters: Members of the ensemble; its disagreement is the spread. 1 means spread 0.
         threads: Threads XGBoost may use. More than one or two only spin on so little data.
         min_records: Programs with a time that one workload must have before the model is ready.
-        max_rows: Programs trained on at most; above it the other workloads are thinned out.
+        max_rows: Programs trained on at most; above it every workload is thinned out alike.
         cache: Programs whose features are kept.
         prior: Weight of ``machine_fit`` before measurements; 0 switches it off.
         prior_strength: Measurements that weigh as much as that belief.

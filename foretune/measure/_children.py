@@ -47,13 +47,13 @@ class Children:
         self._policy = policy
         self.count = policy.workers or len(os.sched_getaffinity(0))
         memory = policy.memory_bytes or _default_memory(self.count)
-        on_host = hardware.kind == "llvm"
+        self._on_host = hardware.kind == "llvm"
         config = WorkerConfig(
             hardware=hardware,
             policy=policy,
             builder=builder,
             # A CUDA process reserves address space without end; there only residency is watched.
-            address_space_bytes=2 * memory + _SPARE_BYTES if on_host else None,
+            address_space_bytes=2 * memory + _SPARE_BYTES if self._on_host else None,
             parent=os.getpid(),
         )
         self._pool = WorkerPool(
@@ -200,7 +200,8 @@ class Children:
         self._last_timed = None
         if not self._calibrated:
             for worker in self._pool.idle():
-                self._ask_canary(worker, _FLOOR_CANARIES)
+                if worker.alive:  # another's canary may have brought news of its death
+                    self._ask_canary(worker, _FLOOR_CANARIES)
             self._calibrated = True
 
     def _ask_canary(self, worker: Worker, count: int) -> list[float]:
@@ -208,7 +209,7 @@ class Children:
         self._canaries, number = [], next(self._ids)
         limit = self._policy.run_timeout_s
         worker.request("canary", limit, "running the canary", id=number, count=count)
-        while worker.task is not None:
+        while worker.alive and worker.task is not None:
             self.pump()
         return self._canaries
 
@@ -271,6 +272,9 @@ class Children:
 
     def _on_readings(self, job: Job, fields: Mapping[str, Any]) -> None:
         job.run_s += float(fields["run_s"])
+        if fields["status"] == Status.RUN_ERROR.value and not self._on_host and job.worker:
+            # An illegal access poisons a device's context for everything that runs in it later.
+            job.worker.kill()
         job.max_error = fields.get("max_error", job.max_error)
         status = Status(fields["status"])
         if "readings" not in fields:

@@ -158,6 +158,8 @@ class Worker:
 
     def flush(self) -> None:
         """Writes what fits into the pipe. A child that is gone is found out by its replies."""
+        if not self.alive:
+            return
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
             while self._unsent:
                 del self._unsent[: os.write(self._request_fd, self._unsent)]
@@ -197,19 +199,26 @@ class Worker:
         except (OSError, IndexError):
             return 0
 
+    def kill(self) -> None:
+        """Ends the process from outside; what it held is built again elsewhere."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
     def exited(self) -> bool:
         """Whether the process has ended."""
         return self._process.poll() is not None
 
-    def end(self) -> tuple[Status, str]:
-        """Kills the process and all its children, closes the pipes and says what happened."""
+    def end(self, dying: bool = True) -> tuple[Status, str]:
+        """Kills the process and all its children, closes the pipes and says what happened.
+
+        Args:
+            dying: It closed its pipe by itself: it gets a moment until its status is known.
+        """
         self.alive = False
         with contextlib.suppress(subprocess.TimeoutExpired):
-            # A process that closed its pipe by dying needs a moment until its status is known.
-            self._process.wait(0.0 if self.killed_for else 0.2)
+            self._process.wait(0.2 if dying and not self.killed_for else 0.0)
         code = self._process.poll()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        self.kill()
         self._process.wait()
         self.receive_errors()
         os.close(self._request_fd)
@@ -382,7 +391,7 @@ class WorkerPool:
         """Ends children without calling it a failure."""
         for worker in list(workers):
             self._forget(worker)
-            worker.end()
+            worker.end(dying=False)
 
     def close(self) -> None:
         """Ends every child. May be called twice."""

@@ -11,6 +11,7 @@ was working on gets that as its result; what it merely held is built again.
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from collections import deque
@@ -18,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from foretune.errors import BadInputError, ForetuneError
+from foretune.hardware import Hardware, why_not_here
 from foretune.measure._base import Measurement, Measurer, Status
 from foretune.measure._children import Children, by_worker
 from foretune.measure._jobs import Costs, Job, Stage
@@ -25,7 +27,6 @@ from foretune.measure._protocol import BUILDER
 from foretune.measure.policy import MeasurePolicy
 
 if TYPE_CHECKING:
-    from foretune.hardware import Hardware
     from foretune.space import Candidate
 
 _WINDOW_PER_WORKER = 8
@@ -46,7 +47,7 @@ class LocalMeasurer(Measurer):
             callable.
 
     Raises:
-        BadInputError: The device that ``hardware`` names is not in this machine.
+        BadInputError: Kernels for ``hardware`` cannot run on this machine.
         ForetuneError: Child processes cannot be started (here or in the methods that need them).
     """
 
@@ -82,12 +83,11 @@ class LocalMeasurer(Measurer):
         jobs = self._new_jobs(candidates)
         waiting = deque(jobs)
         noisy: list[Job] = []
-        quiet_by = time.monotonic() + self.policy.quiet_wait_s
         try:
             while waiting or noisy:
                 fresh = [waiting.popleft() for _ in range(min(self._window, len(waiting)))]
                 if not fresh:
-                    self._await_quiet(noisy, quiet_by)
+                    self._await_quiet(noisy)
                 for job in self._finish_window(fresh, noisy, best):
                     self._children.release([job])
                     yield job.candidate, job.measurement(self._children.floor)
@@ -125,17 +125,16 @@ class LocalMeasurer(Measurer):
         """See ``Measurer.compare``. Candidates of one workload are read in turns by one child."""
         policy, children = self.policy, self._children
         jobs = self._new_jobs(candidates, together=True)
-        quiet_by = time.monotonic() + policy.quiet_wait_s
         try:
             for turn in range(policy.compare_rounds + policy.compare_extra_rounds):
-                due = [job for job in jobs if self._is_due(job, turn)]
+                due = self._due(jobs, turn)
                 if not due:
                     break
                 while children.dispatch(due):
                     children.pump(building=True)
                 children.rest()
                 if turn >= policy.compare_rounds:
-                    self._await_quiet(due, quiet_by)
+                    self._await_quiet(due)
                 for job in by_worker(due, Stage.BUILT, Stage.READ):
                     if job.checked:
                         children.run(job, "read", count=1)
@@ -150,12 +149,21 @@ class LocalMeasurer(Measurer):
         finally:
             children.release(jobs)
 
-    def _is_due(self, job: Job, turn: int) -> bool:
-        """Whether a candidate of ``compare`` needs another reading."""
+    def _due(self, jobs: Sequence[Job], turn: int) -> list[Job]:
+        """The candidates of ``compare`` that need another reading."""
+        lowest: dict[str, float] = {}
+        for job in jobs:
+            key = job.candidate.workload.key
+            values = [reading.seconds for reading in job.readings]
+            lowest[key] = min([lowest.get(key, math.inf), *values])
+        return [job for job in jobs if self._is_due(job, turn, lowest[job.candidate.workload.key])]
+
+    def _is_due(self, job: Job, turn: int, lowest: float) -> bool:
         if job.done:
             return False
-        spent = sum(reading.seconds for reading in job.readings)
-        if len(job.readings) >= 2 and spent > self.policy.compare_budget_s:
+        values = [reading.seconds for reading in job.readings]
+        hopeless = bool(values) and min(values) > self.policy.cut_factor * lowest
+        if len(values) >= 2 and (hopeless or sum(values) > self.policy.compare_budget_s):
             return False
         return turn < self.policy.compare_rounds or job.calm(self._children.floor) < _QUIET_READINGS
 
@@ -220,14 +228,11 @@ class LocalMeasurer(Measurer):
                 return
         job.finish(job.status)
 
-    def _await_quiet(self, jobs: Sequence[Job], until: float) -> None:
+    def _await_quiet(self, jobs: Sequence[Job]) -> None:
         """Waits a little for the machine to become quiet before readings that cannot be put off.
 
-        Args:
-            jobs: What is to be read again.
-            until: Latest end (``time.monotonic``) of the waiting of this call's caller. Over the
-                measurer's life waiting is bounded by its share of the time, too: a machine that
-                is never quiet must not be waited for again and again.
+        Over the measurer's life waiting is bounded by its share of the time, too: a machine that
+        is never quiet must not be waited for again and again.
         """
         children = self._children
         held = by_worker(jobs, Stage.READ)
@@ -235,7 +240,8 @@ class LocalMeasurer(Measurer):
             return
         children.rest()
         began = time.monotonic()
-        until = min(until, began + _WAIT_SHARE * self.costs.active_s - self._waited_s)
+        allowed = _WAIT_SHARE * self.costs.active_s - self._waited_s
+        until = began + min(self.policy.quiet_wait_s, allowed)
         while time.monotonic() < until:
             canary = children.canary(held[0])
             if canary is None or canary <= children.floor.limit:
@@ -246,12 +252,6 @@ class LocalMeasurer(Measurer):
 
 
 def _require_device(hardware: Hardware) -> None:
-    if hardware.kind == "llvm":
-        return
-    from foretune._tvm import tvm
-
-    if not tvm.runtime.device(hardware.kind, 0).exist:
-        raise BadInputError(
-            f"target kind {hardware.kind!r} needs such a device to measure on, but this machine "
-            "has none: choose a target that is here, or replay records"
-        )
+    reason = why_not_here(hardware)
+    if reason is not None:
+        raise BadInputError(f"target {hardware.name!r} cannot be measured here: {reason}")

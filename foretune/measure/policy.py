@@ -17,6 +17,7 @@ _POSITIVE = (
     "compare_budget_s",
     "quiet_tolerance",
     "spread",
+    "rough_spread",
 )
 
 
@@ -41,15 +42,18 @@ class MeasurePolicy:
         reading_s: Shortest reading; a faster kernel is called several times per reading.
         min_readings: Fewest readings of a candidate that is faster than ``budget_s``.
         spread: Reading stops once the two lowest differ by no more than this ratio.
+        rough_factor: Beyond this many times the best so far a candidate's value need not be exact.
+        rough_spread: What takes the place of ``spread`` there.
         cut_factor: A candidate slower than this many times the best so far gets one warm reading.
         quiet_tolerance: A reading is quiet when the canary before and after it took at most this
             ratio longer than the canary's quiet floor.
         max_rereads: How often a candidate whose readings were not quiet is read again.
         reread_share: Time spent on such further readings, at most, as a share of all run time.
-        quiet_wait_s: Seconds per call of ``measure`` to wait for quiet before the last of them.
+        quiet_wait_s: Seconds to wait for quiet, at most, before such readings.
         compare_rounds: Readings of each candidate in ``compare``.
         compare_extra_rounds: Further rounds for candidates with fewer than three quiet readings.
-        compare_budget_s: Seconds after which two readings of a candidate in ``compare`` suffice.
+        compare_budget_s: Seconds after which two readings of a candidate in ``compare`` suffice;
+            they always do for one that is ``cut_factor`` times slower than the fastest.
         flush_cache: Empty the processor's caches before each call. The default is warm caches, as
             TVM's own runner has them: right for kernels whose inputs were just produced.
         check_output: Compare each candidate's output with the untuned program's.
@@ -68,6 +72,8 @@ class MeasurePolicy:
     reading_s: float = 0.005
     min_readings: int = 3
     spread: float = 0.01
+    rough_factor: float = 1.3
+    rough_spread: float = 0.03
     cut_factor: float = 3.0
     quiet_tolerance: float = 0.06
     max_rereads: int = 2
@@ -89,7 +95,8 @@ class MeasurePolicy:
             _require(getattr(self, name) >= 1, f"{name} >= 1", name, getattr(self, name))
         for name in ("max_rereads", "compare_extra_rounds", "reread_share", "quiet_wait_s"):
             _require(getattr(self, name) >= 0, f"{name} >= 0", name, getattr(self, name))
-        _require(self.cut_factor > 1, "cut_factor > 1", "cut_factor", self.cut_factor)
+        for name in ("cut_factor", "rough_factor"):
+            _require(getattr(self, name) > 1, f"{name} > 1", name, getattr(self, name))
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with every field."""

@@ -183,6 +183,7 @@ class Stopwatch:
         seconds: float,
         prepare: Callable[[], None] | None = None,
         count: int | None = None,
+        best_s: float | None = None,
     ) -> list[Reading]:
         """Reads until the two lowest agree or the candidate's budget is spent.
 
@@ -192,8 +193,10 @@ class Stopwatch:
             seconds: What one call took when it was checked.
             prepare: As in ``read``.
             count: Exactly this many readings, whatever they say.
+            best_s: The best so far; well beyond it two readings need not agree so closely.
         """
         policy = self._policy
+        rough_from_s = math.inf if best_s is None else policy.rough_factor * best_s
         if seconds < policy.reading_s:
             seconds = self.warm(program, tensors, seconds, prepare)
         calls = self.calls_per_reading(seconds)
@@ -203,7 +206,9 @@ class Stopwatch:
         while True:
             group: list[tuple[float, bool]] = []
             began = time.perf_counter()
-            while not self._enough(readings, group, spent + time.perf_counter() - began, count):
+            while not self._enough(
+                readings, group, spent + time.perf_counter() - began, count, rough_from_s
+            ):
                 group.append(_watched(lambda: self.read(program, tensors, calls, prepare)))
                 # Long readings get a canary each: an episode may start between any two.
                 if time.perf_counter() - began > policy.budget_s / 2:
@@ -212,7 +217,7 @@ class Stopwatch:
             after = self.canary()
             readings += [Reading(value, before, after, crowded) for value, crowded in group]
             before = after
-            if self._enough(readings, [], spent, count):
+            if self._enough(readings, [], spent, count, rough_from_s):
                 return readings
 
     def _enough(
@@ -221,14 +226,17 @@ class Stopwatch:
         group: Sequence[tuple[float, bool]],
         spent: float,
         count: int | None,
+        rough_from_s: float,
     ) -> bool:
+        policy = self._policy
         values = sorted([reading.seconds for reading in readings] + [value for value, _ in group])
         if count is not None or not values:
             return count is not None and len(values) >= count
-        enough = len(values) >= self._policy.min_readings
-        if spent >= self._policy.budget_s * (1 if enough else 2):
+        enough = len(values) >= policy.min_readings
+        if spent >= policy.budget_s * (1 if enough else 2):
             return True
-        return enough and values[1] <= values[0] * (1 + self._policy.spread)
+        spread = policy.rough_spread if values[0] > rough_from_s else policy.spread
+        return enough and values[1] <= values[0] * (1 + spread)
 
 
 def _watched(read: Callable[[], float]) -> tuple[float, bool]:

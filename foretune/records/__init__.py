@@ -6,6 +6,7 @@ from foretune.records.metaschedule_export import ExportOutcome, export_metasched
 from foretune.records.metaschedule_import import ImportOutcome, import_metaschedule
 from foretune.records.queries import (
     CONFIRM,
+    KNOWLEDGE,
     UNTUNED,
     TimeSplit,
     add_missing,
@@ -24,6 +25,7 @@ from foretune.records.trace_form import TraceForm, TraceMatcher, trace_form
 
 __all__ = [
     "CONFIRM",
+    "KNOWLEDGE",
     "UNTUNED",
     "ExportOutcome",
     "ImportOutcome",

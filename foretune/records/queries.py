@@ -22,6 +22,8 @@ UNTUNED = "untuned"
 """Origin of records of the untuned program; they are not trials."""
 CONFIRM = "confirm"
 """Origin of records of bests measured again in quiet; they are not trials either."""
+KNOWLEDGE = frozenset({"metaschedule"})
+"""Origins of records that others measured: no trials of ours, and nobody checked the outputs."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class TimeSplit:
 
 def is_trial(record: Record) -> bool:
     """Whether a record counts against a budget of trials."""
-    return record.origin not in (UNTUNED, CONFIRM)
+    return record.origin not in (UNTUNED, CONFIRM) and record.origin not in KNOWLEDGE
 
 
 def spent_trials(records: Iterable[Record]) -> int:
@@ -50,27 +52,29 @@ def spent_trials(records: Iterable[Record]) -> int:
 
 
 def top(records: Iterable[Record], k: int | None = None) -> list[Record]:
-    """The ``k`` fastest candidates of one workload on one hardware, fastest first; all if None.
+    """The ``k`` best candidates of one workload on one hardware, best first; all if None.
 
-    One ``ok`` record per candidate: where a candidate was measured again in quiet
-    (``CONFIRM``), the last such record stands for it, else its fastest. A candidate that was ever
-    seen to compute a wrong output is left out.
+    One ``ok`` record per candidate: where a candidate was measured again side by side with others
+    (``CONFIRM``), the last such record stands for it, else its fastest. Confirmed ones come first:
+    the lowest of many single readings flatters itself. A candidate that was ever seen to compute a
+    wrong output, or failed when it was measured again, is left out.
     """
     chosen: dict[str, tuple[bool, float, Record]] = {}
     wrong: set[str] = set()
     for record in records:
         measurement = record.measurement
-        if measurement.status is Status.WRONG_OUTPUT:
+        confirmed = record.origin == CONFIRM
+        if measurement.status is Status.WRONG_OUTPUT or (confirmed and not measurement.ok):
             wrong.add(record.candidate_key)
         seconds = measurement.best_s if measurement.ok else None
         if seconds is None:
             continue
-        confirmed = record.origin == CONFIRM
         known = chosen.get(record.candidate_key)
         if known is None or confirmed or (not known[0] and seconds < known[1]):
             chosen[record.candidate_key] = (confirmed, seconds, record)
     ranked = sorted(
-        (entry for key, entry in chosen.items() if key not in wrong), key=lambda entry: entry[1]
+        (entry for key, entry in chosen.items() if key not in wrong),
+        key=lambda entry: (not entry[0], entry[1]),
     )
     return [record for _, _, record in ranked[:k]]
 

@@ -162,18 +162,18 @@ class Evolutionary(Strategy):
             # Measured parents stay: a model trained on few programs errs, a measurement does not.
             parents = _alternate(elites, best[: config.elites])
         best = sorted(scored.values(), key=lambda c: (-scores[c.key], c.key))
-        explored = min(n - 1, round(config.epsilon * n))
+        # Rounded by chance: a batch of four explores too, now and then. Without the prior, so
+        # that what it misjudges everywhere is still seen.
+        explored = min(n - 1, int(config.epsilon * n + self.rng.random()))
         guided = self._sampler.legal(n - explored, _spread(best))
-        drawn = self._fresh(explored * DRAWS_PER_CANDIDATE, _keys(guided), explored)
+        drawn = self._sampler.unseen(explored * DRAWS_PER_CANDIDATE, _keys(guided))
         return guided + self._sampler.legal(explored, drawn)
 
-    def _fresh(
-        self, n: int, exclude: Iterable[str], expected: int | None = None
-    ) -> list[Candidate]:
+    def _fresh(self, n: int, exclude: Iterable[str]) -> list[Candidate]:
         """New random candidates, by the prior if it is on, the best suited first."""
         if not self.config.prior:
             return self._sampler.unseen(n, exclude)
-        pool = self._sampler.unseen(max(n, _POOL * (expected or n)), exclude)
+        pool = self._sampler.unseen(_POOL * n, exclude)
         return self._suited(pool, n)
 
     def _suited(self, pool: Sequence[Candidate], n: int) -> list[Candidate]:

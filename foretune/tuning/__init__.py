@@ -1,11 +1,13 @@
 """The loop: many workloads, one budget, one strategy, one cost model, one measurer."""
 
-from foretune.tuning.api import prepare, tune
+from foretune.tuning.api import JOURNAL, RESULT, default_work_dir, prepare, tune
 from foretune.tuning.result import TaskResult, TuneResult
 from foretune.tuning.task import Task, Trial, resolve_names
 from foretune.tuning.tuner import Budget, Progress, Tuner
 
 __all__ = [
+    "JOURNAL",
+    "RESULT",
     "Budget",
     "Progress",
     "Task",
@@ -13,6 +15,7 @@ __all__ = [
     "Trial",
     "TuneResult",
     "Tuner",
+    "default_work_dir",
     "prepare",
     "resolve_names",
     "tune",

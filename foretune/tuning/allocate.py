@@ -51,8 +51,8 @@ def expected_gain(task: Task, peak_gflops: float, fastest: float) -> float:
     """
     best = task.best_s
     if best is None:
-        # Nothing valid yet: worth trying, less so the longer it fails.
-        return task.workload.weight * (task.untuned_s or 1.0) / task.spent
+        # Nothing could be measured, not even the untuned program: the last to be tried again.
+        return 0.0
     # Half of what was spent: the first hit after the untuned program says nothing of the next one.
     window = max(1, min(WINDOW, task.spent // 2))
     before = task.trials[-window - 1].best_s if task.spent > window else None

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
 
 from foretune import cost
 from foretune.cost import CostModel
-from foretune.errors import RecordError
+from foretune.errors import BadInputError, RecordError
 from foretune.hardware import Hardware, probe
 from foretune.measure import LocalMeasurer, MeasurePolicy, Measurer
 from foretune.records import Journal
 from foretune.tuning.result import TaskResult, TuneResult
 from foretune.tuning.task import Task, resolve_names
 from foretune.tuning.tuner import Budget, Progress, Tuner
-from foretune.workload import Model, Workload, load_input
+from foretune.workload import Model, Workload, from_object, load_input
+
+if TYPE_CHECKING:
+    from foretune.graph import Extraction
+
+logger = logging.getLogger(__name__)
 
 JOURNAL = "journal.jsonl"
 RESULT = "tune.json"
+_STRIDE = 1_000_003
+_SAVE_EVERY_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -32,11 +44,13 @@ class Prepared:
         source: What was given, loaded.
         workloads: The distinct tunable programs, with weights.
         untunable: Names of operators outside the tuner's reach.
+        extraction: How a model was taken apart, which compiling it needs again.
     """
 
     source: Model | Workload
     workloads: tuple[Workload, ...]
     untunable: tuple[str, ...] = ()
+    extraction: Extraction | None = None
 
 
 def prepare(what: str | Model | Workload | Any, hardware: Hardware) -> Prepared:
@@ -44,22 +58,24 @@ def prepare(what: str | Model | Workload | Any, hardware: Hardware) -> Prepared:
 
     Args:
         what: An INPUT of the command line (catalog name, file, ``file.py:function``), a ``Model``,
-            a ``Workload``, a TVM ``PrimFunc`` or ``IRModule`` with one.
+            a ``Workload``, a TVM ``PrimFunc`` or ``IRModule``, or a pair of a torch module and its
+            example inputs.
         hardware: Decides the layouts a model's operators are given.
 
     Raises:
         BadInputError: Missing or unreadable file, unknown name, unsupported model.
     """
-    source = load_input(what) if isinstance(what, str) else what
+    source = what
+    if isinstance(what, str):
+        source = load_input(what)
+    elif not isinstance(what, (Model, Workload)):
+        source = from_object(what)
     if isinstance(source, Workload):
         return Prepared(source, (source,))
-    if not isinstance(source, Model):
-        workload = Workload.from_module(source, name="main")
-        return Prepared(workload, (workload,))
     from foretune import graph
 
     extracted = graph.extract(source, hardware)
-    return Prepared(source, tuple(extracted.workloads), tuple(extracted.untunable))
+    return Prepared(source, tuple(extracted.workloads), tuple(extracted.untunable), extracted)
 
 
 def tune(
@@ -107,56 +123,127 @@ def tune(
         NothingMeasuredError: Neither tuned nor untuned programs could be measured.
         RecordError: ``work_dir`` cannot be written.
     """
+    began = time.perf_counter()
     budget = Budget(trials=trials, seconds=time_s, patience=patience)
     named = cost_model if isinstance(cost_model, str) else "default"
     strategy, model_name = resolve_names(strategy, named)
-    hardware = (
-        target if isinstance(target, Hardware) else probe(target, threads=threads, measure=True)
-    )
+    if seed < 0:
+        raise BadInputError(f"`seed >= 0` must hold, but got seed={seed}: pass another one")
+    if not isinstance(target, Hardware):
+        target = probe(target, threads=threads, measure=True)
+    hardware = target
     if isinstance(cost_model, str):
         model = cost.create(model_name, rng=seed, hardware=hardware)
     else:
         model, model_name = cost_model, type(cost_model).__name__
     with ExitStack() as stack:
-        journal = None
+        journal, place = None, 0
         if work_dir is not None:
             journal = stack.enter_context(open_journal(Path(work_dir), fresh))
             journal.add_hardware(hardware)
-        prepared = prepare(what, hardware)
-        # The workers start while the spaces are generated.
+            place = stack.enter_context(_place_among_tuners(Path(work_dir)))
+        # The workers start while the model is taken apart and the spaces are generated.
         measurer = measurer or stack.enter_context(LocalMeasurer(hardware, policy))
-        tasks = [
-            Task(workload, hardware, strategy=strategy, cost_model=model, seed=seed)
-            for workload in prepared.workloads
-        ]
+        prepared = prepare(what, hardware)
+        tasks, untunable = _tasks(
+            prepared,
+            hardware,
+            strategy=strategy,
+            cost_model=model,
+            seed=seed + _STRIDE * place,
+        )
         tuner = Tuner(
             tasks,
             measurer,
             budget,
             journal=journal,
-            model=model,
             batch=batch,
             peak_gflops=hardware.peak_gflops,
             progress=progress,
+            began=began,
         )
+
+        def result() -> TuneResult:
+            return TuneResult(
+                source=prepared.source,
+                hardware=hardware,
+                tasks=tuple(TaskResult.of(task) for task in tuner.tasks),
+                strategy=strategy,
+                cost_model=model_name,
+                seed=seed,
+                elapsed_s=tuner.elapsed_s,
+                spent_s=_spent(tuner, measurer),
+                environment=tuner.environment,
+                untunable=untunable,
+                extraction=prepared.extraction,
+                interrupted=tuner.interrupted,
+                command=command,
+            )
+
+        if work_dir is not None:
+            tuner.after_round = _Saver(result, Path(work_dir) / RESULT)
         tuner.run()
-        result = TuneResult(
-            source=prepared.source,
-            hardware=hardware,
-            tasks=tuple(TaskResult.of(task) for task in tasks),
-            strategy=strategy,
-            cost_model=model_name,
-            seed=seed,
-            elapsed_s=tuner.elapsed_s,
-            spent_s=_spent(tuner, measurer),
-            environment=tuner.environment,
-            untunable=prepared.untunable,
-            interrupted=tuner.interrupted,
-            command=command,
-        )
+        final = result()
     if work_dir is not None:
-        result.save(Path(work_dir) / RESULT)
-    return result
+        final.save(Path(work_dir) / RESULT)
+    return final
+
+
+def _tasks(
+    prepared: Prepared, hardware: Hardware, **options: Any
+) -> tuple[list[Task], tuple[str, ...]]:
+    """One task per workload, and the names of operators without one.
+
+    A single workload without a space is the caller's error; one operator of a model is not: the
+    others are tuned and it is named.
+    """
+    tasks: list[Task] = []
+    untunable = list(prepared.untunable)
+    for workload in prepared.workloads:
+        try:
+            tasks.append(Task(workload, hardware, **options))
+        except BadInputError as error:
+            if isinstance(prepared.source, Workload):
+                raise
+            logger.warning("operator %s stays untuned: %s", workload.name, error)
+            untunable.append(workload.name)
+    return tasks, tuple(untunable)
+
+
+class _Saver:
+    """Keeps the result file fresh during the run, so that a killed run has a report too."""
+
+    def __init__(self, result: Callable[[], TuneResult], path: Path) -> None:
+        self._result = result
+        self._path = path
+        self._saved = time.monotonic()
+
+    def __call__(self) -> None:
+        if time.monotonic() - self._saved > _SAVE_EVERY_S:
+            self._result().save(self._path)
+            self._saved = time.monotonic()
+
+
+@contextmanager
+def _place_among_tuners(work_dir: Path) -> Iterator[int]:
+    """How many tuners work in this directory already: 0 for the first.
+
+    Tuners that share a directory share its trials; with one seed they would all propose the same
+    ones, so each seeds its strategies by its place. A lone tuner's place is always 0.
+    """
+    place = 0
+    while True:
+        lock = FileLock(work_dir / f"tuner.{place}.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            place += 1
+            continue
+        try:
+            yield place
+        finally:
+            lock.release()
+        return
 
 
 def open_journal(work_dir: Path, fresh: bool = False) -> Journal:
@@ -185,10 +272,14 @@ def open_journal(work_dir: Path, fresh: bool = False) -> Journal:
     return Journal(path)
 
 
-def default_work_dir(what: str, hardware: Hardware) -> Path:
-    """Where ``foretune tune INPUT`` keeps its journal when nothing is said."""
+def default_work_dir(what: str, hardware: Hardware, *settings: str | int) -> Path:
+    """Where ``foretune tune INPUT`` keeps its journal when nothing is said.
+
+    One directory per input, hardware and settings (strategy, cost model, seed): runs that differ in
+    one of them must not resume each other.
+    """
     name = re.sub(r"[^A-Za-z0-9_.-]+", "_", Path(what).name if "/" in what else what)
-    return Path("foretune-work") / f"{name}-{hardware.key[:6]}"
+    return Path("foretune-work") / "-".join([name, hardware.key[:6], *map(str, settings)])
 
 
 def _spent(tuner: Tuner, measurer: Measurer) -> dict[str, float]:

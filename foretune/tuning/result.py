@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from foretune._files import write_json
 from foretune.hardware import Hardware
 from foretune.space import Candidate
 from foretune.tuning.task import Task, Trial
 from foretune.workload import Model, Workload
 
 if TYPE_CHECKING:
-    from foretune.graph import Artifact
+    from foretune.graph import Artifact, Extraction
 
 SCHEMA = "foretune.tune/1"
 
@@ -29,6 +29,7 @@ class TaskResult:
         best_s: Its seconds per call.
         untuned_s: Seconds per call of the untuned program, or None if it could not be measured.
         trials: Every counted measurement, in order.
+        confirmed: Whether the best was timed side by side with the untuned program.
     """
 
     workload: Workload
@@ -36,11 +37,19 @@ class TaskResult:
     best_s: float | None
     untuned_s: float | None
     trials: tuple[Trial, ...]
+    confirmed: bool = False
 
     @classmethod
     def of(cls, task: Task) -> TaskResult:
         """Freezes the present state of a task."""
-        return cls(task.workload, task.best, task.best_s, task.untuned_s, tuple(task.trials))
+        return cls(
+            task.workload,
+            task.best,
+            task.best_s,
+            task.untuned_s,
+            tuple(task.trials),
+            task.confirmed,
+        )
 
     def to_json(self, peak_gflops: float = 0.0) -> dict[str, Any]:
         """The JSON object of one task, fields of the contract first."""
@@ -53,6 +62,7 @@ class TaskResult:
             "untuned_s": self.untuned_s,
             "best_s": self.best_s,
             "trials": [trial.to_json() for trial in self.trials],
+            "confirmed": self.confirmed,
             "best_gflops": rate,
             "peak_share": rate / peak_gflops if rate and peak_gflops else None,
         }
@@ -73,6 +83,7 @@ class TuneResult:
         untunable: Names of the operators that are outside the tuner's reach.
         interrupted: Whether Ctrl-C ended the run.
         command: The command line that reproduces the run, if one was used.
+        extraction: How a model was taken apart; found out again by ``compile`` if None.
     """
 
     source: Model | Workload
@@ -87,6 +98,7 @@ class TuneResult:
     untunable: Sequence[str] = ()
     interrupted: bool = False
     command: str = ""
+    extraction: Extraction | None = field(default=None, repr=False, compare=False)
 
     @property
     def best(self) -> dict[str, Candidate]:
@@ -123,7 +135,7 @@ class TuneResult:
             return graph.compile_workload(
                 self.source, self.hardware, self.best.get(self.source.key)
             )
-        return graph.compile_model(self.source, self.hardware, self.best)
+        return graph.compile_model(self.source, self.hardware, self.best, self.extraction)
 
     def report(self, path: str | Path) -> Path:
         """Writes the self-contained HTML page of this run and returns its path."""
@@ -134,10 +146,7 @@ class TuneResult:
 
     def save(self, path: str | Path) -> None:
         """Writes ``to_json()`` as a file, replaced whole so that a reader never sees half."""
-        target = Path(path)
-        temporary = target.with_name(target.name + ".part")
-        temporary.write_text(json.dumps(self.to_json(), indent=1), encoding="utf-8")
-        temporary.replace(target)
+        write_json(Path(path), self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         """The ``foretune.tune/1`` object of the command line contract."""

@@ -23,7 +23,7 @@ from foretune.cost import CostModel
 from foretune.errors import BadInputError, IllegalCandidateError, unknown_name
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Status
-from foretune.records import CONFIRM, UNTUNED, Record, is_trial
+from foretune.records import CONFIRM, KNOWLEDGE, UNTUNED, Record, is_trial
 from foretune.space import Candidate, Space
 from foretune.workload import Workload
 
@@ -58,6 +58,7 @@ class Trial:
         status: ``Status`` value.
         seconds: Readings in seconds per call, or None on failure.
         best_s: Lowest seconds per call of the task after this trial, or None.
+        origin: The strategy that proposed it.
     """
 
     index: int
@@ -65,6 +66,7 @@ class Trial:
     status: str
     seconds: tuple[float, ...] | None
     best_s: float | None
+    origin: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with the fields of the contract."""
@@ -74,6 +76,7 @@ class Trial:
             "status": self.status,
             "seconds": None if self.seconds is None else list(self.seconds),
             "best_s": self.best_s,
+            "origin": self.origin,
         }
 
 
@@ -103,6 +106,8 @@ class Task:
         seed: int = 0,
         space: Space | None = None,
     ) -> None:
+        if seed < 0:
+            raise BadInputError(f"`seed >= 0` must hold, but got seed={seed}: pass another one")
         model_name = cost_model if isinstance(cost_model, str) else "default"
         self.strategy_name, model_name = resolve_names(strategy, model_name)
         self.workload = workload
@@ -123,6 +128,7 @@ class Task:
         self._ok: dict[str, Record] = {}
         self._tried: set[str] = set()
         self._wrong: set[str] = set()
+        self._suggested: dict[str, Record] = {}
 
     @property
     def spent(self) -> int:
@@ -140,6 +146,11 @@ class Task:
         return None if self._best is None else self._seconds(self._best)
 
     @property
+    def confirmed(self) -> bool:
+        """Whether ``best`` was timed side by side with the untuned program and the runners-up."""
+        return self._best is not None and self._best.candidate_key in self._confirmed
+
+    @property
     def best_record(self) -> Record | None:
         """The record of ``best``."""
         return self._best
@@ -148,7 +159,10 @@ class Task:
         """Up to ``n`` candidates worth measuring next; empty when the space is exhausted."""
         if n < 1:
             raise BadInputError(f"`n >= 1` must hold, but got n={n}: ask for at least one")
-        candidates = self.strategy.ask(n)
+        suggested = self._best_of_others(max(1, n // 2))
+        known = {candidate.key for candidate in suggested}
+        asked = self.strategy.ask(n - len(suggested)) if n > len(suggested) else []
+        candidates = suggested + [c for c in asked if c.key not in known]
         self.exhausted = not candidates
         return candidates
 
@@ -201,32 +215,43 @@ class Task:
             self.strategy.tell(trials)
 
     def restore(self, records: Sequence[Record]) -> list[Record]:
-        """Takes in records read from a journal, not yet seen here, without training the model.
+        """Takes in records read from a journal and not yet seen here, and teaches the model.
 
         Returns:
-            The records that belong to this space, with their candidates, for the model. A record
-            whose decisions this TVM no longer generates is left out: an invalid entry is a miss.
+            The trials among them, with their candidates. A record whose decisions this TVM no
+            longer generates is left out: an invalid entry is a miss.
         """
-        restored = []
+        restored, told, others = [], [], []
         for record in records:
             if is_trial(record) and record.candidate_key in self._tried:
+                continue
+            if record.origin in KNOWLEDGE and record.candidate_key in self._suggested:
                 continue
             try:
                 candidate = self.space.candidate(record.decisions)
             except (IllegalCandidateError, BadInputError):
                 continue
-            restored.append(replace(record, candidate=candidate))
+            whole = replace(record, candidate=candidate)
+            if whole.origin in KNOWLEDGE:
+                self._suggested[whole.candidate_key] = whole
+                others.append(whole)
+                continue
+            restored.append(whole)
+            if is_trial(whole):
+                told.append(whole)
         self.take(restored)
-        trials = [r for r in restored if is_trial(r)]
-        if trials:
-            self.strategy.tell(trials)
-        return trials
+        if told or others:
+            self.model.update([*others, *told])
+        if told:
+            self.strategy.tell(told)
+        return told
 
     def take(self, records: Sequence[Record]) -> None:
         """Book-keeping of records: trials, the untuned program, confirmations, the best."""
         for record in records:
             measurement = record.measurement
-            if measurement.status is Status.WRONG_OUTPUT:
+            failed = measurement.status is not Status.OK
+            if measurement.status is Status.WRONG_OUTPUT or (record.origin == CONFIRM and failed):
                 self._forbid(record.candidate_key)
             elif measurement.status is Status.OK and record.candidate_key not in self._wrong:
                 self._ok.setdefault(record.candidate_key, record)
@@ -244,6 +269,7 @@ class Task:
                         status=measurement.status.value,
                         seconds=measurement.seconds or None,
                         best_s=self.best_s,
+                        origin=record.origin,
                     )
                 )
 
@@ -259,8 +285,21 @@ class Task:
             if self._seconds(r) <= bound and r.candidate is not None
         ]
 
+    def _best_of_others(self, n: int) -> list[Candidate]:
+        """The fastest candidates that others measured and this task has not: a warm start.
+
+        Nobody here checked what they compute, so they are measured like any other candidate.
+        """
+        ranked = sorted(
+            (r.measurement.best_s, key)
+            for key, r in self._suggested.items()
+            if r.measurement.best_s is not None and key not in self._tried
+        )
+        chosen = [self._suggested[key].candidate for _, key in ranked[:n]]
+        return [candidate for candidate in chosen if candidate is not None]
+
     def _forbid(self, key: str) -> None:
-        """A candidate that was once seen to compute a wrong output is never best."""
+        """A candidate that once computed something wrong, or failed again, is never best."""
         self._wrong.add(key)
         self._ok.pop(key, None)
         self._confirmed.pop(key, None)

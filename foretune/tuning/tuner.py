@@ -7,21 +7,24 @@ is on disk before it is used; a killed run resumes with what it spent counted as
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Protocol
 
-from foretune.cost import CostModel
 from foretune.errors import BadInputError, NothingMeasuredError
-from foretune.measure import Measurement, Measurer, Status
+from foretune.measure import Measurement, Measurer
 from foretune.records import CONFIRM, UNTUNED, Journal, Record
 from foretune.space import Candidate
 from foretune.tuning.allocate import next_task
 from foretune.tuning.task import Task
 
 logger = logging.getLogger(__name__)
+
+_PATIENCE_WITHOUT_ANY = 32
+"""Trials after which a task of which nothing could be measured, tuned or untuned, is given up."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,10 @@ class Budget:
             raise BadInputError(
                 f"`trials >= 1` must hold, but got trials={self.trials}: ask for at least one"
             )
-        if self.seconds is not None and not self.seconds > 0:
+        if self.seconds is not None and not 0 < self.seconds < math.inf:
             raise BadInputError(
-                f"`seconds > 0` must hold, but got seconds={self.seconds}: allow some time"
+                f"`seconds > 0` must hold, and be finite, but got seconds={self.seconds}: "
+                "allow some time, or limit the trials instead"
             )
         if self.patience < 1:
             raise BadInputError(f"`patience >= 1` must hold, but got patience={self.patience}")
@@ -61,6 +65,12 @@ class Progress(Protocol):
 
     def update(self, task: Task, spent: int, elapsed_s: float) -> None:
         """Called after every measurement of ``task``; ``spent`` counts trials of all tasks."""
+
+    def resumed(self, spent: int, elapsed_s: float) -> None:
+        """Called when earlier runs' trials and seconds were counted."""
+
+    def stopped(self, reason: str) -> None:
+        """Called when the run ends before its budget is spent."""
 
     def phase(self, text: str) -> None:
         """Called when the loop turns to something else, for example confirming the bests."""
@@ -76,6 +86,12 @@ class Silent:
         """Shows nothing."""
 
     def update(self, task: Task, spent: int, elapsed_s: float) -> None:
+        """Shows nothing."""
+
+    def resumed(self, spent: int, elapsed_s: float) -> None:
+        """Shows nothing."""
+
+    def stopped(self, reason: str) -> None:
         """Shows nothing."""
 
     def phase(self, text: str) -> None:
@@ -116,10 +132,10 @@ class Tuner:
         measurer: Who measures; the caller closes it.
         budget: Trials or seconds.
         journal: Where records go. None keeps them in memory only.
-        model: The cost model shared by the tasks.
         batch: Candidates per round; the default fits the batch to the budget.
         peak_gflops: Measured peak, for the allocation between tasks.
         progress: Who is told.
+        began: ``time.perf_counter`` when the run began, if that was before the tuner was made.
     """
 
     def __init__(
@@ -129,10 +145,10 @@ class Tuner:
         budget: Budget,
         *,
         journal: Journal | None = None,
-        model: CostModel | None = None,
         batch: int | None = None,
         peak_gflops: float = 0.0,
         progress: Progress | None = None,
+        began: float | None = None,
     ) -> None:
         if not tasks:
             raise BadInputError("there is nothing to tune: the model has no tunable operator")
@@ -140,16 +156,19 @@ class Tuner:
         self.measurer = measurer
         self.budget = budget
         self.journal = journal
-        self.model = model
         self.batch = batch or _fitting_batch(budget, len(tasks))
         self.peak_gflops = peak_gflops
         self.progress = progress or Silent()
         self.clock = Clock()
         self.interrupted = False
         self.environment = measurer.environment()
-        self._began = time.perf_counter()
+        self.after_round: Callable[[], None] = _nothing
+        now = time.perf_counter()
+        self._began = now if began is None else began
+        self.clock.setup_s = now - self._began
         self._earlier_s = 0.0
         self._stopped: set[str] = set()
+        self._seen = 0
 
     @property
     def spent(self) -> int:
@@ -173,13 +192,16 @@ class Tuner:
             self._restore()
             self._measure_untuned()
             while self._within_budget():
-                if self.journal is not None and self.journal.refresh():
-                    # Another tuner writes to this journal: its trials count, and teach, too.
-                    self._absorb()
+                self._look_beside()
                 task = self._next()
                 if task is None:
+                    self.progress.stopped(
+                        "every task stopped: no improvement of 1 % in "
+                        f"{self.budget.patience} trials, or nothing left to try"
+                    )
                     break
                 self._round(task)
+                self.after_round()
             self._confirm()
         except KeyboardInterrupt:
             self.interrupted = True
@@ -199,17 +221,27 @@ class Tuner:
             for record in self._absorb():
                 elapsed.append(float(record.environment.get("elapsed_s", 0.0)))
             self._earlier_s = max(elapsed)
+        if self.spent:
+            self.progress.resumed(self.spent, self.elapsed_s)
+
+    def _look_beside(self) -> None:
+        """Counts and learns from the trials of other tuners that write to this journal."""
+        if self.journal is None:
+            return
+        with self.clock.on("journal_s"):
+            self.journal.refresh()
+            if len(self.journal) > self._seen:
+                self._absorb()
 
     def _absorb(self) -> list[Record]:
         """Tells the tasks what the journal holds and they have not seen; returns the trials."""
         assert self.journal is not None
+        self._seen = len(self.journal)
         told: list[Record] = []
         for task in self.tasks:
             told += task.restore(
                 self.journal.records(workload=task.workload.key, hardware=task.hardware.key)
             )
-        if told and self.model is not None:
-            self.model.update(told)
         return told
 
     def _measure_untuned(self) -> None:
@@ -231,6 +263,9 @@ class Tuner:
     def _within_budget(self) -> bool:
         if self.budget.trials is not None and self.spent >= self.budget.trials:
             return False
+        return self._in_time()
+
+    def _in_time(self) -> bool:
         if self.budget.seconds is None:
             return True
         return self.elapsed_s < self.budget.seconds - self._confirmation_s()
@@ -242,7 +277,10 @@ class Tuner:
 
     def _next(self) -> Task | None:
         for task in self.tasks:
-            if _without_improvement(task) >= self.budget.patience:
+            patience = self.budget.patience
+            if task.best_s is None:
+                patience = min(patience, _PATIENCE_WITHOUT_ANY)
+            if _without_improvement(task) >= patience:
                 self._stopped.add(task.workload.key)
         open_tasks = [
             task
@@ -262,6 +300,8 @@ class Tuner:
         for candidate, measurement in self._measured(candidates, best):
             records.append(self._keep(task, candidate, measurement))
             self.progress.update(task, self.spent, self.elapsed_s)
+            if not self._in_time():
+                break
         if records:
             with self.clock.on("search_s"):
                 task.model.update(records)
@@ -291,22 +331,22 @@ class Tuner:
         if self.journal is not None:
             with self.clock.on("journal_s"):
                 self.journal.append(record)
+                self._seen += 1
         task.take([record])
         return record
 
     def _confirm(self) -> None:
         """Re-measures each task's contenders and its untuned program, interleaved."""
-        open_tasks = [task for task in self.tasks if task.contenders()]
-        if not open_tasks:
+        waiting = [task for task in self.tasks if not task.confirmed and task.contenders()]
+        if not waiting:
             return
         self.progress.phase("confirming the best candidates")
-        for task in open_tasks:
+        for task in waiting:
             contenders = [*task.contenders(), task.space.untuned]
             with self.clock.on("measuring_s"):
                 measurements = self.measurer.compare(contenders)
             for candidate, measurement in zip(contenders, measurements, strict=True):
-                if measurement.status is Status.OK:
-                    self._keep(task, candidate, measurement, origin=CONFIRM)
+                self._keep(task, candidate, measurement, origin=CONFIRM)
 
     def _nothing_measured(self) -> None:
         if self.interrupted:
@@ -320,6 +360,10 @@ class Tuner:
             f"no program of {len(self.tasks)} tasks could be measured ({told or 'no trial ran'}): "
             "see the messages in the journal, `foretune db info WORK_DIR`"
         )
+
+
+def _nothing() -> None:
+    """What is done after a round unless somebody wants something."""
 
 
 def _fitting_batch(budget: Budget, tasks: int) -> int:

@@ -61,11 +61,15 @@ def test_kill_9_at_50_random_moments_loses_no_record_and_repeats_no_trial(tmp_pa
         run.result()
 
 
-def test_two_tuners_on_one_journal_lose_nothing(tmp_path: Path) -> None:
-    children = [start(tmp_path, 40) for _ in range(2)]
+def test_two_tuners_on_one_journal_share_its_trials(tmp_path: Path) -> None:
+    children = [start(tmp_path, 60) for _ in range(2)]
     outputs = [child.communicate(timeout=120)[0] for child in children]
     assert [child.returncode for child in children] == [0, 0]
     acknowledged = Counter(line.split()[1] for out in outputs for line in out.splitlines())
     with Journal(tmp_path / JOURNAL) as journal:
-        assert Counter(r.candidate_key for r in journal.records()) == acknowledged
+        records = journal.records()
         assert journal.skipped == []
+    assert Counter(r.candidate_key for r in records) == acknowledged
+    trials = Counter(r.candidate_key for r in records if is_trial(r))
+    assert all(count == 1 for count in trials.values()), "a trial was spent twice"
+    assert 60 <= len(trials) <= 60 + 4, "at most one batch more than the budget"

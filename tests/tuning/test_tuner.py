@@ -55,6 +55,7 @@ def test_resume_counts_what_was_spent_and_measures_nothing_twice(tmp_path: Path)
 def test_resuming_a_finished_run_measures_nothing_and_keeps_its_best(tmp_path: Path) -> None:
     before = run(tmp_path, FormulaMeasurer(), 8)
     again = FormulaMeasurer()
+    again.compare = None  # type: ignore[assignment]  # nothing is confirmed a second time
     after = run(tmp_path, again, 8)
     assert again.asked == []
     assert after.tuned_s == before.tuned_s
@@ -198,10 +199,51 @@ def test_confirmation_decides_between_contenders() -> None:
     assert task.spent == 8, "confirming costs no trial"
 
 
-def test_seconds_limit_a_run() -> None:
+def test_seconds_limit_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("foretune.tuning.tuner.time.perf_counter", lambda: now[0])
+
+    def one_second_each(candidate: Candidate) -> Measurement:
+        now[0] += 1.0
+        return ok(candidate)
+
     task = Task(matmul(), HARDWARE, strategy="random", cost_model="random")
-    Tuner([task], FormulaMeasurer(), Budget(seconds=0.5), batch=4).run()
-    assert task.spent > 0
+    tuner = Tuner(
+        [task], FormulaMeasurer(one_second_each), Budget(seconds=10, patience=999), batch=4
+    )
+    tuner.run()
+    assert task.spent == 9, "one second for the untuned program, and 0.7 are kept for confirming"
+
+
+def test_a_confirmation_that_fails_is_kept_and_the_candidate_is_out(tmp_path: Path) -> None:
+    measurer = FormulaMeasurer()
+    compared: list[Candidate] = []
+
+    def compare(candidates: Sequence[Candidate]) -> list[Measurement]:
+        compared.extend(candidates)
+        wrong = Measurement(Status.WRONG_OUTPUT, message="a race")
+        return [wrong, *(ok(c) for c in candidates[1:])]
+
+    measurer.compare = compare  # type: ignore[method-assign]
+    result = run(tmp_path, measurer, 12)
+    assert result.tasks[0].best != compared[0]
+    with Journal(tmp_path / JOURNAL) as journal:
+        statuses = [r.measurement.status for r in journal.records() if r.origin == "confirm"]
+        assert Status.WRONG_OUTPUT in statuses
+        best = journal.best(matmul().key, HARDWARE.key)
+    assert best is not None and best.candidate_key != compared[0].key
+
+
+def test_others_records_teach_and_are_tried_first_but_are_no_trials(tmp_path: Path) -> None:
+    donor = Task(matmul(), HARDWARE, strategy="random", cost_model="random", seed=9)
+    theirs = donor.ask(8)
+    with Journal(tmp_path / JOURNAL) as journal:
+        journal.extend([donor.record(c, ok(c), origin="metaschedule") for c in theirs])
+    measurer = FormulaMeasurer()
+    result = run(tmp_path, measurer, 6)
+    assert len(result.tasks[0].trials) == 6, "imported records are not spent trials"
+    fastest = min(theirs, key=seconds_of)
+    assert fastest.key in measurer.asked, "the best of others is measured here before it counts"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,44 @@
+"""Writing result files so that nobody ever reads half of one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from foretune.errors import RecordError
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file beside its place and renames it: a reader sees the old one or the new one.
+
+    Raises:
+        RecordError: Full disk, missing permission...; the old file, if any, is untouched.
+    """
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise RecordError(
+            f"{path} cannot be written ({error.strerror}): make room or choose another place"
+        ) from error
+
+
+def write_json(path: Path, data: Any) -> None:
+    """The same with a JSON object. NaN and infinities, which JSON has not, become null."""
+    write_text(path, json.dumps(_finite(data), indent=1, allow_nan=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value
