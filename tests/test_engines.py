@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -44,6 +47,8 @@ def _is_measured(result: EngineResult) -> bool:
     assert result.low is not None and result.high is not None
     assert 0 < result.low <= result.median <= result.high
     assert result.max_abs_error < 1e-5
+    assert result.max_relative_error < 1e-4
+    assert result.within_tolerance is True
     return True
 
 
@@ -102,6 +107,50 @@ def test_an_engine_that_fails_does_not_stop_the_others(model, tmp_path):
     assert "broken.json is missing" in results["foretune"].error
     assert "\n" not in results["foretune"].error
     assert _is_measured(results["eager"])
+
+
+class Reference:
+    """A model whose reference returns something else than what its engines return."""
+
+    def __init__(self, model, change):
+        self._model = model
+        self._change = change
+
+    def __getattr__(self, name):
+        return getattr(self._model, name)
+
+    def reference(self, inputs):
+        return self._change(self._model.reference(inputs))
+
+
+def test_outputs_of_another_shape_or_number_are_that_engines_error(model):
+    widened = Reference(model, lambda outputs: [np.stack([a, a]) for a in outputs])
+    result = compare(widened, None, ["eager"], threads=1, rounds=1)["eager"]
+    assert "output 0 of shape (2, 4) where the reference returned (2, 2, 4)" in result.error
+    assert result.median is None
+    doubled = Reference(model, lambda outputs: [*outputs, *outputs])
+    result = compare(doubled, None, ["eager"], threads=1, rounds=1)["eager"]
+    assert "returned 1 outputs where the reference returned 2" in result.error
+
+
+def test_other_numbers_are_timed_and_said_to_be_outside_the_tolerance(model):
+    shifted = Reference(model, lambda outputs: [a * 1.01 for a in outputs])
+    result = compare(shifted, None, ["eager"], threads=1, rounds=1)["eager"]
+    assert result.error == "" and result.median > 0
+    assert 0.009 < result.max_relative_error < 0.011
+    assert result.within_tolerance is False
+    broken = Reference(model, lambda outputs: [a * np.nan for a in outputs])
+    result = compare(broken, None, ["eager"], threads=1, rounds=1)["eager"]
+    assert math.isnan(result.max_abs_error)
+    assert result.within_tolerance is False
+    text = json.dumps(result.to_json(), allow_nan=False)
+    assert json.loads(text)["max_abs_error"] is None
+
+
+def test_the_names_of_the_engines_cost_nothing_to_import():
+    code = "import sys; from foretune.engines import ENGINES; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"numpy", "tvm", "torch"} & set(done.stdout.split())
 
 
 def test_an_engine_that_is_not_installed_says_how_to_install_it(model, monkeypatch):

@@ -4,8 +4,25 @@ Every engine lives in a child process of its own, because the thread pools of se
 one process fight for the cores (OpenMP spins after its work is done). The children stay alive and
 are timed one at a time, in rounds A B C A B C, so that a slow episode of the machine meets all of
 them.
+
+``ENGINES`` costs nothing to import; the rest loads on first use.
 """
 
-from foretune.engines._compare import ENGINES, EngineResult, bootstrap_median, compare
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from foretune.engines._names import ENGINES
+
+if TYPE_CHECKING:
+    from foretune.engines._compare import EngineResult, bootstrap_median, compare
 
 __all__ = ["ENGINES", "EngineResult", "bootstrap_median", "compare"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'foretune.engines' has no attribute {name!r}")
+    from foretune.engines import _compare
+
+    return getattr(_compare, name)

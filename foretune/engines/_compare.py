@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import tempfile
 import time
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune.engines._names import ARTIFACT, ENGINES
 from foretune.engines._process import Child, Workspace
-from foretune.engines._serve import ARTIFACT
 from foretune.errors import BadInputError, ForetuneError, unknown_name
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from foretune.workload import Model
     from foretune.workload.model import Array
 
-ENGINES = ("eager", "inductor", "onnxruntime", "openvino")
 # Thread pools go on spinning after their work, OpenMP's for up to 0.2 s: nobody is timed before.
 _PAUSE_S = 0.25
 
@@ -33,7 +33,10 @@ class EngineResult:
 
     Attributes:
         median, low, high: Latency in seconds and its 95 % bootstrap interval; None on failure.
-        max_abs_error: Largest absolute difference to the reference outputs; None on failure.
+        max_abs_error: Largest absolute difference to the reference outputs; None on failure, NaN
+            if the engine returned NaN where the reference did not.
+        max_relative_error: The same, relative to the largest magnitude of that output.
+        within_tolerance: Whether that is no more than rounding explains; None on failure.
         error: Why it failed, in one line; empty when it did not.
         readings: Seconds of each round.
     """
@@ -42,16 +45,20 @@ class EngineResult:
     low: float | None = None
     high: float | None = None
     max_abs_error: float | None = None
+    max_relative_error: float | None = None
+    within_tolerance: bool | None = None
     error: str = ""
     readings: tuple[float, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object."""
+        """A JSON object; NaN and infinities, which JSON has not, become null."""
         return {
             "median": self.median,
             "low": self.low,
             "high": self.high,
-            "max_abs_error": self.max_abs_error,
+            "max_abs_error": _finite(self.max_abs_error),
+            "max_relative_error": _finite(self.max_relative_error),
+            "within_tolerance": self.within_tolerance,
             "error": self.error or None,
             "readings": list(self.readings),
         }
@@ -89,27 +96,30 @@ def compare(
             raise unknown_name("engine", name, ENGINES)
     if rounds < 1:
         raise BadInputError(f"rounds must be at least 1, but got {rounds}")
+    from foretune.graph import default_tolerance
+
     say = progress or (lambda _line: None)
     inputs = model.draw_inputs(seed)
     expected = model.reference(inputs)
+    tolerance = default_tolerance(model)
     results: dict[str, EngineResult] = {}
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="foretune-compare-"))
         workspace = Workspace(Path(folder), model, artifact, inputs)
         children: dict[str, Child] = {}
-        errors: dict[str, float] = {}
-        for name in ([ARTIFACT] if artifact is not None else []) + list(engines):
+        errors: dict[str, tuple[float, float]] = {}
+        for name in ([ARTIFACT] if artifact is not None else []) + list(dict.fromkeys(engines)):
             say(f"starting {name}")
             try:
                 child = stack.enter_context(Child.start(name, workspace, threads))
-                errors[name] = _largest_error(expected, child.outputs())
+                errors[name] = _differences(expected, child.outputs())
                 children[name] = child
             except ForetuneError as error:
                 results[name] = EngineResult(error=str(error))
         say(f"timing {rounds} rounds")
         readings = _interleave(children, rounds, results)
     for name, seconds in readings.items():
-        results[name] = _summarise(seconds, errors[name], seed)
+        results[name] = _summarise(seconds, errors[name], tolerance, seed)
     return results
 
 
@@ -128,9 +138,20 @@ def _interleave(
     return readings
 
 
-def _summarise(seconds: Sequence[float], error: float, seed: int) -> EngineResult:
+def _summarise(
+    seconds: Sequence[float], errors: tuple[float, float], tolerance: float, seed: int
+) -> EngineResult:
+    absolute, relative = errors
     low, high = bootstrap_median(seconds, seed)
-    return EngineResult(float(np.median(seconds)), low, high, error, "", tuple(seconds))
+    return EngineResult(
+        median=float(np.median(seconds)),
+        low=low,
+        high=high,
+        max_abs_error=absolute,
+        max_relative_error=relative,
+        within_tolerance=relative <= tolerance,
+        readings=tuple(seconds),
+    )
 
 
 def bootstrap_median(
@@ -144,15 +165,22 @@ def bootstrap_median(
     return float(low), float(high)
 
 
-def _largest_error(expected: Sequence[Array], actual: Sequence[Array]) -> float:
+def _differences(expected: Sequence[Array], actual: Sequence[Array]) -> tuple[float, float]:
+    """Largest absolute and relative difference; other outputs than expected are an error."""
+    from foretune.graph import compare_outputs
+
     if len(expected) != len(actual):
         raise BadInputError(
             f"returned {len(actual)} outputs where the reference returned {len(expected)}"
         )
-    return max(
-        (
-            float(np.max(np.abs(e.astype("float64") - a.astype("float64")), initial=0.0))
-            for e, a in zip(expected, actual, strict=True)
-        ),
-        default=0.0,
-    )
+    for number, (wanted, got) in enumerate(zip(expected, actual, strict=True)):
+        if wanted.shape != got.shape:
+            raise BadInputError(
+                f"returned output {number} of shape {got.shape} where the reference returned "
+                f"{wanted.shape}"
+            )
+    return compare_outputs(expected, actual)
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

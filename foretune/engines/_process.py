@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretune.engines._serve import ARTIFACT, load_arrays, save_arrays
+from foretune.engines._names import ARTIFACT
+from foretune.engines._serve import load_arrays, save_arrays
 from foretune.errors import BadInputError, MissingDependencyError
 
 if TYPE_CHECKING:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune.engines._names import ARTIFACT
+
 if TYPE_CHECKING:
     from foretune.workload.model import Array
 
-ARTIFACT = "foretune"
 _READING_S, _READING_CALLS = 0.05, 3
 
 Runner = Callable[[], list[Any]]
