@@ -22,6 +22,7 @@ from foretune.hardware import (
     probe,
     resolve_target,
     usable_cores,
+    why_not_here,
 )
 
 
@@ -108,6 +109,62 @@ def test_presets_have_distinct_keys():
 
 def test_threads_of_a_cpu_preset_can_be_chosen():
     assert json.loads(preset("zen4", threads=3).target)["num-cores"] == 3
+
+
+def _preset_of_this_machine() -> str:
+    """The preset that the fewest machines of this architecture cannot run."""
+    return "x86-64-v2" if _probe._is_x86() else "raspberry-pi-4"
+
+
+def test_a_preset_that_runs_here_takes_no_more_threads_than_there_are_cores(monkeypatch):
+    name = _preset_of_this_machine()
+    monkeypatch.setattr(_probe, "usable_cores", lambda: 3)
+    assert (preset(name).threads, resolve_target(name).threads) == (4, 3)
+    assert json.loads(resolve_target(name).target)["num-cores"] == 3
+    assert resolve_target(name, threads=9).threads == 9, "what is asked for is kept"
+    monkeypatch.setattr(_probe, "usable_cores", lambda: 64)
+    assert resolve_target(name) == preset(name)
+
+
+def test_a_preset_of_another_machine_keeps_its_threads(monkeypatch):
+    monkeypatch.setattr(_probe, "usable_cores", lambda: 1)
+    other = "graviton3" if _probe._is_x86() else "zen4"
+    assert resolve_target(other) == preset(other)
+    assert resolve_target("t4") == preset("t4")
+
+
+def test_kernels_for_this_machine_run_here():
+    assert why_not_here(probe()) is None
+    assert why_not_here(resolve_target(_preset_of_this_machine())) is None
+
+
+def test_another_architecture_does_not_run_here():
+    other = "raspberry-pi-5" if _probe._is_x86() else "x86-64-v2"
+    triple = json.loads(preset(other).target)["mtriple"]
+    assert f"for {triple}, not" in str(why_not_here(preset(other)))
+
+
+def test_more_threads_than_cores_do_not_run_here():
+    cores = usable_cores()
+    reason = why_not_here(preset(_preset_of_this_machine(), threads=cores + 1))
+    assert f"{cores + 1} threads" in str(reason) and f"--threads {cores}" in str(reason)
+
+
+def test_wider_registers_do_not_run_here(monkeypatch):
+    if not _probe._is_x86():
+        pytest.skip("x86 only")
+    monkeypatch.setattr(_probe, "_cpu_flags", lambda: frozenset({"sse4_1"}))
+    assert "256 bits, and this machine has 128" in str(why_not_here(preset("zen3", threads=1)))
+
+
+def test_an_instruction_set_that_the_processor_lacks_does_not_run_here(monkeypatch):
+    """Same width, another generation: the child would die of an illegal instruction."""
+    if not _probe._is_x86():
+        pytest.skip("x86 only")
+    avx512 = _probe._X86_LEVELS[0][2] | _probe._X86_LEVELS[1][2]
+    monkeypatch.setattr(_probe, "_cpu_flags", lambda: avx512)
+    assert why_not_here(preset("x86-64-v4", threads=1)) is None
+    assert "needs avx512vnni, avx512bf16," in str(why_not_here(preset("zen4", threads=1)))
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,12 @@
 """The hardware a workload is tuned for: probed, described by a preset, or given as a target.
 
-``probe`` reads the machine, ``preset`` describes a machine that is not here, and
-``resolve_target`` accepts whatever a user may write after ``--target``.
+``probe`` reads the machine, ``preset`` describes a common one, ``resolve_target`` accepts whatever
+a user may write after ``--target``, and ``why_not_here`` says whether its kernels can run here.
 """
 
 from foretune.hardware._hardware import FEATURE_COLUMNS, FEATURE_VERSION, Hardware
 from foretune.hardware._presets import preset, preset_names
-from foretune.hardware._probe import probe, resolve_target, usable_cores
+from foretune.hardware._probe import probe, resolve_target, usable_cores, why_not_here
 
 __all__ = [
     "FEATURE_COLUMNS",
@@ -17,4 +17,5 @@ __all__ = [
     "probe",
     "resolve_target",
     "usable_cores",
+    "why_not_here",
 ]

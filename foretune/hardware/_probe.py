@@ -42,19 +42,19 @@ _HOST_NAMES = ("host", "native", "cpu")
 
 
 def probe(target: str | None = None, threads: int | None = None, measure: bool = False) -> Hardware:
-    """Describes the hardware to tune for.
+    """Describes the hardware to tune for, which need not be in this machine.
 
     Args:
         target: None for this machine's CPU, or anything ``resolve_target`` accepts.
-        threads: Threads kernels run on; None for every core this process may use.
-        measure: Also measure peak GFLOP/s and memory bandwidth of a CPU target that is this
+        threads: Threads kernels run on; None as ``resolve_target`` says.
+        measure: Also measure peak GFLOP/s and memory bandwidth of a CPU target that runs on this
             machine: takes about five seconds, in a child process, once per target and process.
 
     Raises:
-        BadInputError: The target is unknown, or ``threads`` is not between 1 and the usable cores.
+        BadInputError: As ``resolve_target``.
     """
     hardware = resolve_target(target or "host", threads)
-    if measure and _runs_here(hardware):
+    if measure and hardware.kind == "llvm" and why_not_here(hardware) is None:
         peaks = measure_peaks(hardware.target, hardware.threads, hardware.simd_bits)
         hardware = replace(hardware, peak_gflops=peaks.gflops, bandwidth_gbs=peaks.bandwidth_gbs)
     return hardware
@@ -67,11 +67,15 @@ def resolve_target(text: str, threads: int | None = None) -> Hardware:
         text: ``"host"`` (this CPU), ``"cuda"`` (the first GPU), a preset's name, one of TVM's
             target tags (``"nvidia/nvidia-t4"``), a TVM target as JSON (``{"kind": ...}``) or as
             options (``"llvm -mcpu=znver4"``).
-        threads: Threads kernels run on; None for all.
+        threads: Threads kernels run on. None for every core this process may use where the target
+            is this CPU; for what the preset or the target itself says where it is another
+            machine. A CPU preset that runs here lies between: its own number, but no more than
+            the cores this process may use.
 
     Raises:
-        BadInputError: Nothing of that name is known, TVM refuses the target, no GPU is there, or
-            ``threads`` does not fit.
+        BadInputError: Nothing of that name is known, TVM refuses the target, no GPU is there,
+            ``threads`` is below 1, or it is above the usable cores of this CPU. A preset may be
+            given more threads than this machine has: it can be lowered for, but not measured.
     """
     if threads is not None and threads < 1:
         raise BadInputError(f"threads must be at least 1, but got {threads}")
@@ -81,7 +85,7 @@ def resolve_target(text: str, threads: int | None = None) -> Hardware:
     if text == "cuda":
         return _cuda()
     if text in preset_names():
-        return preset(text, threads)
+        return preset(text, threads) if threads else _fitted(preset(text))
     options = _parse_target(text)
     if options["kind"] == "llvm" and _is_host_triple(options.get("mtriple", "")):
         return _host(options, threads)
@@ -100,6 +104,45 @@ def usable_cores() -> int:
     cores = len(os.sched_getaffinity(0))
     quota = _cgroup_quota()
     return cores if quota is None else max(1, min(cores, int(quota)))
+
+
+def why_not_here(hardware: Hardware) -> str | None:
+    """Why kernels for this hardware cannot run on this machine, and what to do; None if they can.
+
+    Without this check a child process would die of an illegal instruction, or time its kernels
+    with threads that take turns on one core.
+    """
+    target = json.loads(hardware.target)
+    elsewhere = "choose a target that is here, measure on the device itself, or replay records"
+    if target["kind"] != "llvm":
+        from foretune import _tvm
+
+        if _tvm.tvm.runtime.device(target["kind"], 0).exist:
+            return None
+        return f"it needs a {target['kind']!r} device, and this machine has none: {elsewhere}"
+    if not _is_host_triple(target.get("mtriple", "")):
+        return f"its code is for {target['mtriple']}, not {platform.machine()}: {elsewhere}"
+    flags = _cpu_flags()
+    if hardware.simd_bits > _simd_bits(flags):
+        widths = f"{hardware.simd_bits} bits, and this machine has {_simd_bits(flags)}"
+        return f"it needs vector registers of {widths}: {elsewhere}"
+    lacking = _lacking_features(target, flags) if "mcpu" in target else []
+    if lacking:
+        return f"it needs {', '.join(lacking)}, which this processor lacks: {elsewhere}"
+    cores = usable_cores()
+    if hardware.threads > cores:
+        threads = f"{hardware.threads} threads, and this process may use {cores} cores"
+        return f"it needs {threads}: pass --threads {cores}, or replay records"
+    return None
+
+
+def _fitted(hardware: Hardware) -> Hardware:
+    """A CPU preset with no more threads than there are cores, if it then runs on this machine."""
+    threads = min(hardware.threads, usable_cores())
+    if hardware.kind != "llvm" or threads == hardware.threads:
+        return hardware
+    fewer = preset(hardware.name, threads)
+    return fewer if why_not_here(fewer) is None else hardware
 
 
 def _host(options: Mapping[str, Any], threads: int | None) -> Hardware:
@@ -132,16 +175,22 @@ def _host_cpu(flags: frozenset[str]) -> str:
     if not _is_x86():
         return name or "generic"
     known = name not in ("", "generic") and codegen.llvm_is_valid_cpu(name, "x86_64-linux-gnu")
-    if known:
-        target = _tvm.Target({"kind": "llvm", "mcpu": name})
-        masked = (
-            codegen.llvm_cpu_has_features([llvm], target)
-            for llvm, kernel in _MASKABLE
-            if kernel not in flags
-        )
-        if not any(masked):
-            return name
+    if known and not _lacking_features({"kind": "llvm", "mcpu": name}, flags):
+        return name
     return next(level for level, _bits, needed in _X86_LEVELS if needed <= flags)
+
+
+def _lacking_features(options: Mapping[str, Any], flags: frozenset[str]) -> list[str]:
+    """Instruction sets that LLVM would use for a CPU target and this processor does not offer."""
+    if not _is_x86():
+        return []
+    from foretune import _tvm
+
+    has_features = _tvm.tvm.target.codegen.llvm_cpu_has_features
+    target = _tvm.Target(dict(options))
+    return [
+        llvm for llvm, kernel in _MASKABLE if kernel not in flags and has_features([llvm], target)
+    ]
 
 
 def _simd_bits(flags: frozenset[str]) -> int:
@@ -164,13 +213,6 @@ def _is_x86() -> bool:
 def _is_host_triple(triple: str) -> bool:
     machine = triple.partition("-")[0].replace("amd64", "x86_64")
     return not triple or machine == platform.machine()
-
-
-def _runs_here(hardware: Hardware) -> bool:
-    target = json.loads(hardware.target)
-    if target["kind"] != "llvm" or not _is_host_triple(target.get("mtriple", "")):
-        return False
-    return hardware.threads <= usable_cores() and hardware.simd_bits <= _simd_bits(_cpu_flags())
 
 
 def _cpuinfo() -> dict[str, str]:
