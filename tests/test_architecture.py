@@ -16,6 +16,7 @@ import foretune
 PACKAGE = Path(foretune.__file__).parent
 LAYERS = (
     "errors",
+    "_child",
     "_tvm",
     "hardware",
     "workload",
@@ -45,7 +46,26 @@ DIRECT_TVM = {
     # Runs TVM's own tuner as the peer, in a process that is to have nothing of ours in it.
     "metaschedule/_child.py",
 }
+ENVIRONMENT = {
+    # The entry: tells TVM's runtime the number of threads before it starts.
+    "cli.py",
+    # The entry of whoever runs an artifact: the same.
+    "graph/artifact.py",
+    # Start child processes, which inherit the environment.
+    "_child.py",
+    "engines/_process.py",
+    "measure/_process.py",
+}
+"""Files that touch environment variables."""
 FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
+
+
+def _room(path: str) -> str:
+    return path.split("/", maxsplit=1)[0].removesuffix(".py")
+
+
+TOP = {_room(file) for file in FILES if "/" not in file}
+"""Modules that are no rooms."""
 
 
 def _is_type_checking(node: ast.If) -> bool:
@@ -74,10 +94,6 @@ def _imports(file: str) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}:{node.lineno}: imports are written in full"
             yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
-
-
-def _room(path: str) -> str:
-    return path.split("/", maxsplit=1)[0].removesuffix(".py")
 
 
 def test_every_room_has_its_place_in_the_order():
@@ -115,12 +131,15 @@ def test_the_list_of_direct_imports_is_not_longer_than_needed():
 
 @pytest.mark.parametrize("file", FILES)
 def test_private_modules_stay_in_their_room(file):
-    """A module that starts with an underscore is imported by its own room only."""
+    """A module that starts with an underscore is imported by its own room only.
+
+    Those at the top, in no room, are for all of the package and for nobody else.
+    """
     foreign = [
         f"{file}:{line} imports {name}"
         for line, name in _imports(file)
         if name.startswith("foretune.")
-        and name.split(".")[1] not in (_room(file), "_tvm")
+        and name.split(".")[1] not in (_room(file), *TOP)
         and any(
             part.startswith("_")
             and (PACKAGE / "/".join(name.split(".")[1 : i + 2])).with_suffix(".py").is_file()
@@ -130,19 +149,49 @@ def test_private_modules_stay_in_their_room(file):
     assert not foreign
 
 
+def _environment_uses(source: str) -> list[int]:
+    """Lines that read, change or pass on environment variables, in whatever way."""
+    names = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
+    lines = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute):
+            found = node.attr in names and ast.unparse(node.value).endswith("os")
+        elif isinstance(node, ast.ImportFrom):
+            found = node.module == "os" and any(alias.name in names for alias in node.names)
+        else:
+            continue
+        if found:
+            lines.append(node.lineno)
+    return lines
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "os.environ['A']",
+        "os.environ['A'] = '1'",
+        "del os.environ['A']",
+        "'A' in os.environ",
+        "os.environ.get('A')",
+        "os.environ.setdefault('A', '1')",
+        "{**os.environ}",
+        "dict(os.environ)",
+        "for name in os.environ: pass",
+        "os.getenv('A')",
+        "os.putenv('A', '1')",
+        "from os import environ",
+        "from os import getenv as g",
+    ],
+)
+def test_every_use_of_the_environment_is_seen(use):
+    assert _environment_uses(use) == [1]
+
+
 @pytest.mark.parametrize("file", FILES)
-def test_environment_variables_are_read_at_the_entries_only(file):
+def test_environment_variables_are_used_at_the_entries_only(file):
     """Below the command line and the entry of a child process, configuration is an argument."""
-    tree = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
-    reads = [
-        f"{file}:{node.lineno}"
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and ast.unparse(node.func) in ("os.getenv", "os.environ.get", "environ.get")
-        # Handed on to a child process, so that it finds what its parent found.
-        and ast.unparse(node.args[0]) != "'PYTHONPATH'"
-    ]
-    assert not reads or _room(file) == "cli"
+    lines = _environment_uses((PACKAGE / file).read_text(encoding="utf-8"))
+    assert bool(lines) == (file in ENVIRONMENT), (file, lines)
 
 
 def _loaded_by(statement: str) -> set[str]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -18,8 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretune import cost, search
-from foretune.errors import ForetuneError, unknown_name
+from foretune import _child
+from foretune.errors import BadInputError, ForetuneError
 from foretune.measure import Status
 from foretune.metaschedule import PEERS, PeerError, PeerTrial, peer_options, run_peer
 from foretune.records import Journal
@@ -72,11 +70,12 @@ def sides(strategies: Sequence[str], cost_models: Sequence[str]) -> list[Side]:
             found[Side(strategy, PEER_COST_MODEL)] = None
             continue
         for model in cost_models:
-            if strategy not in ("default", *search.names()):
-                raise unknown_name("strategy", strategy, ["default", *search.names(), *PEERS])
-            if model not in ("default", *cost.names()):
-                raise unknown_name("cost model", model, ["default", *cost.names()])
-            found[Side(*resolve_names(strategy, model))] = None
+            try:
+                found[Side(*resolve_names(strategy, model))] = None
+            except BadInputError as error:
+                raise BadInputError(
+                    f"{error}; a benchmark takes peers as strategies, too: {', '.join(PEERS)}"
+                ) from error
     return list(found)
 
 
@@ -214,7 +213,7 @@ def _run_ours(
                 str(Path(__file__).with_name("_ours.py")),
                 str(folder / "request.json"),
             ],
-            env=_environment(),
+            env=_child.environment(hardware.threads),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -225,33 +224,14 @@ def _run_ours(
                 child.wait(timeout_s)
         finally:
             ended = child.poll()
-            _kill_group(child)
+            _child.kill_group(child)
     elapsed = time.monotonic() - started
     if ended != 0:
-        words = (folder / "output.txt").read_text(encoding="utf-8", errors="replace").strip()
+        words = _child.last_lines(folder / "output.txt")
         end = f"no end after {timeout_s} s" if ended is None else f"exit status {ended}"
-        raise SideError(f"tuning {workload.name!r} failed ({end}): {last_lines(words)}")
+        raise SideError(f"tuning {workload.name!r} failed ({end}): {words}")
     answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
     return _our_side(answer, folder / "work" / "journal.jsonl", workload.key, epoch, elapsed)
-
-
-def last_lines(text: str, count: int = 3) -> str:
-    """The last lines of a process's output, where it says what went wrong."""
-    return " | ".join(text.strip().splitlines()[-count:])[-800:]
-
-
-def _environment() -> dict[str, str]:
-    environment = dict(os.environ)
-    root = str(Path(__file__).resolve().parents[2])
-    known = environment.get("PYTHONPATH")
-    environment["PYTHONPATH"] = f"{root}{os.pathsep}{known}" if known else root
-    return environment
-
-
-def _kill_group(child: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
 
 
 def _our_side(

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import subprocess
 import sys
 import time
 import warnings
 from dataclasses import dataclass
 from typing import Any
+
+from foretune import _child
 
 _MEASURE_S = 1.5
 _PEAK_CALLS = 40
@@ -46,12 +47,11 @@ def measure_peaks(target: str, threads: int, simd_bits: int) -> Peaks:
 
     Zeros, with a warning, where the child process fails.
     """
-    environment = {**os.environ, "TVM_NUM_THREADS": str(threads)}
     command = [sys.executable, "-c", _CHILD, target, str(threads), str(simd_bits)]
     try:
         done = subprocess.run(
             command,
-            env=environment,
+            env=_child.environment(threads),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -11,10 +11,7 @@ And its candidates are written down in the order of measurement, because its dat
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -24,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from foretune import _child
 from foretune.errors import ForetuneError, unknown_name
 
 if TYPE_CHECKING:
@@ -182,7 +180,7 @@ def _run(
         child = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("_child.py")),
              str(folder / "request.json")],
-            env=_environment(hardware),
+            env=_child.environment(hardware.threads),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -191,27 +189,16 @@ def _run(
         try:
             timed_out = _wait(child, log, started, timeout_s, progress)
         finally:
-            kill_group(child)
+            _child.kill_group(child)
     elapsed = time.monotonic() - started
     measured = _read_log(log, started)
     if (timed_out or child.returncode != 0) and len(measured) < trials:
-        words = (folder / "output.txt").read_text(encoding="utf-8", errors="replace")
         end = f"no end after {timeout_s} s" if timed_out else f"exit status {child.returncode}"
         raise PeerError(
             f"TVM's tuner measured {len(measured)} of {trials} candidates of {workload.name!r} "
-            f"({end}): {' | '.join(words.strip().splitlines()[-3:])[-800:]}"
+            f"({end}): {_child.last_lines(folder / 'output.txt')}"
         )
     return PeerResult(trials=tuple(measured), elapsed_s=elapsed)
-
-
-def _environment(hardware: Hardware) -> dict[str, str]:
-    environment = dict(os.environ)
-    environment["TVM_NUM_THREADS"] = str(hardware.threads)
-    # The child must find this very package, installed or not, when it removes the import trap.
-    root = str(Path(__file__).resolve().parents[2])
-    known = environment.get("PYTHONPATH")
-    environment["PYTHONPATH"] = f"{root}{os.pathsep}{known}" if known else root
-    return environment
 
 
 def _wait(
@@ -231,13 +218,6 @@ def _wait(
             size = log.stat().st_size
             progress(log.read_bytes().count(b"\n"))
     return False
-
-
-def kill_group(child: subprocess.Popen[bytes]) -> None:
-    """Kills a child started in a session of its own, with all its workers, and reaps it."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
 
 
 def _read_log(log: Path, started: float) -> list[PeerTrial]:

@@ -10,11 +10,11 @@ from foretune.metaschedule import (
     PEERS,
     PeerError,
     PeerOptions,
+    _peer,
     candidate_of_trace,
     peer_options,
     run_peer,
 )
-from foretune.metaschedule._peer import _environment
 from foretune.space import Space
 from tests.metaschedule.programs import matmul
 
@@ -36,9 +36,15 @@ def test_the_peer_measures_in_order_and_its_candidates_can_be_replayed(
         assert candidate_of_trace(trial.trace, space).apply() is not None
 
 
-def test_the_peers_kernels_get_every_thread(hardware: Hardware) -> None:
-    environment = _environment(replace(hardware, threads=3))
-    assert environment["TVM_NUM_THREADS"] == "3"
+def test_the_peers_kernels_get_every_thread(
+    hardware: Hardware, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, env: dict[str, str], **__: object) -> None:
+        raise RuntimeError(env["TVM_NUM_THREADS"])
+
+    monkeypatch.setattr(_peer.subprocess, "Popen", refuse)
+    with pytest.raises(RuntimeError, match=r"^3$"):
+        run_peer(matmul(), replace(hardware, threads=3), 4, 0)
 
 
 def test_defaults_are_tvms_own_and_the_notes_say_what_they_are() -> None:
