@@ -22,7 +22,7 @@ import numpy as np
 from foretune import _tvm
 from foretune.bench._sides import Point, Side, SideError, SideRun, run_side, sides
 from foretune.bench._summary import summarise
-from foretune.errors import BadInputError, IllegalCandidateError
+from foretune.errors import BadInputError, IllegalCandidateError, NothingMeasuredError
 from foretune.hardware import Hardware, probe
 from foretune.measure import LocalMeasurer, Measurer, Status
 from foretune.metaschedule import candidate_of_trace
@@ -74,6 +74,7 @@ def run_bench(
 
     Raises:
         BadInputError: An unknown name, an unreadable input, or a number below one.
+        NothingMeasuredError: Every run failed; ``path`` is written all the same, and says why.
     """
     for name, value in (("trials", trials), ("seeds", seeds)):
         if value < 1:
@@ -93,7 +94,14 @@ def run_bench(
             bench.group(workload, seed, turn)
     if work_dir is None and target is not None:
         shutil.rmtree(folder)
-    return bench.result()
+    result = bench.result()
+    if not result["runs"]:
+        failures = result["failures"]
+        raise NothingMeasuredError(
+            f"all {len(failures)} runs of the benchmark failed, the first one so: "
+            f"{failures[0]['error']}"
+        )
+    return result
 
 
 def _silent(text: str) -> None:

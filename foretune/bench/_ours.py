@@ -25,6 +25,8 @@ def _run(request: dict[str, Any]) -> None:
         strategy=request["strategy"],
         cost_model=request["cost_model"],
         trials=request["trials"],
+        # Sides are compared at equal numbers of trials: no run may stop early.
+        patience=request["trials"],
         seed=request["seed"],
         work_dir=request["work_dir"],
     )

@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from foretune.bench import SideError, SideRun, _bench, print_bench, run_bench
+from foretune.bench import SideError, SideRun, _bench, _ours, print_bench, run_bench
 from foretune.bench._sides import Point, Side, sides
-from foretune.errors import BadInputError
+from foretune.errors import BadInputError, NothingMeasuredError
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Measurer, Status
 from foretune.metaschedule import trace_json
@@ -173,6 +175,44 @@ def test_a_failed_run_is_told_and_the_bench_goes_on(
     assert [(f["strategy"], f["error"]) for f in result["failures"]] == [
         ("random", "the child died")
     ]
+
+
+def test_a_bench_whose_runs_all_failed_is_written_and_refused(
+    calls: list[tuple[str, int]], workload: Workload, hardware: Hardware, tmp_path: Path
+) -> None:
+    path = tmp_path / "bench.json"
+    with pytest.raises(NothingMeasuredError, match=r"all 2 runs .* the child died"):
+        run_bench([workload], ["random"], 8, 2, hardware=hardware, path=path)
+    written = json.loads(path.read_text())
+    assert written["runs"] == []
+    assert [failure["seed"] for failure in written["failures"]] == [0, 1]
+    assert [file.name for file in tmp_path.iterdir()] == ["bench.json"]
+
+
+def test_our_runs_do_not_stop_early(
+    tmp_path: Path, workload: Workload, hardware: Hardware, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+
+    def tune(*_: object, **options: Any) -> Any:
+        given.update(options)
+        task = SimpleNamespace(best=None)
+        return SimpleNamespace(tasks=[task], to_json=dict)
+
+    monkeypatch.setattr(_ours, "tune", tune)
+    request = {
+        "hardware": hardware.to_json(),
+        "workload": asdict(workload),
+        "strategy": "random",
+        "cost_model": "random",
+        "trials": 1000,
+        "seed": 0,
+        "work_dir": str(tmp_path),
+        "answer": str(tmp_path / "answer.json"),
+    }
+    _ours._run(request)
+    assert given["patience"] >= given["trials"] == 1000
+    assert json.loads((tmp_path / "answer.json").read_text()) == {"result": {}, "best": None}
 
 
 def test_strategies_are_crossed_with_cost_models_but_peers_bring_their_own() -> None:
