@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from foretune.errors import BadInputError, MissingDependencyError, RecordError
 from foretune.report import _units as units
 from foretune.report._charts import small_chart, task_chart
+from foretune.report._failures import failures
 
 SCHEMA = "foretune.tune/1"
 
@@ -24,9 +24,6 @@ _SPENT = {
     "journal_s": "writing records",
 }
 """Fields of seconds that make up a run's wall time, and what they went into."""
-
-_ENDED = ("ok", "cut_short")
-"""Statuses of candidates that ran."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +121,7 @@ def _view(data: Mapping[str, Any]) -> dict[str, Any]:
         "cost_model": data["cost_model"],
         "elapsed": units.duration(data["elapsed_s"]),
         "trials": sum(len(task["trials"]) for task in tasks),
-        "failures": _failures(trial for task in tasks for trial in task["trials"]),
+        "failures": _told_failures(trial for task in tasks for trial in task["trials"]),
         "slices": _slices(data),
         "tasks": [_task_view(number, task) for number, task in enumerate(tasks)],
         "untuned_operators": [str(name) for name in data.get("untuned_operators", ())],
@@ -162,7 +159,7 @@ def _task_view(number: int, task: Mapping[str, Any]) -> _TaskView:
         (units.rate(task.get("best_gflops")), task.get("best_gflops")),
         (units.share(share), share),
         (str(len(trials)), len(trials)),
-        (_failures(trials), sum(trial["status"] not in _ENDED for trial in trials)),
+        (_told_failures(trials), failures(trials).total()),
     )
     return _TaskView(
         number=number,
@@ -175,15 +172,9 @@ def _task_view(number: int, task: Mapping[str, Any]) -> _TaskView:
     )
 
 
-def _failures(trials: Any) -> str:
-    counts = Counter(trial["status"] for trial in trials)
-    told = [f"{n} {status.replace('_', ' ')}" for status, n in counts.most_common()]
-    failed = [
-        text
-        for text, (status, _) in zip(told, counts.most_common(), strict=True)
-        if status not in _ENDED
-    ]
-    return ", ".join(failed) or "none"
+def _told_failures(trials: Iterable[Mapping[str, Any]]) -> str:
+    counts = failures(trials).most_common()
+    return ", ".join(f"{n} {status.replace('_', ' ')}" for status, n in counts) or "none"
 
 
 def _flat(prefix: str, value: Any) -> list[tuple[str, str]]:

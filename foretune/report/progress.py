@@ -87,6 +87,21 @@ class TuneProgress:
         else:
             self._say(f"tuning {len(tasks)} tasks")
 
+    def resumed(self, spent: int, elapsed_s: float) -> None:
+        """Called after ``start`` when records of earlier runs were taken in.
+
+        Args:
+            spent: Trials of all tasks that count as spent.
+            elapsed_s: Wall seconds that count as spent.
+        """
+        self._spent, self._elapsed_s = spent, elapsed_s
+        if spent:
+            self._say(f"resuming: {spent} trials spent earlier count (--fresh starts anew)")
+
+    def stopped(self, reason: str) -> None:
+        """Called when the run ends before its budget is spent; ``reason`` is shown as it is."""
+        self._say(reason)
+
     def update(self, task: Task, spent: int, elapsed_s: float) -> None:
         """Called after every measurement of ``task``; ``spent`` counts trials of all tasks."""
         self._tasks[task.workload.key] = task

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from foretune.report import _units as units
+from foretune.report._failures import failures
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
 
-_ENDED = ("ok", "cut_short")
-"""Statuses of candidates that ran."""
 _NARROWEST_NAME = 12
 _FILE_WIDTH = 120
 _NUMBERS_WIDTH = 65
@@ -33,11 +31,11 @@ def summary_table(data: Mapping[str, Any], width: int = 80) -> Table:
         width: Characters there is room for; where it is narrow, names are shortened, not numbers.
     """
     tasks = sorted(data["tasks"], key=_weighted_seconds, reverse=True)
-    failed = [sum(trial["status"] not in _ENDED for trial in task["trials"]) for task in tasks]
+    failed = [failures(task["trials"]).total() for task in tasks]
     headings = ["weight", "untuned", "best", "GFLOP/s", "of peak", "trials"]
     table = _table("task", *headings, *(["failed"] if any(failed) else []))
     room = max(_NARROWEST_NAME, width - _NUMBERS_WIDTH)
-    for task, failures in zip(tasks, failed, strict=True):
+    for task, count in zip(tasks, failed, strict=True):
         table.add_row(
             Text(_shortened(str(task["name"]), room)),
             str(task["weight"]),
@@ -46,7 +44,7 @@ def summary_table(data: Mapping[str, Any], width: int = 80) -> Table:
             units.rate(task.get("best_gflops")),
             units.share(task.get("peak_share")),
             str(len(task["trials"])),
-            *([Text(str(failures or ""), style="yellow")] if any(failed) else []),
+            *([Text(str(count or ""), style="yellow")] if any(failed) else []),
         )
     return table
 
@@ -60,7 +58,7 @@ def print_summary(data: Mapping[str, Any], console: Console | None = None) -> No
     """
     console = console or _console()
     console.print(summary_table(data, console.width))
-    statuses = Counter(trial["status"] for task in data["tasks"] for trial in task["trials"])
+    trials = [trial for task in data["tasks"] for trial in task["trials"]]
     console.print(
         Text.assemble(
             f"sum of kernels: {units.seconds(data['untuned_s'])} → ",
@@ -69,14 +67,14 @@ def print_summary(data: Mapping[str, Any], console: Console | None = None) -> No
         )
     )
     console.print(
-        f"{sum(statuses.values())} trials in {units.duration(data['elapsed_s'])}: building "
+        f"{len(trials)} trials in {units.duration(data['elapsed_s'])}: building "
         f"{units.duration(data['build_s'])}, measuring {units.duration(data['measure_s'])}, "
         f"searching {units.duration(data['search_s'])}",
         soft_wrap=True,
     )
-    failures = {s: n for s, n in statuses.items() if s not in _ENDED}
-    if failures:
-        told = ", ".join(f"{n} {status}" for status, n in sorted(failures.items()))
+    failed = failures(trials)
+    if failed:
+        told = ", ".join(f"{n} {status}" for status, n in sorted(failed.items()))
         console.print(Text(f"failed candidates: {told}", style="yellow"))
     untuned = list(data.get("untuned_operators", ()))
     if untuned:

@@ -87,6 +87,33 @@ def test_a_resumed_run_estimates_from_its_own_trials(out: io.StringIO) -> None:
     assert progress.left_s() == pytest.approx(80.0)
 
 
+def test_what_earlier_runs_spent_is_told_and_counts(out: io.StringIO) -> None:
+    progress = TuneProgress(Console(file=out, width=200))
+    progress.start([_task("a")], _budget(trials=64, seconds=90.0))
+    progress.resumed(64, 30.0)
+    assert progress.left_s() == pytest.approx(60.0)
+    progress.finish()
+    lines = out.getvalue().splitlines()
+    assert lines[1] == "resuming: 64 trials spent earlier count (--fresh starts anew)"
+    assert lines[-1].startswith("done: 64 of 64 trials in 30 s")
+
+
+def test_a_run_that_resumes_nothing_says_nothing(out: io.StringIO) -> None:
+    progress = TuneProgress(Console(file=out, width=200))
+    progress.start([_task("a")], _budget(trials=64))
+    progress.resumed(0, 0.0)
+    assert "resuming" not in out.getvalue()
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_why_a_run_ended_early_is_told(out: io.StringIO, terminal: bool) -> None:
+    progress = TuneProgress(Console(file=out, width=200, force_terminal=terminal))
+    progress.start([_task("a")], _budget(trials=64))
+    progress.stopped("every task stopped: its space is exhausted")
+    progress.finish()
+    assert "every task stopped: its space is exhausted" in out.getvalue()
+
+
 def test_the_nearer_of_two_limits_counts(out: io.StringIO) -> None:
     progress = TuneProgress(Console(file=out))
     progress.start([_task("a")], _budget(trials=1000, seconds=30.0))
