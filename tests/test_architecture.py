@@ -17,6 +17,7 @@ PACKAGE = Path(foretune.__file__).parent
 LAYERS = (
     "errors",
     "_child",
+    "_files",
     "_tvm",
     "hardware",
     "workload",
