@@ -1,6 +1,7 @@
 """The benchmark: strategies and TVM's own tuner against one another, measured side by side."""
 
-from foretune.bench._bench import SCHEMA, compare, run_bench, write_json
+from foretune._files import write_json
+from foretune.bench._bench import SCHEMA, compare, run_bench
 from foretune.bench._print import print_bench
 from foretune.bench._sides import Side, SideError, SideRun, run_side, sides
 from foretune.bench._summary import best_at, geometric_mean, summarise, trial_budgets

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune import _tvm
+from foretune._files import write_json
 from foretune.bench._sides import Point, Side, SideError, SideRun, run_side, sides
 from foretune.bench._summary import summarise
 from foretune.errors import BadInputError, IllegalCandidateError, NothingMeasuredError
@@ -75,6 +76,7 @@ def run_bench(
     Raises:
         BadInputError: An unknown name, an unreadable input, or a number below one.
         NothingMeasuredError: Every run failed; ``path`` is written all the same, and says why.
+        RecordError: A file cannot be written.
     """
     for name, value in (("trials", trials), ("seeds", seeds)):
         if value < 1:
@@ -259,13 +261,6 @@ def compare(measurer: Measurer, candidates: Sequence[Candidate]) -> dict[str, fl
         if best is not None and measurement.status in (Status.OK, Status.CUT_SHORT):
             seconds[candidate.key] = best
     return seconds
-
-
-def write_json(path: Path, data: Any) -> None:
-    """Replaces a file whole, so that a reader never sees half of it."""
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(json.dumps(data, indent=1), encoding="utf-8")
-    temporary.replace(path)
 
 
 def _candidate(point: Point, space: Space) -> Candidate:

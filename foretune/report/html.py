@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretune.errors import BadInputError, MissingDependencyError, RecordError
+from foretune._files import write_text
+from foretune.errors import BadInputError, MissingDependencyError
 from foretune.report import _units as units
 from foretune.report._charts import small_chart, task_chart
 from foretune.report._failures import failures
@@ -60,16 +61,7 @@ def write_report(data: Mapping[str, Any], path: str | Path) -> None:
         MissingDependencyError: Jinja2 or Matplotlib is not installed.
         RecordError: The file cannot be written.
     """
-    text = render(data)
-    target = Path(path)
-    temporary = target.with_name(target.name + ".part")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(target)
-    except OSError as error:
-        raise RecordError(
-            f"cannot write the report {str(target)!r}: {error.strerror}: choose another file"
-        ) from error
+    write_text(Path(path), render(data))
 
 
 def render(data: Mapping[str, Any]) -> str:

@@ -179,7 +179,7 @@ def test_other_objects_are_bad_input(tmp_path: Path, data: dict[str, Any]) -> No
 
 
 def test_a_path_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="choose another file"):
+    with pytest.raises(RecordError, match="choose another place"):
         write_report(result(), tmp_path / "missing" / "report.html")
 
 
