@@ -20,7 +20,7 @@ from foretune import _child
 from foretune.errors import BadInputError, ForetuneError
 from foretune.measure import Status
 from foretune.metaschedule import PEERS, PeerError, PeerTrial, peer_options, run_peer
-from foretune.records import Journal
+from foretune.records import Journal, is_trial
 from foretune.tuning import resolve_names
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from foretune.workload import Workload
 
 PEER_COST_MODEL = "xgb"
-_NOT_TRIALS = ("untuned", "confirm")
 
 
 class SideError(ForetuneError):
@@ -238,7 +237,7 @@ def _our_side(
     answer: Mapping[str, Any], journal: Path, key: str, epoch: float, elapsed_s: float
 ) -> SideRun:
     with Journal(journal, read_only=True) as opened:
-        records = [r for r in opened.records(workload=key) if r.origin not in _NOT_TRIALS]
+        records = [r for r in opened.records(workload=key) if is_trial(r)]
     points: list[Point] = []
     for count, record in enumerate(records, start=1):
         best = record.measurement.best_s
