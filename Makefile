@@ -14,7 +14,12 @@ DEMO_SECONDS ?= 240
 .PHONY: setup demo test test-all lint format bench clean
 .DEFAULT_GOAL := setup
 
+# The compiler is looked for as TVM looks for it.
 setup: $(STAMP)
+	@for choice in "$$CXX" "$$CC" g++ gcc clang++ clang c++ cc; do \
+	  if [ -n "$$choice" ] && command -v $$choice >/dev/null 2>&1; then exit 0; fi; \
+	done; \
+	echo "warning: no C++ compiler found: foretune tunes, but cannot save artifacts (tune -o) without one: apt install g++" >&2
 
 # Done again when pyproject.toml changes; otherwise nothing to do.
 $(STAMP): pyproject.toml
