@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from foretune.errors import BadInputError, UnsupportedModelError
-from foretune.workload import Model, Workload, load_input
+from foretune.workload import Model, Workload, catalog, from_object, load_input
 
 torch = pytest.importorskip("torch")
 onnx = pytest.importorskip("onnx")
@@ -118,6 +118,68 @@ def test_a_prim_func_becomes_a_workload(tmp_path):
     assert workload.flops == 8
 
 
+MODULE = """
+from tvm.script import ir as I, tirx as T
+
+@I.ir_module
+class Program:
+    @T.prim_func(s_tir=True)
+    def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.sblock("B"):
+                v = T.axis.spatial(8, i)
+                B[v] = A[v] + T.float32(1)
+"""
+
+
+def test_a_program_is_named_without_a_function_around_it(tmp_path):
+    (tmp_path / "elsewhere.py").write_text(TIR + "\ndef make():\n    return kernel\n")
+    text = "import functools\nfrom elsewhere import kernel, make\nbound = functools.partial(make)\n"
+    path = _python(tmp_path, MODULE + text)
+    loaded = {name: load_input(f"{path}:{name}") for name in ("Program", "kernel", "make", "bound")}
+    assert [workload.name for workload in loaded.values()] == list(loaded)
+    assert {workload.flops for workload in loaded.values()} == {8}
+
+
+def test_objects_become_workloads_and_models(tmp_path):
+    path = _python(tmp_path, MODULE + TIR)
+    workload = load_input(f"{path}:kernel")
+    module = workload.module
+    assert from_object(module["main"], "mine") == workload
+    assert from_object(module["main"], "mine").name == "mine"
+    assert from_object(module["main"]).name == "main"
+    assert from_object(module).key == workload.key
+    assert from_object(workload) is workload
+    pair = (torch.nn.Linear(4, 2).eval(), (torch.ones(1, 4),))
+    model = from_object(pair)
+    assert isinstance(model, Model)
+    assert model.name == "model"
+    assert from_object(model.module, "relax").outputs[0].shape == (1, 2)
+
+
+def test_paths_become_models(tmp_path):
+    path = _onnx_file(tmp_path / "relu.onnx")
+    assert from_object(path).name == "relu"
+    assert from_object(str(path), name="mine").name == "mine"
+
+
+def test_an_object_that_is_no_program_is_refused():
+    with pytest.raises(BadInputError, match="the object given is int, but must be a PrimFunc"):
+        from_object(3)
+    with pytest.raises(BadInputError, match="my net is a torch module without inputs"):
+        from_object(torch.nn.ReLU(), where="my net")
+
+
+@pytest.mark.parametrize("spec", ["given.py:make", "matmul:8x8x8", "FIRST"])
+def test_shapes_are_for_onnx_files(tmp_path, monkeypatch, spec):
+    monkeypatch.chdir(tmp_path)
+    _python(tmp_path, TIR + "\ndef make():\n    return kernel\n")
+    spec = spec.replace("FIRST", catalog.names("kernel")[0])
+    with pytest.raises(BadInputError, match=r"--shape x is for \.onnx files") as error:
+        load_input(spec, shapes={"x": [1, 4]})
+    _is_one_line(error)
+
+
 def test_a_module_with_inputs_becomes_a_model(tmp_path):
     text = """
         import torch
@@ -167,6 +229,7 @@ def test_drawn_inputs_are_seeded_and_stay_in_range(tmp_path):
         ("some.py", "names no function: say some.py:FUNCTION"),
         ("model.tflite", "no known extension"),
         ("no-such-name", "no workload of the catalog is called 'no-such-name'"),
+        ("no-such-name", r"Sizes can be chosen in matmul:MxNxK, .*conv2d:NxHxW"),
     ],
 )
 def test_an_input_that_is_not_there_is_named(spec, message):
@@ -176,8 +239,6 @@ def test_an_input_that_is_not_there_is_named(spec, message):
 
 
 def test_a_mistyped_catalog_name_lists_close_ones():
-    from foretune.workload import catalog
-
     name = next(iter(catalog.names()))
     with pytest.raises(BadInputError, match=f"did you mean .*{name}"):
         load_input(name + "x")
@@ -279,11 +340,14 @@ def test_an_unsupported_torch_operator_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("absent", r"has no function 'absent': it defines fails, inputless, nothing, number"),
+        ("absent", r"has no function 'absent': it defines fails, inputless, leaves, net, nothing"),
         ("fails", r"fails\(\) of .* raised ValueError: on purpose"),
-        ("nothing", "returned NoneType, but must return a PrimFunc"),
-        ("number", "returned int, but must return a PrimFunc"),
-        ("inputless", r"without inputs: return \(module, example_inputs\)"),
+        ("nothing", r"what nothing\(\) of .* returned is NoneType, but must be a PrimFunc"),
+        ("number", r"what number\(\) of .* returned is int, but must be a PrimFunc"),
+        ("inputless", r"without inputs: give \(module, example_inputs\)"),
+        ("leaves", r"leaves\(\) of .* raised SystemExit: 3"),
+        ("LIMIT", r"LIMIT of .* is int, but must be a PrimFunc"),
+        ("net", r"net of .* is a torch module without inputs"),
     ],
 )
 def test_a_wrong_function_is_explained(tmp_path, function, message):
@@ -295,14 +359,19 @@ def test_a_wrong_function_is_explained(tmp_path, function, message):
         "def nothing(): pass\n"
         "def number(): return 3\n"
         "def inputless(): return torch.nn.ReLU()\n"
-        "def _private(): pass\n",
+        "def leaves(): raise SystemExit(3)\n"
+        "def _private(): pass\n"
+        "LIMIT = 3\n"
+        "net = torch.nn.ReLU()\n",
     )
     with pytest.raises(BadInputError, match=message) as error:
         load_input(f"{path}:{function}")
     _is_one_line(error)
 
 
-@pytest.mark.parametrize("text", ["def broken(:\n", "import no_such_package_at_all\n"])
+@pytest.mark.parametrize(
+    "text", ["def broken(:\n", "import no_such_package_at_all\n", "import sys\nsys.exit(2)\n"]
+)
 def test_a_file_that_cannot_be_run_is_explained(tmp_path, text):
     path = _python(tmp_path, text)
     with pytest.raises(BadInputError, match="cannot be run") as error:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from foretune.errors import BadInputError
 from foretune.workload._base import Workload
-from foretune.workload.importers._python import from_object
+from foretune.workload.importers._objects import wrap
 from foretune.workload.model import Model
 
 __all__ = ["from_object", "load_input"]
@@ -20,19 +23,23 @@ def load_input(
     """Loads what the command line calls INPUT.
 
     Args:
-        spec: ``file.onnx``, ``file.pt2``, ``file.py:function``, or a name of the catalog.
+        spec: ``file.onnx``, ``file.pt2``, ``file.py:function`` (or ``file.py:program``), or a name
+            of the catalog.
         shapes: Fixed shapes by input name, for ONNX files with dynamic dimensions.
         seed: For example inputs that the file does not hold.
 
     Raises:
-        BadInputError: Nothing of that name, or not what it should be.
+        BadInputError: Nothing of that name, not what it should be, or shapes for something else
+            than an ONNX file.
         UnsupportedModelError: A dynamic shape or an unsupported operator.
     """
     path_text, _, function = spec.rpartition(":")
     if path_text.endswith(".py"):
         from foretune.workload.importers._python import import_function
 
-        return import_function(_existing(path_text), function)
+        file = _existing(path_text)
+        _refuse_shapes(spec, shapes, "let the function take inputs of the wanted shape")
+        return import_function(file, function)
     path = Path(spec)
     if path.suffix == ".onnx":
         from foretune.workload.importers._onnx import import_onnx
@@ -44,7 +51,29 @@ def load_input(
         return import_archive(_existing(spec), shapes)
     if path.suffix == ".py":
         raise BadInputError(f"{spec} names no function: say {spec}:FUNCTION")
-    return _from_catalog(spec)
+    return _from_catalog(spec, shapes)
+
+
+def from_object(
+    obj: Any, name: str | None = None, where: str = "the object given"
+) -> Workload | Model:
+    """Makes a workload or a model of an object of Python.
+
+    Args:
+        obj: A PrimFunc, an ``IRModule`` (one PrimFunc, or Relax with a ``main``), a pair of a torch
+            module and its example inputs, the path of an ONNX file or anything else that
+            ``load_input`` takes. A ``Workload`` or ``Model`` is returned as it is.
+        name: What people call it; by default the name of the file or function, else ``"model"``.
+        where: What the object is, for the error message.
+
+    Raises:
+        BadInputError: It is something else.
+        UnsupportedModelError: A dynamic shape or an unsupported operator.
+    """
+    if isinstance(obj, (str, os.PathLike)):
+        loaded = load_input(os.fsdecode(obj))
+        return loaded if name is None else replace(loaded, name=name)
+    return wrap(obj, name, where)
 
 
 def _existing(text: str) -> Path:
@@ -55,11 +84,20 @@ def _existing(text: str) -> Path:
     return path
 
 
-def _from_catalog(name: str) -> Workload | Model:
+def _refuse_shapes(spec: str, shapes: Mapping[str, Sequence[int]] | None, remedy: str) -> None:
+    if shapes:
+        raise BadInputError(
+            f"{spec} has its own shapes, and --shape {next(iter(shapes))} is for .onnx files: "
+            f"{remedy}"
+        )
+
+
+def _from_catalog(name: str, shapes: Mapping[str, Sequence[int]] | None) -> Workload | Model:
     from foretune.workload import catalog
 
-    known = list(catalog.names())
+    sized = ", ".join(catalog.PATTERNS.values())
     if catalog.has(name):
+        _refuse_shapes(name, shapes, f"sizes stand in the name ({sized})")
         loaded: Workload | Model = catalog.get(name)
         return loaded
     if Path(name).suffix or "/" in name:
@@ -67,6 +105,8 @@ def _from_catalog(name: str) -> Workload | Model:
             f"input {name!r} has no known extension: give file.onnx, file.pt2, file.py:function, "
             "or a name listed by 'foretune workloads'"
         )
-    close = difflib.get_close_matches(name, known, n=5, cutoff=0.4)
-    hint = f"did you mean {', '.join(close)}?" if close else "see 'foretune workloads'"
-    raise BadInputError(f"no workload of the catalog is called {name!r}: {hint}")
+    close = difflib.get_close_matches(name, list(catalog.names()), n=5, cutoff=0.4)
+    hint = f"did you mean {', '.join(close)}?" if close else "see 'foretune workloads'."
+    raise BadInputError(
+        f"no workload of the catalog is called {name!r}: {hint} Sizes can be chosen in {sized}"
+    )

@@ -1,4 +1,4 @@
-"""``file.py:function``: a Python function that returns what to tune."""
+"""``file.py:name``: a Python function that returns what to tune, or the thing itself."""
 
 from __future__ import annotations
 
@@ -8,71 +8,38 @@ import inspect
 import sys
 import types
 from pathlib import Path
-from typing import Any
 
 from foretune.errors import BadInputError
 from foretune.workload._base import Workload
+from foretune.workload.importers._objects import WANTED, is_program, wrap
 from foretune.workload.model import Model
 
-_WANTED = "a PrimFunc, an IRModule, or (torch.nn.Module, example_inputs)"
 
+def import_function(path: Path, name: str) -> Workload | Model:
+    """Takes a tensor program by its name in a Python file, or what a function of it returns.
 
-def import_function(path: Path, function: str) -> Workload | Model:
-    """Runs ``function()`` of a Python file and takes what it returns.
+    The name may stand for a PrimFunc, an IRModule, a pair of module and inputs, or anything that
+    can be called without arguments, wherever the file has it from.
 
     Raises:
-        BadInputError: The file cannot be run, has no such function, the function raises, or
-            returns something else than a PrimFunc, an IRModule or a module with its inputs.
+        BadInputError: The file cannot be run, has no such name, the function raises, or it is
+            something else than a PrimFunc, an IRModule or a module with its inputs.
     """
     module = _run_file(path)
-    functions = _functions(module)
-    if function not in functions:
-        known = ", ".join(sorted(functions)) or "none"
-        raise BadInputError(f"{path} has no function {function!r}: it defines {known}")
+    if name not in vars(module):
+        known = ", ".join(sorted(_candidates(module))) or "none"
+        raise BadInputError(f"{path} has no function {name!r}: it defines {known}")
+    value = vars(module)[name]
+    if is_program(value) or not callable(value):
+        return wrap(value, name, where=f"{name} of {path}")
     try:
-        result = functions[function]()
-    except Exception as error:  # the caller's own code may raise anything
+        result = value()
+    except (Exception, SystemExit) as error:  # the caller's own code may raise anything
         raise BadInputError(
-            f"{function}() of {path} raised {_describe(error)}: it is called without arguments "
-            f"and must return {_WANTED}"
+            f"{name}() of {path} raised {_describe(error)}: it is called without arguments "
+            f"and must return {WANTED}"
         ) from error
-    return from_object(result, name=function, where=f"{function}() of {path}")
-
-
-def from_object(result: Any, name: str, where: str) -> Workload | Model:
-    """Wraps a PrimFunc, an IRModule, or a torch module with its example inputs.
-
-    Args:
-        result: The object.
-        name: Name of the workload or model.
-        where: What produced it, for the error message.
-
-    Raises:
-        BadInputError: It is something else.
-    """
-    from foretune import _tvm
-
-    if isinstance(result, _tvm.PrimFunc):
-        return Workload.from_module(_tvm.IRModule({"main": result}), name)
-    if isinstance(result, _tvm.IRModule):
-        relax = _tvm.tvm.relax
-        if any(isinstance(f, relax.Function) for f in result.functions.values()):
-            return Model.from_relax(result, name)
-        return Workload.from_module(result, name)
-    if isinstance(result, tuple) and len(result) == 2 and _is_torch_module(result[0]):
-        from foretune.workload.importers._torch import import_module
-
-        return import_module(result[0], result[1], name)
-    if _is_torch_module(result):
-        raise BadInputError(
-            f"{where} returned a torch module without inputs: return (module, example_inputs)"
-        )
-    raise BadInputError(f"{where} returned {type(result).__name__}, but must return {_WANTED}")
-
-
-def _is_torch_module(value: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.nn.Module)
+    return wrap(result, name, where=f"what {name}() of {path} returned")
 
 
 def _run_file(path: Path) -> types.ModuleType:
@@ -87,24 +54,29 @@ def _run_file(path: Path) -> types.ModuleType:
     sys.path.insert(0, folder)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # the caller's own code may raise anything
+    except (Exception, SystemExit) as error:  # the caller's own code may raise anything
         del sys.modules[name]
-        raise BadInputError(f"{path} cannot be run: {_describe(error)}") from error
+        hint = ""
+        if isinstance(error, SystemExit):
+            hint = "; keep what a script does under if __name__ == '__main__'"
+        raise BadInputError(f"{path} cannot be run: {_describe(error)}{hint}") from error
     finally:
         sys.path.remove(folder)
     return module
 
 
-def _functions(module: types.ModuleType) -> dict[str, Any]:
-    return {
-        name: value
+def _candidates(module: types.ModuleType) -> list[str]:
+    """What the file itself offers: its own functions and its tensor programs."""
+    return [
+        name
         for name, value in vars(module).items()
-        if inspect.isfunction(value)
-        and value.__module__ == module.__name__
-        and not name.startswith("_")
-    }
+        if not name.startswith("_")
+        and (
+            (inspect.isfunction(value) and value.__module__ == module.__name__) or is_program(value)
+        )
+    ]
 
 
-def _describe(error: Exception) -> str:
+def _describe(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
