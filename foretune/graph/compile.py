@@ -69,6 +69,7 @@ def compile_workload(
     """
     function = workload.module["main"]
     scheduled = candidate.apply()["main"] if candidate is not None else function
+    tuned = candidate is not None and bool(candidate.sketch.variables)
     inputs, outputs = _arguments(function)
     module = _calling(_named(scheduled, "kernel", candidate is not None), inputs, outputs)
     executable = _build(default_schedule(module, hardware), hardware)
@@ -78,8 +79,8 @@ def compile_workload(
         inputs,
         outputs,
         parameters=[],
-        tuned=[workload.name] if candidate is not None else [],
-        untuned=[] if candidate is not None else [workload.name],
+        tuned=[workload.name] if tuned else [],
+        untuned=[] if tuned else [workload.name],
     )
     return Artifact(executable, {}, manifest)
 
@@ -93,7 +94,8 @@ def _apply(extraction: Extraction, best: Mapping[str, Candidate]) -> tuple[IRMod
         if key is None or key not in best:
             continue
         module.update_func(variable, _named(best[key].apply()["main"], name, scheduled=True))
-        tuned.add(key)
+        if best[key].sketch.variables:
+            tuned.add(key)
     return module, tuned
 
 

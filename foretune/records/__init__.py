@@ -6,6 +6,7 @@ from foretune.records.metaschedule_export import ExportOutcome, export_metasched
 from foretune.records.metaschedule_import import ImportOutcome, import_metaschedule
 from foretune.records.queries import (
     CONFIRM,
+    DEFAULT,
     KNOWLEDGE,
     UNTUNED,
     TimeSplit,
@@ -25,6 +26,7 @@ from foretune.records.trace_form import TraceForm, TraceMatcher, trace_form
 
 __all__ = [
     "CONFIRM",
+    "DEFAULT",
     "KNOWLEDGE",
     "UNTUNED",
     "ExportOutcome",

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 UNTUNED = "untuned"
 """Origin of records of the untuned program; they are not trials."""
+DEFAULT = "default"
+"""Origin of records of the default schedule, which tuning has to beat; they are not trials."""
 CONFIRM = "confirm"
 """Origin of records of bests measured again in quiet; they are not trials either."""
 KNOWLEDGE = frozenset({"metaschedule"})
@@ -43,7 +45,7 @@ class TimeSplit:
 
 def is_trial(record: Record) -> bool:
     """Whether a record counts against a budget of trials."""
-    return record.origin not in (UNTUNED, CONFIRM) and record.origin not in KNOWLEDGE
+    return record.origin not in (UNTUNED, DEFAULT, CONFIRM) and record.origin not in KNOWLEDGE
 
 
 def spent_trials(records: Iterable[Record]) -> int:

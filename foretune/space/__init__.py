@@ -1,5 +1,6 @@
 """The space: sketches, decision variables, candidates."""
 
+from foretune.space._default import default_schedule
 from foretune.space.actions import Action
 from foretune.space.decision import (
     INLINE,
@@ -25,4 +26,5 @@ __all__ = [
     "Sketch",
     "Space",
     "Variable",
+    "default_schedule",
 ]

@@ -132,8 +132,17 @@ def _parse(
         if variable is not None and (variable.size > 1 or isinstance(variable, ComputeLocation)):
             variables.append(variable)
             positions.append(at)
-    trace = json.dumps([instructions, recorded], sort_keys=True, separators=(",", ":"))
+    trace = _text([instructions, recorded])
     return Sketch(workload, hardware, trace, tuple(variables), tuple(positions), axes=axes)
+
+
+def trace_text(schedule: Schedule) -> str:
+    """The trace of a schedule as the text that sketches hold."""
+    return _text(_replay.plain(schedule.trace.as_json(remove_postproc=True)))
+
+
+def _text(trace: Any) -> str:
+    return json.dumps(trace, sort_keys=True, separators=(",", ":"))
 
 
 def _sampled(

@@ -11,7 +11,8 @@ import numpy as np
 
 from foretune.errors import BadInputError
 from foretune.hardware import Hardware
-from foretune.space._generate import generate
+from foretune.space._default import default_schedule
+from foretune.space._generate import generate, trace_text
 from foretune.space.decision import ComputeLocation, Decision
 from foretune.space.sketch import UNTUNED, Candidate, Sketch
 from foretune.workload import Workload
@@ -51,6 +52,18 @@ class Space:
     def untuned(self) -> Candidate:
         """The candidate that changes nothing: the untuned program."""
         return Candidate(Sketch(self.workload, self.hardware, UNTUNED, (), ()), ())
+
+    @functools.cached_property
+    def default(self) -> Candidate | None:
+        """The default schedule as a candidate without variables; None where there is none (GPUs).
+
+        What an operator gets without tuning, and so what a tuned one has to beat.
+        """
+        if self.hardware.kind != "llvm":
+            return None
+        schedule = default_schedule(self.workload.module["main"], self.hardware)
+        trace = trace_text(schedule)
+        return Candidate(Sketch(self.workload, self.hardware, trace, (), ()), ())
 
     @functools.cached_property
     def size(self) -> int:
@@ -136,7 +149,8 @@ class Space:
 
     @functools.cached_property
     def _by_key(self) -> dict[str, Sketch]:
-        return {s.key: s for s in (*self.sketches, self.untuned.sketch)}
+        fixed = [self.untuned.sketch, *([self.default.sketch] if self.default else [])]
+        return {s.key: s for s in (*self.sketches, *fixed)}
 
 
 def draw(sketch: Sketch, rng: np.random.Generator, n: int) -> list[Candidate]:

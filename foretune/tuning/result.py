@@ -29,6 +29,7 @@ class TaskResult:
         best_s: Its seconds per call.
         untuned_s: Seconds per call of the untuned program, or None if it could not be measured.
         trials: Every counted measurement, in order.
+        tuned: Whether the best beat the untuned program and the default schedule.
         confirmed: Whether the best was timed side by side with the untuned program.
     """
 
@@ -37,18 +38,20 @@ class TaskResult:
     best_s: float | None
     untuned_s: float | None
     trials: tuple[Trial, ...]
+    tuned: bool = False
     confirmed: bool = False
 
     @classmethod
     def of(cls, task: Task) -> TaskResult:
         """Freezes the present state of a task."""
         return cls(
-            task.workload,
-            task.best,
-            task.best_s,
-            task.untuned_s,
-            tuple(task.trials),
-            task.confirmed,
+            workload=task.workload,
+            best=task.best,
+            best_s=task.best_s,
+            untuned_s=task.untuned_s,
+            trials=tuple(task.trials),
+            tuned=task.tuned,
+            confirmed=task.confirmed,
         )
 
     def to_json(self, peak_gflops: float = 0.0) -> dict[str, Any]:
@@ -62,6 +65,7 @@ class TaskResult:
             "untuned_s": self.untuned_s,
             "best_s": self.best_s,
             "trials": [trial.to_json() for trial in self.trials],
+            "tuned": self.tuned,
             "confirmed": self.confirmed,
             "best_gflops": rate,
             "peak_share": rate / peak_gflops if rate and peak_gflops else None,
@@ -102,11 +106,11 @@ class TuneResult:
 
     @property
     def best(self) -> dict[str, Candidate]:
-        """Workload key to the fastest correct candidate, untuned programs left out."""
+        """Workload key to the fastest correct candidate, where tuning beat every baseline."""
         return {
             task.workload.key: task.best
             for task in self.tasks
-            if task.best is not None and task.best.sketch.variables
+            if task.best is not None and task.tuned
         }
 
     @property
@@ -127,15 +131,20 @@ class TuneResult:
             *(t.workload.name for t in self.tasks if t.workload.key not in self.best),
         ]
 
+    @property
+    def _chosen(self) -> dict[str, Candidate]:
+        """What is compiled: the best of each task, baselines included."""
+        return {t.workload.key: t.best for t in self.tasks if t.best is not None}
+
     def compile(self) -> Artifact:
         """Builds the artifact: each operator with its best candidate, the rest by default rules."""
         from foretune import graph
 
         if isinstance(self.source, Workload):
             return graph.compile_workload(
-                self.source, self.hardware, self.best.get(self.source.key)
+                self.source, self.hardware, self._chosen.get(self.source.key)
             )
-        return graph.compile_model(self.source, self.hardware, self.best, self.extraction)
+        return graph.compile_model(self.source, self.hardware, self._chosen, self.extraction)
 
     def report(self, path: str | Path) -> Path:
         """Writes the self-contained HTML page of this run and returns its path."""

@@ -23,7 +23,7 @@ from foretune.cost import CostModel
 from foretune.errors import BadInputError, IllegalCandidateError, unknown_name
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Status
-from foretune.records import CONFIRM, KNOWLEDGE, UNTUNED, Record, is_trial
+from foretune.records import CONFIRM, DEFAULT, KNOWLEDGE, UNTUNED, Record, is_trial
 from foretune.space import Candidate, Space
 from foretune.workload import Workload
 
@@ -128,6 +128,7 @@ class Task:
         self._ok: dict[str, Record] = {}
         self._tried: set[str] = set()
         self._wrong: set[str] = set()
+        self._baselines: set[str] = set()
         self._suggested: dict[str, Record] = {}
 
     @property
@@ -144,6 +145,11 @@ class Task:
     def best_s(self) -> float | None:
         """Seconds per call of ``best``: the confirmed value where it was re-measured."""
         return None if self._best is None else self._seconds(self._best)
+
+    @property
+    def tuned(self) -> bool:
+        """Whether ``best`` is neither the untuned program nor the default schedule."""
+        return self._best is not None and self._best.candidate_key not in self._baselines
 
     @property
     def confirmed(self) -> bool:
@@ -250,6 +256,8 @@ class Task:
         """Book-keeping of records: trials, the untuned program, confirmations, the best."""
         for record in records:
             measurement = record.measurement
+            if record.origin in (UNTUNED, DEFAULT):
+                self._baselines.add(record.candidate_key)
             failed = measurement.status is not Status.OK
             if measurement.status is Status.WRONG_OUTPUT or (record.origin == CONFIRM and failed):
                 self._forbid(record.candidate_key)
@@ -272,6 +280,13 @@ class Task:
                         origin=record.origin,
                     )
                 )
+
+    def baselines(self) -> list[tuple[Candidate, str]]:
+        """What tuning has to beat and was not measured yet, with the origin of its record."""
+        known = [(self.space.untuned, UNTUNED)]
+        if self.space.default is not None and self.space.default != self.space.untuned:
+            known.append((self.space.default, DEFAULT))
+        return [(c, origin) for c, origin in known if c.key not in self._baselines]
 
     def contenders(self, limit: int = 3, within: float = 1.05) -> list[Candidate]:
         """The candidates worth confirming: the best and those within a factor of it."""

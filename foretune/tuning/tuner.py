@@ -245,14 +245,20 @@ class Tuner:
         return told
 
     def _measure_untuned(self) -> None:
-        waiting = {task.space.untuned.key: task for task in self.tasks if task.untuned_s is None}
+        """Measures what tuning has to beat: the untuned programs and the default schedules."""
+        waiting = {
+            candidate.key: (task, candidate, origin)
+            for task in self.tasks
+            for candidate, origin in task.baselines()
+        }
         if not waiting or not self._within_budget():
             return
         self.progress.phase("measuring the untuned programs")
-        candidates = [task.space.untuned for task in waiting.values()]
+        candidates = [candidate for _, candidate, _ in waiting.values()]
         for candidate, measurement in self._measured(candidates, {}):
-            self._keep(waiting[candidate.key], candidate, measurement, origin=UNTUNED)
-            if not measurement.ok:
+            task, _, origin = waiting[candidate.key]
+            self._keep(task, candidate, measurement, origin=origin)
+            if origin == UNTUNED and measurement.best_s is None:
                 logger.warning(
                     "the untuned program of %s could not be measured: %s %s",
                     candidate.workload.name,

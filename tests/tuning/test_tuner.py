@@ -48,7 +48,7 @@ def test_resume_counts_what_was_spent_and_measures_nothing_twice(tmp_path: Path)
     after = run(tmp_path, second, 20)
     assert len(after.tasks[0].trials) == 20
     assert after.tasks[0].trials[:9] == before.tasks[0].trials
-    assert len(second.asked) == 11, "the untuned program and 9 trials are known already"
+    assert len(second.asked) == 11, "the baselines and 9 trials are known already"
     assert not set(first.asked) & set(second.asked)
 
 
@@ -128,6 +128,24 @@ def test_a_candidate_seen_to_be_wrong_later_stops_being_the_best() -> None:
     assert task.best != found, "once wrong, always out"
 
 
+def test_a_default_schedule_that_nothing_beats_is_what_is_compiled() -> None:
+    measurer = FormulaMeasurer()
+
+    def answer(candidate: Candidate) -> Measurement:
+        seconds = seconds_of(candidate)
+        if not candidate.sketch.variables and candidate.key != untuned.key:
+            seconds = 1e-6
+        return Measurement(Status.OK, (seconds,), (True,))
+
+    untuned = Task(matmul(), HARDWARE, strategy="random", cost_model="random").space.untuned
+    measurer.answer = answer
+    result = run(None, measurer, 4)
+    assert result.tuned_s == pytest.approx(1e-6)
+    assert result.untuned_s == pytest.approx(1e-2)
+    assert result.untuned_operators == ["matmul"]
+    assert result.best == {}
+
+
 def test_nothing_valid_at_all_is_an_error_of_its_own() -> None:
     measurer = FormulaMeasurer(lambda _: Measurement(Status.CRASH, message="SIGSEGV"))
     with pytest.raises(NothingMeasuredError, match="4 crash"):
@@ -145,7 +163,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     measurer.answer = answer
     result = run(tmp_path, measurer, 100)
     assert result.interrupted
-    assert len(result.tasks[0].trials) == 6, "8 asked, less the untuned one and the interrupted one"
+    assert len(result.tasks[0].trials) == 5, "8 asked, less two baselines and the interrupted one"
     assert result.tuned_s is not None and result.tuned_s < 1e-2
     with Journal(tmp_path / JOURNAL) as journal:
         assert len(journal.records()) == 7
@@ -212,7 +230,7 @@ def test_seconds_limit_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
         [task], FormulaMeasurer(one_second_each), Budget(seconds=10, patience=999), batch=4
     )
     tuner.run()
-    assert task.spent == 9, "one second for the untuned program, and 0.7 are kept for confirming"
+    assert task.spent == 8, "two seconds for the baselines, and 0.7 are kept for confirming"
 
 
 def test_a_confirmation_that_fails_is_kept_and_the_candidate_is_out(tmp_path: Path) -> None:
