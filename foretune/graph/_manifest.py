@@ -14,7 +14,7 @@ from foretune.workload import TensorSpec
 
 SCHEMA = "foretune.artifact/1"
 
-_KINDS: dict[str, type] = {
+_KINDS: dict[str, type[object]] = {
     "name": str,
     "target": str,
     "threads": int,

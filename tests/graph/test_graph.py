@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import textwrap
 
 import numpy as np
 import pytest
 
 from foretune import _tvm
-from foretune.errors import BadInputError, VersionMismatchError
+from foretune.errors import BadInputError
 from foretune.graph import (
-    Artifact,
     compile_model,
     compile_workload,
     extract,
@@ -45,12 +41,6 @@ def models():
 @pytest.fixture(scope="module")
 def small():
     return block()
-
-
-@pytest.fixture(scope="module")
-def saved(small, hardware, tmp_path_factory):
-    artifact = compile_model(small, hardware, {})
-    return artifact.save(tmp_path_factory.mktemp("artifact") / "block.so")
 
 
 @pytest.mark.parametrize("name", sorted(NETWORKS))
@@ -149,14 +139,6 @@ def test_a_cuda_model_compiles_without_a_gpu(small):
     if not _tvm.tvm.cuda(0).exist:
         with pytest.raises(BadInputError, match="no such device"):
             artifact.run(small.examples)
-
-
-def test_a_saved_artifact_gives_the_same_outputs(saved, small, hardware):
-    loaded = Artifact.load(saved)
-    fresh = compile_model(small, hardware, {})
-    for a, b in zip(loaded.run(small.examples), fresh.run(small.examples), strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert len(loaded.time(small.examples, repeats=3)) == 3
 
 
 def test_a_wrong_output_fails_verification(small, hardware):
