@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from foretune import __version__
 from foretune._files import write_json
+from foretune.engines import ENGINES
 from foretune.errors import BadInputError, ForetuneError, NothingMeasuredError
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from foretune.tuning import TuneResult
 
 INTERRUPTED = 130
-ENGINES = ("eager", "inductor", "onnxruntime", "openvino")
 
 
 class _Parser(argparse.ArgumentParser):
