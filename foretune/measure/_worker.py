@@ -41,7 +41,11 @@ def build(candidate: Candidate) -> Any:
     from foretune import _tvm
 
     target = candidate.hardware.tvm_target()
-    return _tvm.tvm.compile(candidate.schedule().mod, target).jit()
+    module = _tvm.tvm.compile(candidate.schedule().mod, target).jit()
+    # LLVM generates the machine code when the function is first looked up: here, where builds run
+    # in parallel, and not where candidates are timed one by one.
+    module["main"]
+    return module
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

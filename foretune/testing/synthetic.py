@@ -210,6 +210,11 @@ class SyntheticSpace:
         """The slowest corner of an empty sketch, outside every other sketch."""
         return self._make(SyntheticSketch("untuned", (), (), 2e-2), ())
 
+    @property
+    def default(self) -> None:
+        """There is no default schedule, as on a GPU."""
+        return None
+
     def everything(self) -> Iterator[SyntheticCandidate]:
         """Every candidate, for small spaces."""
         for sketch in self.sketches:

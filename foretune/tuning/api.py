@@ -65,11 +65,7 @@ def prepare(what: str | Model | Workload | Any, hardware: Hardware) -> Prepared:
     Raises:
         BadInputError: Missing or unreadable file, unknown name, unsupported model.
     """
-    source = what
-    if isinstance(what, str):
-        source = load_input(what)
-    elif not isinstance(what, (Model, Workload)):
-        source = from_object(what)
+    source: Model | Workload = load_input(what) if isinstance(what, str) else from_object(what)
     if isinstance(source, Workload):
         return Prepared(source, (source,))
     from foretune import graph

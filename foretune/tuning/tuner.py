@@ -191,8 +191,10 @@ class Tuner:
         try:
             self._restore()
             self._measure_untuned()
-            while self._within_budget():
+            while True:
                 self._look_beside()
+                if not self._within_budget():
+                    break
                 task = self._next()
                 if task is None:
                     self.progress.stopped(

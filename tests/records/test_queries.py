@@ -48,7 +48,7 @@ def test_a_confirmed_value_counts_more_than_a_lucky_one() -> None:
     lucky = record(0, best_s=1.0e-3)
     confirmed = record(1, candidate="c0", best_s=1.4e-3, origin=CONFIRM)
     other = record(2, best_s=1.2e-3)
-    assert top([lucky, confirmed, other]) == [other, confirmed]
+    assert top([lucky, confirmed, other]) == [confirmed, other], "confirmed ones come first"
     assert top([lucky, confirmed, record(3, candidate="c0", best_s=1.1e-3)]) == [confirmed]
     confirmed_again = record(4, candidate="c0", best_s=1.5e-3, origin=CONFIRM)
     assert top([confirmed, confirmed_again]) == [confirmed_again]
@@ -60,6 +60,8 @@ def test_a_candidate_once_seen_wrong_is_never_best() -> None:
     slow = record(2, best_s=2e-3)
     assert fastest([fast, wrong, slow]) == slow
     assert fastest([wrong, fast, slow]) == slow
+    crashed = record(3, candidate="c0", status=Status.CRASH, best_s=None, origin=CONFIRM)
+    assert fastest([fast, crashed, slow]) == slow
 
 
 def test_the_untuned_program_and_confirmations_are_no_trials() -> None:

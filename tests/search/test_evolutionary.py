@@ -27,7 +27,7 @@ from foretune.testing import (
 from foretune.testing.strategies import OracleModel, UnreadyModel
 from foretune.workload import Workload
 
-SEEDS = range(8)
+SEEDS = range(24)
 
 
 def gbdt(seed):
