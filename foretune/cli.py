@@ -535,6 +535,11 @@ def _names(text: str) -> list[str]:
 
 
 def entry() -> NoReturn:
-    """Console entry: SIGTERM behaves like Ctrl-C, so that a stopped run keeps its best."""
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    """Console entry: SIGTERM ends a run as Ctrl-C does, so that a stopped run keeps its best."""
+    signal.signal(signal.SIGTERM, _interrupt)
     sys.exit(main())
+
+
+def _interrupt(*_: object) -> NoReturn:
+    # Not SIGINT again: a shell that starts a job in the background has it ignored.
+    raise KeyboardInterrupt

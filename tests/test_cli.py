@@ -169,6 +169,11 @@ def test_tune_end_to_end_then_resume_report_and_db(program: Path) -> None:
     assert (here / "exported" / "database_tuning_record.json").is_file()
 
 
+def listen_to_ctrl_c() -> None:
+    """A shell in the background, which may have started the tests, ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl_c", "sigterm"])
 def test_an_interrupted_run_saves_the_best_so_far_and_exits_with_130(
     program: Path, number: signal.Signals
@@ -176,7 +181,7 @@ def test_an_interrupted_run_saves_the_best_so_far_and_exits_with_130(
     here = program.parent
     child = foretune(
         "tune", "mine.py:matmul", "--trials", "100000", "--work-dir", "run", "--json", "out.json",
-        cwd=here,
+        "--patience", "100000", cwd=here, preexec_fn=listen_to_ctrl_c,
     )  # fmt: skip
     journal = here / "run" / "journal.jsonl"
     deadline = time.monotonic() + 120
