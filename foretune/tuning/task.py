@@ -156,11 +156,6 @@ class Task:
         """Whether ``best`` was timed side by side with the untuned program and the runners-up."""
         return self._best is not None and self._best.candidate_key in self._confirmed
 
-    @property
-    def best_record(self) -> Record | None:
-        """The record of ``best``."""
-        return self._best
-
     def ask(self, n: int) -> list[Candidate]:
         """Up to ``n`` candidates worth measuring next; empty when the space is exhausted."""
         if n < 1:
@@ -215,7 +210,10 @@ class Task:
         if not records:
             return
         self.take(records)
-        trials = [r for r in records if is_trial(r)]
+        self.teach([r for r in records if is_trial(r)])
+
+    def teach(self, trials: Sequence[Record]) -> None:
+        """Updates the model and then tells the strategy, which may ask the model at once."""
         if trials:
             self.model.update(trials)
             self.strategy.tell(trials)

@@ -310,10 +310,8 @@ class Tuner:
             self.progress.update(task, self.spent, self.elapsed_s)
             if not self._in_time():
                 break
-        if records:
-            with self.clock.on("search_s"):
-                task.model.update(records)
-                task.strategy.tell(records)
+        with self.clock.on("search_s"):
+            task.teach(records)
 
     def _measured(
         self, candidates: Sequence[Candidate], best_s: Mapping[str, float]
