@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import networks, retest, sampling, search64, throughput
+from benchmarks import networks, placement, retest, sampling, search64, throughput
 from benchmarks.results import RESULTS
 
-SHORT = {"sampling": sampling.main, "throughput": throughput.main}
+SHORT = {"sampling": sampling.main, "placement": placement.main, "throughput": throughput.main}
 LONG = {
     "retest first": "about 5 minutes, then wait half an hour",
     "retest second": "about 5 minutes",

@@ -11,7 +11,7 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,11 @@ def measure_ours(hardware: Hardware, candidates: Sequence[Candidate]) -> dict[st
     """Candidate key to status and seconds, measured as in tuning, but none is cut short."""
     with LocalMeasurer(hardware, MeasurePolicy(cut_factor=_NEVER)) as measurer:
         return {
-            candidate.key: {"status": measured.status.value, "seconds": measured.best_s}
+            candidate.key: {
+                "status": measured.status.value,
+                "seconds": measured.best_s,
+                "quiet": any(measured.quiet),
+            }
             for candidate, measured in measurer.measure(candidates)
         }
 
@@ -88,6 +92,13 @@ def measure_theirs(hardware: Hardware, candidates: Sequence[Candidate]) -> dict[
 
 
 SIDES = {OURS: measure_ours, PEER: measure_theirs}
+CHOICES: dict[str, dict[str, Callable[[Reading], bool]]] = {
+    OURS: {
+        "all that were timed twice": lambda reading: True,
+        "with a quiet reading both times": lambda reading: reading["quiet"],
+    },
+    PEER: {"all that were timed twice": lambda reading: True},
+}
 
 
 def _phase(options: argparse.Namespace, hardware: Hardware) -> dict[str, Any]:
@@ -102,16 +113,18 @@ def _phase(options: argparse.Namespace, hardware: Hardware) -> dict[str, Any]:
 
 
 def log_ratios(
-    first: dict[str, dict[str, Reading]], second: dict[str, dict[str, Reading]], ok_only: bool
+    first: dict[str, dict[str, Reading]],
+    second: dict[str, dict[str, Reading]],
+    chosen: Callable[[Reading], bool] = lambda reading: True,
 ) -> list[float]:
-    """Absolute log ratios of the seconds of every candidate that both phases timed."""
+    """Absolute log ratios of the seconds of the candidates that both phases timed and chose."""
     found = []
     for name, readings in first.items():
         for key, one in readings.items():
             other = second.get(name, {}).get(key)
             if other is None or one["seconds"] is None or other["seconds"] is None:
                 continue
-            if ok_only and (one["status"], other["status"]) != ("ok", "ok"):
+            if not (chosen(one) and chosen(other)):
                 continue
             found.append(abs(float(np.log(one["seconds"] / other["seconds"]))))
     return found
@@ -155,8 +168,8 @@ def _report(
 ) -> None:
     rows, data = [], []
     for side in SIDES:
-        for what, ok_only in (("fully measured twice", True), ("all that were timed twice", False)):
-            ratios = log_ratios(first["readings"][side], second["readings"][side], ok_only)
+        for what, chosen in CHOICES[side].items():
+            ratios = log_ratios(first["readings"][side], second["readings"][side], chosen)
             # Nothing to compare is a result too: it must not look as if nobody had tried.
             median, high = np.percentile(ratios, [50, 95]) if ratios else (np.nan, np.nan)
             data.append({"side": side, "candidates": what, "count": len(ratios),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune.measure._layout import host_tensor
 from foretune.measure.gate import Array, Signature, Verdict, judge, make_inputs, poison
 
 if TYPE_CHECKING:
@@ -112,7 +113,10 @@ class Buffers:
                 next(starts) if p.role == "inout" else a
                 for p, a in zip(parameters, self._expected, strict=True)
             ]
-        self.tensors = [tvm.runtime.tensor(np.ascontiguousarray(a), device) for a in self._starts]
+        self.tensors = [
+            host_tensor(a) if self._host else tvm.runtime.tensor(np.ascontiguousarray(a), device)
+            for a in self._starts
+        ]
         self._views = [np.from_dlpack(t) for t in self.tensors] if self._host else None
 
     @property

@@ -22,6 +22,7 @@ from typing import Any
 
 from foretune.errors import ForetuneError
 from foretune.measure._base import Status
+from foretune.measure._layout import fixed_addresses
 from foretune.measure._protocol import FrameReader, GarbageError, WorkerConfig, frame
 
 _TICK_S = 0.05
@@ -100,15 +101,16 @@ class Worker:
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         }
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _COMMAND.format(request_read, reply_write)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                pass_fds=(request_read, reply_write),
-                start_new_session=True,
-                env=environment,
-            )
+            with fixed_addresses():
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", _COMMAND.format(request_read, reply_write)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    pass_fds=(request_read, reply_write),
+                    start_new_session=True,
+                    env=environment,
+                )
         except OSError:
             os.close(self._request_fd)
             os.close(self.reply_fd)

@@ -22,6 +22,7 @@ from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 from foretune.measure._base import Status
+from foretune.measure._layout import give_large_allocations_own_pages
 from foretune.measure._protocol import WorkerConfig, frame, load_candidate, read_frame, write_all
 
 if TYPE_CHECKING:
@@ -271,6 +272,7 @@ def main(request_fd: int, reply_fd: int) -> None:
         return
     config: WorkerConfig = pickle.loads(data)
     _die_with_parent(config.parent)
+    give_large_allocations_own_pages()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     worker = _Worker(config, reply_fd)
     worker.do_canary(0, 1)

@@ -3,7 +3,9 @@
 A neighbour on a shared machine slows a kernel by a third to a half for seconds at a time, and no
 accounting of the processor's time shows it. Another kernel timed right beside it does: the canary
 is a fixed multiply-add over arrays that fit the second-level cache, on as many threads as the
-candidates use. Its lowest times are the quiet floor.
+candidates use, followed by threads that read what their neighbour just wrote. The second part sees
+a virtual machine's processors being moved to different core complexes, where kernels that pass
+data between threads take up to three times as long. Its lowest times are the quiet floor.
 """
 
 from __future__ import annotations
@@ -19,12 +21,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune.measure._layout import host_tensor
+
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
     from foretune.measure.policy import MeasurePolicy
 
 _CANARY_COLUMNS = 32768
 _CANARY_DEPTH = 128
+_EXCHANGES = 4
 _GPU_COLUMNS = 1 << 18
 # Above this the two microseconds of a call from Python are noise; below it TVM's own loop counts.
 _PYTHON_LOOP_FROM_S = 1e-3
@@ -105,9 +110,10 @@ class Stopwatch:
         self._policy = policy
         self._flush = np.zeros(_FLUSH_BYTES, np.uint8) if policy.flush_cache else None
         self._canary = _build_canary(hardware)
-        shapes = _canary_shapes(hardware)
+        arrays = [np.full(shape, 0.5, np.float32) for shape in _canary_shapes(hardware)]
         self._canary_tensors = [
-            tvm.runtime.tensor(np.full(shape, 0.5, np.float32), self.device) for shape in shapes
+            host_tensor(array) if self._host else tvm.runtime.tensor(array, self.device)
+            for array in arrays
         ]
 
     def canary(self) -> float:
@@ -257,31 +263,43 @@ def entry(program: Any) -> Callable[..., Any]:
     return function
 
 
-def _canary_shapes(hardware: Hardware) -> tuple[tuple[int, ...], ...]:
+def _canary_shapes(hardware: Hardware) -> list[tuple[int, ...]]:
     rows, columns = (
         (hardware.threads, _CANARY_COLUMNS) if hardware.kind == "llvm" else (1, _GPU_COLUMNS)
     )
-    return (rows, columns), (_CANARY_DEPTH,), (rows, columns)
+    shapes: list[tuple[int, ...]] = [(rows, columns), (_CANARY_DEPTH,), (rows, columns)]
+    return shapes + [(rows, columns)] * (rows > 1)
 
 
 def _build_canary(hardware: Hardware) -> Callable[..., Any]:
     from foretune import _tvm
 
     te = _tvm.tvm.te
-    shape, (depth,), _ = _canary_shapes(hardware)
+    shape, (depth,), *_ = _canary_shapes(hardware)
+    rows = shape[0]
     a = te.placeholder(shape, name="a")
     b = te.placeholder((depth,), name="b")
     axis = te.reduce_axis((0, depth), name="k")
     c = te.compute(shape, lambda i, j: te.sum(a[i, j] * b[axis], axis=axis), name="c")
-    function = te.create_prim_func([a, b, c]).with_attr("global_symbol", "main")
+    stages = [c]
+    for stage in range(_EXCHANGES if rows > 1 else 0):
+
+        def of_the_neighbour(i: Any, j: Any) -> Any:
+            return stages[-1][te.indexmod(i + 1, rows), j] * 0.5
+
+        stages.append(te.compute(shape, of_the_neighbour, name=f"exchange_{stage}"))
+    outputs = [c, stages[-1]] if rows > 1 else [c]
+    function = te.create_prim_func([a, b, *outputs]).with_attr("global_symbol", "main")
     schedule = _tvm.Schedule(_tvm.IRModule({"main": function}))
     block = schedule.get_sblock("c")
     i, j, k = schedule.get_loops(block)
     if hardware.kind == "llvm":
         schedule.reorder(i, k, j)
-        _, lanes = schedule.split(j, [None, 16])
-        schedule.vectorize(lanes)
-        schedule.parallel(i)
+        for stage in stages:
+            i, *_, j = schedule.get_loops(schedule.get_sblock(stage.op.name))
+            _, lanes = schedule.split(j, [None, 16])
+            schedule.vectorize(lanes)
+            schedule.parallel(i)
         schedule.decompose_reduction(block, k)
     else:
         blocks, threads = schedule.split(schedule.fuse(i, j), [None, 256])

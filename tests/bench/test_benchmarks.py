@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as chooser
-from benchmarks import networks, results, retest, sampling, search64, throughput
+from benchmarks import networks, placement, results, retest, sampling, search64, throughput
 from foretune.errors import BadInputError
 
 
@@ -36,23 +36,32 @@ def test_a_table_lines_up() -> None:
 
 
 def test_retest_compares_what_both_phases_timed() -> None:
-    def reading(seconds: float | None, status: str = "ok") -> dict[str, Any]:
-        return {"status": status, "seconds": seconds}
+    def reading(seconds: float | None, quiet: bool = True) -> dict[str, Any]:
+        return {"status": "ok" if seconds else "timeout", "seconds": seconds, "quiet": quiet}
 
-    first = {"w": {"a": reading(1.0), "b": reading(2.0), "c": reading(None, "timeout")}}
-    second = {"w": {"a": reading(1.0), "b": reading(1.0, "cut_short"), "c": reading(1.0)}}
-    assert retest.log_ratios(first, second, ok_only=True) == [0.0]
-    assert retest.log_ratios(first, second, ok_only=False) == pytest.approx([0.0, 0.6931472])
+    first = {"w": {"a": reading(1.0), "b": reading(2.0), "c": reading(None)}}
+    second = {"w": {"a": reading(1.0), "b": reading(1.0, quiet=False), "c": reading(1.0)}}
+    everything, quiet = retest.CHOICES[retest.OURS].values()
+    assert retest.log_ratios(first, second, quiet) == [0.0]
+    assert retest.log_ratios(first, second, everything) == pytest.approx([0.0, 0.6931472])
+
+
+def test_placement_shows_ratios_and_how_often_the_threads_moved() -> None:
+    series = [(0.0, 1e-4, 2e-5), (1.0, 1e-4, 6e-5), (2.0, 1e-4, 2e-5), (3.0, 1e-4, 2e-5)]
+    distances = {str(d): [2e-4 if d == 64 else 1e-4] * 3 for d in placement.DISTANCES}
+    body = placement._body({"distances": distances, "series": series})
+    assert "2.00 to 2.00" in body
+    assert "25% of them, and changed sides 2 times" in body
 
 
 def test_retest_shows_a_side_that_measured_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    good = {"w": {"a": {"status": "ok", "seconds": 1.0}}}
-    none = {"w": {"a": {"status": "run_error", "seconds": None}}}
+    good = {"w": {"a": {"status": "ok", "seconds": 1.0, "quiet": True}}}
+    none = {"w": {"a": {"status": "run_error", "seconds": None, "quiet": False}}}
     phase = {"began": 0.0, "ended": 1.0, "readings": {"foretune": good, "metaschedule": none}}
     options = argparse.Namespace(workloads="w", candidates=1, write=False)
     retest._report(phase, phase, results.conditions("retest", [0]), options)
     printed = capsys.readouterr().out
-    assert printed.count("| metaschedule") == 2
+    assert printed.count("| metaschedule") == 1
     assert "Measurements that failed: foretune 0, metaschedule 2." in printed
 
 
