@@ -1,5 +1,6 @@
 """Whole graphs: simplification, extraction of workloads, compilation, artifacts."""
 
+from foretune.graph._arguments import Arguments, arguments_of
 from foretune.graph._verify import Verification, compare_outputs, default_tolerance, verify
 from foretune.graph.artifact import Artifact, require_compiler
 from foretune.graph.compile import compile_model, compile_workload
@@ -7,9 +8,11 @@ from foretune.graph.extract import Extraction, extract, extract_workloads
 from foretune.graph.simplify import simplify
 
 __all__ = [
+    "Arguments",
     "Artifact",
     "Extraction",
     "Verification",
+    "arguments_of",
     "compare_outputs",
     "compile_model",
     "compile_workload",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from foretune import _tvm
+from foretune.graph._arguments import Arguments, arguments_of
 from foretune.graph._default import default_schedule
 from foretune.graph.artifact import Artifact, describe
 from foretune.graph.extract import Extraction, extract
@@ -66,12 +67,19 @@ def compile_workload(
         workload: The tensor program.
         hardware: What it will run on.
         candidate: How to schedule it; the default schedule when None.
+
+    Raises:
+        BadInputError: The program changes a parameter in place, which an artifact cannot.
+        IllegalCandidateError: The candidate cannot be applied.
     """
     function = workload.module["main"]
+    arguments = arguments_of(workload)
+    inputs = tuple(_spec(function.params[at]) for at in arguments.inputs)
+    outputs = tuple(_spec(function.params[at]) for at in arguments.outputs)
     scheduled = candidate.apply()["main"] if candidate is not None else function
     tuned = candidate is not None and bool(candidate.sketch.variables)
-    inputs, outputs = _arguments(function)
-    module = _calling(_named(scheduled, "kernel", candidate is not None), inputs, outputs)
+    kernel = _named(_inputs_first(scheduled, arguments), "kernel", candidate is not None)
+    module = _calling(kernel, inputs, outputs)
     executable = _build(default_schedule(module, hardware), hardware)
     manifest = describe(
         workload.name,
@@ -167,19 +175,21 @@ def _build(module: IRModule, hardware: Hardware) -> Any:
         return tvm.relax.build(module, target, relax_pipeline=lowering)
 
 
-def _arguments(function: Any) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """Inputs and outputs of a PrimFunc: a buffer argument that is written is an output."""
-    schedule = _tvm.Schedule(_tvm.IRModule({"main": function}))
-    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
-    written = {region.source for block in blocks for region in schedule.get(block).writes}
-    inputs: list[TensorSpec] = []
-    outputs: list[TensorSpec] = []
-    for parameter in function.params:
-        shape = tuple(int(extent) for extent in parameter.shape)
-        (outputs if parameter in written else inputs).append(
-            TensorSpec(str(parameter.name), shape, str(parameter.dtype))
-        )
-    return tuple(inputs), tuple(outputs)
+def _inputs_first(function: Any, arguments: Arguments) -> Any:
+    """The same function with its parameters in the order in which ``call_tir`` binds them.
+
+    Before → after: ``main(C, A, B)`` that writes ``C`` → ``main(A, B, C)``.
+    """
+    order = (*arguments.inputs, *arguments.outputs)
+    if order == tuple(sorted(order)):
+        return function
+    parameters = [function.params[at] for at in order]
+    return _tvm.PrimFunc(parameters, function.body, function.ret_type, function.attrs)
+
+
+def _spec(parameter: Any) -> TensorSpec:
+    shape = tuple(int(extent) for extent in parameter.shape)
+    return TensorSpec(str(parameter.name), shape, str(parameter.dtype))
 
 
 def _calling(
