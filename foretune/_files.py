@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +19,23 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         RecordError: Full disk, missing permission...; the old file, if any, is untouched.
     """
-    temporary = path.with_name(f".{path.name}.part")
+    # A name of its own for every call: processes that share a work directory write its files, too.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        with temporary.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            # Renamed first and written later, a file would be empty after a power failure.
+            os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
         raise RecordError(
             f"{path} cannot be written ({error.strerror}): make room or choose another place"
         ) from error
+    finally:
+        # Gone already unless something went wrong, an interrupt for example.
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Path, data: Any) -> None:
