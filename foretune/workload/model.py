@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     from foretune._tvm import IRModule
 
 Array = npt.NDArray[Any]
+
+# Element types that NumPy lacks, by how TVM's names for them begin. Examples, references, and the
+# checks of candidates and artifacts are NumPy arrays.
+_NOT_IN_NUMPY = ("bfloat16", "float8_", "float6_", "float4_", "int4", "uint4")
 
 
 @dataclass(frozen=True)
@@ -41,14 +47,19 @@ class TorchSource:
     kwargs: dict[str, Any] = field(default_factory=dict)
 
     def bind(self, inputs: Sequence[Array]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments of the original with ``inputs`` in place of the tensors, in their order."""
+        """Arguments of the original with ``inputs`` in place of the tensors, in their order.
+
+        Each goes to the device of the example it stands for: where the module takes it.
+        """
         import torch
         from torch.utils import _pytree as pytree
 
         leaves, structure = pytree.tree_flatten((self.args, self.kwargs))
         arrays = iter(inputs)
         leaves = [
-            torch.from_numpy(np.array(next(arrays))) if isinstance(leaf, torch.Tensor) else leaf
+            torch.from_numpy(np.array(next(arrays))).to(leaf.device)
+            if isinstance(leaf, torch.Tensor)
+            else leaf
             for leaf in leaves
         ]
         args, kwargs = pytree.tree_unflatten(leaves, structure)
@@ -80,12 +91,7 @@ class OnnxSource:
 
     def run(self, inputs: Sequence[Array], threads: int = 0) -> list[Array]:
         """Outputs of ONNX Runtime, in the order of the graph's outputs."""
-        try:
-            import onnxruntime
-        except ImportError:
-            raise MissingDependencyError(
-                "checking an ONNX model needs ONNX Runtime: pip install onnxruntime"
-            ) from None
+        onnxruntime = require_onnxruntime()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
@@ -125,6 +131,15 @@ class Model:
             return self.source.run(inputs)
         return _run_relax(self.module, inputs)
 
+    def require_reference(self) -> None:
+        """Refuses to go on where ``reference`` could not run.
+
+        Raises:
+            MissingDependencyError: The original is an ONNX file, and ONNX Runtime is not installed.
+        """
+        if isinstance(self.source, OnnxSource):
+            require_onnxruntime()
+
     def draw_inputs(self, seed: int) -> tuple[Array, ...]:
         """Inputs like the examples: floats from a standard normal distribution, the rest from
         the range of the example (so that an index stays legal and a mask of ones stays one).
@@ -151,13 +166,38 @@ class Model:
             seed: For drawn examples.
 
         Raises:
-            UnsupportedModelError: There is no ``main``, or a shape is dynamic.
+            UnsupportedModelError: There is no ``main``, a shape is dynamic, or an element type is
+                one that NumPy lacks.
         """
         inputs, outputs = _signature(module, name)
+        _refuse_types(module, name)
         if examples is None:
             rng = np.random.default_rng(seed)
             examples = [_draw(_blank(spec), rng) for spec in inputs]
         return cls(name, module, inputs, outputs, tuple(examples), source)
+
+
+def require_onnxruntime() -> Any:
+    """The ONNX Runtime package, or the command that installs it."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise MissingDependencyError(
+            "checking an ONNX model needs ONNX Runtime: pip install onnxruntime"
+        ) from None
+    return onnxruntime
+
+
+@contextlib.contextmanager
+def without_leaf_warning() -> Iterator[None]:
+    """Keeps one warning of PyTorch to itself: the one about how it copies its own tree of inputs.
+
+    It comes whenever an exported program is copied, pickled or loaded, and nobody but PyTorch
+    could do anything about it.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r".*isinstance\(treespec, LeafSpec\)", FutureWarning)
+        yield
 
 
 def _blank(spec: TensorSpec) -> Array:
@@ -199,6 +239,31 @@ def _signature(
     inputs = tuple(_input_spec(parameter) for parameter in function.params)
     outputs = tuple(_spec(f"output{i}", ty, name) for i, ty in enumerate(_leaves(function.ret_ty)))
     return inputs, outputs
+
+
+def _refuse_types(module: IRModule, name: str) -> None:
+    from foretune import _tvm
+
+    relax, main = _tvm.tvm.relax, module["main"]
+    found: list[tuple[str, str]] = []
+
+    def note(what: str, ty: Any) -> None:
+        dtypes = [str(getattr(leaf, "dtype", "")) for leaf in _leaves(ty)]
+        found.extend((what, dtype) for dtype in dtypes if dtype.startswith(_NOT_IN_NUMPY))
+
+    def visit(node: Any) -> None:
+        if isinstance(node, relax.Call):
+            note(str(getattr(node.op, "name", "a call")), node.ty)
+
+    for parameter in main.params:
+        note(f"input {str(parameter.name)!r}", parameter.ty)
+    relax.analysis.post_order_visit(main, visit)
+    if found:
+        what, dtype = found[0]
+        raise UnsupportedModelError(
+            f"results are checked in NumPy, which has no {dtype}, but model {name!r} computes in "
+            f"it ({what}): convert the model to float32"
+        )
 
 
 def _leaves(ty: Any) -> list[Any]:

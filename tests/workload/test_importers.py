@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
+import warnings
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from foretune.errors import BadInputError, UnsupportedModelError
-from foretune.workload import Model, Workload, catalog, from_object, load_input
+from foretune.errors import BadInputError, MissingDependencyError, UnsupportedModelError
+from foretune.workload import Model, TorchSource, Workload, catalog, from_object, load_input
 
 torch = pytest.importorskip("torch")
 onnx = pytest.importorskip("onnx")
@@ -388,3 +394,105 @@ def test_a_module_with_two_functions_is_no_workload(tmp_path):
     )
     with pytest.raises(BadInputError, match="holds 2"):
         load_input(f"{path}:make")
+
+
+class Rounded(torch.nn.Module):
+    """Takes and returns float32, and computes in another type in between."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.head = torch.nn.Linear(4, 2, dtype=dtype)
+
+    def forward(self, x):
+        return self.head(x.to(self.head.weight.dtype)).float()
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (torch.nn.Linear(4, 2, dtype=torch.bfloat16), (torch.ones(1, 4, dtype=torch.bfloat16),)),
+        (Rounded(torch.bfloat16), (torch.ones(1, 4),)),
+    ],
+    ids=["outside", "inside"],
+)
+def test_a_module_of_a_type_that_numpy_lacks_is_refused(pair):
+    with pytest.raises(
+        UnsupportedModelError, match=r"no bfloat16, but model 'net' .*module\.float\(\)"
+    ) as error:
+        from_object(pair, "net")
+    _is_one_line(error)
+
+
+def _relax(dtype):
+    from foretune import _tvm
+
+    relax = _tvm.tvm.relax
+    x = relax.Var("x", relax.TensorType((2, 3), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            inner = builder.emit(relax.op.astype(x, dtype))
+            result = builder.emit_output(builder.emit(relax.op.add(inner, inner)))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def test_a_relax_module_of_a_type_that_numpy_lacks_is_refused():
+    assert from_object(_relax("float16"), "half").outputs[0].dtype == "float16"
+    with pytest.raises(UnsupportedModelError, match=r"no bfloat16, but model 'half'") as error:
+        from_object(_relax("bfloat16"), "half")
+    _is_one_line(error)
+
+
+def test_inputs_go_to_the_device_of_the_examples():
+    source = TorchSource(torch.nn.ReLU(), (torch.ones(2, device="meta"), 3), {"y": torch.ones(2)})
+    args, kwargs = source.bind([np.ones(2, "float32"), np.ones(2, "float32")])
+    assert [args[0].device.type, args[1], kwargs["y"].device.type] == ["meta", 3, "cpu"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU")
+def test_a_module_on_a_gpu_is_imported_and_run_where_it_is():
+    module = torch.nn.Linear(4, 2).cuda()
+    model = from_object((module, (torch.ones(1, 4),)), "net")
+    assert module.weight.is_cuda
+    (result,) = model.reference(model.examples)
+    expected = module(torch.ones(1, 4, device="cuda")).detach().cpu().numpy()
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
+
+
+def test_a_model_says_beforehand_that_its_reference_cannot_run(tmp_path, monkeypatch):
+    model = load_input(str(_onnx_file(tmp_path / "relu.onnx")))
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MissingDependencyError, match="pip install onnxruntime") as error:
+        model.require_reference()
+    _is_one_line(error)
+    from_object((torch.nn.ReLU(), (torch.ones(2),)), "relu").require_reference()
+
+
+def test_a_file_that_must_not_be_read_is_named(tmp_path, monkeypatch):
+    def refuse(*_args, **_kwargs):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    path = str(_onnx_file(tmp_path / "secret.onnx"))
+    with monkeypatch.context() as patched:
+        patched.setattr(onnx, "load", refuse)
+        with pytest.raises(BadInputError, match=r"secret\.onnx cannot be read \(Perm") as error:
+            load_input(path)
+        _is_one_line(error)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "is_file", refuse)
+        with pytest.raises(BadInputError, match=r"secret\.onnx cannot be read \(Perm") as error:
+            load_input(path)
+        _is_one_line(error)
+
+
+def test_what_pytorch_tells_itself_is_not_told_to_users(net, tmp_path):
+    example = torch.randn(1, 3, 8, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.export.save(torch.export.export(net, (example,)), str(tmp_path / "net.pt2"))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        load_input(str(tmp_path / "net.pt2"))
+        from_object((net, (example,)), "net")
+    assert not [warning for warning in told if "LeafSpec" in str(warning.message)]

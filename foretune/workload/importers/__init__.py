@@ -78,8 +78,14 @@ def from_object(
 
 def _existing(text: str) -> Path:
     path = Path(text)
-    if not path.is_file():
-        problem = "is a directory" if path.is_dir() else "does not exist"
+    try:
+        found, folder = path.is_file(), path.is_dir()
+    except OSError as error:  # a folder on the way must not be entered
+        raise BadInputError(
+            f"input file {text} cannot be read ({error.strerror}): check its permissions"
+        ) from error
+    if not found:
+        problem = "is a directory" if folder else "does not exist"
         raise BadInputError(f"input file {text} {problem}: give the path of a file")
     return path
 

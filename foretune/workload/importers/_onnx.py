@@ -60,6 +60,11 @@ def _load(path: Path) -> Any:
             f"{path} is not a valid ONNX model ({reason}): check that it and its external data "
             "are complete"
         ) from None
+    except OSError as error:
+        raise BadInputError(
+            f"{error.filename or path} cannot be read ({error.strerror or error}): check its "
+            "permissions"
+        ) from error
     return proto
 
 

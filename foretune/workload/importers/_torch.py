@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from foretune.errors import BadInputError, MissingDependencyError, UnsupportedModelError
-from foretune.workload.model import Model, TorchSource
+from foretune.workload.model import Model, TorchSource, without_leaf_warning
 
 
 def import_module(module: Any, example_inputs: Any, name: str) -> Model:
@@ -24,10 +24,11 @@ def import_module(module: Any, example_inputs: Any, name: str) -> Model:
         name: What people call the model.
 
     Raises:
-        UnsupportedModelError: PyTorch cannot export it, or it holds an operator TVM does not know.
+        UnsupportedModelError: PyTorch cannot export it, or it holds an operator TVM does not know
+            or an element type NumPy does not know.
     """
     torch = require_torch()
-    args, kwargs = _arguments(example_inputs, name)
+    args, kwargs = _beside(module, *_arguments(example_inputs, name))
     module = module.eval()
     try:
         with _quiet_export():
@@ -46,7 +47,8 @@ def import_archive(path: Path, shapes: Mapping[str, Sequence[int]] | None = None
 
     Raises:
         BadInputError: Not such an archive, or it holds no example inputs.
-        UnsupportedModelError: It holds an operator TVM does not know, or a dynamic shape.
+        UnsupportedModelError: It holds an operator TVM does not know, a dynamic shape, or an
+            element type NumPy does not know.
     """
     torch = require_torch()
     try:
@@ -64,7 +66,8 @@ def import_archive(path: Path, shapes: Mapping[str, Sequence[int]] | None = None
         )
     _refuse_dynamic(program, path, shapes or {})
     args, kwargs = program.example_inputs
-    source = TorchSource(program.module(), tuple(args), dict(kwargs))
+    with without_leaf_warning():
+        source = TorchSource(program.module(), tuple(args), dict(kwargs))
     return _import_program(program, path.stem, source)
 
 
@@ -112,13 +115,62 @@ def _import_program(program: Any, name: str, source: TorchSource) -> Model:
     from tvm.relax.frontend.torch import from_exported_program  # isort: skip
 
     torch = require_torch()
+    _refuse_types(program, name)
     leaves = pytree.tree_leaves((source.args, source.kwargs))
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     try:
-        module = from_exported_program(program)
+        with without_leaf_warning():
+            module = from_exported_program(_on_host(program))
     except Exception as error:  # the front end asserts, raises ValueError, KeyError and its own
         raise UnsupportedModelError(_explain(error, name)) from error
     return Model.from_relax(module, name, source, [t.detach().cpu().numpy() for t in tensors])
+
+
+def _beside(
+    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments on the accelerator that holds the module; as they are if none does."""
+    from torch.utils import _pytree as pytree
+
+    torch = require_torch()
+    devices = {tensor.device for tensor in (*module.parameters(), *module.buffers())}
+    if len(devices) != 1 or next(iter(devices)).type in ("cpu", "meta"):
+        return args, kwargs
+    device = devices.pop()
+    moved = pytree.tree_map_only(torch.Tensor, lambda t: t.to(device), (args, kwargs))
+    return tuple(moved[0]), dict(moved[1])
+
+
+def _on_host(program: Any) -> Any:
+    """The program with its parameters in the host's memory, where TVM reads them."""
+    from torch.export.passes import move_to_device_pass
+
+    torch = require_torch()
+    held = (*program.state_dict.values(), *program.constants.values())
+    if all(t.device.type == "cpu" for t in held if isinstance(t, torch.Tensor)):
+        return program
+    return move_to_device_pass(program, "cpu")
+
+
+def _refuse_types(program: Any, name: str) -> None:
+    """Refuses a program that computes in a type whose results NumPy could not hold."""
+    from torch.utils import _pytree as pytree
+
+    torch = require_torch()
+    holders: dict[Any, str] = {}
+    for node in program.graph.nodes:
+        for value in pytree.tree_leaves(node.meta.get("val")):
+            if isinstance(value, torch.Tensor):
+                holders.setdefault(value.dtype, str(node.name))
+    for dtype, holder in holders.items():
+        try:
+            torch.empty(0, dtype=dtype).numpy()
+        except (TypeError, RuntimeError):
+            raise UnsupportedModelError(
+                f"results are checked in NumPy, which has no {str(dtype).removeprefix('torch.')}, "
+                f"but model {name!r} computes in it ({holder}): convert the model and its inputs "
+                "to float32, for example with module.float()"
+            ) from None
 
 
 def _explain(error: Exception, name: str) -> str:
