@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import json
 import math
 import subprocess
 import sys
+import tempfile
+import warnings
 
 import numpy as np
 import pytest
 
 from foretune.engines import ENGINES, EngineResult, bootstrap_median, compare
+from foretune.engines._process import Child, Workspace
 from foretune.errors import BadInputError
 from foretune.graph import compile_model
-from foretune.workload import load_input
+from foretune.workload import TorchSource, load_input
 
 torch = pytest.importorskip("torch")
 
@@ -179,3 +184,49 @@ def test_the_bootstrap_interval_holds_the_median_and_is_seeded():
     assert low < np.median(seconds) < high
     assert (low, high) == bootstrap_median(seconds, seed=1)
     assert math.isclose(*bootstrap_median([0.5]))
+
+
+class Stubborn(torch.nn.Module):
+    """Runs, but can be neither pickled nor exported."""
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("on purpose\nwith more lines")
+
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+
+def test_a_module_that_cannot_be_handed_over_is_those_engines_error(model):
+    source = TorchSource(Stubborn(), (torch.ones(2, 8),))
+    stubborn = dataclasses.replace(model, source=source)
+    results = compare(stubborn, None, ["eager", "inductor"], threads=1, rounds=1)
+    for result in results.values():
+        assert "needs a module that can be pickled or exported" in result.error
+        assert "\n" not in result.error
+        assert result.median is None
+
+
+def test_no_room_for_temporary_files_is_said(model, monkeypatch):
+    def nowhere(*_args, **_kwargs):
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", nowhere)
+    with pytest.raises(BadInputError, match=r"No usable temporary directory .*set TMPDIR"):
+        compare(model, None, ["eager"], threads=1, rounds=1)
+
+
+def test_an_exported_model_starts_an_engine_without_pytorchs_warnings_about_itself(tmp_path):
+    path = tmp_path / "net.pt2"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(torch.nn.Linear(8, 4).eval(), (torch.ones(2, 8),))
+        torch.export.save(program, str(path))
+    exported = load_input(str(path))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        workspace = Workspace(tmp_path, exported, None, exported.examples)
+        with Child.start("eager", workspace, 1) as child:
+            (output,) = child.outputs()
+    np.testing.assert_allclose(output, exported.reference(exported.examples)[0], rtol=1e-5)
+    assert not [warning for warning in told if "LeafSpec" in str(warning.message)]
+    assert "LeafSpec" not in (tmp_path / "eager.log").read_text()

@@ -89,7 +89,7 @@ def compare(
         One result per engine; an engine that cannot run has an ``error`` in place of numbers.
 
     Raises:
-        BadInputError: An unknown engine, or fewer than one round.
+        BadInputError: An unknown engine, fewer than one round, or no room for temporary files.
     """
     for name in engines:
         if name not in ENGINES:
@@ -104,8 +104,7 @@ def compare(
     tolerance = default_tolerance(model)
     results: dict[str, EngineResult] = {}
     with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="foretune-compare-"))
-        workspace = Workspace(Path(folder), model, artifact, inputs)
+        workspace = _workspace(stack, model, artifact, inputs)
         children: dict[str, Child] = {}
         errors: dict[str, tuple[float, float]] = {}
         for name in ([ARTIFACT] if artifact is not None else []) + list(dict.fromkeys(engines)):
@@ -121,6 +120,23 @@ def compare(
     for name, seconds in readings.items():
         results[name] = _summarise(seconds, errors[name], tolerance, seed)
     return results
+
+
+def _workspace(
+    stack: contextlib.ExitStack,
+    model: Model,
+    artifact: Artifact | str | os.PathLike[str] | None,
+    inputs: Sequence[Array],
+) -> Workspace:
+    """A temporary folder for the children's files, there until the stack is left."""
+    try:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="foretune-compare-"))
+        return Workspace(Path(folder), model, artifact, inputs)
+    except OSError as error:
+        raise BadInputError(
+            f"no temporary files can be written ({error.strerror or error}): make room, or set "
+            "TMPDIR to a folder that has some"
+        ) from error
 
 
 def _interleave(

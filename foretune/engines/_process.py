@@ -92,26 +92,47 @@ def _write_torch(path: Path, source: Any, name: str) -> None:
 
     Classes of a user's own file are pickled by value: a child cannot import that file by name.
     """
+    from foretune.workload.model import without_leaf_warning
+
+    with without_leaf_warning():
+        try:
+            path.write_bytes(_pickled(source))
+        except Exception:  # a module may refuse to be pickled in any way
+            _export(path, source)
+
+
+def _pickled(source: Any) -> bytes:
+    import cloudpickle
+
+    module = sys.modules.get(type(source.module).__module__)
+    if module is not None and module.__name__.startswith("foretune_input_"):
+        cloudpickle.register_pickle_by_value(module)
+    payload = {"kind": "module", "module": source.module}
+    payload |= {"args": source.args, "kwargs": source.kwargs}
+    data: bytes = cloudpickle.dumps(payload)
+    return data
+
+
+def _export(path: Path, source: Any) -> None:
     import torch
 
     try:
-        import cloudpickle
-
-        module = sys.modules.get(type(source.module).__module__)
-        if module is not None and module.__name__.startswith("foretune_input_"):
-            cloudpickle.register_pickle_by_value(module)
-        payload = {"kind": "module", "module": source.module}
-        payload |= {"args": source.args, "kwargs": source.kwargs}
-        path.write_bytes(cloudpickle.dumps(payload))
-    except Exception:  # a module may refuse to be pickled in any way; export always works
         program = torch.export.export(
             source.module, source.args, source.kwargs or None, strict=False
         )
         torch.export.save(program, str(path))
+    except Exception as error:  # torch.export raises anything the model's own code may raise
+        path.unlink(missing_ok=True)
+        raise BadInputError(
+            "needs a module that can be pickled or exported, and this one cannot "
+            f"({_first_line(error)}): make torch.export.export(module, inputs, strict=False) pass"
+        ) from error
 
 
 def _write_onnx(path: Path, source: Any) -> None:
     import torch
+
+    from foretune.workload.model import without_leaf_warning
 
     try:
         import onnxscript  # noqa: F401
@@ -120,7 +141,7 @@ def _write_onnx(path: Path, source: Any) -> None:
             "exporting PyTorch to ONNX needs onnxscript: pip install onnx onnxscript"
         ) from None
     try:
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr), without_leaf_warning():
             torch.onnx.export(
                 source.module,
                 source.args,
@@ -130,8 +151,14 @@ def _write_onnx(path: Path, source: Any) -> None:
                 verbose=False,
             )
     except Exception as error:  # the exporter raises anything the model's own code may raise
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise BadInputError(f"PyTorch could not export this model to ONNX: {first}") from error
+        path.unlink(missing_ok=True)
+        raise BadInputError(
+            f"PyTorch could not export this model to ONNX: {_first_line(error)}"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 class Child:

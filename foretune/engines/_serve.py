@@ -58,7 +58,10 @@ def _torch_runner(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     def run() -> list[Any]:
         with torch.no_grad():
             outputs = module(*args, **kwargs)
-        return [t for t in pytree.tree_leaves(outputs) if isinstance(t, torch.Tensor)]
+        tensors = [t for t in pytree.tree_leaves(outputs) if isinstance(t, torch.Tensor)]
+        if any(t.is_cuda for t in tensors):
+            torch.cuda.synchronize()  # a call returns before a GPU has computed anything
+        return tensors
 
     return run
 
@@ -128,6 +131,8 @@ _LOADERS: dict[str, Callable[[str, list[Array], int], Runner]] = {
 
 def serve(arguments: Sequence[str]) -> None:
     """The life of a child: load, run once, then time one call per line of standard input."""
+    from foretune.workload.model import without_leaf_warning
+
     name, path, inputs_file, out, threads = arguments
     # Whatever a runtime prints must not land between the answers.
     answers = os.fdopen(os.dup(1), "w")
@@ -138,10 +143,11 @@ def serve(arguments: Sequence[str]) -> None:
         answers.flush()
 
     try:
-        inputs = load_arrays(Path(inputs_file))
-        run = _LOADERS[name](path, inputs, int(threads))
-        run()
-        outputs = [_as_numpy(value) for value in run()]
+        with without_leaf_warning():
+            inputs = load_arrays(Path(inputs_file))
+            run = _LOADERS[name](path, inputs, int(threads))
+            run()
+            outputs = [_as_numpy(value) for value in run()]
         save_arrays(Path(out), outputs)
     except Exception as error:  # a foreign runtime refuses a model with whatever it likes
         lines = str(error).strip().splitlines() or [""]
@@ -176,6 +182,8 @@ def load_arrays(path: Path) -> list[Array]:
 
 
 def _as_numpy(value: Any) -> Array:
+    if hasattr(value, "detach"):  # a tensor of PyTorch, wherever it is
+        value = value.detach().cpu()
     return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
 
 
