@@ -2,15 +2,16 @@
 
 Inputs are sparse small integers, so that sums are exact in whatever order a schedule takes them
 and the tolerance can be next to nothing (an idea of tinygrad's validation). Where small integers
-make no sense (a logarithm of zero), positive uniform numbers take their place. Outputs are
-poisoned before each checked run, so that an element that a candidate forgets to write cannot pass
-for one left over from the run before; inputs are compared with their snapshot afterwards.
+make no sense (a logarithm of zero), positive uniform numbers take their place; integers that end
+up as an index stay within what they index. Outputs are poisoned before each checked run, so that
+an element that a candidate forgets to write cannot pass for one left over from the run before;
+inputs are compared with their snapshot afterwards.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,8 @@ class Parameter:
         shape: Elements per dimension.
         dtype: NumPy's name of the element type.
         role: ``"input"``, ``"output"`` (written before it is read) or ``"inout"``.
-        index_below: For integers used as an index: the length of the dimension they index.
+        index_below: For integers that end up as an index: the length of the shortest dimension
+            that they may index.
     """
 
     name: str
@@ -93,44 +95,46 @@ def _fields(node: Any) -> Iterator[Any]:
         yield getattr(node, field.name)
 
 
+def _children(node: Any) -> list[Any]:
+    """The statements and expressions directly below a node, in the order of the program."""
+    from foretune import _tvm
+
+    found: list[Any] = []
+    for value in _fields(node):
+        if type(value).__name__ in ("Array", "List"):
+            found += list(value)
+        elif isinstance(value, (_tvm.tvm.tirx.Stmt, _tvm.tvm.ir.Expr)):
+            found.append(value)
+    return [child for child in found if hasattr(type(child), "__tvm_ffi_type_info__")]
+
+
 def _walk(node: Any) -> Iterator[Any]:
     """Every statement and expression below a node, parents first. TVM offers no visitor here."""
     from foretune import _tvm
 
     stack = [node]
-    tirx = _tvm.tvm.tirx
     while stack:
         top = stack.pop()
         yield top
-        if isinstance(top, _tvm.tvm.ir.Var):
-            continue
-        children: list[Any] = []
-        for value in _fields(top):
-            if type(value).__name__ in ("Array", "List"):
-                children += list(value)
-            elif isinstance(value, (tirx.Stmt, _tvm.tvm.ir.Expr)):
-                children.append(value)
-        stack.extend(
-            child for child in reversed(children) if hasattr(type(child), "__tvm_ffi_type_info__")
-        )
+        if not isinstance(top, _tvm.tvm.ir.Var):
+            stack.extend(reversed(_children(top)))
 
 
 def _signature(module: IRModule, name: str) -> Signature:
     function = module["main"]
+    parameters = list(function.params)
     first_use: dict[int, str] = {}
     written: set[int] = set()
-    limits: dict[int, int] = {}
+    limits = _index_limits(function)
     reduction = 1
 
-    def position(source: Any) -> int | None:
-        # By identity: two parameters may have the same name.
-        return next((at for at, var in enumerate(function.params) if var.same_as(source)), None)
-
     def note(sources: Iterable[Any], use: str) -> None:
-        for at in (found for source in sources if (found := position(source)) is not None):
-            first_use.setdefault(at, use)
-            if use == "write":
-                written.add(at)
+        for source in sources:
+            at = _position(source, parameters)
+            if at is not None:
+                first_use.setdefault(at, use)
+                if use == "write":
+                    written.add(at)
 
     for node in _walk(function.body):
         kind = type(node).__name__
@@ -140,19 +144,22 @@ def _signature(module: IRModule, name: str) -> Signature:
             reduction += _reduction_of(node)
         elif kind == "BufferStore":
             note([node.buffer], "write")
-        elif kind == "TensorLoad":
-            _note_index_limits(node, position, limits)
     roles = [
         "input" if at not in written else "inout" if first_use[at] == "read" else "output"
-        for at in range(len(function.params))
+        for at in range(len(parameters))
     ]
     return Signature(
         tuple(
             _parameter(var, role, limits.get(at), name)
-            for at, (var, role) in enumerate(zip(function.params, roles, strict=True))
+            for at, (var, role) in enumerate(zip(parameters, roles, strict=True))
         ),
         reduction,
     )
+
+
+def _position(source: Any, parameters: Sequence[Any]) -> int | None:
+    """Which parameter a buffer is. By identity: two parameters may have the same name."""
+    return next((at for at, var in enumerate(parameters) if var.same_as(source)), None)
 
 
 def _reduction_of(block: Any) -> int:
@@ -165,16 +172,77 @@ def _reduction_of(block: Any) -> int:
     return math.prod(extents) if extents else 0
 
 
-def _note_index_limits(
-    load: Any, position: Callable[[Any], int | None], limits: dict[int, int]
-) -> None:
-    """Where a load's index is itself loaded from a parameter, notes how large it may become."""
-    shape = getattr(load.source, "shape", None) or ()
-    for index, extent in zip(load.indices, shape, strict=False):
-        for node in _walk(index):
-            source = position(node.source) if type(node).__name__ == "TensorLoad" else None
-            if source is not None and hasattr(extent, "value"):
-                limits[source] = min(limits.get(source, int(extent)), int(extent))
+def _index_limits(function: Any) -> dict[int, int]:
+    """Position of each parameter whose values end up as an index, and what they must stay below.
+
+    Values are followed through the stages in between, because indices are often cast and reshaped
+    before they are used: so TVM imports PyTorch's embedding. Out of bounds nothing checks them.
+    """
+    given: list[tuple[Any, Any]] = []  # a buffer or variable, and a value it takes
+    used: list[tuple[Any, int]] = []  # an index, and the length of the dimension it indexes
+    for node in _walk(function.body):
+        kind = type(node).__name__
+        if kind == "BufferStore":
+            given.append((node.buffer, node.value))
+            used += _indices(node.buffer, node.indices)
+        elif kind == "TensorLoad":
+            used += _indices(node.source, node.indices)
+        elif kind in ("Bind", "Let"):
+            given.append((node.var, node.value))
+    parameters = list(function.params)
+    limits: dict[int, int] = {}
+    for index, extent in used:
+        for at in _origins(index, parameters, given):
+            limits[at] = min(limits.get(at, extent), extent)
+    return limits
+
+
+def _indices(buffer: Any, indices: Any) -> list[tuple[Any, int]]:
+    """Each index with the length of its dimension, where that is fixed."""
+    shape = getattr(buffer, "shape", None) or ()
+    return [
+        (index, int(extent))
+        for index, extent in zip(indices, shape, strict=False)
+        if hasattr(extent, "value")
+    ]
+
+
+def _origins(index: Any, parameters: Sequence[Any], given: Sequence[tuple[Any, Any]]) -> set[int]:
+    """Positions of the parameters that an index takes its values from, through other buffers too.
+
+    All of them where one of these buffers is filled by something that cannot be looked into.
+    """
+    found: set[int] = set()
+    seen: list[Any] = []
+    pending = [index]
+    while pending:
+        for source in _values(pending.pop()):
+            if any(source.same_as(other) for other in seen):
+                continue
+            seen.append(source)
+            at = _position(source, parameters)
+            values = [value for target, value in given if target.same_as(source)]
+            if at is not None:
+                found.add(at)
+            elif not values and hasattr(source, "shape"):
+                return set(range(len(parameters)))
+            pending += values
+    return found
+
+
+def _values(expression: Any) -> Iterator[Any]:
+    """The buffers and variables an expression takes its value from; not those that say where."""
+    from foretune import _tvm
+
+    stack = [expression]
+    while stack:
+        node = stack.pop()
+        if type(node).__name__ == "TensorLoad":
+            yield node.source
+        elif isinstance(node, _tvm.tvm.ir.Var):
+            yield node
+        else:
+            stack.extend(_children(node))
 
 
 def _parameter(var: Any, role: str, index_below: int | None, workload: str) -> Parameter:
@@ -195,7 +263,8 @@ def _parameter(var: Any, role: str, index_below: int | None, workload: str) -> P
             "the correctness gate works on NumPy's own number types, but parameter "
             f"{str(var.name)!r} of {workload!r} is {dtype}: convert the program to another type"
         )
-    return Parameter(str(var.name), tuple(int(e) for e in shape), dtype, role, index_below)
+    limit = index_below if np.dtype(dtype).kind in "iu" else None
+    return Parameter(str(var.name), tuple(int(e) for e in shape), dtype, role, limit)
 
 
 def make_inputs(signature: Signature, key: str, positive: bool = False) -> list[Array]:

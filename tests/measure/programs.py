@@ -63,6 +63,54 @@ def take() -> Workload:
     return _workload("take", table, indices, y)
 
 
+def embedding() -> Workload:
+    """PyTorch's embedding as TVM imports it: indices are cast and reshaped before they are used."""
+    indices = te.placeholder((4, 10), "int64", name="indices")
+    table = te.placeholder((10, 8), name="table")
+    flat = topi.reshape(topi.cast(indices, "int32"), (40,))
+    y = topi.reshape(topi.take(table, flat, axis=0), (4, 10, 8))
+    return _workload("embedding", indices, table, y)
+
+
+def wrapped() -> Workload:
+    """Negative indices count from the end; the stage that computes this is kept."""
+    indices = te.placeholder((40,), "int32", name="indices")
+    table = te.placeholder((10, 8), name="table")
+
+    def from_the_start(i: Any) -> Any:
+        return te.if_then_else(indices[i] < 0, indices[i] + 10, indices[i])
+
+    at = te.compute((40,), from_the_start, name="at")
+    return _workload("wrapped", indices, table, topi.take(table, at, axis=0))
+
+
+def scatter() -> Workload:
+    """Writes where its indices say."""
+
+    @T.prim_func(s_tir=True)
+    def main(
+        indices: T.Buffer((40,), "int32"),  # type: ignore[valid-type]
+        x: T.Buffer((40,), "float32"),  # type: ignore[valid-type]
+        y: T.Buffer((10,), "float32"),  # type: ignore[valid-type]
+    ) -> None:
+        for i in range(40):
+            with T.sblock("y"):
+                at = T.axis.spatial(40, i)
+                y[indices[at]] = x[at]
+
+    return Workload.from_module(main, "scatter")
+
+
+def in_order() -> Workload:
+    """The indices come out of a packed function, into which nobody can look."""
+    keys = te.placeholder((40,), "int32", name="keys")
+    table = te.placeholder((40, 8), name="table")
+    rows = topi.take(table, topi.argsort(keys, axis=0, dtype="int32"), axis=0)
+    module = _tvm.IRModule({"main": te.create_prim_func([keys, table, rows])})
+    # Made by hand, because the operations of a packed function cannot be counted.
+    return Workload("in_order", f"{0:016x}", _tvm.save_json(module), flops=0.0)
+
+
 def greater() -> Workload:
     x = te.placeholder((64,), name="x")
     y = te.placeholder((64,), name="y")
@@ -107,6 +155,7 @@ ALL = {
         gelu(),
         logarithm(),
         take(),
+        embedding(),
         greater(),
         negate("int8"),
         negate("int64"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +96,28 @@ def test_float_inputs_are_sparse_small_integers() -> None:
     assert 0.6 < np.mean(values == 0) < 0.9
 
 
-def test_indices_stay_inside_what_they_index_and_reach_all_of_it() -> None:
-    _, indices, _ = make_inputs(Signature.of(programs.ALL["take"]), _KEY)
+@pytest.mark.parametrize(
+    ("make", "at", "below"),
+    [
+        (programs.take, 1, 10),
+        (programs.embedding, 0, 10),
+        (programs.wrapped, 0, 10),
+        (programs.scatter, 0, 10),
+        (programs.in_order, 0, 40),
+    ],
+)
+def test_indices_stay_inside_what_they_index_and_reach_all_of_it(
+    make: Callable[[], Workload], at: int, below: int
+) -> None:
+    indices = make_inputs(Signature.of(make()), _KEY)[at]
     assert indices.min() >= 0
-    assert indices.max() < 10
+    assert indices.max() < below
     assert len(np.unique(indices)) > 5
+
+
+def test_integers_that_index_nothing_may_be_negative() -> None:
+    assert make_inputs(Signature.of(programs.ALL["negate_int8"]), _KEY)[0].min() < 0
+    assert Signature.of(programs.take()).parameters[0].index_below is None
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "int64", "bool"])
@@ -141,7 +159,16 @@ def test_where_integers_make_no_sense_inputs_are_positive(
 
 @pytest.mark.parametrize(
     "name",
-    ["matmul48_float32", "matmul48_float16", "conv2d", "softmax", "layer_norm", "gelu", "take"],
+    [
+        "matmul48_float32",
+        "matmul48_float16",
+        "conv2d",
+        "softmax",
+        "layer_norm",
+        "gelu",
+        "take",
+        "embedding",
+    ],
 )
 def test_every_schedule_of_the_space_passes(
     name: str, hardware: Hardware, reference_path: str, rng: np.random.Generator
