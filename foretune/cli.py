@@ -69,7 +69,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"foretune {__version__}")
     parser.add_argument("--verbose", action="store_true", help="log what happens")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+    _add_tune(commands)
+    _add_bench(commands)
+    _add_compare(commands)
+    _add_report(commands)
+    _add_probe(commands)
+    _command(commands, "workloads", _workloads, "list the catalog")
+    _command(commands, "strategies", _strategies, "list the strategies")
+    _command(commands, "cost-models", _cost_models, "list the cost models")
+    _add_db(commands)
+    return parser
 
+
+def _add_tune(commands: Any) -> None:
     tune = _command(commands, "tune", _tune, "tune a model or a workload")
     _add_input(tune)
     _add_hardware(tune)
@@ -103,6 +115,8 @@ def _parser() -> argparse.ArgumentParser:
     tune.add_argument("-o", "--output", type=Path, metavar="ARTIFACT.so", help="compiled artifact")
     tune.add_argument("--json", type=Path, metavar="FILE", help="result as foretune.tune/1")
 
+
+def _add_bench(commands: Any) -> None:
     bench = _command(commands, "bench", _bench, "compare strategies on workloads")
     bench.add_argument(
         "--workloads", required=True, metavar="W[,W...]", help="INPUTs, comma-separated"
@@ -130,6 +144,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_hardware(bench)
 
+
+def _add_compare(commands: Any) -> None:
     compare = _command(commands, "compare", _compare, "compare an artifact with other engines")
     _add_input(compare)
     compare.add_argument(
@@ -142,23 +158,21 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--rounds", type=int, default=15, metavar="N", help="interleaved rounds")
     _add_hardware(compare)
 
+
+def _add_report(commands: Any) -> None:
     report = _command(commands, "report", _report, "write the HTML page of a work directory")
     report.add_argument("work_dir", type=Path, metavar="WORK_DIR")
     report.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="default: WORK_DIR/report.html"
     )
 
+
+def _add_probe(commands: Any) -> None:
     hardware = _command(
         commands, "hardware", _hardware, "what was probed, and the TVM target chosen"
     )
     _add_hardware(hardware)
     hardware.add_argument("--json", type=Path, metavar="FILE", help="the same as JSON")
-
-    _command(commands, "workloads", _workloads, "list the catalog")
-    _command(commands, "strategies", _strategies, "list the strategies")
-    _command(commands, "cost-models", _cost_models, "list the cost models")
-    _add_db(commands)
-    return parser
 
 
 def _command(commands: Any, name: str, run: Any, text: str) -> argparse.ArgumentParser:
