@@ -60,8 +60,10 @@ _INTRINSICS = "tvm.s_tir.tensor_intrin"
 
 
 def versions() -> dict[str, str]:
-    """Versions of TVM and of its FFI package, for environments of records."""
-    return {"tvm": tvm.__version__, "tvm_ffi": tvm_ffi.__version__}
+    """Versions of TVM, its FFI package and the LLVM inside it, for environments of records."""
+    found = {"tvm": tvm.__version__, "tvm_ffi": tvm_ffi.__version__}
+    llvm = tvm.target.codegen.llvm_version_major(allow_none=True)
+    return found if llvm is None else {**found, "llvm": str(llvm)}
 
 
 def structural_hash(node: Any) -> int:
