@@ -1,7 +1,7 @@
 """``python -m benchmarks [NAME ...] [--write]``: what ``make bench`` runs.
 
-Without names the short ones run, and the written results of the long ones are shown with the
-command that makes them anew.
+Without names the short ones run, and the written results of the long ones are shown (or said to be
+missing) with the command that makes them anew.
 """
 
 from __future__ import annotations
@@ -45,9 +45,12 @@ def _show_long() -> None:
         print(f"  python -m benchmarks.{name} --write   ({duration})")
     for name in (retest, search64, networks):
         path = RESULTS / f"{name.__name__.rsplit('.', 1)[-1]}.md"
+        shown = path.relative_to(RESULTS.parents[1])
         if path.exists():
-            print(f"\n--- {path.relative_to(RESULTS.parents[1])}, measured earlier ---\n")
+            print(f"\n--- {shown}, measured earlier ---\n")
             print(path.read_text(encoding="utf-8"))
+        else:
+            print(f"\n--- {shown} is missing: this benchmark's results were never written ---")
 
 
 if __name__ == "__main__":
