@@ -66,9 +66,10 @@ def write_report(data: Mapping[str, Any], path: str | Path) -> None:
 
 def render(data: Mapping[str, Any]) -> str:
     """The page as text. Arguments and errors as ``write_report``."""
-    if data.get("schema") != SCHEMA:
+    schema = data.get("schema") if isinstance(data, Mapping) else None
+    if schema != SCHEMA:
         raise BadInputError(
-            f"a report is made from a {SCHEMA} object, but the schema is {data.get('schema')!r}: "
+            f"a report is made from a {SCHEMA} object, but the schema is {schema!r}: "
             "run `foretune tune` again"
         )
     try:
@@ -123,7 +124,23 @@ def _view(data: Mapping[str, Any]) -> dict[str, Any]:
             *_flat("", data.get("environment", {})),
         ],
         "command": data.get("command", ""),
+        "call": _call(data, hardware),
     }
+
+
+def _call(data: Mapping[str, Any], hardware: Mapping[str, Any]) -> str:
+    """What a program would write to do the same anew; ``source`` is what it tuned."""
+    arguments = {
+        "target": hardware.get("target"),
+        "threads": hardware["threads"],
+        "strategy": data["strategy"],
+        "cost_model": data["cost_model"],
+        # A run may also have had seconds to spend; the trials are what it made of them.
+        "trials": max(1, sum(len(task["trials"]) for task in data["tasks"])),
+        "seed": data["seed"],
+    }
+    lines = [f"    {name}={value!r}," for name, value in arguments.items()]
+    return "\n".join(["foretune.tune(", "    source,", *lines, ")"])
 
 
 def _slices(data: Mapping[str, Any]) -> list[_Slice]:

@@ -84,12 +84,15 @@ def print_summary(data: Mapping[str, Any], console: Console | None = None) -> No
 
 
 def print_comparison(data: Mapping[str, Any], console: Console | None = None) -> None:
-    """Prints latencies of several engines, the fastest first, and why an engine has none.
+    """Prints latencies of several engines, the fastest first, and which of them failed.
+
+    An engine that has no latency is named with the reason, one that computes something else, too.
 
     Args:
         data: A ``foretune.compare/1`` object; ``latency_s`` maps an engine to an object with
             ``median``, ``low`` and ``high`` seconds (None where it failed, with an ``error``) and
-            perhaps ``max_abs_error``; the latter may stand at the top level, too, by engine.
+            perhaps ``max_abs_error`` and ``within_tolerance``; ``max_abs_error`` may stand at the
+            top level, too, by engine.
         console: Where to print; standard output if None.
     """
     console = console or _console()
@@ -113,6 +116,10 @@ def print_comparison(data: Mapping[str, Any], console: Console | None = None) ->
     console.print(table)
     if not isinstance(differences, Mapping):
         console.print(f"largest difference of the outputs: {differences:.2g}")
+    for name, value in timed.items():
+        if value.get("within_tolerance") is False:
+            told = "computes something else than the original: more than rounding explains"
+            console.print(Text(f"{name} {told}", style="yellow"), soft_wrap=True)
     for name in [name for name in engines if name not in timed]:
         reason = engines[name].get("error") or "no reason given"
         console.print(Text(f"{name} could not be timed: {reason}", style="yellow"))

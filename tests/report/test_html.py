@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import re
 from html.parser import HTMLParser
@@ -146,7 +147,23 @@ def test_an_unfinished_run_has_a_page(tmp_path: Path) -> None:
     assert "interrupted" in page.text
     assert "No trial yet." in page.text
     assert "4 crash" in page.text
-    assert "started from Python" in page.text
+
+
+def test_a_run_that_python_started_shows_how_python_does_it_again(tmp_path: Path) -> None:
+    text = _page(tmp_path, result(task(trials=9), task("other", trials=3), command="")).text
+    assert "started from Python" in text
+    written = re.search(r"foretune\.tune\(.*?,\s*\)", text)
+    assert written is not None
+    call = ast.parse(written[0], mode="eval").body
+    assert isinstance(call, ast.Call)
+    assert {word.arg: ast.literal_eval(word.value) for word in call.keywords} == {
+        "target": '{"kind": "llvm"}',
+        "threads": 2,
+        "strategy": "evolutionary",
+        "cost_model": "gbdt",
+        "trials": 12,
+        "seed": 7,
+    }
 
 
 def test_a_run_without_tasks_or_time_has_a_page(tmp_path: Path) -> None:
@@ -170,9 +187,9 @@ def test_very_many_trials_stay_a_page_of_moderate_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [{}, {"schema": "foretune.bench/1"}, {"schema": "foretune.tune/1", "tasks": []}]
+    "data", [{}, [], {"schema": "foretune.bench/1"}, {"schema": "foretune.tune/1", "tasks": []}]
 )
-def test_other_objects_are_bad_input(tmp_path: Path, data: dict[str, Any]) -> None:
+def test_other_objects_are_bad_input(tmp_path: Path, data: Any) -> None:
     with pytest.raises(BadInputError, match="run `foretune tune` again"):
         write_report(data, tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()

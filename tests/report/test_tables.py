@@ -64,6 +64,19 @@ def test_comparison_ranks_engines_and_tells_the_factor(console: Console) -> None
     assert "openvino could not be timed: not installed" in text
 
 
+def test_comparison_names_engines_that_compute_something_else(console: Console) -> None:
+    seconds = {"median": 0.02, "low": 0.019, "high": 0.021}
+    latency = {
+        "eager": {**seconds, "within_tolerance": True},
+        "inductor": {**seconds, "within_tolerance": False},
+        "openvino": seconds,
+    }
+    print_comparison({"latency_s": latency}, console)
+    text = _text(console)
+    assert "inductor computes something else than the original" in text
+    assert text.count("something else") == 1
+
+
 def test_comparison_with_one_difference_for_all(console: Console) -> None:
     latency = {"eager": {"median": 0.02, "low": 0.019, "high": 0.021}}
     print_comparison({"latency_s": latency, "max_abs_error": 3e-6}, console)
