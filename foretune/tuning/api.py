@@ -121,23 +121,14 @@ def tune(
     """
     began = time.perf_counter()
     budget = Budget(trials=trials, seconds=time_s, patience=patience)
-    named = cost_model if isinstance(cost_model, str) else "default"
-    strategy, model_name = resolve_names(strategy, named)
-    if seed < 0:
-        raise BadInputError(f"`seed >= 0` must hold, but got seed={seed}: pass another one")
+    strategy, model_name = _checked_names(strategy, cost_model, seed)
     if not isinstance(target, Hardware):
         target = probe(target, threads=threads, measure=True)
     hardware = target
     if isinstance(cost_model, str):
-        model = cost.create(model_name, rng=seed, hardware=hardware)
-    else:
-        model, model_name = cost_model, type(cost_model).__name__
+        cost_model = cost.create(model_name, rng=seed, hardware=hardware)
     with ExitStack() as stack:
-        journal, place = None, 0
-        if work_dir is not None:
-            journal = stack.enter_context(open_journal(Path(work_dir), fresh))
-            journal.add_hardware(hardware)
-            place = stack.enter_context(_place_among_tuners(Path(work_dir)))
+        journal, place = _enter_work_dir(stack, work_dir, fresh, hardware)
         # The workers start while the model is taken apart and the spaces are generated.
         measurer = measurer or stack.enter_context(LocalMeasurer(hardware, policy))
         prepared = prepare(what, hardware)
@@ -145,7 +136,7 @@ def tune(
             prepared,
             hardware,
             strategy=strategy,
-            cost_model=model,
+            cost_model=cost_model,
             seed=seed + _STRIDE * place,
         )
         tuner = Tuner(
@@ -158,31 +149,73 @@ def tune(
             progress=progress,
             began=began,
         )
-
-        def result() -> TuneResult:
-            return TuneResult(
-                source=prepared.source,
-                hardware=hardware,
-                tasks=tuple(TaskResult.of(task) for task in tuner.tasks),
-                strategy=strategy,
-                cost_model=model_name,
-                seed=seed,
-                elapsed_s=tuner.elapsed_s,
-                spent_s=_spent(tuner, measurer),
-                environment=tuner.environment,
-                untunable=untunable,
-                extraction=prepared.extraction,
-                interrupted=tuner.interrupted,
-                command=command,
-            )
-
+        run = _Run(
+            tuner, measurer, prepared, hardware, untunable, strategy, model_name, seed, command
+        )
         if work_dir is not None:
-            tuner.after_round = _Saver(result, Path(work_dir) / RESULT)
+            tuner.after_round = _Saver(run.result, Path(work_dir) / RESULT)
         tuner.run()
-        final = result()
+        result = run.result()
     if work_dir is not None:
-        final.save(Path(work_dir) / RESULT)
-    return final
+        result.save(Path(work_dir) / RESULT)
+    return result
+
+
+def _checked_names(strategy: str, cost_model: str | CostModel, seed: int) -> tuple[str, str]:
+    """The names of strategy and cost model, before anything takes time.
+
+    Raises:
+        BadInputError: A name is unknown or the seed is negative.
+    """
+    named = cost_model if isinstance(cost_model, str) else "default"
+    strategy, model_name = resolve_names(strategy, named)
+    if seed < 0:
+        raise BadInputError(f"`seed >= 0` must hold, but got seed={seed}: pass another one")
+    return strategy, model_name if isinstance(cost_model, str) else type(cost_model).__name__
+
+
+def _enter_work_dir(
+    stack: ExitStack, work_dir: str | Path | None, fresh: bool, hardware: Hardware
+) -> tuple[Journal | None, int]:
+    """The journal, open until the stack closes, and this tuner's place in the directory."""
+    if work_dir is None:
+        return None, 0
+    journal = stack.enter_context(open_journal(Path(work_dir), fresh))
+    journal.add_hardware(hardware)
+    return journal, stack.enter_context(_place_among_tuners(Path(work_dir)))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run and what its result, which can be had at any moment, says about it."""
+
+    tuner: Tuner
+    measurer: Measurer
+    prepared: Prepared
+    hardware: Hardware
+    untunable: tuple[str, ...]
+    strategy: str
+    cost_model: str
+    seed: int
+    command: str
+
+    def result(self) -> TuneResult:
+        """What was reached so far."""
+        return TuneResult(
+            source=self.prepared.source,
+            hardware=self.hardware,
+            tasks=tuple(TaskResult.of(task) for task in self.tuner.tasks),
+            strategy=self.strategy,
+            cost_model=self.cost_model,
+            seed=self.seed,
+            elapsed_s=self.tuner.elapsed_s,
+            spent_s=_spent(self.tuner, self.measurer),
+            environment=self.tuner.environment,
+            untunable=self.untunable,
+            extraction=self.prepared.extraction,
+            interrupted=self.tuner.interrupted,
+            command=self.command,
+        )
 
 
 def _tasks(
