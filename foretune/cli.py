@@ -13,6 +13,7 @@ import os
 import shlex
 import signal
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -20,11 +21,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from foretune import __version__
 from foretune._files import write_json
 from foretune.engines import ENGINES
-from foretune.errors import BadInputError, ForetuneError, NothingMeasuredError
+from foretune.errors import BadInputError, ForetuneError, NothingMeasuredError, WrongResultError
 
 if TYPE_CHECKING:
+    from foretune.graph import Artifact
     from foretune.hardware import Hardware
+    from foretune.measure.gate import Verdict
     from foretune.tuning import TuneResult
+    from foretune.workload import Model, Workload
+    from foretune.workload.model import Array
 
 INTERRUPTED = 130
 
@@ -38,7 +43,8 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
-    args = _parser().parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    args = _parser().parse_args(given, argparse.Namespace(given=given))
     logging.basicConfig(
         level=logging.INFO if args.verbose else logging.WARNING,
         format="foretune: %(levelname)s: %(message)s",
@@ -228,28 +234,15 @@ def _add_db(commands: Any) -> None:
 
 
 def _tune(args: argparse.Namespace) -> int:
-    from foretune.graph import require_compiler
     from foretune.report import TuneProgress, print_summary
-    from foretune.tuning import Budget, default_work_dir, resolve_names, tune
+    from foretune.tuning import default_work_dir, tune
     from foretune.workload import load_input
 
-    if args.trials is None and args.time is None:
-        args.trials = 1000
     # Everything that can be refused is refused before anything is measured.
-    Budget(trials=args.trials, seconds=args.time, patience=args.patience)
-    strategy, cost_model = resolve_names(args.strategy, args.cost_model)
-    if args.seed < 0:
-        raise BadInputError(f"`seed >= 0` must hold, but got --seed {args.seed}")
-    for path in (args.output, args.json):
-        _check_writable(path)
-    if args.output is not None:
-        if args.output.suffix != ".so":
-            raise BadInputError(
-                f"an artifact is a .so file, but got -o {args.output}: name it artifact.so"
-            )
-        require_compiler()
+    strategy, cost_model = _refuse_settings(args)
     _probe(args)
     source = load_input(args.input, shapes=_shapes(args.shape))
+    _refuse_source(source, saved=args.output is not None)
     hardware = _probe(args, measure=True)
     work_dir = args.work_dir or default_work_dir(
         args.input, hardware, strategy, cost_model, args.seed
@@ -266,48 +259,140 @@ def _tune(args: argparse.Namespace) -> int:
         work_dir=work_dir,
         fresh=args.fresh,
         progress=TuneProgress(),
-        command=shlex.join(["foretune", *sys.argv[1:]]),
+        command=_reproducing(args),
     )
     data = {**result.to_json(), "input": args.input}
     if args.json is not None:
         write_json(args.json, data)
     print_summary(data)
     if args.output is not None and any(task.best_s is not None for task in result.tasks):
-        data |= _write_artifact(result, args.output)
+        fields, difference = _write_artifact(result, args.output)
         if args.json is not None:
-            write_json(args.json, data)
-        if data.get("verified") is False:
-            raise ForetuneError(
-                f"the compiled model differs from the original by {data['max_abs_error']}, more "
-                f"than rounding explains: {args.output} was not written; please report this"
+            write_json(args.json, data | fields)
+        if difference:
+            raise WrongResultError(
+                f"{difference}, more than rounding explains: {args.output} was not written; "
+                "please report this"
             )
     print(f"work directory: {work_dir}  (report: foretune report {shlex.quote(str(work_dir))})")
     return INTERRUPTED if result.interrupted else 0
 
 
-def _write_artifact(result: TuneResult, path: Path) -> dict[str, Any]:
-    """Compiles, checks against the original, saves; returns fields for the JSON object."""
+def _refuse_settings(args: argparse.Namespace) -> tuple[str, str]:
+    """Checks what was asked for and fills in the budget; returns strategy and cost model."""
+    from foretune.tuning import Budget, resolve_names
+
+    if args.trials is None and args.time is None:
+        args.trials = 1000
+    Budget(trials=args.trials, seconds=args.time, patience=args.patience)
+    strategy, cost_model = resolve_names(args.strategy, args.cost_model)
+    if args.seed < 0:
+        raise BadInputError(f"`seed >= 0` must hold, but got --seed {args.seed}")
+    for path in (args.output, args.json):
+        _check_writable(path)
+    _require_temporary_files()
+    if args.output is not None:
+        from foretune.graph import require_compiler
+
+        if args.output.suffix != ".so":
+            raise BadInputError(
+                f"an artifact is a .so file, but got -o {args.output}: name it artifact.so"
+            )
+        require_compiler()
+    return strategy, cost_model
+
+
+def _refuse_source(source: Model | Workload, saved: bool) -> None:
+    """Refuses what could not be checked, or not saved, once it was tuned."""
+    from foretune.graph import arguments_of
+    from foretune.measure.gate import Signature
+    from foretune.workload import Workload
+
+    if isinstance(source, Workload):
+        Signature.of(source)
+        if saved:
+            arguments_of(source)
+    elif saved:
+        source.require_reference()
+
+
+def _reproducing(args: argparse.Namespace) -> str:
+    """The command line that does the same anew; as it was given, it would resume its own run.
+
+    Before → after: ``foretune tune net.onnx`` → ``foretune tune --fresh --seed 0 net.onnx``.
+    """
+    added = [] if args.fresh else ["--fresh"]
+    if not any(word.startswith("--se") for word in args.given):
+        added += ["--seed", str(args.seed)]
+    # Behind the command and not at the end, where a lone `--` would make them inputs.
+    place = args.given.index("tune") + 1
+    return shlex.join(["foretune", *args.given[:place], *added, *args.given[place:]])
+
+
+def _write_artifact(result: TuneResult, path: Path) -> tuple[dict[str, Any], str]:
+    """Compiles, checks against what was tuned, and saves if it is right.
+
+    Returns:
+        Fields for the JSON object, and what is wrong with the artifact: empty if it was saved.
+    """
     from foretune.graph import verify
-    from foretune.workload import Model
+    from foretune.workload import Workload
 
     artifact = result.compile()
-    if not isinstance(result.source, Model):
-        artifact.save(path)
-        print(f"artifact: {path}")
-        return {"artifact": str(path)}
-    check = verify(artifact, result.source)
-    fields = {"verified": check.ok, "max_abs_error": check.max_abs_error}
-    if not check.ok:
-        return fields
+    if isinstance(result.source, Workload):
+        verdict = _judge_kernel(artifact, result.source, result.hardware)
+        right, error, original = verdict.right, verdict.max_error, "the untuned program"
+        difference = f"the compiled program differs from the untuned one: {verdict.message}"
+    else:
+        check = verify(artifact, result.source)
+        right, error, original = check.ok, check.max_abs_error, "the original"
+        difference = f"the compiled model differs from the original by {error}"
+    fields = {"verified": right, "max_abs_error": error}
+    if not right:
+        return fields, difference
     artifact.save(path)
-    print(f"artifact: {path}  (largest difference to the original {check.max_abs_error:.2g})")
-    return {**fields, "artifact": str(path)}
+    print(f"artifact: {path}  (largest difference to {original} {error:.2g})")
+    return {**fields, "artifact": str(path)}, ""
+
+
+def _judge_kernel(artifact: Artifact, workload: Workload, hardware: Hardware) -> Verdict:
+    """Compares a kernel's artifact with the untuned program, on inputs that candidates get."""
+    from foretune import _tvm
+    from foretune.graph import arguments_of
+    from foretune.measure.gate import Signature, judge, make_inputs
+
+    signature, arguments = Signature.of(workload), arguments_of(workload)
+    tensor = _tvm.tvm.runtime.tensor
+    target = hardware.tvm_target() if hardware.kind == "llvm" else _tvm.Target("llvm")
+    program = _tvm.tvm.compile(workload.module, target).jit()["main"]
+
+    def run_untuned(positive: bool) -> list[Array]:
+        buffers = [tensor(array) for array in make_inputs(signature, workload.key, positive)]
+        program(*buffers)
+        return [buffer.numpy() for buffer in buffers]
+
+    expected = run_untuned(positive=False)
+    if _count_infinite(expected):
+        # Where small integers make no sense (a logarithm of zero), positive numbers may.
+        expected = min(expected, run_untuned(positive=True), key=_count_infinite)
+    actual = list(expected)
+    outputs = artifact.run([expected[at] for at in arguments.inputs])
+    for at, output in zip(arguments.outputs, outputs, strict=True):
+        actual[at] = output
+    return judge(signature, actual, expected)
+
+
+def _count_infinite(arrays: Sequence[Array]) -> int:
+    import numpy as np
+
+    return sum(int(np.count_nonzero(~np.isfinite(a))) for a in arrays if a.dtype.kind == "f")
 
 
 def _bench(args: argparse.Namespace) -> int:
     from foretune.bench import print_bench, run_bench
 
     _check_writable(args.json)
+    _require_temporary_files()
     if args.trials < 1 or args.seeds < 1:
         raise BadInputError(
             f"`trials >= 1` and `seeds >= 1` must hold, but got {args.trials} and {args.seeds}"
@@ -359,33 +444,46 @@ def _compare(args: argparse.Namespace) -> int:
     if args.json is not None:
         write_json(args.json, data)
     print_comparison(data)
-    if results["foretune"].median is None:
-        raise NothingMeasuredError(
-            f"the artifact {args.artifact} could not be timed: {results['foretune'].error}"
+    own = results["foretune"]
+    if own.median is None:
+        raise NothingMeasuredError(f"the artifact {args.artifact} could not be timed: {own.error}")
+    if own.within_tolerance is False:
+        raise WrongResultError(
+            f"the artifact {args.artifact} does not compute what {args.input} does: it differs by "
+            f"{own.max_abs_error}, more than rounding explains; compile it again from this input"
         )
     return 0
 
 
 def _report(args: argparse.Namespace) -> int:
     from foretune.report import write_report
-    from foretune.tuning import RESULT
 
-    path = args.work_dir / RESULT
-    if not path.is_file():
-        raise BadInputError(
-            f"{args.work_dir} holds no {RESULT}: give the work directory of a `foretune tune` run"
-        )
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise BadInputError(
-            f"{path} is not a JSON file ({error}): run `foretune tune` again"
-        ) from error
+    data = _read_result(args.work_dir)
     output = args.output or args.work_dir / "report.html"
     _check_writable(output)
     write_report(data, output)
     print(output)
     return 0
+
+
+def _read_result(work_dir: Path) -> Any:
+    from foretune.tuning import RESULT
+
+    path = work_dir / RESULT
+    try:
+        if not path.is_file():
+            raise BadInputError(
+                f"{work_dir} holds no {RESULT}: give the work directory of a `foretune tune` run"
+            )
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInputError(
+            f"{path} cannot be read ({error.strerror or error}): check its permissions"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise BadInputError(
+            f"{path} is not a JSON file ({error}): run `foretune tune` again"
+        ) from error
 
 
 def _hardware(args: argparse.Namespace) -> int:
@@ -526,6 +624,17 @@ def _check_writable(path: Path | None) -> None:
         ) from error
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
         raise BadInputError(f"{path} cannot be written: choose another place")
+
+
+def _require_temporary_files() -> None:
+    """Programs that are measured leave what they should compute in files that have no name."""
+    try:
+        tempfile.gettempdir()
+    except OSError as error:
+        raise BadInputError(
+            f"no temporary files can be written ({error.strerror or error}): make room, or set "
+            "TMPDIR to a folder that has some"
+        ) from error
 
 
 def _shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:

@@ -48,6 +48,12 @@ class NothingMeasuredError(ForetuneError):
     exit_code = 3
 
 
+class WrongResultError(ForetuneError):
+    """A compiled artifact computes something else than what it was compiled from."""
+
+    exit_code = 3
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> BadInputError:
     """The error for a name that is not registered; it lists the names that are.
 

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
-from foretune import cli
+from foretune import cli, engines, tuning
+from foretune.engines import EngineResult
+from foretune.errors import NothingMeasuredError
+from foretune.graph import Artifact, Verification, compile_workload
+from foretune.hardware import Hardware
 from foretune.records import Journal
+from foretune.tuning import TaskResult, TuneResult
+from foretune.workload import Workload, load_input
 
 PRIM_FUNC = """
 from tvm import te
@@ -28,6 +37,14 @@ def matmul():
     return te.create_prim_func([a, b, c])
 
 
+def swapped():
+    a = te.placeholder((32, 32), name="A")
+    b = te.placeholder((32, 32), name="B")
+    k = te.reduce_axis((0, 32), name="k")
+    c = te.compute((32, 32), lambda i, j: te.sum(b[i, k] * a[k, j], axis=k), name="C")
+    return te.create_prim_func([a, b, c])
+
+
 def raises():
     raise ValueError("my own fault")
 
@@ -37,13 +54,37 @@ def number():
 """
 
 
-BFLOAT16 = """
-from tvm import te
+ODD = """
+from tvm import te, tirx
+from tvm.script import tirx as T
 
 
-def add():
+def rounded():
     a = te.placeholder((32,), name="A", dtype="bfloat16")
     return te.create_prim_func([a, te.compute((32,), lambda i: a[i] + a[i], name="B")])
+
+
+def divided():
+    a, b = (te.placeholder((32,), name=name, dtype="int32") for name in "AB")
+    c = te.compute((32,), lambda i: tirx.truncdiv(a[i], b[i]), name="C")
+    return te.create_prim_func([a, b, c])
+
+
+@T.prim_func(s_tir=True)
+def in_place(x: T.Buffer((32,), "float32")):
+    for i in range(32):
+        with T.sblock("x"):
+            at = T.axis.spatial(32, i)
+            x[at] = x[at] + T.float32(1)
+"""
+
+NETWORK = """
+import torch
+
+
+def make():
+    torch.manual_seed(0)
+    return torch.nn.Linear(8, 4).eval(), (torch.ones(2, 8),)
 """
 
 
@@ -51,6 +92,7 @@ def add():
 def program(tmp_path: Path) -> Path:
     path = tmp_path / "mine.py"
     path.write_text(PRIM_FUNC)
+    (tmp_path / "odd.py").write_text(ODD)
     return path
 
 
@@ -87,6 +129,8 @@ BAD = [
     (["tune", "DIR/mine.py:matmul", "--trials", "4", "-o", "artifact.exe"], ".so"),
     (["tune", "DIR/mine.py:matmul", "--trials", "4", "--json", "DIR"], "cannot be written"),
     (["tune", "DIR/mine.py:matmul", "--trials", "4", "--shape", "x=1,a"], "NAME=D,D"),
+    (["tune", "DIR/odd.py:rounded", "--trials", "4"], "bfloat16"),
+    (["tune", "DIR/odd.py:in_place", "--trials", "4", "-o", "DIR/x.so"], "read before it is"),
     (["tune"], "INPUT"),
     (["dance"], "dance"),
     (["report", "DIR"], "tune.json"),
@@ -152,6 +196,9 @@ def test_tune_end_to_end_then_resume_report_and_db(program: Path) -> None:
     assert len(task["trials"]) == 6
     assert {"index", "elapsed_s", "status", "seconds", "best_s"} <= set(task["trials"][0])
     assert data["tuned_s"] <= data["untuned_s"]
+    assert data["verified"] is True
+    assert data["max_abs_error"] < 1e-3
+    assert data["command"] == "foretune tune --fresh --seed 0 " + " ".join(arguments[1:])
     assert (here / "matmul.so").is_file()
 
     again = foretune(*arguments, cwd=here)
@@ -200,9 +247,12 @@ def test_an_interrupted_run_saves_the_best_so_far_and_exits_with_130(
     assert foretune("report", "run", cwd=here).wait(60) == 0
 
 
+@pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64"), reason="dividing by zero is fatal on x86 only"
+)
 def test_exit_code_3_when_nothing_can_be_measured(program: Path) -> None:
-    (program.parent / "odd.py").write_text(BFLOAT16)
-    child = foretune("tune", "odd.py:add", "--trials", "2", "--work-dir", "run", cwd=program.parent)
+    arguments = ["tune", "odd.py:divided", "--trials", "2", "--work-dir", "run"]
+    child = foretune(*arguments, cwd=program.parent)
     _, err = child.communicate(timeout=120)
     assert child.returncode == 3, err
     assert "could be measured" in err.splitlines()[-1]
@@ -225,3 +275,187 @@ def test_a_full_disk_ends_the_run_with_one_line(program: Path) -> None:
     assert "Traceback" not in err
     with Journal(program.parent / "run" / "journal.jsonl") as journal:
         assert len(journal) > 0, "what was written before is still there"
+
+
+def _outcome(source: Any, hardware: Hardware) -> TuneResult:
+    """A finished run in which the untuned program of one task was the best."""
+    workload = source if isinstance(source, Workload) else load_input("matmul:16x16x16")
+    assert isinstance(workload, Workload)
+    return TuneResult(
+        source=source,
+        hardware=hardware,
+        tasks=(TaskResult(workload, None, 1e-3, 2e-3, ()),),
+        strategy="random",
+        cost_model="random",
+        seed=0,
+        elapsed_s=1.0,
+        spent_s={},
+    )
+
+
+@pytest.fixture
+def tuned(monkeypatch: pytest.MonkeyPatch, hardware: Hardware) -> None:
+    """Tuning takes no time and finds nothing."""
+    monkeypatch.setattr(cli, "_probe", lambda *_args, **_options: hardware)
+    monkeypatch.setattr(tuning, "tune", lambda source, **_options: _outcome(source, hardware))
+
+
+@pytest.mark.usefixtures("tuned")
+def test_a_kernel_that_computes_something_else_is_not_saved(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, program: Path
+) -> None:
+    here = program.parent
+    arguments = ["tune", f"{program}:matmul", "--trials", "1", "-o", str(here / "m.so"),
+                 "--json", str(here / "m.json")]  # fmt: skip
+    other = load_input(f"{program}:swapped")
+    with monkeypatch.context() as patched:
+        patched.setattr(TuneResult, "compile", lambda self: compile_workload(other, self.hardware))
+        code, _, err = call(capsys, *arguments)
+    assert code == 3
+    assert "elements of C are wrong" in err.splitlines()[-1]
+    assert "Traceback" not in err
+    assert not (here / "m.so").exists()
+    assert json.loads((here / "m.json").read_text())["verified"] is False
+    code, out, _ = call(capsys, *arguments)
+    assert code == 0
+    assert "largest difference to the untuned program" in out
+    assert (here / "m.so").is_file()
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> str:
+    pytest.importorskip("torch")
+    path = tmp_path / "net.py"
+    path.write_text(NETWORK)
+    return f"{path}:make"
+
+
+@pytest.mark.usefixtures("tuned")
+def test_a_model_that_fails_verification_is_no_bad_input(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    network: str,
+    tmp_path: Path,
+) -> None:
+    failed = Verification(False, 1.5, 1.5, 1e-4, (0,))
+    monkeypatch.setattr("foretune.graph.verify", lambda *_args: failed)
+    monkeypatch.setattr(TuneResult, "compile", lambda self: None)
+    code, _, err = call(capsys, "tune", network, "--trials", "1", "-o", str(tmp_path / "n.so"))
+    assert code == 3
+    assert "differs from the original by 1.5" in err.splitlines()[-1]
+    assert not (tmp_path / "n.so").exists()
+
+
+@pytest.mark.parametrize(("right", "expected"), [(True, 0), (False, 3)])
+def test_comparing_a_wrong_artifact_ends_with_exit_code_3(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    network: str,
+    right: bool,
+    expected: int,
+) -> None:
+    own = EngineResult(1e-3, 1e-3, 1e-3, 0.5, 0.5, within_tolerance=right)
+    monkeypatch.setattr(engines, "compare", lambda *_args, **_options: {"foretune": own})
+    monkeypatch.setattr(Artifact, "load", lambda _path: None)
+    code, out, err = call(capsys, "compare", network, "--artifact", "net.so")
+    assert code == expected
+    assert ("foretune computes something else" in out) is not right
+    assert ("net.so does not compute what" in err) is not right
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("tune NAME --trials 4", "tune --fresh --seed 0 NAME --trials 4"),
+        ("--verbose tune --fresh NAME --seed 3", "--verbose tune --fresh NAME --seed 3"),
+        ("tune --seed=3 --trials 4 -- NAME", "tune --fresh --seed=3 --trials 4 -- NAME"),
+    ],
+)
+@pytest.mark.usefixtures("tuned")
+def test_the_command_that_is_noted_starts_anew_with_the_same_seed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, given: str, shown: str
+) -> None:
+    noted = []
+
+    def note(_source: Any, *, command: str, **_options: Any) -> NoReturn:
+        noted.append(command)
+        raise NothingMeasuredError("on purpose")
+
+    monkeypatch.setattr(tuning, "tune", note)
+    assert call(capsys, *given.replace("NAME", "matmul:8x8x8").split())[0] == 3
+    assert noted == ["foretune " + shown.replace("NAME", "matmul:8x8x8")]
+
+
+def test_an_onnx_artifact_needs_onnx_runtime_before_anything_is_measured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Relu", ["x"], ["y"])],
+        "g",
+        [value("x", 1, [1, 4])],
+        [value("y", 1, [1, 4])],
+    )
+    proto = onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9
+    )
+    onnx.save(proto, str(tmp_path / "relu.onnx"))
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    arguments = ["tune", str(tmp_path / "relu.onnx"), "--trials", "1", "--work-dir",
+                 str(tmp_path / "run"), "-o", str(tmp_path / "relu.so")]  # fmt: skip
+    code, _, err = call(capsys, *arguments)
+    assert code == 2
+    assert "pip install onnxruntime" in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [(PermissionError(13, "Permission denied"), "Permission denied"), (None, "tune` again")],
+    ids=["unreadable", "no object"],
+)
+def test_a_result_that_cannot_be_read_is_bad_input(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    failure: OSError | None,
+    told: str,
+) -> None:
+    (tmp_path / "tune.json").write_text("[]")
+
+    def refuse(*_args: Any, **_options: Any) -> NoReturn:
+        assert failure is not None
+        raise failure
+
+    with monkeypatch.context() as patched:
+        if failure is not None:
+            patched.setattr(Path, "read_text", refuse)
+        code, _, err = call(capsys, "report", str(tmp_path))
+    assert code == 2
+    assert told in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "tune matmul:8x8x8 --trials 1",
+        "bench --json JSON --workloads matmul:8x8x8 --strategies random --trials 1",
+    ],
+)
+def test_no_room_for_temporary_files_is_bad_input(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    command: str,
+) -> None:
+    def nowhere() -> NoReturn:
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    code, _, err = call(capsys, *command.replace("JSON", str(tmp_path / "b.json")).split())
+    assert code == 2
+    assert "set TMPDIR" in err
+    assert err.count("\n") == 1
