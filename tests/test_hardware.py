@@ -144,6 +144,13 @@ def test_another_architecture_does_not_run_here():
     assert f"for {triple}, not" in str(why_not_here(preset(other)))
 
 
+def test_a_graviton3_runs_its_own_preset(monkeypatch):
+    monkeypatch.setattr(_probe.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(_probe, "_cpu_flags", lambda: frozenset({"fp", "asimd", "sve", "bf16"}))
+    monkeypatch.setattr(_probe, "usable_cores", lambda: 8)
+    assert why_not_here(preset("graviton3")) is None
+
+
 def test_more_threads_than_cores_do_not_run_here():
     cores = usable_cores()
     reason = why_not_here(preset(_preset_of_this_machine(), threads=cores + 1))

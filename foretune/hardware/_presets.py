@@ -109,7 +109,8 @@ _CPUS = {
         _cpu("sapphirerapids", "sapphirerapids", 8, 512, (48 * _KIB, 2 * _MIB, 0), _X86),
         _cpu("zen3", "znver3", 8, 256, (32 * _KIB, 512 * _KIB, 32 * _MIB), _X86),
         _cpu("zen4", "znver4", 8, 512, (32 * _KIB, _MIB, 32 * _MIB), _X86),
-        _cpu("graviton3", "neoverse-v1", 8, 256, (64 * _KIB, _MIB, 32 * _MIB), _ARM),
+        # Its SVE registers have 256 bits; vectors of fixed length, as TVM makes them, use NEON.
+        _cpu("graviton3", "neoverse-v1", 8, 128, (64 * _KIB, _MIB, 32 * _MIB), _ARM),
         _cpu("raspberry-pi-4", "cortex-a72", 4, 128, (32 * _KIB, _MIB, 0), _ARM),
         _cpu("raspberry-pi-5", "cortex-a76", 4, 128, (64 * _KIB, 512 * _KIB, 2 * _MIB), _ARM),
     )
