@@ -1,11 +1,8 @@
 """Readings of one kernel, and the canary that tells whether the machine was quiet beside them.
 
 A neighbour on a shared machine slows a kernel by a third to a half for seconds at a time, and no
-accounting of the processor's time shows it. Another kernel timed right beside it does: the canary
-is a fixed multiply-add over arrays that fit the second-level cache, on as many threads as the
-candidates use, followed by threads that read what their neighbour just wrote. The second part sees
-a virtual machine's processors being moved to different core complexes, where kernels that pass
-data between threads take up to three times as long. Its lowest times are the quiet floor.
+accounting of the processor's time shows it. Another kernel timed right beside it does: the canary,
+on as many threads as the candidates use. Its lowest times are the quiet floor.
 """
 
 from __future__ import annotations
@@ -21,20 +18,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune.measure._canary import build_canary
 from foretune.measure._layout import host_tensor
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
     from foretune.measure.policy import MeasurePolicy
 
-_CANARY_COLUMNS = 32768
-_CANARY_DEPTH = 128
-_EXCHANGES = 4
-_GPU_COLUMNS = 1 << 18
 # Above this the two microseconds of a call from Python are noise; below it TVM's own loop counts.
 _PYTHON_LOOP_FROM_S = 1e-3
-# Kernel threads interrupt a quiet machine this often; a competitor for the cores does it more.
-_SWITCHES_PER_S = 40.0
+# The system interrupts each thread of a quiet machine this often; a competitor for its core does it
+# more.
+_SWITCHES_PER_THREAD_S = 20.0
 _WARM_UP_S = 1e-3
 _FLUSH_BYTES = 64 << 20
 
@@ -109,8 +104,7 @@ class Stopwatch:
         self._host = hardware.kind == "llvm"
         self._policy = policy
         self._flush = np.zeros(_FLUSH_BYTES, np.uint8) if policy.flush_cache else None
-        self._canary = _build_canary(hardware)
-        arrays = [np.full(shape, 0.5, np.float32) for shape in _canary_shapes(hardware)]
+        self._canary, arrays = build_canary(hardware)
         self._canary_tensors = [
             host_tensor(array) if self._host else tvm.runtime.tensor(array, self.device)
             for array in arrays
@@ -215,7 +209,7 @@ class Stopwatch:
             while not self._enough(
                 readings, group, spent + time.perf_counter() - began, count, rough_from_s
             ):
-                group.append(_watched(lambda: self.read(program, tensors, calls, prepare)))
+                group.append(self._watched(lambda: self.read(program, tensors, calls, prepare)))
                 # Long readings get a canary each: an episode may start between any two.
                 if time.perf_counter() - began > policy.budget_s / 2:
                     break
@@ -244,15 +238,25 @@ class Stopwatch:
         spread = policy.rough_spread if values[0] > rough_from_s else policy.spread
         return enough and values[1] <= values[0] * (1 + spread)
 
+    def _watched(self, read: Callable[[], float]) -> tuple[float, bool]:
+        """A reading, and whether other processes took the cores away meanwhile."""
+        began = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+        seconds = read()
+        switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - before
+        lasted = time.perf_counter() - began
+        return seconds, is_crowded(switches, lasted, self.hardware.threads)
 
-def _watched(read: Callable[[], float]) -> tuple[float, bool]:
-    """A reading, and whether this process was put aside more often than a quiet machine does."""
-    began = time.perf_counter()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
-    seconds = read()
-    switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - before
-    lasted = time.perf_counter() - began
-    return seconds, switches > 1 + lasted * _SWITCHES_PER_S
+
+def is_crowded(switches: int, seconds: float, threads: int) -> bool:
+    """Whether a process was put aside more often than happens on a quiet machine.
+
+    Args:
+        switches: How often one of its threads had to give up a core.
+        seconds: In what time.
+        threads: Threads that worked.
+    """
+    return switches > 1 + seconds * threads * _SWITCHES_PER_THREAD_S
 
 
 def entry(program: Any) -> Callable[..., Any]:
@@ -261,50 +265,3 @@ def entry(program: Any) -> Callable[..., Any]:
         program["main"] if hasattr(program, "time_evaluator") else program
     )
     return function
-
-
-def _canary_shapes(hardware: Hardware) -> list[tuple[int, ...]]:
-    rows, columns = (
-        (hardware.threads, _CANARY_COLUMNS) if hardware.kind == "llvm" else (1, _GPU_COLUMNS)
-    )
-    shapes: list[tuple[int, ...]] = [(rows, columns), (_CANARY_DEPTH,), (rows, columns)]
-    return shapes + [(rows, columns)] * (rows > 1)
-
-
-def _build_canary(hardware: Hardware) -> Callable[..., Any]:
-    from foretune import _tvm
-
-    te = _tvm.tvm.te
-    shape, (depth,), *_ = _canary_shapes(hardware)
-    rows = shape[0]
-    a = te.placeholder(shape, name="a")
-    b = te.placeholder((depth,), name="b")
-    axis = te.reduce_axis((0, depth), name="k")
-    c = te.compute(shape, lambda i, j: te.sum(a[i, j] * b[axis], axis=axis), name="c")
-    stages = [c]
-    for stage in range(_EXCHANGES if rows > 1 else 0):
-
-        def of_the_neighbour(i: Any, j: Any) -> Any:
-            return stages[-1][te.indexmod(i + 1, rows), j] * 0.5
-
-        stages.append(te.compute(shape, of_the_neighbour, name=f"exchange_{stage}"))
-    outputs = [c, stages[-1]] if rows > 1 else [c]
-    function = te.create_prim_func([a, b, *outputs]).with_attr("global_symbol", "main")
-    schedule = _tvm.Schedule(_tvm.IRModule({"main": function}))
-    block = schedule.get_sblock("c")
-    i, j, k = schedule.get_loops(block)
-    if hardware.kind == "llvm":
-        schedule.reorder(i, k, j)
-        for stage in stages:
-            i, *_, j = schedule.get_loops(schedule.get_sblock(stage.op.name))
-            _, lanes = schedule.split(j, [None, 16])
-            schedule.vectorize(lanes)
-            schedule.parallel(i)
-        schedule.decompose_reduction(block, k)
-    else:
-        blocks, threads = schedule.split(schedule.fuse(i, j), [None, 256])
-        schedule.bind(blocks, "blockIdx.x")
-        schedule.bind(threads, "threadIdx.x")
-    module = _tvm.tvm.compile(schedule.mod, hardware.tvm_target()).jit()
-    canary: Callable[..., Any] = module["main"]
-    return canary

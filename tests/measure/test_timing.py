@@ -13,7 +13,7 @@ import pytest
 from foretune import _tvm
 from foretune.hardware import Hardware
 from foretune.measure import MeasurePolicy
-from foretune.measure.timing import QuietFloor, Reading, Stopwatch, entry
+from foretune.measure.timing import QuietFloor, Reading, Stopwatch, entry, is_crowded
 from tests.measure import programs
 
 POLICY = MeasurePolicy(budget_s=0.05, reading_s=0.002)
@@ -57,6 +57,23 @@ def test_quiet_needs_both_canaries_and_the_cores(reading: Reading, quiet: bool) 
     floor = QuietFloor(0.1)
     floor.add([1.0] * 10)
     assert floor.is_quiet(reading) is quiet
+
+
+@pytest.mark.parametrize(
+    ("switches", "seconds", "threads", "crowded"),
+    [
+        (1, 0.005, 1, False),
+        (3, 0.005, 1, True),
+        (30, 1.0, 1, True),
+        (30, 1.0, 2, False),
+        (60, 1.0, 2, True),
+        (1000, 1.0, 64, False),
+    ],
+)
+def test_more_threads_are_interrupted_more_often(
+    switches: int, seconds: float, threads: int, crowded: bool
+) -> None:
+    assert is_crowded(switches, seconds, threads) is crowded
 
 
 def test_reading_stops_when_the_two_lowest_agree(watch: Stopwatch) -> None:
@@ -112,3 +129,8 @@ def test_the_canary_is_counted(watch: Stopwatch) -> None:
     before = watch.canary_s
     assert watch.canary() > 0
     assert watch.canary_s > before
+
+
+def test_two_readings_may_be_the_fewest(hardware: Hardware) -> None:
+    fewest = replace(POLICY, min_readings=2, spread=0.5, budget_s=5.0)
+    assert len(Stopwatch(hardware, fewest).readings(_sleeper(0.02), [], 0.02)) == 2
