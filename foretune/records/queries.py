@@ -57,28 +57,35 @@ def top(records: Iterable[Record], k: int | None = None) -> list[Record]:
     """The ``k`` best candidates of one workload on one hardware, best first; all if None.
 
     One ``ok`` record per candidate: where a candidate was measured again side by side with others
-    (``CONFIRM``), the last such record stands for it, else its fastest. Confirmed ones come first:
-    the lowest of many single readings flatters itself. A candidate that was ever seen to compute a
-    wrong output, or failed when it was measured again, is left out.
+    (``CONFIRM``), the last such record stands for it, else its fastest. Those of the last comparison
+    come first: the lowest of many single readings flatters itself, and so may a comparison of
+    another day. Records of one comparison share their time. A candidate that was ever seen to
+    compute a wrong output, or failed when it was measured again, is left out.
     """
     chosen: dict[str, tuple[bool, float, Record]] = {}
     wrong: set[str] = set()
+    compared: set[str] = set()
+    compared_at: float | None = None
     for record in records:
         measurement = record.measurement
         confirmed = record.origin == CONFIRM
+        if confirmed and record.time != compared_at:
+            compared, compared_at = set(), record.time
         if measurement.status is Status.WRONG_OUTPUT or (confirmed and not measurement.ok):
             wrong.add(record.candidate_key)
         seconds = measurement.best_s if measurement.ok else None
         if seconds is None:
             continue
+        if confirmed:
+            compared.add(record.candidate_key)
         known = chosen.get(record.candidate_key)
         if known is None or confirmed or (not known[0] and seconds < known[1]):
             chosen[record.candidate_key] = (confirmed, seconds, record)
     ranked = sorted(
-        (entry for key, entry in chosen.items() if key not in wrong),
-        key=lambda entry: (not entry[0], entry[1]),
+        (record for key, (_, _, record) in chosen.items() if key not in wrong),
+        key=lambda r: (r.candidate_key not in compared, chosen[r.candidate_key][1]),
     )
-    return [record for _, _, record in ranked[:k]]
+    return ranked[:k]
 
 
 def fastest(records: Iterable[Record]) -> Record | None:

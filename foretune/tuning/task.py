@@ -92,6 +92,10 @@ class Task:
         seed: Seeds the strategy and a model made here.
         space: The space, when the caller has generated it already.
 
+    Attributes:
+        environment: What records of this run carry. Baselines and comparisons that carry another
+            one are measured again, because their seconds do not compare. None: all of them count.
+
     Raises:
         BadInputError: Unknown strategy or cost model.
     """
@@ -123,12 +127,16 @@ class Task:
         self.trials: list[Trial] = []
         self.untuned_s: float | None = None
         self.exhausted = False
+        self.environment: Mapping[str, Any] | None = None
         self._best: Record | None = None
-        self._confirmed: dict[str, float] = {}
+        self._compared: dict[str, float] = {}
+        self._compared_at: float | None = None
+        self._tried_since = False
         self._ok: dict[str, Record] = {}
         self._tried: set[str] = set()
         self._wrong: set[str] = set()
-        self._baselines: set[str] = set()
+        self._baselines: dict[str, bool] = {}
+        self._known: set[tuple[str, str, float]] = set()
         self._suggested: dict[str, Record] = {}
 
     @property
@@ -154,7 +162,7 @@ class Task:
     @property
     def confirmed(self) -> bool:
         """Whether ``best`` was timed side by side with the untuned program and the runners-up."""
-        return self._best is not None and self._best.candidate_key in self._confirmed
+        return self._best is not None and self._best.candidate_key in self._compared
 
     def ask(self, n: int) -> list[Candidate]:
         """Up to ``n`` candidates worth measuring next; empty when the space is exhausted."""
@@ -191,8 +199,12 @@ class Task:
         origin: str | None = None,
         elapsed_s: float = 0.0,
         environment: Mapping[str, Any] | None = None,
+        ended: float | None = None,
     ) -> Record:
-        """Makes the record of one measurement, to be written down before it is used."""
+        """Makes the record of one measurement, to be written down before it is used.
+
+        ``ended`` is in seconds since the epoch, now if None; all records of a comparison share it.
+        """
         return Record(
             workload=self.workload.key,
             hardware=self.hardware.key,
@@ -200,7 +212,7 @@ class Task:
             decisions=candidate.to_json(),
             measurement=measurement,
             origin=self.strategy_name if origin is None else origin,
-            time=time.time(),
+            time=time.time() if ended is None else ended,
             environment={**(environment or {}), "elapsed_s": elapsed_s},
             candidate=candidate,
         )
@@ -227,6 +239,8 @@ class Task:
         """
         restored, told, others = [], [], []
         for record in records:
+            if _identity(record) in self._known:
+                continue
             if is_trial(record) and record.candidate_key in self._tried:
                 continue
             if record.origin in KNOWLEDGE and record.candidate_key in self._suggested:
@@ -251,52 +265,112 @@ class Task:
         return told
 
     def take(self, records: Sequence[Record]) -> None:
-        """Book-keeping of records: trials, the untuned program, confirmations, the best."""
+        """Book-keeping of records: trials, baselines, comparisons, the best."""
         for record in records:
-            measurement = record.measurement
-            if record.origin in (UNTUNED, DEFAULT):
-                self._baselines.add(record.candidate_key)
-            failed = measurement.status is not Status.OK
-            if measurement.status is Status.WRONG_OUTPUT or (record.origin == CONFIRM and failed):
-                self._forbid(record.candidate_key)
-            elif measurement.status is Status.OK and record.candidate_key not in self._wrong:
-                self._ok.setdefault(record.candidate_key, record)
-                if record.origin == CONFIRM and measurement.best_s is not None:
-                    self._confirmed[record.candidate_key] = measurement.best_s
-            if record.candidate_key == self.space.untuned.key and measurement.best_s is not None:
-                self.untuned_s = self._confirmed.get(record.candidate_key, measurement.best_s)
-            self._choose_best(record)
+            self._known.add(_identity(record))
+            if record.origin == CONFIRM:
+                self._take_comparison(record)
+            else:
+                self._take_reading(record)
             if is_trial(record):
-                self._tried.add(record.candidate_key)
-                self.trials.append(
-                    Trial(
-                        index=len(self.trials),
-                        elapsed_s=float(record.environment.get("elapsed_s", 0.0)),
-                        status=measurement.status.value,
-                        seconds=measurement.seconds or None,
-                        best_s=self.best_s,
-                        origin=record.origin,
-                    )
-                )
+                self._count(record)
+
+    def _take_reading(self, record: Record) -> None:
+        """A candidate measured on its own, or a baseline."""
+        measurement, key = record.measurement, record.candidate_key
+        baseline = record.origin in (UNTUNED, DEFAULT)
+        if baseline:
+            self._baselines[key] = self._baselines.get(key, False) or self._comparable(record)
+        if measurement.status is Status.WRONG_OUTPUT:
+            self._forbid(key)
+        elif measurement.status is Status.OK and key not in self._wrong:
+            # A baseline is measured again where the first time was in another environment.
+            self._ok[key] = record if baseline else self._ok.get(key, record)
+            if baseline and self._best is not None and self._best.candidate_key == key:
+                self._best = self._fastest()
+            elif self._best is None or self._seconds(record) < self._seconds(self._best):
+                self._best = record
+        if key == self.space.untuned.key and measurement.best_s is not None:
+            self.untuned_s = self._compared.get(key, measurement.best_s)
+
+    def _take_comparison(self, record: Record) -> None:
+        """One record of a comparison, all of which have the same time; the last one counts."""
+        measurement, key = record.measurement, record.candidate_key
+        comparable = self._comparable(record)
+        if measurement.status is Status.WRONG_OUTPUT or (comparable and not measurement.ok):
+            self._forbid(key)
+        if not comparable:
+            return
+        if record.time != self._compared_at:
+            self._compared, self._compared_at = {}, record.time
+            self._tried_since = False
+        if any(key == candidate.key for candidate, _ in self._fixed()):
+            self._baselines[key] = True
+        if measurement.ok and measurement.best_s is not None and key not in self._wrong:
+            self._ok.setdefault(key, record)
+            self._compared[key] = measurement.best_s
+            if key == self.space.untuned.key:
+                self.untuned_s = measurement.best_s
+        self._best = self._fastest()
+
+    def _count(self, record: Record) -> None:
+        self._tried.add(record.candidate_key)
+        self._tried_since = True
+        self.trials.append(
+            Trial(
+                index=len(self.trials),
+                elapsed_s=float(record.environment.get("elapsed_s", 0.0)),
+                status=record.measurement.status.value,
+                seconds=record.measurement.seconds or None,
+                best_s=self.best_s,
+                origin=record.origin,
+            )
+        )
 
     def baselines(self) -> list[tuple[Candidate, str]]:
         """What tuning has to beat and was not measured yet, with the origin of its record."""
+        return [(c, origin) for c, origin in self._fixed() if not self._baselines.get(c.key)]
+
+    def _fixed(self) -> list[tuple[Candidate, str]]:
+        """The candidates that need no search, with the origins of their records."""
         known = [(self.space.untuned, UNTUNED)]
         if self.space.default is not None and self.space.default != self.space.untuned:
             known.append((self.space.default, DEFAULT))
-        return [(c, origin) for c, origin in known if c.key not in self._baselines]
+        return known
 
     def contenders(self, limit: int = 3, within: float = 1.05) -> list[Candidate]:
-        """The candidates worth confirming: the best and those within a factor of it."""
-        ranked = sorted((r for r in self._ok.values() if r.origin != UNTUNED), key=self._seconds)
-        if not ranked:
-            return []
-        bound = self._seconds(ranked[0]) * within
+        """The candidates worth confirming: the best and those within a factor of it.
+
+        Readings of another environment are ranked apart, and only until a first comparison.
+        """
+        ranked = sorted(
+            (r for key, r in self._ok.items() if key != self.space.untuned.key), key=self._seconds
+        )
+        here = [r for r in ranked if r.candidate_key in self._compared or self._comparable(r)]
+        elsewhere = [] if self._compared else [r for r in ranked if not self._comparable(r)]
         return [
             r.candidate
-            for r in ranked[:limit]
-            if self._seconds(r) <= bound and r.candidate is not None
+            for group in (here, elsewhere)
+            for r in group[:limit]
+            if self._seconds(r) <= within * self._seconds(group[0]) and r.candidate is not None
         ]
+
+    def to_confirm(self) -> list[Candidate]:
+        """What to time side by side to settle which is best; empty where that is settled.
+
+        With the contenders come the best of the last comparison, because seconds of different
+        comparisons are not compared, and the baselines.
+        """
+        found = self.contenders()
+        news = self._tried_since and any(c.key not in self._compared for c in found)
+        if not found or (self.confirmed and not news):
+            return []
+        champion = min(self._last_comparison(), key=self._seconds, default=None)
+        if champion is not None and champion.candidate is not None:
+            found.append(champion.candidate)
+        found += [candidate for candidate, _ in self.baselines()]
+        found.append(self.space.untuned)
+        return list({candidate.key: candidate for candidate in found}.values())
 
     def _best_of_others(self, n: int) -> list[Candidate]:
         """The fastest candidates that others measured and this task has not: a warm start.
@@ -315,24 +389,41 @@ class Task:
         """A candidate that once computed something wrong, or failed again, is never best."""
         self._wrong.add(key)
         self._ok.pop(key, None)
-        self._confirmed.pop(key, None)
+        self._compared.pop(key, None)
         if self._best is not None and self._best.candidate_key == key:
-            self._best = min(self._ok.values(), key=self._seconds, default=None)
+            self._best = self._fastest()
 
-    def _choose_best(self, record: Record) -> None:
-        if record.origin == CONFIRM:
-            # The lowest of many single measurements flatters itself: once the contenders were
-            # timed side by side, the best is one of them.
-            confirmed = (self._ok[key] for key in self._confirmed if key in self._ok)
-            self._best = min(confirmed, key=self._seconds, default=self._best)
-        elif record.candidate_key in self._ok and (
-            self._best is None or self._seconds(record) < self._seconds(self._best)
-        ):
-            self._best = record
+    def _last_comparison(self) -> list[Record]:
+        return [self._ok[key] for key in self._compared if key in self._ok]
+
+    def _fastest(self) -> Record | None:
+        """The best of the last comparison; of all readings where there was none.
+
+        The lowest of many single readings flatters itself: once the contenders were timed side by
+        side, the best is one of them.
+        """
+        records = self._last_comparison() or list(self._ok.values())
+        return min(records, key=self._seconds, default=None)
+
+    def _comparable(self, record: Record) -> bool:
+        """Whether a record was measured in the environment of this run."""
+        if self.environment is None:
+            return True
+        return _settings(record.environment) == _settings(self.environment)
 
     def _seconds(self, record: Record) -> float:
-        if record.candidate_key in self._confirmed:
-            return self._confirmed[record.candidate_key]
+        if record.candidate_key in self._compared:
+            return self._compared[record.candidate_key]
         best = record.measurement.best_s
         assert best is not None, "an ok measurement has at least one reading"
         return best
+
+
+def _identity(record: Record) -> tuple[str, str, float]:
+    """What tells a record of a task from its others."""
+    return record.candidate_key, record.origin, record.time
+
+
+def _settings(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """What must agree between environments for seconds to be comparable."""
+    return {name: value for name, value in environment.items() if name != "elapsed_s"}

@@ -23,6 +23,8 @@ from foretune.tuning.task import Task
 
 logger = logging.getLogger(__name__)
 
+_COMPARED_TOGETHER = 4
+"""Tasks of one comparison: their programs are built in parallel, and all held until its end."""
 _PATIENCE_WITHOUT_ANY = 32
 """Trials after which a task of which nothing could be measured, tuned or untuned, is given up."""
 
@@ -70,7 +72,7 @@ class Progress(Protocol):
         """Called when earlier runs' trials and seconds were counted."""
 
     def stopped(self, reason: str) -> None:
-        """Called when the run ends before its budget is spent."""
+        """Called when the run ends before its budget is spent, or leaves something undone."""
 
     def phase(self, text: str) -> None:
         """Called when the loop turns to something else, for example confirming the bests."""
@@ -162,6 +164,8 @@ class Tuner:
         self.clock = Clock()
         self.interrupted = False
         self.environment = measurer.environment()
+        for task in self.tasks:
+            task.environment = self.environment
         self.after_round: Callable[[], None] = _nothing
         now = time.perf_counter()
         self._began = now if began is None else began
@@ -219,10 +223,16 @@ class Tuner:
         with self.clock.on("setup_s"):
             for task in self.tasks:
                 self.journal.add_workload(task.workload)
-            elapsed = [0.0]
-            for record in self._absorb():
-                elapsed.append(float(record.environment.get("elapsed_s", 0.0)))
-            self._earlier_s = max(elapsed)
+            self._absorb()
+            # Of all records: measuring baselines and confirming bests take their time as well.
+            self._earlier_s = max(
+                (
+                    float(record.environment.get("elapsed_s", 0.0))
+                    for task in self.tasks
+                    for record in self._records_of(task)
+                ),
+                default=0.0,
+            )
         if self.spent:
             self.progress.resumed(self.spent, self.elapsed_s)
 
@@ -235,19 +245,23 @@ class Tuner:
             if len(self.journal) > self._seen:
                 self._absorb()
 
-    def _absorb(self) -> list[Record]:
-        """Tells the tasks what the journal holds and they have not seen; returns the trials."""
+    def _absorb(self) -> None:
+        """Tells the tasks what the journal holds and they have not seen."""
         assert self.journal is not None
         self._seen = len(self.journal)
-        told: list[Record] = []
         for task in self.tasks:
-            told += task.restore(
-                self.journal.records(workload=task.workload.key, hardware=task.hardware.key)
-            )
-        return told
+            task.restore(self._records_of(task))
+
+    def _records_of(self, task: Task) -> list[Record]:
+        assert self.journal is not None
+        return self.journal.records(workload=task.workload.key, hardware=task.hardware.key)
 
     def _measure_untuned(self) -> None:
-        """Measures what tuning has to beat: the untuned programs and the default schedules."""
+        """Measures what tuning has to beat: the untuned programs and the default schedules.
+
+        A task that time does not suffice for can be tuned all the same: what it lacks is compared
+        with its best at the end.
+        """
         waiting = {
             candidate.key: (task, candidate, origin)
             for task in self.tasks
@@ -258,7 +272,7 @@ class Tuner:
         self.progress.phase("measuring the untuned programs")
         candidates = [candidate for _, candidate, _ in waiting.values()]
         for candidate, measurement in self._measured(candidates, {}):
-            task, _, origin = waiting[candidate.key]
+            task, _, origin = waiting.pop(candidate.key)
             self._keep(task, candidate, measurement, origin=origin)
             if origin == UNTUNED and measurement.best_s is None:
                 logger.warning(
@@ -267,6 +281,12 @@ class Tuner:
                     measurement.status.value,
                     measurement.message,
                 )
+            if waiting and not self._in_time():
+                self.progress.stopped(
+                    f"the time was spent before {len(waiting)} of the programs that tuning has to "
+                    "beat were measured: allow more with --time"
+                )
+                return
 
     def _within_budget(self) -> bool:
         if self.budget.trials is not None and self.spent >= self.budget.trials:
@@ -334,25 +354,58 @@ class Tuner:
             elapsed_s=self.elapsed_s,
             environment=self.environment,
         )
-        if self.journal is not None:
-            with self.clock.on("journal_s"):
-                self.journal.append(record)
-                self._seen += 1
+        self._write([record])
         task.take([record])
         return record
 
+    def _write(self, records: Sequence[Record]) -> None:
+        if self.journal is not None:
+            with self.clock.on("journal_s"):
+                self.journal.extend(records)
+                self._seen += len(records)
+
     def _confirm(self) -> None:
-        """Re-measures each task's contenders and its untuned program, interleaved."""
-        waiting = [task for task in self.tasks if not task.confirmed and task.contenders()]
+        """Compares each task's contenders and its baselines, the heaviest tasks first."""
+        heaviest = sorted(
+            self.tasks, key=lambda task: task.workload.weight * (task.best_s or 0.0), reverse=True
+        )
+        waiting = [(task, found) for task in heaviest if (found := task.to_confirm())]
         if not waiting:
             return
         self.progress.phase("confirming the best candidates")
-        for task in waiting:
-            contenders = [*task.contenders(), task.space.untuned]
-            with self.clock.on("measuring_s"):
-                measurements = self.measurer.compare(contenders)
-            for candidate, measurement in zip(contenders, measurements, strict=True):
-                self._keep(task, candidate, measurement, origin=CONFIRM)
+        for done in range(0, len(waiting), _COMPARED_TOGETHER):
+            seconds = self.budget.seconds
+            if done and seconds is not None and self.elapsed_s >= seconds:
+                self.progress.stopped(
+                    f"the time was spent before the bests of {len(waiting) - done} tasks were "
+                    "confirmed: allow more with --time"
+                )
+                return
+            self._compare(waiting[done : done + _COMPARED_TOGETHER])
+
+    def _compare(self, group: Sequence[tuple[Task, Sequence[Candidate]]]) -> None:
+        """Times candidates side by side, those of all tasks in one comparison.
+
+        Its records are written at once: half of a comparison must not decide what is best.
+        """
+        pairs = [(task, candidate) for task, found in group for candidate in found]
+        with self.clock.on("measuring_s"):
+            measurements = self.measurer.compare([candidate for _, candidate in pairs])
+        ended, elapsed_s = time.time(), self.elapsed_s
+        records = [
+            task.record(
+                candidate,
+                measurement,
+                origin=CONFIRM,
+                elapsed_s=elapsed_s,
+                environment=self.environment,
+                ended=ended,
+            )
+            for (task, candidate), measurement in zip(pairs, measurements, strict=True)
+        ]
+        self._write(records)
+        for (task, _), record in zip(pairs, records, strict=True):
+            task.take([record])
 
     def _nothing_measured(self) -> None:
         if self.interrupted:
@@ -361,6 +414,12 @@ class Tuner:
         for task in self.tasks:
             for trial in task.trials:
                 reasons[trial.status] = reasons.get(trial.status, 0) + 1
+        seconds = self.budget.seconds
+        if seconds is not None and not reasons and not self._in_time():
+            raise NothingMeasuredError(
+                f"the budget of {seconds:g} s was spent before anything could be measured "
+                f"(set-up took {self.clock.setup_s:.1f} s): allow more with --time"
+            )
         told = ", ".join(f"{count} {status}" for status, count in sorted(reasons.items()))
         raise NothingMeasuredError(
             f"no program of {len(self.tasks)} tasks could be measured ({told or 'no trial ran'}): "

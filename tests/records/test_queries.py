@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -13,6 +14,7 @@ from foretune.records import (
     CONFIRM,
     UNTUNED,
     Journal,
+    Record,
     TimeSplit,
     add_missing,
     best_of_each,
@@ -52,6 +54,16 @@ def test_a_confirmed_value_counts_more_than_a_lucky_one() -> None:
     assert top([lucky, confirmed, record(3, candidate="c0", best_s=1.1e-3)]) == [confirmed]
     confirmed_again = record(4, candidate="c0", best_s=1.5e-3, origin=CONFIRM)
     assert top([confirmed, confirmed_again]) == [confirmed_again]
+
+
+def test_only_the_last_comparison_counts_as_confirmed() -> None:
+    def compared(candidate: str, best_s: float, time: float) -> Record:
+        return replace(record(candidate=candidate, best_s=best_s, origin=CONFIRM), time=time)
+
+    yesterday = [compared("a", 0.5e-3, 1.0), compared("b", 0.6e-3, 1.0)]
+    today = [compared("a", 2.0e-3, 2.0), compared("c", 1.5e-3, 2.0)]
+    trial = record(candidate="d", best_s=0.7e-3)
+    assert top([*yesterday, trial, *today]) == [today[1], today[0], yesterday[1], trial]
 
 
 def test_a_candidate_once_seen_wrong_is_never_best() -> None:

@@ -233,6 +233,113 @@ def test_seconds_limit_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert task.spent == 8, "two seconds for the baselines, and 0.7 are kept for confirming"
 
 
+class Stopwatch:
+    """Time that passes only when something is measured."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr("foretune.tuning.tuner.time.perf_counter", lambda: self.now)
+
+    def measurer(self, seconds: float = 1.0) -> FormulaMeasurer:
+        """Every measurement takes that long."""
+
+        def answer(candidate: Candidate) -> Measurement:
+            self.now += seconds
+            return ok(candidate)
+
+        return FormulaMeasurer(answer)
+
+
+def two_tasks() -> list[Task]:
+    return [
+        Task(matmul(n, f"m{n}"), HARDWARE, strategy="random", cost_model="random") for n in (32, 64)
+    ]
+
+
+def test_baselines_stop_when_the_time_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    measurer = Stopwatch(monkeypatch).measurer()
+    tasks = two_tasks()
+    Tuner(tasks, measurer, Budget(seconds=2)).run()
+    assert measurer.asked == [c.key for c, _ in two_tasks()[0].baselines()]
+    assert tasks[0].best_s == pytest.approx(1e-2)
+    assert tasks[1].best_s is None
+
+
+def test_a_baseline_left_out_is_compared_with_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Stopwatch(monkeypatch)
+    measurer = watch.measurer()
+    compared: list[str] = []
+
+    def compare(candidates: Sequence[Candidate]) -> list[Measurement]:
+        compared.extend(c.key for c in candidates)
+        return [ok(c) for c in candidates]
+
+    measurer.compare = compare  # type: ignore[method-assign]
+    task = Task(matmul(), HARDWARE, strategy="random", cost_model="random")
+    task.tell([(c, ok(c)) for c in task.ask(4)])
+    Tuner([task], measurer, Budget(seconds=1)).run()
+    fresh = Task(matmul(), HARDWARE, strategy="random", cost_model="random")
+    (untuned, _), (default, _) = fresh.baselines()
+    assert measurer.asked == [untuned.key]
+    assert {untuned.key, default.key} <= set(compared)
+    assert task.tuned and task.confirmed
+
+
+def test_resuming_counts_the_time_of_confirming_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Stopwatch(monkeypatch)
+    elapsed = []
+    for _ in range(2):
+        task = Task(matmul(), HARDWARE, strategy="random", cost_model="random")
+        with Journal(tmp_path / JOURNAL) as journal:
+            tuner = Tuner([task], watch.measurer(), Budget(seconds=10), journal=journal, batch=4)
+            tuner.run()
+        elapsed.append(tuner.elapsed_s)
+        assert task.spent == 8
+    assert elapsed[0] > 11.5, "two baselines, eight trials, and at least two confirmed"
+    assert elapsed[1] == elapsed[0]
+
+
+def test_a_budget_that_setting_up_spends_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    measurer = Stopwatch(monkeypatch).measurer()
+    tuner = Tuner(two_tasks(), measurer, Budget(seconds=5), began=-6.0)
+    with pytest.raises(NothingMeasuredError, match=r"budget of 5 s.*took 6\.0 s.*--time"):
+        tuner.run()
+    assert measurer.asked == []
+
+
+def test_the_bests_of_several_tasks_are_confirmed_in_one_comparison() -> None:
+    measurer = FormulaMeasurer()
+    calls: list[set[str]] = []
+
+    def compare(candidates: Sequence[Candidate]) -> list[Measurement]:
+        calls.append({c.workload.name for c in candidates})
+        return [ok(c) for c in candidates]
+
+    measurer.compare = compare  # type: ignore[method-assign]
+    tasks = two_tasks()
+    Tuner(tasks, measurer, Budget(trials=8), batch=4).run()
+    assert calls == [{"m32", "m64"}]
+    for task in tasks:
+        assert task.confirmed and task.best is not None
+        assert task.best.workload == task.workload
+
+
+def test_confirming_goes_on_only_while_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    measurer = Stopwatch(monkeypatch).measurer()
+    tasks = [
+        Task(matmul(n, f"m{n}"), HARDWARE, strategy="random", cost_model="random")
+        for n in (16, 24, 32, 48, 64)
+    ]
+    for task in tasks:
+        task.tell([(c, ok(c)) for c in task.ask(2)])
+    tuner = Tuner(tasks, measurer, Budget(seconds=1), began=-2.0)
+    tuner.run()
+    assert measurer.asked == []
+    assert sum(task.confirmed for task in tasks) == 4, "the first comparison is always made"
+
+
 def test_a_confirmation_that_fails_is_kept_and_the_candidate_is_out(tmp_path: Path) -> None:
     measurer = FormulaMeasurer()
     compared: list[Candidate] = []

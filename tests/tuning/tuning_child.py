@@ -1,12 +1,13 @@
 """A tuner in a process of its own, to be killed at any moment: ``tuning_child WORK_DIR TRIALS``.
 
-Prints the origin and the key of every candidate whose record ``append`` returned for.
+Prints the origin and the key of every candidate whose record is on disk.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable
 
 
 def main() -> None:
@@ -17,17 +18,19 @@ def main() -> None:
     from foretune.space import Candidate
     from tests.tuning.support import HARDWARE, FormulaMeasurer, matmul, ok
 
-    append = Journal.append
+    extend = Journal.extend
 
-    def acknowledged(journal: Journal, record: Record) -> None:
-        append(journal, record)
-        print(record.origin, record.candidate_key, flush=True)
+    def acknowledged(journal: Journal, records: Iterable[Record]) -> None:
+        written = list(records)
+        extend(journal, written)
+        for record in written:
+            print(record.origin, record.candidate_key, flush=True)
 
     def slowly(candidate: Candidate) -> Measurement:
         time.sleep(0.002)
         return ok(candidate)
 
-    Journal.append = acknowledged  # type: ignore[method-assign]
+    Journal.extend = acknowledged  # type: ignore[method-assign]
     foretune.tune(
         matmul(),
         target=HARDWARE,
