@@ -125,6 +125,11 @@ class Buffers:
         changed = any(p.role == "inout" for p in self._signature.parameters)
         return self._restore_changed if changed else None
 
+    @property
+    def judged_after_timing(self) -> bool:
+        """Whether many calls in a row leave what one call does, and that is known."""
+        return self._expected is not None and self.prepare is None
+
     def _restore_changed(self) -> None:
         for index, parameter in enumerate(self._signature.parameters):
             if parameter.role == "inout":

@@ -8,6 +8,7 @@ nothing behind but answers that find no taker.
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import pickle
 import time
@@ -15,8 +16,10 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from foretune.hardware import usable_cores
 from foretune.measure._base import Status
 from foretune.measure._jobs import Costs, Job, Reference, Stage
+from foretune.measure._memory import usable_memory
 from foretune.measure._process import Death, Reply, Worker, WorkerPool
 from foretune.measure._protocol import WorkerConfig, dump_candidate, sketch_name
 from foretune.measure.timing import QuietFloor, Reading
@@ -32,6 +35,16 @@ _SETTLE_S = 0.005
 _FLOOR_CANARIES = 10
 _MOST_ATTEMPTS = 4
 _SPARE_BYTES = 1 << 30
+# Candidates are timed one at a time: more builders than this only take memory.
+_MOST_WORKERS = 16
+# Each holds a context and buffers of its own in the device's memory.
+_MOST_GPU_WORKERS = 4
+
+_log = logging.getLogger(__name__)
+_RANDOMISED = (
+    "measurement processes run with randomised addresses, so that two of them may give the same "
+    "program different times: let the container's system-call filter pass personality()"
+)
 
 
 class Children:
@@ -45,7 +58,7 @@ class Children:
 
     def __init__(self, hardware: Hardware, policy: MeasurePolicy, builder: str) -> None:
         self._policy = policy
-        self.count = policy.workers or len(os.sched_getaffinity(0))
+        self.count = policy.workers or _default_workers(hardware)
         memory = policy.memory_bytes or _default_memory(self.count)
         self._on_host = hardware.kind == "llvm"
         config = WorkerConfig(
@@ -73,6 +86,7 @@ class Children:
         self._canaries: list[float] = []
         self._last_timed: Worker | None = None
         self._pool.refill()
+        self.fixed_addresses = self._all_fixed()
 
     @property
     def pids(self) -> list[int]:
@@ -118,6 +132,9 @@ class Children:
         with self.costs.active():
             pending = [self._references[key] for key in self._keys(jobs)]
             pending = [reference for reference in pending if not reference.settled]
+            for job in jobs:
+                if job.stage is Stage.QUEUED:
+                    self.fail_without_reference(job)
             queued = deque(job for job in jobs if job.stage is Stage.QUEUED)
             if pending or queued:
                 self._recycle()
@@ -186,6 +203,14 @@ class Children:
         """What a job's output is compared with."""
         return self._references[job.candidate.workload.key]
 
+    def fail_without_reference(self, job: Job) -> bool:
+        """Ends a job whose untuned program failed; whether it did."""
+        error = self.reference(job).error
+        if error:
+            message = f"the untuned program failed, nothing to compare with: {error}"
+            job.finish(Status.RUN_ERROR, message)
+        return bool(error)
+
     def canary(self, job: Job) -> float | None:
         """Seconds of the canary now, in the child that holds the job; None if that is gone."""
         worker = job.worker
@@ -203,6 +228,12 @@ class Children:
                 if worker.alive:  # another's canary may have brought news of its death
                     self._ask_canary(worker, _FLOOR_CANARIES)
             self._calibrated = True
+            self.fixed_addresses = self._all_fixed()
+            if not self.fixed_addresses:
+                _log.warning(_RANDOMISED)
+
+    def _all_fixed(self) -> bool:
+        return all(worker.fixed_addresses for worker in self._pool.workers)
 
     def _ask_canary(self, worker: Worker, count: int) -> list[float]:
         self._settle(worker)
@@ -275,11 +306,12 @@ class Children:
         if fields["status"] == Status.RUN_ERROR.value and not self._on_host and job.worker:
             # An illegal access poisons a device's context for everything that runs in it later.
             job.worker.kill()
-        job.max_error = fields.get("max_error", job.max_error)
         status = Status(fields["status"])
         if "readings" not in fields:
+            job.max_error = None
             job.finish(status, fields["message"])
             return
+        job.max_error = fields.get("max_error", job.max_error)
         readings = [
             Reading(float(seconds), float(before), float(after), bool(crowded))
             for seconds, before, after, crowded in fields["readings"]
@@ -317,6 +349,10 @@ def by_worker(jobs: Sequence[Job], *stages: Stage) -> list[Job]:
     return sorted(chosen, key=lambda job: job.worker.pid if job.worker is not None else 0)
 
 
+def _default_workers(hardware: Hardware) -> int:
+    most = _MOST_WORKERS if hardware.kind == "llvm" else _MOST_GPU_WORKERS
+    return min(usable_cores(), most)
+
+
 def _default_memory(workers: int) -> int:
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(4 << 30, total // (2 * workers))
+    return min(4 << 30, usable_memory() // (2 * workers))

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
+from foretune.errors import ForetuneError
 from foretune.measure._base import Measurement, Status
 
 if TYPE_CHECKING:
@@ -100,12 +101,21 @@ class Reference:
     """The untuned program's result for one workload, in an unlinked file that children map.
 
     The file has no name: nothing is left behind even when the tuner is killed.
+
+    Raises:
+        ForetuneError: There is no place for the file.
     """
 
     def __init__(self, id: int, candidate: Candidate) -> None:
         self.id = id
         self.candidate = candidate
-        self.file: IO[bytes] = tempfile.TemporaryFile(prefix="foretune-")  # noqa: SIM115
+        try:
+            self.file: IO[bytes] = tempfile.TemporaryFile(prefix="foretune-")  # noqa: SIM115
+        except OSError as error:
+            raise ForetuneError(
+                "the output of an untuned program is kept in a temporary file, but none could be "
+                f"made: {error}; set TMPDIR to a directory with room"
+            ) from error
         self.path = f"/proc/{os.getpid()}/fd/{self.file.fileno()}"
         self.worker: Worker | None = None
         self.attempts = 0

@@ -1,10 +1,12 @@
-"""Where the memory of a measurement process lies: at the same addresses in every process.
+"""Where the memory of a measurement process lies: as much alike in every process as can be had.
 
 A load whose address equals that of a recent store in its low twelve bits waits for the store as if
-it depended on it. On the processors this was found on, the same machine code ran up to 2.2 times
-slower in one process than in another, for no other reason than where the allocator had put its
-buffers (docs/measuring.md has the experiment). So a child that times candidates runs without
-address-space randomisation, takes large allocations from fresh pages and places arguments itself.
+it depended on it, so that the same machine code may be slower in one process than in another for
+no other reason than where its buffers lie (docs/measuring.md has the experiment). Of memory that
+starts at a page those bits are always the same; elsewhere they follow from the order of
+allocations, and on the stack from where it begins. So a child that times candidates runs without
+address-space randomisation and with a fixed hash seed, takes large allocations from fresh pages
+and places arguments itself. What stays free: small allocations, and which physical pages there are.
 """
 
 from __future__ import annotations
@@ -24,39 +26,70 @@ if TYPE_CHECKING:
 # <sys/personality.h> and <malloc.h>.
 _ADDR_NO_RANDOMIZE = 0x0040000
 _CURRENT = 0xFFFFFFFF
+_M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
-# Workspaces from this size on get pages of their own; smaller ones are seldom streamed through.
+# Workspaces from this size on get pages of their own. It is half of the allocator's own default:
+# what is larger outgrows the first-level cache and is streamed through, and a compiler seldom asks
+# for so much at once. Up to twice as much may still come out of the reserve at the heap's end.
 _OWN_PAGES_FROM_BYTES = 64 << 10
+# What the allocator may keep of freed memory: as far as it would raise this by itself.
+_KEPT_BYTES = 64 << 20
 # From the start of a page, as the GNU allocator places an aligned allocation of its own pages.
 _OFFSET_BYTES = 64
 
 
 @contextlib.contextmanager
-def fixed_addresses() -> Iterator[None]:
+def fixed_addresses() -> Iterator[bool]:
     """Processes started in this block run without address-space randomisation, where allowed.
 
     A container's system-call filter may forbid it; measurements then scatter more.
+
+    Yields:
+        Whether it is allowed.
     """
     if not sys.platform.startswith("linux"):
-        yield
+        yield False
         return
     libc = ctypes.CDLL(None)
     before = libc.personality(_CURRENT)
     changed = before >= 0 and libc.personality(before | _ADDR_NO_RANDOMIZE) >= 0
     try:
-        yield
+        yield changed
     finally:
         if changed:
             libc.personality(before)
 
 
+def addresses_are_fixed() -> bool:
+    """Whether this process runs without address-space randomisation."""
+    if not sys.platform.startswith("linux"):
+        return False
+    now = ctypes.CDLL(None).personality(_CURRENT)
+    return bool(now >= 0 and now & _ADDR_NO_RANDOMIZE)
+
+
 def give_large_allocations_own_pages() -> None:
     """From now on large allocations of this process start at the same place of a page.
 
-    Left alone, the GNU allocator raises the limit from which it does so as memory is freed.
+    Left alone, the GNU allocator raises the limit from which it does so as memory is freed. Fixing
+    the limit also keeps it from raising how much freed memory it holds back, so that is raised
+    here: a compiler in this process would return pages and fetch them again all the time. Memory
+    that is held back is used before the limit is looked at: ``give_back_freed_memory`` goes before
+    whatever is timed.
     """
     with contextlib.suppress(AttributeError, OSError):  # another C library
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _OWN_PAGES_FROM_BYTES)
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, _OWN_PAGES_FROM_BYTES)
+        libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+def give_back_freed_memory() -> None:
+    """Returns freed memory to the system, so that large allocations find none and get own pages.
+
+    Holes in the middle of the heap stay: one that is large enough is still used.
+    """
+    with contextlib.suppress(AttributeError, OSError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def host_tensor(array: Array) -> Any:
@@ -65,7 +98,11 @@ def host_tensor(array: Array) -> Any:
 
     if not array.nbytes:
         return tvm.runtime.tensor(np.ascontiguousarray(array))
-    pages = np.frombuffer(mmap.mmap(-1, array.nbytes + _OFFSET_BYTES), np.uint8)
+    # Private, as what an allocator hands out: shared memory gets huge pages by other rules.
+    region = mmap.mmap(
+        -1, array.nbytes + _OFFSET_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    )
+    pages = np.frombuffer(region, np.uint8)
     placed = pages[_OFFSET_BYTES:].view(array.dtype).reshape(array.shape)
     placed[...] = array
     return tvm.runtime.from_dlpack(placed)

@@ -98,10 +98,12 @@ class Worker:
         environment = {
             **os.environ,
             "TVM_NUM_THREADS": str(threads),
+            # The order of allocations decides where small ones lie.
+            "PYTHONHASHSEED": "0",
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         }
         try:
-            with fixed_addresses():
+            with fixed_addresses() as fixed:
                 self._process = subprocess.Popen(
                     [sys.executable, "-c", _COMMAND.format(request_read, reply_write)],
                     stdin=subprocess.DEVNULL,
@@ -126,6 +128,8 @@ class Worker:
         self.sketches: set[str] = set()
         self.builds = 0
         self.ready = False
+        # What was asked for, until the child says what it got.
+        self.fixed_addresses = fixed
         self.alive = True
         self.killed_for: tuple[Status, str] | None = None
         self._unsent = bytearray()
@@ -340,6 +344,7 @@ class WorkerPool:
                 continue
             if fields.pop("hello", False):
                 worker.ready = True
+                worker.fixed_addresses = bool(fields.pop("fixed_addresses", False))
                 self._start_failures = 0
             if worker.task is not None and worker.task.id == number:
                 worker.task = None

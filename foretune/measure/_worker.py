@@ -7,6 +7,7 @@ because candidate code may print. It dies with its parent, even when the parent 
 from __future__ import annotations
 
 import ctypes
+import errno
 import gc
 import importlib
 import json
@@ -22,7 +23,11 @@ from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 from foretune.measure._base import Status
-from foretune.measure._layout import give_large_allocations_own_pages
+from foretune.measure._layout import (
+    addresses_are_fixed,
+    give_back_freed_memory,
+    give_large_allocations_own_pages,
+)
 from foretune.measure._protocol import WorkerConfig, frame, load_candidate, read_frame, write_all
 
 if TYPE_CHECKING:
@@ -60,6 +65,13 @@ def _one_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[-1] if lines else ""
     return f"{type(error).__name__}: {text}"[:500]
+
+
+def _why_no_reference(error: BaseException) -> str:
+    text = _one_line(error)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{text}: its output goes to a temporary file, set TMPDIR to where there is room"
+    return text
 
 
 @dataclass
@@ -126,7 +138,7 @@ class _Worker:
             workload = load_candidate(candidate, self._sketches).workload
             return {"id": id, "error": "", **compute_reference(workload, target, path)}
         except Exception as error:  # foreign program: whatever it raises is the answer
-            return {"id": id, "error": _one_line(error)}
+            return {"id": id, "error": _why_no_reference(error)}
 
     def do_build(self, id: int, candidate: bytes) -> dict[str, Any]:
         began = time.perf_counter()
@@ -161,12 +173,14 @@ class _Worker:
         return self._timed(id, lambda: self._check_and_read(id, **arguments))
 
     def do_read(self, id: int, count: int | None) -> dict[str, Any]:
-        """Reads the time of a program that was checked before."""
+        """Reads the time of a program that was checked before, and checks it again."""
         return self._timed(id, lambda: self._read(id, count))
 
     def _timed(self, id: int, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         from foretune._tvm import calling_from_a_free_core
 
+        # What a compilation freed must not become a workspace, at whatever place it lies.
+        give_back_freed_memory()
         began, canary_began = time.perf_counter(), self._watch.canary_s
         try:
             with calling_from_a_free_core():
@@ -205,13 +219,7 @@ class _Worker:
             if cut is not None:
                 return {"status": "cut_short", "readings": _rows([cut]), "max_error": max_error}
         best_s = None if cut_s is None else cut_s / self._config.policy.cut_factor
-        fields = self._read(id, count, best_s)
-        if path is not None and buffers.prepare is None:
-            # What was timed is checked as well: a race may come out right once.
-            verdict = buffers.judge()
-            if not verdict.right:
-                return {"status": Status.WRONG_OUTPUT.value, "message": verdict.message}
-        return {**fields, "max_error": max_error}
+        return {"max_error": max_error, **self._read(id, count, best_s)}
 
     def _cut(self, loaded: _Loaded, cut_s: float, floor_s: float) -> Reading | None:
         """The one reading of a program that is too slow to be worth more; None if it is not."""
@@ -237,6 +245,11 @@ class _Worker:
             loaded.program, buffers.tensors, loaded.seconds, buffers.prepare, count, best_s
         )
         loaded.seconds = min(reading.seconds for reading in read)
+        if buffers.judged_after_timing:
+            # What was timed is checked as well: a race may come out right once.
+            verdict = buffers.judge()
+            if not verdict.right:
+                return {"status": Status.WRONG_OUTPUT.value, "message": verdict.message}
         return {"status": "ok", "readings": _rows(read)}
 
 
@@ -278,5 +291,5 @@ def main(request_fd: int, reply_fd: int) -> None:
     worker.do_canary(0, 1)
     if config.address_space_bytes is not None:
         _limit_memory(config.address_space_bytes)
-    worker.reply(hello=True)
+    worker.reply(hello=True, fixed_addresses=addresses_are_fixed())
     worker.serve(request_fd)

@@ -24,7 +24,7 @@ from foretune.measure._base import Measurement, Measurer, Status
 from foretune.measure._children import Children, by_worker
 from foretune.measure._jobs import Costs, Job, Stage
 from foretune.measure._protocol import BUILDER
-from foretune.measure.policy import MeasurePolicy
+from foretune.measure.policy import MEASUREMENT_VERSION, MeasurePolicy
 
 if TYPE_CHECKING:
     from foretune.space import Candidate
@@ -172,7 +172,11 @@ class LocalMeasurer(Measurer):
         self._children.close()
 
     def environment(self) -> dict[str, Any]:
-        """Versions, policy and processor; the same for every run on one machine."""
+        """Versions, policy and processor; the same for every run on one machine.
+
+        ``measurement_version`` is ``policy.MEASUREMENT_VERSION``; ``fixed_addresses`` says whether
+        children could be started without address-space randomisation.
+        """
         from foretune import _tvm
 
         return {
@@ -181,6 +185,8 @@ class LocalMeasurer(Measurer):
             "cpu": self.hardware.name,
             "threads": self.hardware.threads,
             "policy": self.policy.to_json(),
+            "measurement_version": MEASUREMENT_VERSION,
+            "fixed_addresses": self._children.fixed_addresses,
         }
 
     def _new_jobs(self, candidates: Sequence[Candidate], together: bool = False) -> list[Job]:
@@ -192,11 +198,9 @@ class LocalMeasurer(Measurer):
         self, job: Job, best: Mapping[str, float], count: int | None = None
     ) -> None:
         key = job.candidate.workload.key
-        reference = self._children.reference(job)
-        if reference.error:
-            message = f"the untuned program failed, nothing to compare with: {reference.error}"
-            job.finish(Status.RUN_ERROR, message)
+        if self._children.fail_without_reference(job):
             return
+        reference = self._children.reference(job)
         self._children.run(
             job,
             "run",

@@ -7,6 +7,9 @@ from typing import Any
 
 from foretune.errors import BadInputError
 
+MEASUREMENT_VERSION = 1
+"""Raised whenever the same kernel would get another label: layout of memory, canary, readings."""
+
 _POSITIVE = (
     "build_timeout_s",
     "run_timeout_s",
@@ -26,7 +29,8 @@ class MeasurePolicy:
     """Deadlines, budgets and tolerances of one measurer. Kept beside the records it gave.
 
     Attributes:
-        workers: Child processes that build in parallel; None: one per core of the affinity mask.
+        workers: Child processes that build in parallel; None: one per core that may be used, but
+            at most 16, and at most 4 for a GPU.
         window: Candidates that are built before the timing of any of them starts; None: eight per
             worker. Smaller streams results sooner, larger wastes less at the end of each build.
         build_timeout_s: Longest that applying and compiling one candidate may take.
@@ -36,11 +40,12 @@ class MeasurePolicy:
         start_timeout_s: Longest that a child process may take until it is ready.
         max_start_failures: Child processes in a row that may fail to start before giving up.
         memory_bytes: What a candidate may allocate beyond what its process had at the start;
-            None: 4 GiB, or half of the machine's memory divided by ``workers`` if less.
+            None: 4 GiB, or half of the memory that may be used divided by ``workers`` if less.
         recycle_builds: Builds after which a child process is replaced, between windows.
         budget_s: Seconds of readings spent on one candidate.
         reading_s: Shortest reading; a faster kernel is called several times per reading.
-        min_readings: Fewest readings of a candidate that is faster than ``budget_s``.
+        min_readings: Fewest readings of a candidate that is faster than ``budget_s``; two or more,
+            because the two lowest have to agree.
         spread: Reading stops once the two lowest differ by no more than this ratio.
         rough_factor: Beyond this many times the best so far a candidate's value need not be exact.
         rough_spread: What takes the place of ``spread`` there.
@@ -91,8 +96,9 @@ class MeasurePolicy:
         for name in ("workers", "window", "memory_bytes"):
             value = getattr(self, name)
             _require(value is None or value >= 1, f"{name} >= 1 or None", name, value)
-        for name in ("max_start_failures", "recycle_builds", "min_readings", "compare_rounds"):
+        for name in ("max_start_failures", "recycle_builds", "compare_rounds"):
             _require(getattr(self, name) >= 1, f"{name} >= 1", name, getattr(self, name))
+        _require(self.min_readings >= 2, "min_readings >= 2", "min_readings", self.min_readings)
         for name in ("max_rereads", "compare_extra_rounds", "reread_share", "quiet_wait_s"):
             _require(getattr(self, name) >= 0, f"{name} >= 0", name, getattr(self, name))
         for name in ("cut_factor", "rough_factor"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import os
 import signal
 import sys
@@ -18,6 +19,9 @@ from foretune.hardware import Hardware
 from foretune.workload import Workload
 
 BUILDER = "tests.measure.misbehaviour:build"
+# Of a program that turns wrong: it is checked once and timed once before that.
+_RIGHT_CALLS = 2
+_CALLS = itertools.count(1)
 
 
 @dataclass(frozen=True)
@@ -150,6 +154,13 @@ def _off_by_one(good: Callable[..., None], *tensors: Any) -> None:
     _array(tensors[-1]).flat[7] += 1
 
 
+def _turn_wrong(good: Callable[..., None], *tensors: Any) -> None:
+    good(*tensors)
+    time.sleep(0.01)
+    if next(_CALLS) > _RIGHT_CALLS:
+        _array(tensors[-1]).flat[7] += 1
+
+
 def _write_nothing(good: Callable[..., None], *tensors: Any) -> None:
     pass
 
@@ -181,6 +192,7 @@ _WHEN_RUN: dict[str, Callable[..., None]] = {
     "forks": functools.partial(_then_run, _fork),
     "returns_nan": functools.partial(_spoil, -1, float("nan")),
     "is_off_by_one": _off_by_one,
+    "turns_wrong": _turn_wrong,
     "overwrites_input": functools.partial(_spoil, 0, 100.0),
     "writes_nothing": _write_nothing,
     "sluggish": _sluggish,

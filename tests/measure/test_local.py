@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -10,13 +11,15 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from foretune.errors import BadInputError, ForetuneError
 from foretune.hardware import Hardware, preset
-from foretune.measure import LocalMeasurer, Measurement, MeasurePolicy, Status
+from foretune.measure import LocalMeasurer, Measurement, MeasurePolicy, Status, _children, _jobs
+from foretune.measure.policy import MEASUREMENT_VERSION
 from foretune.space import Space
 from foretune.workload import Workload
 from tests.measure.misbehaviour import BUILDER, Trick, TrickSketch
@@ -210,6 +213,16 @@ def test_compare_gives_readings_in_the_order_asked(
     assert slow.best_s > fast.best_s
 
 
+def test_a_program_that_turns_wrong_while_it_is_compared(
+    measurer: LocalMeasurer, sketch: TrickSketch
+) -> None:
+    wrong, good = measurer.compare([Trick(sketch, "turns_wrong"), Trick(sketch, "good")])
+    assert wrong.status is Status.WRONG_OUTPUT
+    assert wrong.message.startswith("1 of 1024 elements")
+    assert wrong.seconds == () and wrong.max_error is None
+    assert good.ok
+
+
 def test_compare_in_the_middle_of_measuring(measurer: LocalMeasurer, sketch: TrickSketch) -> None:
     tricks = [Trick(sketch, "good", number) for number in range(20)]
     seen = 0
@@ -239,6 +252,8 @@ def test_environment_names_versions_and_policy(measurer: LocalMeasurer) -> None:
     environment = measurer.environment()
     assert environment["policy"]["run_timeout_s"] == POLICY.run_timeout_s
     assert {"tvm", "tvm_ffi", "python", "cpu"} <= environment.keys()
+    assert environment["measurement_version"] == MEASUREMENT_VERSION
+    assert isinstance(environment["fixed_addresses"], bool)
 
 
 def test_children_are_replaced_after_many_builds(hardware: Hardware, sketch: TrickSketch) -> None:
@@ -248,6 +263,54 @@ def test_children_are_replaced_after_many_builds(hardware: Hardware, sketch: Tri
         tricks = [Trick(sketch, "good", number) for number in range(5)]
         assert_all_ok(measure(measurer, *tricks))
         assert measurer.pids != first
+
+
+@pytest.mark.parametrize(
+    ("target", "cores", "workers"), [("zen4", 3, 3), ("zen4", 64, 16), ("t4", 3, 3), ("t4", 64, 4)]
+)
+def test_there_are_as_many_children_as_cores_but_not_without_end(
+    monkeypatch: pytest.MonkeyPatch, target: str, cores: int, workers: int
+) -> None:
+    monkeypatch.setattr(_children, "usable_cores", lambda: cores)
+    assert _children._default_workers(preset(target)) == workers
+
+
+def test_a_limit_of_memory_is_shared_by_the_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_children, "usable_memory", lambda: 8 << 30)
+    assert _children._default_memory(4) == 1 << 30
+    monkeypatch.setattr(_children, "usable_memory", lambda: 1 << 40)
+    assert _children._default_memory(4) == 4 << 30
+
+
+def _without_room(children: _children.Children, candidate: Any) -> _jobs.Reference:
+    reference = _jobs.Reference(next(children._ids), candidate)
+    reference.path = "/dev/full"
+    return reference
+
+
+def test_nothing_is_built_for_an_untuned_program_that_failed(
+    hardware: Hardware, sketch: TrickSketch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_children.Children, "_new_reference", _without_room)
+    tricks = [Trick(sketch, "good", number) for number in range(20)]
+    with LocalMeasurer(hardware, MeasurePolicy(workers=1, window=4), BUILDER) as measurer:
+        for result in [*measure(measurer, *tricks).values(), *measurer.compare(tricks[:2])]:
+            assert result.status is Status.RUN_ERROR
+            assert "the untuned program failed" in result.message
+            assert "No space left on device" in result.message and "TMPDIR" in result.message
+            assert result.build_s == 0
+
+
+def test_no_room_for_a_temporary_file_is_one_clear_error(
+    measurer: LocalMeasurer, hardware: Hardware, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(_jobs.tempfile, "TemporaryFile", refuse)
+    fresh = Trick(TrickSketch(matmul(40), hardware), "good")
+    with pytest.raises(ForetuneError, match=r"No space left on device.*TMPDIR"):
+        list(measurer.measure([fresh]))
 
 
 def test_unchecked_output_is_taken_as_it_is(hardware: Hardware, sketch: TrickSketch) -> None:

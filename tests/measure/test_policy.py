@@ -19,7 +19,7 @@ from foretune.measure import MeasurePolicy
         ("build_timeout_s", 0.0),
         ("run_timeout_s", -1.0),
         ("memory_bytes", 0),
-        ("min_readings", 0),
+        ("min_readings", 1),
         ("max_rereads", -1),
         ("cut_factor", 1.0),
         ("spread", 0.0),
