@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from benchmarks import __main__ as chooser
 from benchmarks import networks, placement, results, retest, sampling, search64, throughput
 from foretune.errors import BadInputError
+from foretune.hardware import Hardware, probe
 
 
 def test_sampling_prints_a_table_and_writes_it_with_its_conditions(
@@ -49,9 +52,49 @@ def test_retest_compares_what_both_phases_timed() -> None:
 def test_placement_shows_ratios_and_how_often_the_threads_moved() -> None:
     series = [(0.0, 1e-4, 2e-5), (1.0, 1e-4, 6e-5), (2.0, 1e-4, 2e-5), (3.0, 1e-4, 2e-5)]
     distances = {str(d): [2e-4 if d == 64 else 1e-4] * 3 for d in placement.DISTANCES}
-    body = placement._body({"distances": distances, "series": series})
+    processes = {
+        placement.AS_IT_COMES: [[1.0, 2.0], [1.0, 1.2], [1.0, 1.05]],
+        placement.LAID_OUT: [[1.0, 1.04], [1.0, 1.0], [1.2, 1.0]],
+    }
+    body = placement._body({"distances": distances, "series": series, "processes": processes})
     assert "2.00 to 2.00" in body
     assert "25% of them, and changed sides 2 times" in body
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in body.splitlines()]
+    assert ["as it comes", "3", "2", "1.20", "2.00"] in cells
+    assert ["laid out alike", "3", "1", "1.04", "1.20"] in cells
+
+
+@pytest.mark.slow
+def test_placement_reads_the_same_candidates_in_several_processes() -> None:
+    hardware = probe()
+    candidates = placement.sample(["matmul_512"], hardware, 2)
+    found = placement.time_processes(candidates, processes=2, rounds=1)
+    assert set(found) == set(placement.LAYOUTS)
+    for seconds in found.values():
+        assert 1 <= len(seconds) <= 2
+        assert all(len(row) == 2 and all(0 < value < 60 for value in row) for row in seconds)
+
+
+def test_placement_needs_every_thread() -> None:
+    many = replace(probe(), threads=4096)
+    with pytest.raises(BadInputError, match=r"4096 threads in TVM.s pool, but it has \d+"):
+        placement.require_threads(many)
+    with pytest.raises(BadInputError, match="two threads or more"):
+        placement.require_threads(replace(probe(), threads=1))
+
+
+def test_placement_gives_the_pool_every_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    class StopHereError(Exception):
+        pass
+
+    def refuse(hardware: Hardware) -> None:
+        assert os.environ["TVM_NUM_THREADS"] == str(hardware.threads)
+        raise StopHereError
+
+    monkeypatch.setenv("TVM_NUM_THREADS", "1")
+    monkeypatch.setattr(placement, "require_threads", refuse)
+    with pytest.raises(StopHereError):
+        placement.main([])
 
 
 def test_retest_shows_a_side_that_measured_nothing(capsys: pytest.CaptureFixture[str]) -> None:
