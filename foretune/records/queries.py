@@ -56,9 +56,9 @@ def spent_trials(records: Iterable[Record]) -> int:
 def top(records: Iterable[Record], k: int | None = None) -> list[Record]:
     """The ``k`` best candidates of one workload on one hardware, best first; all if None.
 
-    One ``ok`` record per candidate: where a candidate was measured again side by side with others
-    (``CONFIRM``), the last such record stands for it, else its fastest. Those of the last comparison
-    come first: the lowest of many single readings flatters itself, and so may a comparison of
+    One ``ok`` record per candidate: where a candidate was measured again side by side
+    (``CONFIRM``), the last such record stands for it, else its fastest. Those of the last
+    comparison come first: the lowest of many single readings flatters itself, and so may a comparison of
     another day. Records of one comparison share their time. A candidate that was ever seen to
     compute a wrong output, or failed when it was measured again, is left out.
     """
