@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from foretune.workload import Model
     from foretune.workload.model import Array
 
-# Thread pools go on spinning after their work, OpenMP's for up to 0.2 s: nobody is timed before.
-_PAUSE_S = 0.25
+# Thread pools go on spinning after their work, OpenMP's for 0.2 s and TVM's for up to 0.3 s: nobody
+# is timed before.
+_PAUSE_S = 0.4
 
 
 @dataclass(frozen=True)
