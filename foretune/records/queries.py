@@ -58,9 +58,9 @@ def top(records: Iterable[Record], k: int | None = None) -> list[Record]:
 
     One ``ok`` record per candidate: where a candidate was measured again side by side
     (``CONFIRM``), the last such record stands for it, else its fastest. Those of the last
-    comparison come first: the lowest of many single readings flatters itself, and so may a comparison of
-    another day. Records of one comparison share their time. A candidate that was ever seen to
-    compute a wrong output, or failed when it was measured again, is left out.
+    comparison come first: the lowest of many single readings flatters itself, and so may a
+    comparison of another day. Records of one comparison share their time. A candidate that was ever
+    seen to compute a wrong output, or failed when it was measured again, is left out.
     """
     chosen: dict[str, tuple[bool, float, Record]] = {}
     wrong: set[str] = set()
