@@ -206,7 +206,12 @@ def _process(layout: str, threads: int, path: Path) -> Iterator[subprocess.Popen
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,
-            env=_child.environment(threads, PYTHONHASHSEED="0" if alike else "random"),
+            env=_child.environment(
+                threads,
+                PYTHONHASHSEED="0" if alike else "random",
+                # Threads that poll after their last kernel would slow the next process.
+                TVM_THREAD_POOL_SPIN_COUNT="2000",
+            ),
             start_new_session=True,
         )
     try:
