@@ -10,7 +10,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from foretune.errors import RecordError
+from foretune.errors import BadInputError, RecordError
 
 
 def write_text(path: Path, text: str) -> None:
@@ -36,6 +36,14 @@ def write_text(path: Path, text: str) -> None:
         # Gone already unless something went wrong, an interrupt for example.
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def no_temporary_files(error: OSError) -> BadInputError:
+    """The error for a folder of temporary files that is full or cannot be written."""
+    return BadInputError(
+        f"no temporary files can be written ({error.strerror or error}): make room, or set TMPDIR "
+        "to a folder that has some"
+    )
 
 
 def write_json(path: Path, data: Any) -> None:

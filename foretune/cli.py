@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from foretune import __version__
-from foretune._files import write_json
+from foretune._files import no_temporary_files, write_json
 from foretune.engines import ENGINES
 from foretune.errors import BadInputError, ForetuneError, NothingMeasuredError, WrongResultError
 
@@ -631,10 +631,7 @@ def _require_temporary_files() -> None:
     try:
         tempfile.gettempdir()
     except OSError as error:
-        raise BadInputError(
-            f"no temporary files can be written ({error.strerror or error}): make room, or set "
-            "TMPDIR to a folder that has some"
-        ) from error
+        raise no_temporary_files(error) from error
 
 
 def _shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:

@@ -34,3 +34,21 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip(f"recorded data is not on this machine: {path}")
     return path
+
+
+@pytest.fixture
+def relu_onnx(tmp_path: Path) -> Path:
+    """A file with an ONNX model of one operator."""
+    onnx = pytest.importorskip("onnx")
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Relu", ["x"], ["y"])],
+        "g",
+        [value("x", 1, [1, 4])],
+        [value("y", 1, [1, 4])],
+    )
+    proto = onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9
+    )
+    onnx.save(proto, str(tmp_path / "relu.onnx"))
+    return tmp_path / "relu.onnx"

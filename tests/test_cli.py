@@ -387,22 +387,13 @@ def test_the_command_that_is_noted_starts_anew_with_the_same_seed(
 
 
 def test_an_onnx_artifact_needs_onnx_runtime_before_anything_is_measured(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    relu_onnx: Path,
 ) -> None:
-    onnx = pytest.importorskip("onnx")
-    value = onnx.helper.make_tensor_value_info
-    graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("Relu", ["x"], ["y"])],
-        "g",
-        [value("x", 1, [1, 4])],
-        [value("y", 1, [1, 4])],
-    )
-    proto = onnx.helper.make_model(
-        graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9
-    )
-    onnx.save(proto, str(tmp_path / "relu.onnx"))
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    arguments = ["tune", str(tmp_path / "relu.onnx"), "--trials", "1", "--work-dir",
+    arguments = ["tune", str(relu_onnx), "--trials", "1", "--work-dir",
                  str(tmp_path / "run"), "-o", str(tmp_path / "relu.so")]  # fmt: skip
     code, _, err = call(capsys, *arguments)
     assert code == 2

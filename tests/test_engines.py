@@ -84,21 +84,9 @@ def test_inductor_runs(model):
     assert _is_measured(compare(model, None, ["inductor"], threads=1, rounds=2)["inductor"])
 
 
-def test_an_onnx_model_has_no_eager_engine(tmp_path):
+def test_an_onnx_model_has_no_eager_engine(relu_onnx):
     pytest.importorskip("onnxruntime")
-    onnx = pytest.importorskip("onnx")
-    value = onnx.helper.make_tensor_value_info
-    graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("Relu", ["x"], ["y"])],
-        "g",
-        [value("x", 1, [1, 4])],
-        [value("y", 1, [1, 4])],
-    )
-    proto = onnx.helper.make_model(
-        graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9
-    )
-    onnx.save(proto, str(tmp_path / "relu.onnx"))
-    model = load_input(str(tmp_path / "relu.onnx"))
+    model = load_input(str(relu_onnx))
     results = compare(model, None, ["eager", "inductor", "onnxruntime"], threads=1, rounds=1)
     assert "needs a PyTorch input" in results["eager"].error
     assert "needs a PyTorch input" in results["inductor"].error

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune._files import no_temporary_files
 from foretune.engines._names import ARTIFACT, ENGINES
 from foretune.engines._process import Child, Workspace
 from foretune.errors import BadInputError, ForetuneError, unknown_name
@@ -134,10 +135,7 @@ def _workspace(
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="foretune-compare-"))
         return Workspace(Path(folder), model, artifact, inputs)
     except OSError as error:
-        raise BadInputError(
-            f"no temporary files can be written ({error.strerror or error}): make room, or set "
-            "TMPDIR to a folder that has some"
-        ) from error
+        raise no_temporary_files(error) from error
 
 
 def _interleave(
