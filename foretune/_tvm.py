@@ -45,6 +45,7 @@ __all__ = [
     "Target",
     "Trace",
     "calling_from_a_free_core",
+    "children",
     "get_cc",
     "load_intrinsics",
     "load_json",
@@ -69,6 +70,25 @@ def versions() -> dict[str, str]:
 def structural_hash(node: Any) -> int:
     """TVM's structural hash as an unsigned 64-bit integer, equal in every process."""
     return int(tvm_ffi.structural_hash(node)) & 0xFFFFFFFFFFFFFFFF
+
+
+def children(node: Any) -> list[Any]:
+    """The statements and expressions directly below a node, in the order of the program.
+
+    Variables have none. TVM offers no visitor for these programs here: its nodes' reflected fields
+    are read instead.
+    """
+    if isinstance(node, tvm.ir.Var):
+        return []
+    info = getattr(type(node), "__tvm_ffi_type_info__", None)
+    found: list[Any] = []
+    for field in info.fields if info is not None else ():
+        value = getattr(node, field.name)
+        if type(value).__name__ in ("Array", "List"):
+            found += list(value)
+        elif isinstance(value, (tvm.tirx.Stmt, tvm.ir.Expr)):
+            found.append(value)
+    return [child for child in found if hasattr(type(child), "__tvm_ffi_type_info__")]
 
 
 def save_json(node: Any) -> str:

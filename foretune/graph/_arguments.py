@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from foretune import _tvm
 from foretune.errors import BadInputError
+from foretune.workload import parameter_roles
 
 if TYPE_CHECKING:
     from foretune.workload import Workload
@@ -34,18 +33,10 @@ def arguments_of(workload: Workload) -> Arguments:
             written.
     """
     function = workload.module["main"]
-    schedule = _tvm.Schedule(_tvm.IRModule({"main": function}))
-    first: dict[int, str] = {}
-    written: set[int] = set()
-    for use, buffer in _uses(schedule, schedule.get_sblock("root")):
-        # By identity: two parameters may have the same name.
-        for at, parameter in enumerate(function.params):
-            if parameter.same_as(buffer):
-                first.setdefault(at, use)
-                if use == "write":
-                    written.add(at)
-    for at in sorted(written):
-        if first[at] == "read":
+    roles = parameter_roles(function)
+    written = [at for at, role in enumerate(roles) if role != "input"]
+    for at in written:
+        if roles[at] == "inout":
             raise BadInputError(
                 "an artifact returns new outputs, but parameter "
                 f"{str(function.params[at].name)!r} of {workload.name!r} is read before it is "
@@ -56,20 +47,5 @@ def arguments_of(workload: Workload) -> Arguments:
             f"an artifact returns outputs, but {workload.name!r} writes none of its parameters: "
             "let it store its result in one"
         )
-    places = range(len(function.params))
-    return Arguments(tuple(at for at in places if at not in written), tuple(sorted(written)))
-
-
-def _uses(schedule: Any, parent: Any) -> Iterator[tuple[str, Any]]:
-    """``("read" or "write", buffer)`` for every block below ``parent``, in program order.
-
-    A nested block comes before the block around it, which claims to read what its parts hand to
-    one another.
-    """
-    for block in schedule.get_child_blocks(parent):
-        yield from _uses(schedule, block)
-        node = schedule.get(block)
-        reads = [("read", region.source) for region in node.reads]
-        writes = [("write", region.source) for region in node.writes]
-        # A reduction that starts its result itself does not need what was there before.
-        yield from (reads + writes if node.init is None else writes + reads)
+    inputs = tuple(at for at, role in enumerate(roles) if role == "input")
+    return Arguments(inputs, tuple(written))

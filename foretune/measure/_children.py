@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretune.hardware import usable_cores
 from foretune.measure._base import Status
-from foretune.measure._jobs import Costs, Job, Reference, Stage
+from foretune.measure._jobs import BuildPace, Costs, Job, Reference, Stage
 from foretune.measure._memory import usable_memory
 from foretune.measure._process import Death, Reply, Worker, WorkerPool
 from foretune.measure._protocol import WorkerConfig, dump_candidate, sketch_name
@@ -76,6 +76,7 @@ class Children:
             policy.max_start_failures,
         )
         self.costs = Costs()
+        self._pace = BuildPace(policy)
         self.floor = QuietFloor(policy.quiet_tolerance)
         self.closed = False
         self._ids = itertools.count(1)
@@ -169,7 +170,7 @@ class Children:
         job.stage, job.worker, job.attempts = Stage.BUILDING, worker, job.attempts + 1
         worker.builds += 1
         data = dump_candidate(job.candidate)
-        limit = self._policy.build_timeout_s
+        limit = self._pace.limit_s(job.candidate.workload.key)
         worker.request("build", limit, "building", id=job.id, candidate=data)
 
     def _define(self, candidate: Candidate, worker: Worker) -> None:
@@ -296,10 +297,17 @@ class Children:
             job.build_s += float(fields["seconds"])
             if fields["status"] == "ok":
                 job.stage = Stage.BUILT
+                self._note_build(job.candidate.workload.key, float(fields["seconds"]))
             else:
                 job.finish(Status(fields["status"]), fields["message"])
         else:
             self._on_readings(job, fields)
+
+    def _note_build(self, workload: str, seconds: float) -> None:
+        self._pace.add(workload, seconds)
+        for other in self._jobs.values():
+            if other.stage is Stage.BUILDING and other.worker is not None:
+                other.worker.allow(self._pace.limit_s(other.candidate.workload.key))
 
     def _on_readings(self, job: Job, fields: Mapping[str, Any]) -> None:
         job.run_s += float(fields["run_s"])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import enum
 import os
+import statistics
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,8 +18,12 @@ from foretune.measure._base import Measurement, Status
 
 if TYPE_CHECKING:
     from foretune.measure._process import Worker
+    from foretune.measure.policy import MeasurePolicy
     from foretune.measure.timing import QuietFloor, Reading
     from foretune.space import Candidate
+
+_RECENT_BUILDS = 64
+_FEWEST_BUILDS = 3
 
 
 class Stage(enum.Enum):
@@ -127,6 +133,30 @@ class Reference:
     def settled(self) -> bool:
         """Whether it is known, or known to be impossible."""
         return self.signature is not None or bool(self.error)
+
+
+class BuildPace:
+    """How long a build of a workload may take, judged by those that went well.
+
+    Args:
+        policy: Its limits of builds.
+    """
+
+    def __init__(self, policy: MeasurePolicy) -> None:
+        self._policy = policy
+        self._seconds: dict[str, deque[float]] = {}
+
+    def add(self, workload: str, seconds: float) -> None:
+        """Notes a build of a workload that went well."""
+        self._seconds.setdefault(workload, deque(maxlen=_RECENT_BUILDS)).append(seconds)
+
+    def limit_s(self, workload: str) -> float:
+        """Seconds after which a build is given up."""
+        policy, known = self._policy, self._seconds.get(workload, ())
+        if len(known) < _FEWEST_BUILDS:
+            return policy.build_timeout_s
+        usual = policy.build_factor * statistics.median(known)
+        return min(policy.build_timeout_s, max(policy.build_least_s, usual))
 
 
 @dataclass

@@ -157,6 +157,12 @@ class Worker:
         self.task = self._task(fields["id"], limit_s, what)
         self.tell(op, **fields)
 
+    def allow(self, limit_s: float) -> None:
+        """Changes how long what it is doing may take, counted from its beginning."""
+        if self.task is not None:
+            self.task.deadline += limit_s - self.task.limit_s
+            self.task.limit_s = limit_s
+
     def tell(self, op: str, **fields: Any) -> None:
         """Sends a request that is not answered."""
         self._send(pickle.dumps({"op": op, **fields}, protocol=pickle.HIGHEST_PROTOCOL))

@@ -11,7 +11,7 @@ inputs are compared with their snapshot afterwards.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune.errors import BadInputError
+from foretune.workload import parameter_position, parameter_roles
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
@@ -88,78 +89,28 @@ class Signature:
         return _signature(workload.module, workload.name)
 
 
-def _fields(node: Any) -> Iterator[Any]:
-    """The values of a TVM node's own reflected fields, in the order of the program."""
-    info = getattr(type(node), "__tvm_ffi_type_info__", None)
-    for field in info.fields if info is not None else ():
-        yield getattr(node, field.name)
-
-
-def _children(node: Any) -> list[Any]:
-    """The statements and expressions directly below a node, in the order of the program."""
-    from foretune import _tvm
-
-    found: list[Any] = []
-    for value in _fields(node):
-        if type(value).__name__ in ("Array", "List"):
-            found += list(value)
-        elif isinstance(value, (_tvm.tvm.tirx.Stmt, _tvm.tvm.ir.Expr)):
-            found.append(value)
-    return [child for child in found if hasattr(type(child), "__tvm_ffi_type_info__")]
-
-
 def _walk(node: Any) -> Iterator[Any]:
-    """Every statement and expression below a node, parents first. TVM offers no visitor here."""
+    """Every statement and expression below a node, parents first."""
     from foretune import _tvm
 
     stack = [node]
     while stack:
         top = stack.pop()
         yield top
-        if not isinstance(top, _tvm.tvm.ir.Var):
-            stack.extend(reversed(_children(top)))
+        stack.extend(reversed(_tvm.children(top)))
 
 
 def _signature(module: IRModule, name: str) -> Signature:
     function = module["main"]
-    parameters = list(function.params)
-    first_use: dict[int, str] = {}
-    written: set[int] = set()
     limits = _index_limits(function)
-    reduction = 1
-
-    def note(sources: Iterable[Any], use: str) -> None:
-        for source in sources:
-            at = _position(source, parameters)
-            if at is not None:
-                first_use.setdefault(at, use)
-                if use == "write":
-                    written.add(at)
-
-    for node in _walk(function.body):
-        kind = type(node).__name__
-        if kind == "SBlock":
-            note((region.source for region in node.reads), "read")
-            note((region.source for region in node.writes), "write")
-            reduction += _reduction_of(node)
-        elif kind == "BufferStore":
-            note([node.buffer], "write")
-    roles = [
-        "input" if at not in written else "inout" if first_use[at] == "read" else "output"
-        for at in range(len(parameters))
-    ]
+    reduction = 1 + sum(
+        _reduction_of(node) for node in _walk(function.body) if type(node).__name__ == "SBlock"
+    )
+    named = zip(function.params, parameter_roles(function), strict=True)
     return Signature(
-        tuple(
-            _parameter(var, role, limits.get(at), name)
-            for at, (var, role) in enumerate(zip(parameters, roles, strict=True))
-        ),
+        tuple(_parameter(var, role, limits.get(at), name) for at, (var, role) in enumerate(named)),
         reduction,
     )
-
-
-def _position(source: Any, parameters: Sequence[Any]) -> int | None:
-    """Which parameter a buffer is. By identity: two parameters may have the same name."""
-    return next((at for at, var in enumerate(parameters) if var.same_as(source)), None)
 
 
 def _reduction_of(block: Any) -> int:
@@ -207,7 +158,7 @@ def _indices(buffer: Any, indices: Any) -> list[tuple[Any, int]]:
     ]
 
 
-def _origins(index: Any, parameters: Sequence[Any], given: Sequence[tuple[Any, Any]]) -> set[int]:
+def _origins(index: Any, parameters: list[Any], given: Sequence[tuple[Any, Any]]) -> set[int]:
     """Positions of the parameters that an index takes its values from, through other buffers too.
 
     All of them where one of these buffers is filled by something that cannot be looked into.
@@ -220,7 +171,7 @@ def _origins(index: Any, parameters: Sequence[Any], given: Sequence[tuple[Any, A
             if any(source.same_as(other) for other in seen):
                 continue
             seen.append(source)
-            at = _position(source, parameters)
+            at = parameter_position(source, parameters)
             values = [value for target, value in given if target.same_as(source)]
             if at is not None:
                 found.add(at)
@@ -242,7 +193,7 @@ def _values(expression: Any) -> Iterator[Any]:
         elif isinstance(node, _tvm.tvm.ir.Var):
             yield node
         else:
-            stack.extend(_children(node))
+            stack.extend(_tvm.children(node))
 
 
 def _parameter(var: Any, role: str, index_below: int | None, workload: str) -> Parameter:

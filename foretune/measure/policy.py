@@ -12,6 +12,7 @@ MEASUREMENT_VERSION = 1
 
 _POSITIVE = (
     "build_timeout_s",
+    "build_least_s",
     "run_timeout_s",
     "reference_timeout_s",
     "start_timeout_s",
@@ -34,6 +35,10 @@ class MeasurePolicy:
         window: Candidates that are built before the timing of any of them starts; None: eight per
             worker. Smaller streams results sooner, larger wastes less at the end of each build.
         build_timeout_s: Longest that applying and compiling one candidate may take.
+        build_factor: A build is given up as well when it takes this many times as long as the
+            workload's builds do in the median: some unrolled programs keep a compiler busy for
+            minutes.
+        build_least_s: Never before it took so long, though.
         run_timeout_s: Longest that checking and timing one candidate may take, beyond four times
             what the untuned program takes.
         reference_timeout_s: Longest that building and running the untuned program once may take.
@@ -67,6 +72,8 @@ class MeasurePolicy:
     workers: int | None = None
     window: int | None = None
     build_timeout_s: float = 15.0
+    build_factor: float = 20.0
+    build_least_s: float = 3.0
     run_timeout_s: float = 10.0
     reference_timeout_s: float = 180.0
     start_timeout_s: float = 60.0
@@ -101,7 +108,7 @@ class MeasurePolicy:
         _require(self.min_readings >= 2, "min_readings >= 2", "min_readings", self.min_readings)
         for name in ("max_rereads", "compare_extra_rounds", "reread_share", "quiet_wait_s"):
             _require(getattr(self, name) >= 0, f"{name} >= 0", name, getattr(self, name))
-        for name in ("cut_factor", "rough_factor"):
+        for name in ("build_factor", "cut_factor", "rough_factor"):
             _require(getattr(self, name) > 1, f"{name} > 1", name, getattr(self, name))
 
     def to_json(self) -> dict[str, Any]:

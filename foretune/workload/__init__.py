@@ -1,6 +1,7 @@
 """What is tuned: workloads, models, importers and the catalog."""
 
 from foretune.workload._base import Workload
+from foretune.workload._roles import parameter_position, parameter_roles
 from foretune.workload.importers import from_object, load_input
 from foretune.workload.model import Model, OnnxSource, TensorSpec, TorchSource
 
@@ -12,4 +13,6 @@ __all__ = [
     "Workload",
     "from_object",
     "load_input",
+    "parameter_position",
+    "parameter_roles",
 ]

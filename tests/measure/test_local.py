@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import os
 import signal
@@ -112,6 +113,21 @@ def test_misbehaviour_is_classified_and_the_run_goes_on(
     assert results[good].ok, results[good].message
     assert results[good].max_error == 0.0
     assert len(results[good].seconds) == len(results[good].quiet) >= 3
+
+
+def test_a_build_far_slower_than_the_others_is_given_up_early(
+    sketch: TrickSketch, hardware: Hardware
+) -> None:
+    policy = dataclasses.replace(POLICY, workers=2, build_timeout_s=300.0, build_least_s=0.5)
+    bad = Trick(sketch, "build_loops")
+    good = [Trick(sketch, "good", number) for number in range(6)]
+    with LocalMeasurer(hardware, policy, BUILDER) as measurer:
+        results = measure(measurer, bad, *good)
+    assert results[bad].status is Status.TIMEOUT
+    # Machines differ in how long a build takes; all are far from the limit for the first.
+    limit_s = float(results[bad].message.removeprefix("building took longer than ").split()[0])
+    assert 0.5 <= limit_s < 100
+    assert all(results[trick].ok for trick in good)
 
 
 @pytest.mark.parametrize("mode", ["chatters", "build_chatters", "forks"])

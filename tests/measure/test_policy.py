@@ -17,6 +17,8 @@ from foretune.measure import MeasurePolicy
         ("workers", 0),
         ("window", -1),
         ("build_timeout_s", 0.0),
+        ("build_least_s", 0.0),
+        ("build_factor", 1.0),
         ("run_timeout_s", -1.0),
         ("memory_bytes", 0),
         ("min_readings", 1),

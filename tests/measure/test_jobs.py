@@ -1,0 +1,26 @@
+"""How long a build may take."""
+
+from __future__ import annotations
+
+from foretune.measure import MeasurePolicy
+from foretune.measure._jobs import BuildPace
+
+POLICY = MeasurePolicy(build_timeout_s=60.0, build_factor=10.0, build_least_s=2.0)
+
+
+def test_the_limit_follows_the_builds_of_the_same_workload() -> None:
+    pace = BuildPace(POLICY)
+    assert pace.limit_s("a") == 60.0
+    for seconds in (1.0, 1.0, 3.0):
+        pace.add("a", seconds)
+    assert pace.limit_s("a") == 10.0
+    assert pace.limit_s("b") == 60.0, "nothing is known of it"
+
+
+def test_the_limit_stays_between_its_bounds() -> None:
+    pace = BuildPace(POLICY)
+    for workload, seconds in (("quick", 0.001), ("slow", 30.0)):
+        for _ in range(3):
+            pace.add(workload, seconds)
+    assert pace.limit_s("quick") == 2.0
+    assert pace.limit_s("slow") == 60.0
