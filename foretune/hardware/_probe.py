@@ -38,6 +38,8 @@ _MASKABLE = (
     ("amx-tile", "amx_tile"),
 )
 _CORES_PER_MULTIPROCESSOR = {60: 64, 70: 64, 72: 64, 75: 64, 80: 64, 90: 128, 100: 128}
+_X86_WIDE = (("avx512f", 512), ("avx", 256))
+_X86_NAMES = ("x86_64", "amd64", "i686")
 _HOST_NAMES = ("host", "native", "cpu")
 
 
@@ -200,14 +202,24 @@ def _simd_bits(flags: frozenset[str]) -> int:
 
 
 def _vector_width(options: Mapping[str, Any]) -> int:
-    """Bits of a vector register that LLVM would use for a CPU target."""
+    """Bits of a vector register that LLVM would use for a CPU target.
+
+    TVM's own answer is 512 for every x86 processor, with or without such registers.
+    """
     from foretune import _tvm
 
-    return int(_tvm.tvm.target.codegen.llvm_get_vector_width(_tvm.Target(dict(options))))
+    codegen, target = _tvm.tvm.target.codegen, _tvm.Target(dict(options))
+    triple = str(options.get("mtriple", "")).partition("-")[0]
+    if triple not in _X86_NAMES and not (_is_x86() and not triple):
+        return int(codegen.llvm_get_vector_width(target))
+    widths = (("avx512f", 512), ("avx", 256))
+    return next(
+        (bits for name, bits in widths if codegen.llvm_cpu_has_features([name], target)), 128
+    )
 
 
 def _is_x86() -> bool:
-    return platform.machine().lower() in ("x86_64", "amd64", "i686")
+    return platform.machine().lower() in _X86_NAMES
 
 
 def _is_host_triple(triple: str) -> bool:
