@@ -206,16 +206,16 @@ def _vector_width(options: Mapping[str, Any]) -> int:
 
     TVM's own answer is 512 for every x86 processor, with or without such registers.
     """
+    if "vector-width" in options:
+        return int(options["vector-width"])
     from foretune import _tvm
 
     codegen, target = _tvm.tvm.target.codegen, _tvm.Target(dict(options))
     triple = str(options.get("mtriple", "")).partition("-")[0]
     if triple not in _X86_NAMES and not (_is_x86() and not triple):
         return int(codegen.llvm_get_vector_width(target))
-    widths = (("avx512f", 512), ("avx", 256))
-    return next(
-        (bits for name, bits in widths if codegen.llvm_cpu_has_features([name], target)), 128
-    )
+    wide = (bits for name, bits in _X86_WIDE if codegen.llvm_cpu_has_features([name], target))
+    return next(wide, 128)
 
 
 def _is_x86() -> bool:

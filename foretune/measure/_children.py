@@ -170,7 +170,7 @@ class Children:
         job.stage, job.worker, job.attempts = Stage.BUILDING, worker, job.attempts + 1
         worker.builds += 1
         data = dump_candidate(job.candidate)
-        limit = self._pace.limit_s(job.candidate.workload.key)
+        limit = self._build_limit_s(job)
         worker.request("build", limit, "building", id=job.id, candidate=data)
 
     def _define(self, candidate: Candidate, worker: Worker) -> None:
@@ -307,7 +307,13 @@ class Children:
         self._pace.add(workload, seconds)
         for other in self._jobs.values():
             if other.stage is Stage.BUILDING and other.worker is not None:
-                other.worker.allow(self._pace.limit_s(other.candidate.workload.key))
+                other.worker.allow(self._build_limit_s(other))
+
+    def _build_limit_s(self, job: Job) -> float:
+        """Seconds that a build may take; one that went well before must not fail for its pace."""
+        if job.together or job.build_s:
+            return self._policy.build_timeout_s
+        return self._pace.limit_s(job.candidate.workload.key)
 
     def _on_readings(self, job: Job, fields: Mapping[str, Any]) -> None:
         job.run_s += float(fields["run_s"])

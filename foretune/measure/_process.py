@@ -53,6 +53,11 @@ class Task:
     resident_bytes: int
     begun: bool = False
 
+    def allow(self, limit_s: float) -> None:
+        """Changes how long it may take, counted from its beginning."""
+        self.deadline += limit_s - self.limit_s
+        self.limit_s = limit_s
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -160,8 +165,7 @@ class Worker:
     def allow(self, limit_s: float) -> None:
         """Changes how long what it is doing may take, counted from its beginning."""
         if self.task is not None:
-            self.task.deadline += limit_s - self.task.limit_s
-            self.task.limit_s = limit_s
+            self.task.allow(limit_s)
 
     def tell(self, op: str, **fields: Any) -> None:
         """Sends a request that is not answered."""

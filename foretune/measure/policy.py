@@ -35,9 +35,9 @@ class MeasurePolicy:
         window: Candidates that are built before the timing of any of them starts; None: eight per
             worker. Smaller streams results sooner, larger wastes less at the end of each build.
         build_timeout_s: Longest that applying and compiling one candidate may take.
-        build_factor: A build is given up as well when it takes this many times as long as the
-            workload's builds do in the median: some unrolled programs keep a compiler busy for
-            minutes.
+        build_factor: Once three builds of a workload are known, another is given up as well when
+            it takes this many times their median: some unrolled programs keep a compiler busy for
+            minutes. Programs that were built before are spared.
         build_least_s: Never before it took so long, though.
         run_timeout_s: Longest that checking and timing one candidate may take, beyond four times
             what the untuned program takes.

@@ -44,7 +44,9 @@ def _uses(node: Any, declared: bool) -> Iterator[tuple[str, Any]]:
     kind = type(node).__name__
     inside = declared or (kind == "SBlock" and bool(node.reads or node.writes))
     for child in _tvm.children(node):
-        yield from _uses(child, inside)
+        # Of what a block declares only nested blocks matter, and expressions may be deep.
+        if not inside or isinstance(child, _tvm.tvm.tirx.Stmt):
+            yield from _uses(child, inside)
     if kind == "SBlock":
         reads = [("read", region.source) for region in node.reads]
         writes = [("write", region.source) for region in node.writes]

@@ -112,6 +112,10 @@ def _exit() -> None:
     os._exit(3)
 
 
+def _sleep_a_little() -> None:
+    time.sleep(1.5)
+
+
 def _garbage() -> None:
     for fd in range(3, 64):
         try:
@@ -173,6 +177,7 @@ def _sluggish(good: Callable[..., None], *tensors: Any) -> None:
 _AT_BUILD: dict[str, Callable[[], None]] = {
     "build_raises": _raise,
     "build_loops": _loop,
+    "build_sleeps": _sleep_a_little,
     "build_segfaults": _segfault,
     "build_allocates": _allocate,
     "build_chatters": _chatter,

@@ -130,6 +130,21 @@ def test_a_build_far_slower_than_the_others_is_given_up_early(
     assert all(results[trick].ok for trick in good)
 
 
+def test_what_is_compared_may_take_its_time_to_build(
+    sketch: TrickSketch, hardware: Hardware
+) -> None:
+    policy = dataclasses.replace(
+        POLICY, workers=1, build_timeout_s=60.0, build_least_s=0.1, build_factor=1.01
+    )
+    slow, good = Trick(sketch, "build_sleeps"), [Trick(sketch, "good", n) for n in range(8)]
+    with LocalMeasurer(hardware, policy, BUILDER) as measurer:
+        measure(measurer, *good)
+        (given_up,) = [result for _, result in measurer.measure([slow])]
+        compared = measurer.compare([slow, good[0]])
+    assert given_up.status is Status.TIMEOUT, "this limit is for the test's slow build"
+    assert [result.status for result in compared] == [Status.OK, Status.OK]
+
+
 @pytest.mark.parametrize("mode", ["chatters", "build_chatters", "forks"])
 def test_harmless_habits_do_no_harm(
     measurer: LocalMeasurer, sketch: TrickSketch, mode: str

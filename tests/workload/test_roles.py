@@ -42,6 +42,23 @@ def without_blocks(
 
 
 @T.prim_func(s_tir=True)
+def nested(x: T.Buffer((8, 16), "float32"), y: T.Buffer((8, 16), "float32")) -> None:  # type: ignore[valid-type]
+    for i in range(8):
+        with T.sblock("row"):
+            row = T.axis.spatial(8, i)
+            T.reads(x[row, 0:16], y[row, 0:16])
+            T.writes(y[row, 0:16])
+            for j in range(16):
+                with T.sblock("copy"):
+                    at = T.axis.spatial(16, j)
+                    y[row, at] = x[row, at]
+            for j in range(16):
+                with T.sblock("twice"):
+                    at = T.axis.spatial(16, j)
+                    y[row, at] = y[row, at] * T.float32(2)
+
+
+@T.prim_func(s_tir=True)
 def unused(x: T.Buffer((32,), "float32"), y: T.Buffer((32,), "float32")) -> None:  # type: ignore[valid-type]
     for i in range(32):
         with T.sblock("y"):
@@ -54,10 +71,17 @@ def unused(x: T.Buffer((32,), "float32"), y: T.Buffer((32,), "float32")) -> None
     [
         (started, ("input", "output")),
         (added, ("input", "inout")),
+        (nested, ("input", "output")),
         (without_blocks, ("inout", "input", "output")),
         (unused, ("input", "output")),
     ],
-    ids=["a sum with a start", "a sum that is added", "without blocks", "an unused input"],
+    ids=[
+        "a sum with a start",
+        "a sum that is added",
+        "nested blocks",
+        "without blocks",
+        "an unused input",
+    ],
 )
 def test_a_role_says_whether_a_parameter_is_read_before_it_is_written(
     function: Any, expected: tuple[str, ...]
