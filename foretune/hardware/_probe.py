@@ -247,8 +247,18 @@ def _cpu_flags() -> frozenset[str]:
 
 
 def _cpu_name() -> str:
-    name = _cpuinfo().get("model name") or _lscpu().get("Model name") or platform.processor()
-    return name if name and name != "-" else platform.machine()
+    """The processor's model; a name that says only the brand gets family and model numbers.
+
+    Virtual machines report ``AMD EPYC`` for Zen 4 and Zen 5 alike, and one key for both would mix
+    their records.
+    """
+    fields = _cpuinfo()
+    name = fields.get("model name") or _lscpu().get("Model name") or platform.processor()
+    if not name or name == "-":
+        return platform.machine()
+    if not any(c.isdigit() for c in name) and {"cpu family", "model"} <= fields.keys():
+        return f"{name} family {fields['cpu family']} model {fields['model']}"
+    return name
 
 
 def _lscpu() -> dict[str, str]:
