@@ -1,0 +1,110 @@
+"""What a data set directory holds, and the groups that are made of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foretune.dataset._group import Group, Program
+from foretune.measure import Measurement, Status
+
+if TYPE_CHECKING:
+    from foretune.hardware import Hardware
+    from foretune.records import Record
+    from foretune.space import Sketch
+    from foretune.workload import Workload
+
+AUDIT = "audit"
+"""Origin of records that measure again what was measured before; ``load`` leaves them out."""
+
+
+@dataclass(frozen=True)
+class StoredWorkload:
+    """A workload of a data set.
+
+    Attributes:
+        workload: The program.
+        kind: Its operator kind.
+    """
+
+    workload: Workload
+    kind: str
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Everything a directory holds, records with their candidates.
+
+    Attributes:
+        workloads: By key.
+        hardware: By key.
+        sketches: By ``(hardware key, sketch key)``.
+        records: In the order of the files; those of ``AUDIT`` included.
+        environments: What records refer to by number.
+        skipped: Reason to the number of rows that were left out.
+    """
+
+    workloads: Mapping[str, StoredWorkload]
+    hardware: Mapping[str, Hardware]
+    sketches: Mapping[tuple[str, str], Sketch]
+    records: Sequence[Record]
+    environments: Sequence[Mapping[str, Any]]
+    skipped: Counter[str]
+
+    def groups(self) -> list[Group]:
+        """The training data: one group per workload and hardware, first measured first.
+
+        Audits are left out. A candidate that was measured twice counts with the later record; a
+        group without a valid program, or with one record, is left out and counted in ``skipped``.
+        """
+        cells: dict[tuple[str, str], dict[str, Record]] = {}
+        for record in self.records:
+            if record.origin != AUDIT:
+                cell = cells.setdefault((record.workload, record.hardware), {})
+                cell[record.candidate_key] = record
+        found = []
+        for (workload, hardware), cell in cells.items():
+            group = self._group(workload, hardware, list(cell.values()))
+            if group is not None:
+                found.append(group)
+        return found
+
+    def _group(self, workload: str, hardware: str, records: list[Record]) -> Group | None:
+        seconds = np.array([_label_seconds(r.measurement) for r in records], dtype=np.float64)
+        reason = ""
+        if len(records) == 1:
+            reason = "group with one record"
+        elif np.isnan(seconds).all():
+            reason = "group without a valid record"
+        if reason:
+            self.skipped[reason] += 1
+            return None
+        stored = self.workloads[workload]
+        return Group(
+            workload=workload,
+            name=stored.workload.name,
+            kind=stored.kind,
+            hardware=hardware,
+            programs=[Program(r.candidate) for r in records],
+            seconds=seconds,
+            machine=self.hardware[hardware],
+            weight=stored.workload.weight,
+            origins=tuple(r.origin for r in records),
+            quiet=np.array([any(r.measurement.quiet) for r in records], dtype=bool),
+            source="foretune",
+        )
+
+
+def is_valid(measurement: Measurement) -> bool:
+    """Whether a measurement gives a label: it ran correctly, and its seconds are a number."""
+    return bool(_label_seconds(measurement) > 0)
+
+
+def _label_seconds(measurement: Measurement) -> float:
+    best = measurement.best_s
+    ran = measurement.status in (Status.OK, Status.CUT_SHORT)
+    return best if ran and best is not None and best > 0 and np.isfinite(best) else float("nan")

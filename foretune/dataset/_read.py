@@ -1,0 +1,226 @@
+"""Reading a data set directory, nothing of it unchecked."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretune.dataset._dataset import Dataset, StoredWorkload, is_valid
+from foretune.dataset._schema import (
+    INDEX,
+    RECORDS,
+    SCHEMA,
+    SKETCHES,
+    WORKLOAD_COLUMNS,
+    WORKLOADS,
+    load_pyarrow,
+    record_schema,
+    sketch_schema,
+    unflatten,
+)
+from foretune.errors import (
+    BadInputError,
+    IllegalCandidateError,
+    RecordError,
+    VersionMismatchError,
+)
+from foretune.hardware import Hardware
+from foretune.measure import Measurement, Status
+from foretune.records import Record
+from foretune.space import Candidate, Sketch
+from foretune.workload import Workload
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from foretune.dataset._group import Group
+
+
+def load(path: str | Path) -> list[Group]:
+    """The groups of a data set directory, see ``Dataset.groups``.
+
+    Raises:
+        RecordError: A file is missing, truncated or not Parquet.
+        VersionMismatchError: Another schema version.
+    """
+    return read_dataset(path).groups()
+
+
+def is_dataset(path: str | Path) -> bool:
+    """Whether ``path`` is a directory that ``write_dataset`` wrote."""
+    return (Path(path) / INDEX).is_file()
+
+
+def read_dataset(path: str | Path) -> Dataset:
+    """Reads a data set directory.
+
+    A row whose workload, hardware or sketch is not in the data set, or whose decisions are outside
+    their domains, is left out and counted.
+
+    Raises:
+        BadInputError: ``path`` is not a data set.
+        RecordError: A file is missing, truncated or not Parquet.
+        VersionMismatchError: Another schema version.
+    """
+    path = Path(path)
+    index = _read_index(path)
+    hardware = {h.key: h for h in map(Hardware.from_json, index["hardware"])}
+    workloads = {row["key"]: _stored(row) for row in _rows(path / WORKLOADS, WORKLOAD_COLUMNS)}
+    sketches = {}
+    for row in _rows(path / SKETCHES, sketch_schema().names):
+        if row["workload"] in workloads and row["hardware"] in hardware:
+            sketch = _sketch(row, workloads[row["workload"]].workload, hardware[row["hardware"]])
+            sketches[row["hardware"], sketch.key] = sketch
+    skipped: Counter[str] = Counter()
+    reader = _RecordReader(sketches, index["environments"], skipped)
+    records = [
+        record
+        for number in range(int(index["files"]))
+        for record in reader.read(path / RECORDS.format(number))
+    ]
+    found = len(records) + sum(skipped.values())
+    if found != index["records"]:
+        raise RecordError(
+            f"data set {str(path)!r} must hold {index['records']} records, as its {INDEX} says, "
+            f"but holds {found}: copy it again"
+        )
+    return Dataset(workloads, hardware, sketches, records, index["environments"], skipped)
+
+
+def _read_index(path: Path) -> dict[str, Any]:
+    file = path / INDEX
+    if not file.is_file():
+        raise BadInputError(f"{str(path)!r} is no data set: it has no {INDEX}")
+    try:
+        index = json.loads(file.read_text(encoding="utf-8"))
+        schema = index["schema"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RecordError(f"{file} cannot be read ({error!r}): copy the data set again") from error
+    if schema != SCHEMA:
+        raise VersionMismatchError(
+            f"{file}: schema must be {SCHEMA!r}, but is {schema!r}: use the foretune that wrote it"
+        )
+    missing = {"hardware", "environments", "files", "records"} - index.keys()
+    if missing:
+        raise RecordError(f"{file} lacks {sorted(missing)}: copy the data set again")
+    return dict(index)
+
+
+def _rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The rows of a file that must have these columns."""
+    table = _table(path)
+    lacking = set(columns) - set(table.column_names)
+    if lacking:
+        raise RecordError(f"{path} lacks the columns {sorted(lacking)}: copy the data set again")
+    yield from table.to_pylist()
+
+
+def _table(path: Path) -> pa.Table:
+    pa = load_pyarrow()
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise RecordError(
+            f"{path} is missing, truncated or no Parquet file ({_first_line(error)}): copy the "
+            "data set again"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _stored(row: Mapping[str, Any]) -> StoredWorkload:
+    workload = Workload(row["name"], row["key"], row["module"], row["flops"], row["weight"])
+    return StoredWorkload(workload, row["kind"])
+
+
+def _sketch(row: Mapping[str, Any], workload: Workload, hardware: Hardware) -> Sketch:
+    try:
+        data = json.loads(row["sketch"])
+    except ValueError as error:
+        raise RecordError(f"sketch {row['key']} is no JSON ({error}): copy it again") from error
+    fields = {
+        "name": workload.name,
+        "key": workload.key,
+        "module_json": workload.module_json,
+        "flops": workload.flops,
+        "weight": workload.weight,
+    }
+    described = {k: v for k, v in hardware.to_json().items() if k != "key"}
+    sketch = Sketch.from_json({**data, "workload": fields, "hardware": described})
+    # One object for all of them: the workload holds its parsed module.
+    return replace(sketch, workload=workload, hardware=hardware)
+
+
+class _RecordReader:
+    """Turns rows into records with candidates.
+
+    Args:
+        sketches: By hardware key and sketch key.
+        environments: What rows refer to by number.
+        skipped: Counts what is left out.
+    """
+
+    def __init__(
+        self,
+        sketches: Mapping[tuple[str, str], Sketch],
+        environments: Sequence[Mapping[str, Any]],
+        skipped: Counter[str],
+    ) -> None:
+        self._sketches = sketches
+        self._environments = environments
+        self._skipped = skipped
+
+    def read(self, path: Path) -> Iterator[Record]:
+        """The records of one file."""
+        for row in _rows(path, record_schema().names):
+            record = self._record(row)
+            if record is not None:
+                yield record
+
+    def _record(self, row: Mapping[str, Any]) -> Record | None:
+        sketch = self._sketches.get((row["hardware"], row["sketch"]))
+        if sketch is None or sketch.workload.key != row["workload"]:
+            return self._skip("unknown sketch")
+        try:
+            measurement = Measurement(
+                Status(row["status"]),
+                tuple(row["seconds"]),
+                tuple(row["quiet"]),
+                row["build_s"],
+                row["run_s"],
+                row["message"],
+                row["max_error"],
+            )
+            candidate = Candidate(sketch, unflatten(sketch, row["decisions"]))
+            environment = self._environments[row["environment"]]
+        except IllegalCandidateError:
+            return self._skip("illegal decisions")
+        except (ValueError, TypeError, IndexError):
+            return self._skip("malformed row")
+        if len(measurement.seconds) != len(measurement.quiet):
+            return self._skip("malformed row")
+        if measurement.ok and not is_valid(measurement):
+            return self._skip("seconds not positive")
+        return Record(
+            workload=row["workload"],
+            hardware=row["hardware"],
+            candidate_key=candidate.key,
+            decisions=candidate.to_json(),
+            measurement=measurement,
+            origin=row["origin"],
+            time=row["time"],
+            environment=environment,
+            candidate=candidate,
+        )
+
+    def _skip(self, reason: str) -> Record | None:
+        self._skipped[reason] += 1
+        return None

@@ -1,0 +1,150 @@
+"""Writing a data set directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretune._files import write_json
+from foretune.dataset._dataset import AUDIT, StoredWorkload, is_valid
+from foretune.dataset._schema import (
+    INDEX,
+    RECORDS,
+    SCHEMA,
+    SKETCHES,
+    UNITS,
+    WORKLOADS,
+    flatten,
+    load_pyarrow,
+    record_schema,
+    sketch_schema,
+)
+from foretune.errors import RecordError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from foretune.hardware import Hardware
+    from foretune.records import Record
+    from foretune.space import Sketch
+
+_ROWS_PER_FILE = 20_000
+
+
+def write_dataset(
+    path: str | Path,
+    workloads: Iterable[StoredWorkload],
+    hardware: Iterable[Hardware],
+    sketches: Iterable[Sketch],
+    records: Sequence[Record],
+) -> None:
+    """Writes a data set directory; an older one in its place is replaced file by file.
+
+    Args:
+        path: The directory, made if missing.
+        workloads: Those that records refer to.
+        hardware: Those that records refer to.
+        sketches: Those that candidates refer to.
+        records: With their ``candidate``.
+
+    Raises:
+        RecordError: The directory cannot be written.
+    """
+    pa = load_pyarrow()
+    path = Path(path)
+    environments: dict[str, int] = {}
+    numbers = [_number(environments, r.environment) for r in records]
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        for old in path.glob("records-*.parquet"):
+            old.unlink()
+        _write(path / WORKLOADS, pa.Table.from_pylist([_workload_row(w) for w in workloads]))
+        rows = sorted(map(_sketch_row, sketches), key=lambda row: (row["workload"], row["key"]))
+        _write(path / SKETCHES, pa.Table.from_pylist(rows, schema=sketch_schema()))
+        files = 0
+        for start in range(0, max(len(records), 1), _ROWS_PER_FILE):
+            chunk = records[start : start + _ROWS_PER_FILE]
+            table = _record_table(chunk, numbers[start : start + _ROWS_PER_FILE])
+            _write(path / RECORDS.format(files), table)
+            files += 1
+    except OSError as error:
+        raise RecordError(
+            f"data set {str(path)!r} cannot be written ({error.strerror or error}): make room or "
+            "choose another place"
+        ) from error
+    write_json(
+        path / INDEX,
+        {
+            "schema": SCHEMA,
+            "units": UNITS,
+            "records": len(records),
+            "files": files,
+            "valid": sum(is_valid(r.measurement) for r in records if r.origin != AUDIT),
+            "hardware": [h.to_json() for h in hardware],
+            "environments": [json.loads(text) for text in environments],
+        },
+    )
+
+
+def _number(environments: dict[str, int], environment: Mapping[str, Any]) -> int:
+    """Equal environments are kept once; when a run began says nothing about a measurement."""
+    kept = {k: v for k, v in environment.items() if k != "elapsed_s"}
+    return environments.setdefault(json.dumps(kept, sort_keys=True), len(environments))
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    import pyarrow.parquet as pq
+
+    # Renamed into place: a reader never sees half a file.
+    temporary = path.with_name(f".{path.name}.part")
+    pq.write_table(table, temporary, compression="zstd", compression_level=15)
+    temporary.replace(path)
+
+
+def _workload_row(stored: StoredWorkload) -> dict[str, Any]:
+    workload = stored.workload
+    return {
+        "key": workload.key,
+        "name": workload.name,
+        "kind": stored.kind,
+        "flops": workload.flops,
+        "weight": workload.weight,
+        "module": workload.module_json,
+    }
+
+
+def _sketch_row(sketch: Sketch) -> dict[str, str]:
+    data = sketch.to_json()
+    del data["workload"], data["hardware"]
+    text = json.dumps(data, separators=(",", ":"))
+    return {
+        "key": sketch.key,
+        "workload": sketch.workload.key,
+        "hardware": sketch.hardware.key,
+        "sketch": text,
+    }
+
+
+def _record_table(records: Sequence[Record], environments: Sequence[int]) -> pa.Table:
+    rows = [
+        {
+            "workload": r.workload,
+            "hardware": r.hardware,
+            "sketch": r.decisions["sketch"],
+            "decisions": flatten(r.decisions["decisions"]),
+            "status": r.measurement.status.value,
+            "seconds": list(r.measurement.seconds),
+            "quiet": list(r.measurement.quiet),
+            "build_s": r.measurement.build_s,
+            "run_s": r.measurement.run_s,
+            "max_error": r.measurement.max_error,
+            "message": r.measurement.message[:200],
+            "origin": r.origin,
+            "time": round(r.time, 1),
+            "environment": number,
+        }
+        for r, number in zip(records, environments, strict=True)
+    ]
+    return load_pyarrow().Table.from_pylist(rows, schema=record_schema())

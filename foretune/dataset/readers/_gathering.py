@@ -1,0 +1,292 @@
+"""What all readers do alike: seconds, repeated programs, groups, and counting what is left out.
+
+A reader turns each line into a task, a program and seconds. Whatever it cannot use it refuses with
+``SkipLine``; the reasons are counted, so that the lines kept and those left out add up to all.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from foretune.dataset._group import FloatArray, Group, Program
+from foretune.space.actions import Action, Argument
+
+NOT_JSON = "not JSON"
+FOREIGN = "not a record of this format"
+DAMAGED = "damaged record"
+UNKNOWN_STEP = "unknown step"
+UNKNOWN_WORKLOAD = "workload cannot be read"
+NOT_POSITIVE = "seconds not positive and finite"
+NEVER_MEASURED = "never measured"
+DUPLICATE = "duplicate"
+OVER_LIMIT = "beyond the limit per group"
+EMPTY_GROUP = "empty group"
+LONE_RECORD = "group with one record"
+
+_FAILED_S = 1e9
+"""TVM's tools write 1e10 seconds for a failure, old Kernel Tuners 1e20."""
+
+
+class SkipLine(Exception):
+    """A line gives no record; the message is the reason, the same for lines of the same kind."""
+
+
+def json_of(line: bytes | str) -> Any:
+    """The JSON value of a line.
+
+    Raises:
+        SkipLine: It holds something else.
+    """
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise SkipLine(NOT_JSON) from error
+
+
+def mean_seconds(costs: Any, failed: bool, unit_s: float = 1.0) -> float:
+    """Seconds of one program: the mean of its readings, NaN if it failed.
+
+    The mean is what Ansor and TenSet label by. Kernel Tuner and MetaSchedule take it, too.
+
+    Args:
+        costs: The readings; not looked at where it failed.
+        failed: Whether the record says so.
+        unit_s: Seconds per unit of the readings.
+
+    Raises:
+        SkipLine: The readings are no numbers, or one is not positive and finite.
+    """
+    if failed:
+        return math.nan
+    if not isinstance(costs, list) or not costs:
+        raise SkipLine(DAMAGED)
+    if not all(type(cost) in (int, float) for cost in costs):
+        raise SkipLine(DAMAGED)
+    try:
+        seconds = [float(cost) * unit_s for cost in costs]
+    except OverflowError as error:
+        raise SkipLine(NOT_POSITIVE) from error
+    if not all(math.isfinite(s) and s > 0 for s in seconds):
+        raise SkipLine(NOT_POSITIVE)
+    return math.nan if max(seconds) >= _FAILED_S else sum(seconds) / len(seconds)
+
+
+class Actions:
+    """Makes each distinct action once: logs repeat them thousands of times."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], Action] = {}
+
+    def of(self, kind: str, args: Iterable[Any]) -> Action:
+        """The action of a kind with arguments as JSON has them; null becomes ``"auto"``.
+
+        Raises:
+            SkipLine: An argument is neither a number nor text.
+        """
+        key = (kind, *args)
+        try:
+            action = self._known.get(key)
+        except TypeError as error:  # A list or an object cannot be looked up.
+            raise SkipLine(DAMAGED) from error
+        if action is None:
+            action = self._known[key] = Action(kind, tuple(map(_argument, key[1:])))
+        return action
+
+
+def _argument(value: Any) -> Argument:
+    if value is None:
+        return "auto"
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, (str, int, float)):
+        return value
+    raise SkipLine(DAMAGED)
+
+
+def identity(actions: Sequence[Action]) -> Hashable:
+    """What is equal for equal sequences of actions from one ``Actions``; cheap to hash."""
+    return tuple(map(id, actions))
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a record measured, before the hardware has its name.
+
+    Attributes:
+        workload: Key of the workload.
+        name: What people call it.
+        kind: Operator kind.
+        device: What the record says of the hardware.
+        source: Where its first record was read.
+    """
+
+    workload: str
+    name: str
+    kind: str
+    device: str
+    source: str
+
+
+@dataclass
+class _Rows:
+    """Records of one task so far."""
+
+    task: Task
+    programs: list[Program] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    index: dict[Hashable, int] = field(default_factory=dict)
+
+
+class Gathering:
+    """Collects records by task and counts everything.
+
+    Args:
+        limit: Programs kept per task; all if None.
+
+    Attributes:
+        lines: Lines (of a Kernel Tuner cache: entries) looked at, empty ones not counted.
+        skipped: Reason to number of lines that gave no record of a group.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.lines = 0
+        self.skipped: Counter[str] = Counter()
+        self._limit = limit
+        self._rows: dict[tuple[str, str], _Rows] = {}
+
+    def take(self, parse: Callable[..., None], *args: Any) -> None:
+        """Counts one line, which ``parse(*args)`` adds or refuses with ``SkipLine``."""
+        self.lines += 1
+        try:
+            parse(*args)
+        except SkipLine as reason:
+            self.skipped[str(reason)] += 1
+
+    def check_room(self, task: Task) -> None:
+        """Spares reading a program that would not be kept.
+
+        Raises:
+            SkipLine: The task has as many programs as are wanted.
+        """
+        if self._limit is None:
+            return
+        rows = self._rows.get((task.workload, task.device))
+        if rows is not None and len(rows.programs) >= self._limit:
+            raise SkipLine(OVER_LIMIT)
+
+    def add(self, task: Task, key: Hashable, program: Program, seconds: float) -> None:
+        """Adds a record; of a program measured twice the lowest seconds count.
+
+        Args:
+            task: What was measured.
+            key: Equal exactly for equal programs of the task.
+            program: The program.
+            seconds: NaN if it failed.
+
+        Raises:
+            SkipLine: The program is there already.
+        """
+        rows = self._rows.setdefault((task.workload, task.device), _Rows(task))
+        at = rows.index.get(key)
+        if at is None:
+            rows.index[key] = len(rows.programs)
+            rows.programs.append(program)
+            rows.seconds.append(seconds)
+            return
+        if math.isnan(rows.seconds[at]) or seconds < rows.seconds[at]:
+            rows.seconds[at] = seconds
+        raise SkipLine(DUPLICATE)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """What the records say of their hardware, in the order of appearance."""
+        return tuple(dict.fromkeys(device for _, device in self._rows))
+
+    def groups(self, hardware: Mapping[str, str]) -> list[Group]:
+        """The groups from which something can be learned; the records of others are counted.
+
+        Args:
+            hardware: Device to name of the hardware.
+        """
+        groups = []
+        for rows in self._rows.values():
+            seconds = np.array(rows.seconds)
+            if len(seconds) == 1:
+                self.skipped[LONE_RECORD] += 1
+            elif np.isnan(seconds).all():
+                self.skipped[EMPTY_GROUP] += len(seconds)
+            else:
+                groups.append(_group(rows, seconds, hardware[rows.task.device]))
+        return groups
+
+
+def _group(rows: _Rows, seconds: FloatArray, hardware: str) -> Group:
+    task = rows.task
+    return Group(
+        workload=task.workload,
+        name=task.name,
+        kind=task.kind,
+        hardware=hardware,
+        programs=tuple(rows.programs),
+        seconds=seconds,
+        source=task.source,
+    )
+
+
+def device_of(target: Any, cores: Any = 0) -> str:
+    """What a target says of its hardware, for example ``"cuda-sm_80"`` or ``"llvm-8"``.
+
+    Args:
+        target: TVM's target, as text of either form or as a JSON object.
+        cores: Number of cores where that is not part of the target.
+
+    Raises:
+        SkipLine: It is no target.
+    """
+    if isinstance(target, str) and target.lstrip().startswith("{"):
+        target = json_of(target)
+    elif isinstance(target, str):
+        target = _attributes(target)
+    if not isinstance(target, dict) or not target.get("kind"):
+        raise SkipLine(DAMAGED)
+    cores = target.get("num-cores", cores)
+    names = (target.get(name) for name in ("model", "mcpu", "arch"))
+    model = next((str(name) for name in names if name and name != "unknown"), None)
+    # "-1" and "0" stand for cores that are not known.
+    count = str(cores) if str(cores).isdigit() and int(cores) > 0 else None
+    parts = [str(target["kind"]), model, count]
+    return "-".join(part for part in parts if part)
+
+
+def _attributes(target: str) -> dict[str, Any]:
+    """``"cuda -keys=gpu -arch=sm_80"`` → ``{"kind": "cuda", "keys": "gpu", "arch": "sm_80"}``."""
+    kind, *options = target.split() or [""]
+    pairs = (option.lstrip("-").partition("=") for option in options)
+    return {**{name: value for name, _, value in pairs}, "kind": kind}
+
+
+def hardware_names(
+    devices: Collection[str], stem: str, given: str | None, exact: bool
+) -> dict[str, str]:
+    """Names of the hardware of all devices in one file, so that two devices never mix.
+
+    Args:
+        devices: What the records say.
+        stem: The file's name without what says its format.
+        given: What the caller calls it, if anything.
+        exact: Whether what the records say names the device; a target does not: its text is the
+            same for a K80 and a V100.
+    """
+    if exact and not given:
+        return {device: device for device in devices}
+    base = given or stem
+    if len(devices) <= 1:
+        return dict.fromkeys(devices, base)
+    return {device: f"{base}/{device}" for device in devices}

@@ -1,0 +1,154 @@
+"""The door to the readers: finds out the format, reads, and says what was left out."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from foretune.dataset._group import Group
+from foretune.dataset.readers import (
+    _streams,
+    ansor,
+    autotvm,
+    kernel_tuner,
+    metaschedule,
+    tenset,
+)
+from foretune.dataset.readers._gathering import Gathering, hardware_names
+from foretune.errors import BadInputError, unknown_name
+
+_GATHER: dict[str, Callable[[Path, Gathering], None]] = {
+    "ansor": ansor.gather,
+    "autotvm": autotvm.gather,
+    "kernel_tuner": kernel_tuner.gather,
+    "metaschedule": metaschedule.gather,
+    "tenset": tenset.gather,
+}
+FORMATS = tuple(_GATHER)
+"""Names of the formats that can be read."""
+
+_NAME_DEVICES = frozenset(("kernel_tuner", "tenset"))
+"""Formats that say on which device they measured, not only for which target."""
+_SNIFFED_LINES = 100_000
+_SUFFIXES = re.compile(r"(\.(tar|tgz|gz|jsonl?|log|txt))+$")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was read, and what was not.
+
+    Attributes:
+        groups: One per workload and hardware, in the order of appearance. Each has at least two
+            programs, one of which ran.
+        skipped: Reason to number of lines that are in no group, the most frequent first.
+        lines: Lines that are not empty (of a Kernel Tuner cache: entries). As many as the records
+            of all groups and the lines skipped together.
+        format: One of ``FORMATS``.
+    """
+
+    groups: list[Group]
+    skipped: dict[str, int]
+    lines: int
+    format: str
+
+    @property
+    def records(self) -> int:
+        """Number of records in all groups."""
+        return sum(map(len, self.groups))
+
+    @property
+    def text(self) -> str:
+        """One line that says it all."""
+        valid = sum(int(group.valid.sum()) for group in self.groups)
+        reasons = ", ".join(f"{reason}: {count}" for reason, count in self.skipped.items())
+        skipped = f"; skipped {sum(self.skipped.values())} ({reasons})" if reasons else ""
+        return (
+            f"{self.format}: {self.lines} lines, {self.records} records ({valid} valid) in "
+            f"{len(self.groups)} groups{skipped}"
+        )
+
+
+def read(
+    path: str | os.PathLike[str],
+    format: str | None = None,
+    limit_per_group: int | None = None,
+    hardware: str | None = None,
+) -> Reading:
+    """Reads measurements of others.
+
+    A record that says it failed, or whose seconds are the 1e10 that stands for it, is kept with
+    NaN. Several readings of one program count with their mean. A line that cannot be used is left
+    out and counted: torn or foreign ones, seconds that are zero, negative or not a number, programs
+    measured twice (the lowest seconds stay), groups of one record or of failures alone.
+
+    Args:
+        path: A file, a folder or an archive.
+        format: One of ``FORMATS``; found out by names and content if not given.
+        limit_per_group: How many programs of each group to keep, the first ones; all if None.
+        hardware: What the hardware is called. If not given, what the format says of it, else the
+            name of the file. Where one file holds records of several, each has its own addition.
+
+    Raises:
+        BadInputError: There is no such path, its format is not known, or it is not what its format
+            demands.
+        RecordError: A file or an archive is damaged, cut off or cannot be read.
+    """
+    where = Path(path)
+    if not where.exists():
+        raise BadInputError(f"there is no file or folder {str(path)!r}: check the path")
+    if limit_per_group is not None and limit_per_group < 2:
+        raise BadInputError(
+            "limit_per_group is at least 2, for a group of one is left out, but it is "
+            f"{limit_per_group}"
+        )
+    if format is None:
+        format = _recognised(where)
+    elif format not in _GATHER:
+        raise unknown_name("format", format, FORMATS)
+    if where.is_dir() and format == "kernel_tuner":
+        raise BadInputError(f"a Kernel Tuner cache is one file, but {path} is a folder: name one")
+    gathering = Gathering(limit_per_group)
+    _GATHER[format](where, gathering)
+    names = hardware_names(gathering.devices, _stem(where), hardware, exact=format in _NAME_DEVICES)
+    groups = gathering.groups(names)
+    return Reading(groups, dict(gathering.skipped.most_common()), gathering.lines, format)
+
+
+def _stem(path: Path) -> str:
+    """The name of a file without what says its format; of a database, that of its folder."""
+    whole = path.resolve()
+    if whole.is_file() and metaschedule.find(path) is not None:
+        whole = whole.parent
+    return _SUFFIXES.sub("", whole.name) or whole.name
+
+
+def _recognised(path: Path) -> str:
+    if metaschedule.find(path) is not None:
+        return "metaschedule"
+    if tenset.recognises_folder(path):
+        return "tenset"
+    if path.is_file() and kernel_tuner.recognises_file(path):
+        return "kernel_tuner"
+    for _, line in itertools.islice(_streams.lines(path), _SNIFFED_LINES):
+        found = _format_of(line)
+        if found is not None:
+            return found
+    raise BadInputError(
+        f"{path} holds no measurements that can be recognised: the formats are "
+        f"{', '.join(FORMATS)}; name it if it is one of them"
+    )
+
+
+def _format_of(line: bytes) -> str | None:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if ansor.recognises(record):
+        return "ansor"
+    return "autotvm" if autotvm.recognises(record) else None

@@ -1,0 +1,207 @@
+"""Our own data set on disk: nothing is lost on the way, and nothing bad is used silently."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretune.dataset import AUDIT, is_dataset, load, read_dataset
+from foretune.dataset._schema import flatten, unflatten
+from foretune.errors import BadInputError, IllegalCandidateError, RecordError, VersionMismatchError
+from foretune.measure import Measurement, Status
+from foretune.space import Space
+from tests.dataset.measured import record, records, seconds_of, write
+from tests.space.programs import space
+
+
+@pytest.fixture(scope="module")
+def matmul() -> Space:
+    return space("matmul")
+
+
+@pytest.fixture(scope="module")
+def pooling() -> Space:
+    return space("pooling")
+
+
+@pytest.fixture
+def written(tmp_path: Path, matmul: Space, pooling: Space) -> Path:
+    path = tmp_path / "data"
+    write(path, [matmul, pooling], records(matmul, 12) + records(pooling, 5))
+    return path
+
+
+def edit(path: Path, change: Any) -> None:
+    """Rewrites the rows of the first records file."""
+    file = path / "records-000.parquet"
+    table = pq.read_table(file)
+    rows = table.to_pylist()
+    change(rows)
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), file)
+
+
+def test_records_come_back_as_they_were(written: Path, matmul: Space, pooling: Space) -> None:
+    assert is_dataset(written)
+    data = read_dataset(written)
+    expected = records(matmul, 12) + records(pooling, 5)
+    assert not data.skipped
+    for found, given_ in zip(data.records, expected, strict=True):
+        assert found.candidate == given_.candidate
+        assert found.decisions == given_.decisions
+        assert found.measurement == given_.measurement
+        assert (found.origin, found.time) == (given_.origin, given_.time)
+        assert "elapsed_s" not in found.environment
+        assert found.environment["tvm"] == "0.27"
+    assert len(data.environments) == 1
+
+
+def test_candidates_that_come_back_can_be_applied(written: Path) -> None:
+    for made in load(written):
+        candidate = made.programs[0].candidate
+        assert candidate is not None
+        assert candidate.apply() is not None
+        assert made.programs[0].actions == tuple(candidate.actions())
+
+
+def test_groups_are_one_workload_on_one_hardware(written: Path, matmul: Space) -> None:
+    groups = {g.name: g for g in load(written)}
+    assert {name: len(g) for name, g in groups.items()} == {"matmul": 12, "pooling": 5}
+    made = groups["matmul"]
+    assert made.workload == matmul.workload.key
+    assert made.machine == matmul.hardware
+    assert made.kind == "dense"
+    assert made.quiet.all()
+    expected = [seconds_of(p.candidate) for p in made.programs if p.candidate is not None]
+    assert made.seconds.tolist() == expected
+
+
+def test_failures_are_nan_and_cut_short_readings_count(tmp_path: Path, matmul: Space) -> None:
+    first, second, third = matmul.sample(np.random.default_rng(1), 3)
+    failed = Measurement(Status.WRONG_OUTPUT, (1e-3,), (True,), message="differs")
+    cut = Measurement(Status.CUT_SHORT, (2e-3,), (False,))
+    write(tmp_path / "d", [matmul], [record(first), record(second, failed), record(third, cut)])
+    (made,) = load(tmp_path / "d")
+    assert np.isnan(made.seconds).tolist() == [False, True, False]
+    assert made.seconds[2] == 2e-3
+    assert made.quiet.tolist() == [True, True, False]
+
+
+def test_audits_are_kept_but_are_no_training_data(tmp_path: Path, matmul: Space) -> None:
+    made = records(matmul, 4)
+    again = replace(made[0], origin=AUDIT)
+    write(tmp_path / "d", [matmul], [*made, again])
+    data = read_dataset(tmp_path / "d")
+    assert len(data.records) == 5
+    assert [len(g) for g in data.groups()] == [4]
+
+
+def test_a_candidate_measured_twice_counts_with_the_later_record(
+    tmp_path: Path, matmul: Space
+) -> None:
+    one, two = records(matmul, 2)
+    better = replace(one, measurement=Measurement(Status.OK, (1e-9, 1e-9), (True, True)))
+    write(tmp_path / "d", [matmul], [one, two, better])
+    (made,) = load(tmp_path / "d")
+    assert len(made) == 2
+    assert made.best_s == 1e-9
+
+
+def test_groups_that_say_nothing_are_left_out_and_counted(
+    tmp_path: Path, matmul: Space, pooling: Space
+) -> None:
+    failed = Measurement(Status.CRASH)
+    bad = [record(c, failed) for c in pooling.sample(np.random.default_rng(0), 3)]
+    write(tmp_path / "d", [matmul, pooling], [*records(matmul, 1), *bad])
+    data = read_dataset(tmp_path / "d")
+    assert data.groups() == []
+    assert data.skipped == {"group with one record": 1, "group without a valid record": 1}
+
+
+def test_rows_that_cannot_be_used_are_counted(written: Path) -> None:
+    def spoil(rows: list[dict[str, Any]]) -> None:
+        rows[0]["seconds"] = [float("nan"), float("nan")]
+        rows[1]["seconds"] = [0.0, 1e-3]
+        rows[2]["decisions"] = [7, 7, 7]
+        rows[3]["sketch"] = "no such sketch"
+        rows[4]["status"] = "marvellous"
+        rows[5]["quiet"] = [True]
+        rows[6]["seconds"] = None
+        rows[7]["decisions"] = [2 * d for d in rows[7]["decisions"]]
+
+    edit(written, spoil)
+    data = read_dataset(written)
+    assert len(data.records) == 17 - 8
+    assert data.skipped == {
+        "seconds not positive": 2,
+        "illegal decisions": 2,
+        "unknown sketch": 1,
+        "malformed row": 3,
+    }
+
+
+@pytest.mark.parametrize("name", ["records-000.parquet", "sketches.parquet", "workloads.parquet"])
+def test_a_truncated_or_missing_file_is_refused(written: Path, name: str) -> None:
+    file = written / name
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.raises(RecordError, match="truncated"):
+        load(written)
+    file.unlink()
+    with pytest.raises(RecordError, match="missing"):
+        load(written)
+
+
+def test_a_file_of_other_columns_is_refused(written: Path) -> None:
+    pq.write_table(pa.table({"x": [1]}), written / "records-000.parquet")
+    with pytest.raises(RecordError, match="lacks the columns"):
+        load(written)
+
+
+def test_fewer_records_than_promised_are_refused(written: Path) -> None:
+    edit(written, lambda rows: rows.pop())
+    with pytest.raises(RecordError, match="must hold 17 records"):
+        load(written)
+
+
+def test_another_schema_version_is_refused(written: Path) -> None:
+    index = json.loads((written / "dataset.json").read_text())
+    (written / "dataset.json").write_text(json.dumps(index | {"schema": "foretune.dataset/99"}))
+    with pytest.raises(VersionMismatchError, match=r"foretune\.dataset/99"):
+        load(written)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"schema": "foretune.dataset/1"}'])
+def test_a_broken_index_is_refused(written: Path, text: str) -> None:
+    (written / "dataset.json").write_text(text)
+    with pytest.raises(RecordError):
+        load(written)
+
+
+def test_a_directory_without_an_index_is_no_data_set(tmp_path: Path) -> None:
+    assert not is_dataset(tmp_path)
+    with pytest.raises(BadInputError, match="no data set"):
+        load(tmp_path)
+
+
+def test_writing_again_leaves_no_old_records(written: Path, matmul: Space) -> None:
+    write(written, [matmul], records(matmul, 3))
+    assert [len(g) for g in load(written)] == [3]
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_flattened_decisions_come_back(matmul: Space, seed: int) -> None:
+    (candidate,) = matmul.sample(np.random.default_rng(seed), 1)
+    flat = flatten(candidate.decisions)
+    assert all(isinstance(number, int) for number in flat)
+    assert unflatten(candidate.sketch, flat) == candidate.decisions
+    with pytest.raises(IllegalCandidateError):
+        unflatten(candidate.sketch, [*flat, 1])
