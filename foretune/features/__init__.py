@@ -1,5 +1,12 @@
 """Features of candidates: named, versioned columns with units."""
 
+from foretune.features.actions import (
+    ACTION_FEATURE_VERSION,
+    action_columns,
+    action_features,
+    machine_features,
+)
+from foretune.features.cache import Extractor, candidate_rows, program_rows
 from foretune.features.per_store import (
     FEATURE_VERSION,
     PER_STORE,
@@ -7,5 +14,24 @@ from foretune.features.per_store import (
     columns,
     extract_per_store,
 )
+from foretune.features.schedule import machine_fit
+from foretune.features.tokens import TOKEN_VERSION, action_tokens, token_vocabulary
 
-__all__ = ["FEATURE_VERSION", "PER_STORE", "Column", "columns", "extract_per_store"]
+__all__ = [
+    "ACTION_FEATURE_VERSION",
+    "FEATURE_VERSION",
+    "PER_STORE",
+    "TOKEN_VERSION",
+    "Column",
+    "Extractor",
+    "action_columns",
+    "action_features",
+    "action_tokens",
+    "candidate_rows",
+    "columns",
+    "extract_per_store",
+    "machine_features",
+    "machine_fit",
+    "program_rows",
+    "token_vocabulary",
+]

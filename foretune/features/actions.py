@@ -1,0 +1,553 @@
+"""Features of schedules from their decisions alone: no program is made, tens of microseconds each.
+
+Idea: the multi-level tiled block with the most iterations tells most of what a schedule costs. Its
+tile sizes, together with how the block indexes its buffers, give the bytes that each level of tiles
+touches and how often it is visited; the hardware's factors turn these into "fits the first cache"
+or "work for every thread". What is the same for all candidates of a sketch is read once; candidates
+of one sketch are filled in as columns.
+
+Symbols: a nest has spatial parts ``s`` and reduction parts ``r``, counted from the innermost: on a
+CPU (S S R S R S) the register tile is ``s0``, the vector its last axis; ``s3`` are the parallel
+chunks. Axes are counted from the innermost, too. Sizes are log2.
+
+Programs that others measured have actions but no sketch: they get the counts of kinds and the
+``foreign`` columns, which align the numbers of split steps and flatten the first steps; the others
+are 0. The column ``own`` tells which. Where nothing is known of the machine, its columns are 0.
+
+Sources: the columns follow what TenSet's and MetaSchedule's per-store features hold (bytes touched
+and reuse per level, Ansor, OSDI 2020, appendix B), computed from the tiles instead of the program.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune.features._blocks import Access, Block, blocks_of
+from foretune.features._foreign import FOREIGN_COLUMNS, foreign_features
+from foretune.features._layout import (
+    CHOICES,
+    LEVEL_NAMES,
+    REDUCTION_PARTS,
+    SPATIAL_PARTS,
+    columns_of,
+)
+from foretune.features._skeleton import KINDS, kind_index, skeleton_of
+from foretune.features.per_store import Column
+from foretune.features.schedule import (
+    SUMMARY_COLUMNS,
+    SUMMARY_VERSION,
+    Decided,
+    Nest,
+    summary_of,
+    vector_unit,
+)
+from foretune.features.tokens import actions_of
+from foretune.hardware import FEATURE_COLUMNS
+from foretune.space import INLINE, ROOT, Choice
+
+if TYPE_CHECKING:
+    from foretune.hardware import Hardware
+
+Rows = npt.NDArray[np.float32]
+FloatArray = npt.NDArray[np.float64]
+
+ACTION_FEATURE_VERSION = f"1+{SUMMARY_VERSION}"
+"""Number of the layout. Raised whenever a column changes its place or meaning."""
+
+_SPATIAL_AXES, _REDUCTION_AXES = 6, 4
+_READS = 3
+_LOCATIONS = 6
+_SPLITS = 2
+
+_LEVELS = ((3, 2), (2, 2), (2, 1), (1, 1), (1, 0))
+"""Tiles inside one another, as (spatial parts, reduction parts) from the innermost: the work of a
+parallel chunk, the tile inside it, ... down to the register tile."""
+
+
+def _grid(letter: str, axes: int, parts: int) -> list[str]:
+    return [f"{letter}{a}.part{p}" for a in range(axes) for p in range(parts)]
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """Candidates of one sketch and what their features need.
+
+    Attributes:
+        decided: Their decisions.
+        hardware: What they run on.
+        blocks: The blocks of the untransformed program.
+    """
+
+    decided: Decided
+    hardware: Hardware
+    blocks: tuple[Block, ...]
+
+    @property
+    def n(self) -> int:
+        """Number of candidates."""
+        return self.decided.n
+
+    @property
+    def nest(self) -> Nest | None:
+        """The tiled block with the most iterations."""
+        nests = self.decided.layout.nests
+        return nests[0] if nests else None
+
+    @property
+    def block(self) -> Block | None:
+        """The block of ``nest``; the one with the most iterations where nothing is tiled."""
+        if self.nest is None:
+            return max(self.blocks, key=lambda b: b.iterations, default=None)
+        return next((b for b in self.blocks if b.name == self.nest.block), None)
+
+    def same(self, values: Sequence[float]) -> FloatArray:
+        """One row for all candidates, shape (n, values)."""
+        return np.tile(np.asarray(values, dtype=np.float64), (self.n, 1))
+
+
+def _kinds(shared: _Shared) -> FloatArray:
+    counts = np.zeros((shared.n, len(KINDS) + 1))
+    for step in skeleton_of(shared.decided.sketch):
+        there = np.ones(shared.n)
+        if step.switch >= 0:
+            variable = shared.decided.sketch.variables[step.switch]
+            assert isinstance(variable, Choice)
+            there = (np.array(variable.values) != 0)[shared.decided.index(step.switch)] * 1.0
+        counts[:, kind_index(step.kind)] += there
+        counts[:, -1] += there
+    return counts
+
+
+_KIND_COLUMNS = [*columns_of("actions", KINDS, "actions"), Column("actions.all", "actions")]
+
+
+_WORKLOAD_COLUMNS = [
+    Column("workload.flops", "log2(1 + operations)"),
+    Column("workload.blocks", "blocks"),
+    Column("workload.input", "log2(1 + bytes)"),
+    Column("workload.output", "log2(1 + bytes)"),
+    Column("workload.between", "log2(1 + bytes)"),
+    Column("workload.intensity", "log2(operations/byte)"),
+    Column("workload.spatial", "log2(iterations)"),
+    Column("workload.reduction", "log2(iterations)"),
+    *columns_of("workload", [f"s{a}" for a in range(_SPATIAL_AXES)], "log2(iterations)"),
+    *columns_of("workload", [f"r{a}" for a in range(_REDUCTION_AXES)], "log2(iterations)"),
+]
+
+
+def _workload(shared: _Shared) -> FloatArray:
+    sketch, block = shared.decided.sketch, shared.block
+    written = {a.buffer: a.bytes for b in shared.blocks for a in b.writes}
+    read = {a.buffer: a.bytes for b in shared.blocks for a in b.reads}
+    inputs = sum(size for name, size in read.items() if name not in written)
+    outputs = sum(size for name, size in written.items() if name not in read)
+    between = sum(size for name, size in written.items() if name in read)
+    flops = sketch.workload.flops
+    if block is not None:
+        sizes = list(zip(block.extents, block.reduction, strict=True))
+        spatial = [extent for extent, reduction in sizes if not reduction]
+        reductions = [extent for extent, reduction in sizes if reduction]
+    else:
+        spatial, reductions = _tiled_extents(shared)
+    return shared.same(
+        [
+            math.log2(1 + flops),
+            len(shared.blocks),
+            math.log2(1 + inputs),
+            math.log2(1 + outputs),
+            math.log2(1 + between),
+            math.log2((1 + flops) / (1 + inputs + outputs)),
+            math.log2(math.prod(spatial)),
+            math.log2(math.prod(reductions)),
+            *_innermost_first(spatial, _SPATIAL_AXES),
+            *_innermost_first(reductions, _REDUCTION_AXES),
+        ]
+    )
+
+
+def _tiled_extents(shared: _Shared) -> tuple[list[int], list[int]]:
+    if shared.nest is None:
+        return [], []
+    variables: Any = shared.decided.sketch.variables
+    spatial = [variables[i].extent for i in shared.nest.spatial]
+    return spatial, [variables[i].extent for i in shared.nest.reduction]
+
+
+def _innermost_first(extents: Sequence[int], count: int) -> list[float]:
+    # Axes of one iteration are there or not by the taste of whoever wrote the program.
+    sizes = [math.log2(extent) for extent in reversed(extents) if extent > 1][:count]
+    return sizes + [0.0] * (count - len(sizes))
+
+
+_TILE_COLUMNS = columns_of(
+    "tile",
+    [
+        *_grid("s", _SPATIAL_AXES, SPATIAL_PARTS),
+        *_grid("r", _REDUCTION_AXES, REDUCTION_PARTS),
+    ],
+    "log2(iterations)",
+)
+
+
+def _tiles(shared: _Shared) -> FloatArray:
+    if shared.nest is None:
+        return np.zeros((shared.n, len(_TILE_COLUMNS)))
+    spatial = _factors(shared, shared.nest.spatial, _SPATIAL_AXES, SPATIAL_PARTS)
+    reduction = _factors(shared, shared.nest.reduction, _REDUCTION_AXES, REDUCTION_PARTS)
+    return np.concatenate([spatial, reduction], axis=1)
+
+
+def _factors(shared: _Shared, variables: Sequence[int], axes: int, parts: int) -> FloatArray:
+    """log2 of factors, axes and parts from the innermost, shape (n, axes * parts)."""
+    table = np.zeros((shared.n, axes, parts))
+    for axis, variable in enumerate(list(reversed(variables))[:axes]):
+        tile = np.log2(shared.decided.tile(variable)[:, ::-1][:, :parts])
+        table[:, axis, : tile.shape[1]] = tile
+    return table.reshape(shared.n, axes * parts)
+
+
+_LEVEL_COLUMNS = [
+    *columns_of("level", LEVEL_NAMES, "log2(iterations)"),
+    Column("level.parallel", "log2(iterations)"),
+    Column("level.vector", "log2(iterations)"),
+    Column("level.nests", "blocks"),
+    Column("second.share", "log2(iterations/iterations)"),
+    *columns_of("second", LEVEL_NAMES, "log2(iterations)"),
+]
+
+
+def _levels(shared: _Shared) -> FloatArray:
+    nests = shared.decided.layout.nests
+    if not nests:
+        return np.zeros((shared.n, len(_LEVEL_COLUMNS)))
+    first = nests[0]
+    second = np.zeros((shared.n, 1 + len(LEVEL_NAMES)))
+    if len(nests) > 1:
+        second[:, 0] = math.log2(nests[1].iterations / first.iterations)
+        second[:, 1:] = _level_products(shared, nests[1])
+    merged = np.log2(np.column_stack([_parallel(shared, first), _vector(shared, first)]))
+    return np.concatenate(
+        [_level_products(shared, first), merged, shared.same([len(nests)]), second], axis=1
+    )
+
+
+def _level_products(shared: _Shared, nest: Nest) -> FloatArray:
+    """log2 of the product of each part, from the innermost, shape (n, 5 + 3)."""
+    spatial = _factors(shared, nest.spatial, len(nest.spatial), SPATIAL_PARTS)
+    reduction = _factors(shared, nest.reduction, len(nest.reduction), REDUCTION_PARTS)
+    return np.concatenate(
+        [
+            spatial.reshape(shared.n, -1, SPATIAL_PARTS).sum(axis=1),
+            reduction.reshape(shared.n, len(nest.reduction), REDUCTION_PARTS).sum(axis=1),
+        ],
+        axis=1,
+    )
+
+
+def _parallel(shared: _Shared, nest: Nest) -> FloatArray:
+    """Iterations of the loops that are fused and run in parallel, shape (n,).
+
+    Outer loops are fused as long as their product stays within the limit.
+    """
+    tiles = [shared.decided.tile(variable) for variable in nest.spatial]
+    outside = np.stack([tile[:, part] for part in (0, 1) for tile in tiles], axis=1)
+    return _within(outside, shared.decided.choice("parallel", 0))
+
+
+def _vector(shared: _Shared, nest: Nest) -> FloatArray:
+    """Iterations of the innermost loops that are fused and vectorised, shape (n,)."""
+    tiles = [shared.decided.tile(variable)[:, -1] for variable in reversed(nest.spatial)]
+    return _within(np.stack(tiles, axis=1), shared.decided.choice("vectorize", 0))
+
+
+def _within(factors: npt.NDArray[np.int64], limit: npt.NDArray[np.int64]) -> FloatArray:
+    """The largest product of leading factors that is at most the limit, at least 1."""
+    products = np.cumprod(factors, axis=1)
+    kept = np.where(products <= limit[:, None], products, 1)
+    return np.asarray(kept.max(axis=1), dtype=np.float64)
+
+
+_FOOTPRINT_NAMES = [*(f"read{b}" for b in range(_READS)), "write", "all"]
+_FOOTPRINT_COLUMNS = [
+    *(
+        Column(f"footprint{level}.{name}", "log2(1 + bytes)")
+        for level in range(len(_LEVELS))
+        for name in _FOOTPRINT_NAMES
+    ),
+    *columns_of("traffic", [str(i) for i in range(len(_LEVELS))], "log2(bytes/operation)"),
+    *(
+        Column(f"{name}.{what}_along_vector", "flag")
+        for name in _FOOTPRINT_NAMES[:-1]
+        for what in ("varies", "contiguous")
+    ),
+]
+
+
+def _footprints(shared: _Shared) -> FloatArray:
+    nest, block = shared.nest, shared.block
+    axes = None if nest is None or block is None else _positions(shared, nest, block)
+    if nest is None or block is None or axes is None:
+        return np.zeros((shared.n, len(_FOOTPRINT_COLUMNS)))
+    vector = axes[nest.spatial[-1]]
+    reads = sorted(block.reads, key=lambda a: (not a.uses(vector), -a.bytes))[:_READS]
+    named: list[Access | None] = [*reads, *[None] * (_READS - len(reads)), *block.writes[:1]]
+    columns, traffic = [], []
+    for spatial, reduction in _LEVELS:
+        tiles = _tile_sizes(shared, nest, block, axes, spatial, reduction)
+        touched = [np.zeros(shared.n) if a is None else a.footprint(tiles) for a in named]
+        total = np.sum([a.footprint(tiles) for a in (*block.reads, *block.writes)], axis=0)
+        columns += [np.log2(1 + each) for each in (*touched, total)]
+        work = np.prod(tiles, axis=0)
+        traffic.append(np.log2(1 + total) - np.log2(work))
+    flags = [
+        float(flag)
+        for a in named
+        for flag in ((False, False) if a is None else (a.uses(vector), a.contiguous(vector)))
+    ]
+    return np.concatenate([np.column_stack([*columns, *traffic]), shared.same(flags)], axis=1)
+
+
+def _positions(shared: _Shared, nest: Nest, block: Block) -> dict[int, int] | None:
+    """Variable -> position of its axis in the block; None where names do not fit."""
+    names = shared.decided.sketch.axes.get(nest.block, ())
+    if len(names) != len(block.extents) or not block.writes:
+        return None
+    found = {}
+    for variable in (*nest.spatial, *nest.reduction):
+        axis = shared.decided.sketch.variables[variable].name.rpartition(".")[2]
+        if axis not in names:
+            return None
+        found[variable] = names.index(axis)
+    return found
+
+
+def _tile_sizes(
+    shared: _Shared,
+    nest: Nest,
+    block: Block,
+    axes: Mapping[int, int],
+    spatial: int,
+    reduction: int,
+) -> list[FloatArray]:
+    """Iterations of each axis of the block inside the innermost parts, (n,) per axis."""
+    # An axis that is not tiled runs through inside everything.
+    sizes = [np.full(shared.n, float(extent)) for extent in block.extents]
+    for variables, parts in ((nest.spatial, spatial), (nest.reduction, reduction)):
+        for variable in variables:
+            tile = shared.decided.tile(variable)
+            inner = tile[:, max(0, tile.shape[1] - parts) :]
+            sizes[axes[variable]] = inner.prod(axis=1).astype(np.float64)
+    return sizes
+
+
+_CHOICE_COLUMNS = columns_of("choice", [*CHOICES, "others"], "log2(1 + value)")
+
+
+def _choices(shared: _Shared) -> FloatArray:
+    known = [np.log2(1.0 + shared.decided.choice(name, 0)) for name in CHOICES]
+    others = np.zeros(shared.n)
+    for name in shared.decided.layout.choices:
+        if name not in CHOICES:
+            others += np.log2(1.0 + np.abs(shared.decided.choice(name, 0)))
+    return np.column_stack([*known, others])
+
+
+_LOCATION_COLUMNS = [
+    *(
+        Column(f"location{v}.{name}", unit)
+        for v in range(_LOCATIONS)
+        for name, unit in (
+            ("inline", "flag"),
+            ("root", "flag"),
+            ("depth", "loops"),
+            ("relative", "loops/loops"),
+        )
+    ),
+    *columns_of("locations", ["inline", "root", "attached", "all"], "blocks"),
+]
+
+
+def _locations(shared: _Shared) -> FloatArray:
+    variables = shared.decided.layout.locations
+    table = np.zeros((shared.n, _LOCATIONS, 4))
+    counts = np.zeros((shared.n, 4))
+    for at, variable in enumerate(variables):
+        location = shared.decided.index(variable)
+        inline, root = location == INLINE, location == ROOT
+        depth = np.maximum(location + 1, 0)
+        counts += np.column_stack([inline, root, depth > 0, np.ones(shared.n)])
+        if at < _LOCATIONS:
+            relative = depth / _deepest(shared.decided.sketch, variable)
+            table[:, at] = np.column_stack([inline, root, depth, relative])
+    return np.concatenate([table.reshape(shared.n, -1), counts], axis=1)
+
+
+def _deepest(sketch: Any, variable: int) -> int:
+    nests = sketch.locations.nests.get(variable, {})
+    return max((len(nest.loops) for nest in nests.values()), default=0) or 1
+
+
+_SPLIT_COLUMNS = [
+    Column(f"split{s}.{name}", "log2(iterations)")
+    for s in range(_SPLITS)
+    for name in ("outer", "inner")
+]
+
+
+def _splits(shared: _Shared) -> FloatArray:
+    table = np.zeros((shared.n, _SPLITS, 2))
+    for at, variable in enumerate(shared.decided.layout.splits[:_SPLITS]):
+        tile = shared.decided.tile(variable)
+        table[:, at, 0] = np.log2(tile[:, :-1].prod(axis=1))
+        table[:, at, 1] = np.log2(tile[:, -1])
+    return table.reshape(shared.n, -1)
+
+
+_SUMMARY = columns_of("summary", SUMMARY_COLUMNS[:-1], "log2(2 + value)")
+_SUMMARY_COLUMNS = [*_SUMMARY, Column("summary.fit", "-log2(slow-down)")]
+
+
+_MACHINE_COLUMNS = [Column(f"machine.{name}", f"log2(1 + {u})") for name, u in FEATURE_COLUMNS]
+
+
+def machine_features(machine: Hardware | None) -> FloatArray:
+    """The factors of a machine, log2(1 + x), shape (len(FEATURE_COLUMNS),); 0 if unknown."""
+    if machine is None:
+        return np.zeros(len(FEATURE_COLUMNS))
+    return np.log2(1.0 + machine.features())
+
+
+_MATCH_COLUMNS = [
+    Column("match.lanes_empty", "log2(lanes/lanes)"),
+    Column("match.vector", "log2(iterations/lanes)"),
+    Column("match.registers", "log2(elements/register elements)"),
+    Column("match.chunks", "log2(chunks/threads)"),
+    Column("match.parallel", "log2(iterations/threads)"),
+    Column("match.uneven", "log2(time/ideal time)"),
+    *(
+        Column(f"match.footprint{level}_{cache}", "log2(bytes/cache bytes)")
+        for level in range(len(_LEVELS))
+        for cache in ("l1", "l2", "l3")
+    ),
+]
+
+
+def _match(shared: _Shared, levels: FloatArray, footprints: FloatArray) -> FloatArray:
+    """How the sizes stand to those of the machine; 0 where nothing is tiled."""
+    nest, hardware = shared.nest, shared.hardware
+    if nest is None:
+        return np.zeros((shared.n, len(_MATCH_COLUMNS)))
+    lanes, registers = vector_unit(hardware)
+    innermost = shared.decided.tile(nest.spatial[-1])[:, -1]
+    chunks = shared.decided.products(nest.spatial, nest.spatial_parts)[:, 0]
+    threads = max(1, hardware.threads)
+    rounds = -(-chunks // threads)
+    columns = [
+        np.log2(lanes / np.gcd(innermost, lanes)),
+        np.log2(innermost / lanes),
+        levels[:, 0] - math.log2(registers * lanes),
+        np.log2(chunks / threads),
+        levels[:, _LEVEL_INDEX["level.parallel"]] - math.log2(threads),
+        np.log2(rounds * threads / chunks),
+    ]
+    caches = (hardware.l1_bytes, hardware.l2_bytes, hardware.l3_bytes)
+    for level in range(len(_LEVELS)):
+        total = footprints[:, (level + 1) * len(_FOOTPRINT_NAMES) - 1]
+        # Where a footprint or a cache is unknown its size is 0, and so is the column.
+        columns += [
+            np.where(total > 0, total - math.log2(size), 0.0) if size else np.zeros(shared.n)
+            for size in caches
+        ]
+    return np.column_stack(columns)
+
+
+_LEVEL_INDEX = {column.name: at for at, column in enumerate(_LEVEL_COLUMNS)}
+
+
+@functools.lru_cache(maxsize=1)
+def action_columns() -> tuple[Column, ...]:
+    """The columns of ``action_features`` in order."""
+    return (
+        Column("own", "flag"),
+        *_KIND_COLUMNS,
+        *_MACHINE_COLUMNS,
+        *_WORKLOAD_COLUMNS,
+        *_TILE_COLUMNS,
+        *_LEVEL_COLUMNS,
+        *_FOOTPRINT_COLUMNS,
+        *_CHOICE_COLUMNS,
+        *_LOCATION_COLUMNS,
+        *_SPLIT_COLUMNS,
+        *_SUMMARY_COLUMNS,
+        *_MATCH_COLUMNS,
+        *FOREIGN_COLUMNS,
+    )
+
+
+def action_features(programs: Sequence[Any], machine: Hardware | None = None) -> Rows:
+    """Features of programs of one hardware from their decisions or actions.
+
+    Args:
+        programs: Each with its ``candidate``, or with ``actions`` or a ``configuration``
+            (``foretune.dataset.Program``). Several workloads may be mixed.
+        machine: What they run on; the hardware of each candidate if None.
+
+    Returns:
+        float32 of shape (n, len(action_columns())). Nothing is NaN.
+    """
+    features = np.zeros((len(programs), len(action_columns())), dtype=np.float32)
+    own: dict[tuple[str, int], list[int]] = {}
+    for row, program in enumerate(programs):
+        candidate = program.candidate
+        if candidate is None:
+            _fill_foreign(features[row], program, machine)
+        else:
+            known = machine if machine is not None else candidate.hardware
+            own.setdefault((candidate.sketch.key, id(known)), []).append(row)
+    for rows in own.values():
+        candidates = [programs[row].candidate for row in rows]
+        hardware = machine if machine is not None else candidates[0].hardware
+        filled = _own(candidates, hardware)
+        features[rows, : filled.shape[1]] = filled
+    return features
+
+
+def _own(candidates: Sequence[Any], hardware: Hardware) -> FloatArray:
+    """The columns of candidates of one sketch, all but the foreign ones."""
+    decided = Decided(candidates)
+    shared = _Shared(decided, hardware, blocks_of(decided.sketch.workload.module_json))
+    levels, footprints = _levels(shared), _footprints(shared)
+    sections = [
+        np.ones((shared.n, 1)),
+        _kinds(shared),
+        shared.same(machine_features(hardware).tolist()),
+        _workload(shared),
+        _tiles(shared),
+        levels,
+        footprints,
+        _choices(shared),
+        _locations(shared),
+        _splits(shared),
+        summary_of(decided, hardware),
+        _match(shared, levels, footprints),
+    ]
+    return np.concatenate(sections, axis=1)
+
+
+def _fill_foreign(row: Rows, program: Any, machine: Hardware | None) -> None:
+    """Fills the columns of a program that others measured."""
+    actions = actions_of(program)
+    kinds = row[1 : 1 + len(_KIND_COLUMNS)]
+    for action in actions:
+        kinds[kind_index(action.kind)] += 1
+    kinds[-1] = len(actions)
+    start = 1 + len(_KIND_COLUMNS)
+    row[start : start + len(_MACHINE_COLUMNS)] = machine_features(machine)
+    row[-len(FOREIGN_COLUMNS) :] = foreign_features(actions)

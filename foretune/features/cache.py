@@ -1,0 +1,151 @@
+"""Per-store features that are read once: kept in memory, or in a folder where one is given.
+
+Making a program and reading its stores takes milliseconds. Training in several folds, and a cost
+model of several parts, ask for the same programs again and again.
+
+A folder holds one file per workload and target, named by these and the version of the features, so
+that another version never meets old rows. A file that cannot be read is a miss.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune.errors import BadInputError, RecordError
+from foretune.features.per_store import FEATURE_VERSION, PER_STORE, extract_per_store
+
+if TYPE_CHECKING:
+    from foretune.space import Candidate
+
+Rows = npt.NDArray[np.float32]
+Extractor = Callable[[Sequence[Any]], "Sequence[npt.NDArray[Any] | None]"]
+"""Candidates to rows of features per candidate, None for one that cannot be applied."""
+
+_REMEMBERED = 16_384
+"""Programs kept in memory per process, a few KB each."""
+_ILLEGAL = -1
+
+_memory: OrderedDict[str, Any] = OrderedDict()
+"""Candidate key -> rows or None. A key covers the program and the target, which is all that the
+features depend on."""
+
+
+def program_rows(programs: Sequence[Any], folder: Path | None = None) -> list[Rows | None]:
+    """Per-store features of programs.
+
+    Args:
+        programs: Each with its ``candidate`` (``foretune.dataset.Program``).
+        folder: Where they are kept, for other processes too; in memory if None.
+
+    Returns:
+        For each program float32 of shape (stores, 164), or None if it cannot be applied.
+
+    Raises:
+        BadInputError: A program has no candidate: others measured it, and it cannot be rebuilt.
+        RecordError: The folder cannot be written.
+    """
+    missing = sum(program.candidate is None for program in programs)
+    if missing:
+        raise BadInputError(
+            f"per-store features need programs that can be rebuilt, but {missing} of "
+            f"{len(programs)} have actions only: choose a ranker that reads actions, for example "
+            "'gbdt_actions' or 'tlp'"
+        )
+    return candidate_rows([program.candidate for program in programs], folder)
+
+
+def candidate_rows(
+    candidates: Sequence[Candidate], folder: Path | None = None
+) -> list[Rows | None]:
+    """``program_rows`` of candidates."""
+    wanted = {candidate.key: candidate for candidate in candidates}
+    found: dict[str, Rows | None] = {}
+    if folder is None:
+        found = {key: _memory[key] for key in wanted if key in _memory}
+        found |= _extract({key: c for key, c in wanted.items() if key not in found})
+        _remember(found)
+    else:
+        for path, group in _files(wanted, folder):
+            stored = _read(path)
+            made = _extract({key: c for key, c in group.items() if key not in stored})
+            if made:
+                _write(path, {**stored, **made})
+            found |= {**stored, **made}
+    return [found[candidate.key] for candidate in candidates]
+
+
+def _extract(candidates: Mapping[str, Candidate]) -> dict[str, Rows | None]:
+    if not candidates:
+        return {}
+    rows = extract_per_store(list(candidates.values()))
+    return {
+        key: None if row is None else row.astype(np.float32)
+        for key, row in zip(candidates, rows, strict=True)
+    }
+
+
+def _remember(found: Mapping[str, Rows | None]) -> None:
+    for key, rows in found.items():
+        _memory[key] = rows
+        _memory.move_to_end(key)
+    while len(_memory) > _REMEMBERED:
+        _memory.popitem(last=False)
+
+
+def _files(
+    candidates: Mapping[str, Candidate], folder: Path
+) -> Iterator[tuple[Path, dict[str, Candidate]]]:
+    """The file of each workload and target, and its candidates by key."""
+    groups: dict[tuple[str, str], dict[str, Candidate]] = {}
+    for key, candidate in candidates.items():
+        group = groups.setdefault((candidate.workload.key, candidate.hardware.target), {})
+        group[key] = candidate
+    for (workload, target), group in groups.items():
+        text = f"{workload}/{target}/{FEATURE_VERSION}"
+        name = hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+        yield folder / f"{name}.npz", group
+
+
+def _read(path: Path) -> dict[str, Rows | None]:
+    """Candidate key -> rows."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            keys, counts, rows = file["keys"].tolist(), file["counts"], file["rows"]
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error):
+        return {}
+    ends = np.cumsum(np.maximum(counts, 0)).tolist()
+    return {
+        key: None if count == _ILLEGAL else rows[end - count : end]
+        for key, count, end in zip(keys, counts.tolist(), ends, strict=True)
+    }
+
+
+def _write(path: Path, programs: Mapping[str, Rows | None]) -> None:
+    legal = [rows for rows in programs.values() if rows is not None]
+    counts = [_ILLEGAL if rows is None else len(rows) for rows in programs.values()]
+    buffer = io.BytesIO()
+    np.savez_compressed(
+        buffer,
+        keys=np.array(list(programs)),
+        counts=np.array(counts),
+        rows=np.concatenate([np.zeros((0, PER_STORE), np.float32), *legal]),
+    )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Half a file, were this interrupted, is a miss.
+        path.write_bytes(buffer.getvalue())
+    except OSError as error:
+        raise RecordError(
+            f"features cannot be kept in {path.parent} ({error.strerror}): make room or choose "
+            "another folder"
+        ) from error

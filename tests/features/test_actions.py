@@ -1,0 +1,264 @@
+"""Action features: named, complete, right on known schedules, and the same however asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from foretune.dataset import Program
+from foretune.features import action_columns, action_features, machine_features, machine_fit
+from foretune.hardware import FEATURE_COLUMNS
+from foretune.space import Action
+from foretune.testing.rankers import NEST_HARDWARE, nest_space
+from tests.space.programs import CPU, PROGRAMS, space
+
+NAMES = [column.name for column in action_columns()]
+INDEX = {name: at for at, name in enumerate(NAMES)}
+MACHINE = replace(NEST_HARDWARE, name="other", threads=2, simd_bits=512)
+
+
+def programs(name, n=12, seed=0):
+    drawn = space(name).sample(np.random.default_rng(seed), n)
+    return [Program(candidate=candidate) for candidate in drawn]
+
+
+def row(program, machine=None):
+    return dict(zip(NAMES, action_features([program], machine)[0].tolist(), strict=True))
+
+
+def matmul_program(i, j, k, parallel=8, vectorize=64, unroll=16):
+    """A matmul of 64 x 128 x 96 without a cache stage."""
+    sketch = next(s for s in space("matmul").sketches if "CacheWrite" not in s.trace)
+    chosen = {"C.i": i, "C.j": j, "C.k": k}
+    values = {"parallel": parallel, "vectorize": vectorize, "unroll_explicit": unroll}
+    decisions = [
+        chosen[v.name] if v.name in chosen else v.values.index(values[v.name])
+        for v in sketch.variables
+    ]
+    return Program(candidate=sketch.candidate(decisions))
+
+
+def test_columns_are_named_once_each_and_have_units():
+    assert len(INDEX) == len(NAMES)
+    assert all(column.unit for column in action_columns())
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_operator_kind_gives_finite_rows_that_differ(name):
+    drawn = programs(name, 24)
+    rows = action_features(drawn, CPU)
+    assert rows.shape == (len(drawn), len(NAMES)) and rows.dtype == np.float32
+    assert np.isfinite(rows).all()
+    assert len(np.unique(rows, axis=0)) > len(drawn) // 2
+
+
+@pytest.mark.parametrize("name", ["matmul", "softmax", "attention"])
+def test_rows_do_not_depend_on_what_else_is_asked_for(name):
+    drawn = [*programs(name, 10), *programs("depthwise", 4)]
+    together = action_features(drawn, MACHINE)
+    alone = np.concatenate([action_features([program], MACHINE) for program in drawn])
+    np.testing.assert_allclose(together, alone, rtol=1e-6)
+
+
+def test_the_untuned_and_the_default_program_have_features():
+    here = space("matmul")
+    for candidate in (here.untuned, here.default):
+        found = row(Program(candidate=candidate))
+        assert found["own"] == 1 and found["level.nests"] == 0
+        assert found["workload.flops"] == pytest.approx(np.log2(1 + here.workload.flops), rel=1e-6)
+
+
+def test_tiles_and_levels_mean_what_they_are_called():
+    found = row(matmul_program((4, 2, 2, 4), (2, 2, 2, 16), (24, 4)), MACHINE)
+    assert found["tile.s0.part0"] == 4 and found["tile.s0.part3"] == 1
+    assert found["tile.s1.part0"] == 2 and found["tile.r0.part0"] == 2
+    assert found["level.s0"] == np.log2(4 * 16)
+    assert found["level.s3"] == np.log2(4 * 2)
+    assert found["level.r1"] == pytest.approx(np.log2(24))
+    assert found["level.parallel"] == np.log2(8)
+    assert found["level.vector"] == np.log2(16 * 4)
+    assert found["choice.unroll_explicit"] == pytest.approx(np.log2(17))
+    assert found["summary.vector"] == pytest.approx(np.log2(18))
+
+
+def test_limits_stop_the_parallel_and_the_vector_loop():
+    found = row(matmul_program((4, 2, 2, 4), (2, 2, 2, 16), (24, 4), 2, 16), MACHINE)
+    assert found["level.parallel"] == 0  # the first loop has 4 iterations already
+    assert found["level.vector"] == 4
+    off = row(matmul_program((4, 2, 2, 4), (2, 2, 2, 16), (24, 4), 0, 0), MACHINE)
+    assert off["level.parallel"] == off["level.vector"] == 0
+    assert off["choice.parallel"] == off["choice.vectorize"] == 0
+    assert off["actions.annotate"] == found["actions.annotate"] - 2
+    assert off["actions.all"] == found["actions.all"] - 2
+
+
+def test_footprints_are_the_bytes_that_tiles_touch():
+    found = row(matmul_program((4, 2, 2, 4), (2, 2, 2, 16), (24, 4)), MACHINE)
+
+    def touched(rows, columns, reduction):
+        # B varies along the vector and comes first, then A, then C.
+        sizes = (reduction * columns, rows * reduction, rows * columns)
+        return [4 * size for size in sizes]
+
+    inside = [(16, 64, 96), (8, 32, 96), (8, 32, 4), (4, 16, 4), (4, 16, 1)]
+    for level, sizes in enumerate(inside):
+        b, a, c = touched(*sizes)
+        expected = {"read0": b, "read1": a, "read2": 0, "write": c, "all": a + b + c}
+        for name, size in expected.items():
+            assert found[f"footprint{level}.{name}"] == pytest.approx(np.log2(1 + size), rel=1e-5)
+        work = np.prod(sizes)
+        assert found[f"traffic.{level}"] == pytest.approx(np.log2((1 + a + b + c) / work), rel=1e-4)
+    assert found["read0.contiguous_along_vector"] == 1 and found["read0.varies_along_vector"] == 1
+    assert found["read1.varies_along_vector"] == 0
+    assert found["write.contiguous_along_vector"] == 1
+
+
+def test_windows_overlap():
+    """A tile of a 3x3 convolution touches two more rows and columns than it computes."""
+    sketch = space("conv2d_nhwc").sketches[0]
+    tiles = {"yy": (7, 1, 1, 4), "xx": (7, 1, 1, 4), "ff": (1, 1, 1, 32), "rc": (1, 16)}
+    tiles |= {"ry": (1, 3), "rx": (1, 3)}
+    decisions = [tiles.get(v.name.rpartition(".")[2]) for v in sketch.variables]
+    drawn = space("conv2d_nhwc").sample(np.random.default_rng(0), 64)
+    other = next(c for c in drawn if c.sketch == sketch)
+    filled = [o if d is None else d for d, o in zip(decisions, other.decisions, strict=True)]
+    found = row(Program(candidate=type(other).trusted(sketch, tuple(filled))))
+    weights, image = 4 * 3 * 3 * 16 * 32, 4 * 6 * 6 * 16
+    assert found["footprint3.read0"] == pytest.approx(np.log2(1 + weights), rel=1e-5)
+    assert found["footprint3.read1"] == pytest.approx(np.log2(1 + image), rel=1e-5)
+
+
+def test_workload_columns_are_the_program_s():
+    found = row(programs("matmul", 1)[0])
+    assert found["workload.s0"] == 7 and found["workload.s1"] == 6
+    assert found["workload.r0"] == pytest.approx(np.log2(96))
+    assert found["workload.input"] == pytest.approx(np.log2(1 + 4 * (64 * 96 + 96 * 128)))
+    assert found["workload.output"] == pytest.approx(np.log2(1 + 4 * 64 * 128))
+    assert found["workload.blocks"] == 1
+
+
+def test_programs_without_tiles_have_the_shape_of_their_heaviest_block():
+    found = row(programs("softmax", 1)[0])
+    assert found["workload.spatial"] + found["workload.reduction"] == np.log2(16 * 128)
+    assert found["level.nests"] == 0 and found["locations.all"] >= 3
+
+
+def test_locations_are_counted_and_placed():
+    for program in programs("softmax", 24):
+        decided = [
+            decision
+            for variable, decision in zip(
+                program.candidate.sketch.variables, program.candidate.decisions, strict=True
+            )
+            if type(variable).__name__ == "ComputeLocation"
+        ]
+        found = row(program)
+        assert found["locations.all"] == len(decided)
+        assert found["locations.inline"] == decided.count(-2)
+        assert found["locations.root"] == decided.count(-1)
+        assert found["location0.depth"] == max(0, decided[0] + 1)
+        assert 0 <= found["location0.relative"] <= 1
+
+
+def test_the_machine_is_what_was_given_or_the_candidate_s():
+    program = matmul_program((4, 2, 2, 4), (2, 2, 2, 16), (24, 4))
+    own, other = row(program), row(program, MACHINE)
+    assert own["machine.threads"] == pytest.approx(np.log2(1 + CPU.threads))
+    assert other["machine.simd_bits"] == pytest.approx(np.log2(513))
+    assert other["match.chunks"] == np.log2(8 / 2)
+    assert other["match.vector"] == 0 and other["match.lanes_empty"] == 0
+    assert other["match.registers"] == np.log2(64 / (32 * 16))
+    assert other["match.footprint4_l1"] == pytest.approx(
+        other["footprint4.all"] - np.log2(MACHINE.l1_bytes), rel=1e-4
+    )
+    assert own["match.footprint4_l1"] == 0  # nothing is known of that machine's caches
+
+
+def test_the_summary_is_that_of_the_prior():
+    drawn = programs("depthwise", 16)
+    fits = machine_fit([program.candidate for program in drawn])
+    found = action_features(drawn, CPU)[:, INDEX["summary.fit"]]
+    np.testing.assert_allclose(found, fits, rtol=1e-6)
+
+
+def test_sketches_without_a_module_have_features():
+    drawn = nest_space((64, 128, 96)).sample(np.random.default_rng(0), 8)
+    rows = action_features([Program(candidate=c) for c in drawn])
+    assert np.isfinite(rows).all()
+    assert (rows[:, INDEX["workload.s0"]] == 7).all()
+    assert (rows[:, INDEX["footprint0.all"]] == 0).all()
+
+
+class TestForeign:
+    ANSOR = (
+        Action("SP", (2, 0, 512, 1, 32, 1, 8, 1)),
+        Action("SP", (2, 5, 512, 4, 1, 1, 16, 1)),
+        Action("SP", (2, 10, 512, 4, 2, 1)),
+        Action("AN", (2, 3, 3)),
+        Action("AN", (2, 9, 2)),
+        Action("AN", (4, 1, 2)),
+        Action("PR", (2, 0, "auto_unroll_max_step$64")),
+    )
+
+    def test_ansor_s_numbers_are_aligned_by_what_they_are(self):
+        found = row(Program(actions=self.ANSOR))
+        assert found["own"] == 0
+        assert found["actions.SP"] == 3 and found["actions.AN"] == 3 and found["actions.all"] == 7
+        assert found["foreign.pragma"] == pytest.approx(np.log2(65))
+        assert found["foreign.annotation2"] == 2 and found["foreign.annotation3"] == 1
+        assert found["foreign.split0.extent"] == 9 and found["foreign.split0.part0"] == 3
+        assert found["foreign.split2.part0"] == 1 and found["foreign.split2.part2"] == 6
+        assert found["foreign.s0"] == np.log2(8 * 16)
+        assert found["foreign.s4"] == np.log2(512 / 256) + np.log2(512 / 64)
+        assert found["foreign.r0"] == 1
+        assert found["foreign.step0.number0"] == pytest.approx(np.log2(3))
+
+    def test_older_metaschedule_s_are_read_alike(self):
+        actions = (
+            Action("split", ("C.i", 2, 4, 8)),
+            Action("annotate", ("root", "meta_schedule.unroll_explicit", 512)),
+            Action("annotate", ("C", "meta_schedule.tiling_structure", "SSRSRS")),
+        )
+        found = row(Program(actions=actions))
+        assert found["foreign.split0.extent"] == 6 and found["foreign.split0.part0"] == 3
+        assert found["foreign.unroll_explicit"] == pytest.approx(np.log2(513))
+
+    def test_configurations_are_parameters(self):
+        found = row(Program(configuration={"block": 32, "layout": "NHWC", "unroll": 3}))
+        assert found["actions.parameter"] == 3
+        assert found["foreign.step0.number0"] == pytest.approx(np.log2(33))
+        assert found["foreign.step2.number0"] == 2
+
+    @pytest.mark.parametrize(
+        "actions",
+        [
+            (),
+            (Action("SP", ()),),
+            (Action("SP", (0, 0, "auto", "auto", 1)),),
+            (Action("AN", ()), Action("PR", ())),
+            (Action("AN", (0, 0, "parallel")), Action("PR", (0, 0, "unroll$many"))),
+            (Action("no such step", (10**30, -5, "x")),) * 100,
+            (Action("sp", ("tile", -1, 0, 4)),),
+        ],
+    )
+    def test_strange_steps_give_numbers(self, actions):
+        rows = action_features([Program(actions=actions)])
+        assert np.isfinite(rows).all()
+
+    def test_own_and_foreign_programs_may_be_mixed(self):
+        own, foreign = programs("matmul", 1)[0], Program(actions=self.ANSOR)
+        together = action_features([foreign, own, foreign], CPU)
+        assert together[:, INDEX["own"]].tolist() == [0, 1, 0]
+        assert np.array_equal(together[0], action_features([foreign], CPU)[0])
+        assert len(set(together[:, INDEX["machine.threads"]].tolist())) == 1
+
+
+def test_nothing_gives_nothing():
+    assert action_features([]).shape == (0, len(NAMES))
+
+
+def test_machine_features_are_logarithms_and_zero_if_unknown():
+    assert machine_features(None).tolist() == [0.0] * len(FEATURE_COLUMNS)
+    assert machine_features(MACHINE)[1] == pytest.approx(np.log2(3))

@@ -1,0 +1,132 @@
+"""Per-store features are read once, in memory or in a folder, whatever happens to the files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foretune.dataset import Program
+from foretune.errors import BadInputError, RecordError
+from foretune.features import cache, extract_per_store
+from foretune.space import Action, Space
+from foretune.workload import Workload
+from tests.space.programs import gpu, matmul, space
+
+
+class Counting:
+    """The extractor, counting what it was asked for."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, candidates):
+        self.asked += [candidate.key for candidate in candidates]
+        return extract_per_store(candidates, threads=1)
+
+
+@pytest.fixture
+def extract(monkeypatch):
+    counting = Counting()
+    monkeypatch.setattr(cache, "extract_per_store", counting)
+    monkeypatch.setattr(cache, "_memory", type(cache._memory)())
+    return counting
+
+
+def drawn(name="matmul", n=6, seed=0):
+    return space(name).sample(np.random.default_rng(seed), n)
+
+
+def programs(candidates):
+    return [Program(candidate=candidate) for candidate in candidates]
+
+
+def same(found, candidates):
+    for rows, expected in zip(found, extract_per_store(candidates, threads=1), strict=True):
+        assert rows.dtype == np.float32
+        np.testing.assert_allclose(rows, expected, rtol=1e-6)
+
+
+def test_memory_is_asked_first(extract):
+    candidates = drawn()
+    same(cache.program_rows(programs(candidates)), candidates)
+    same(cache.candidate_rows([*candidates[:3], *drawn(seed=1)]), [*candidates[:3], *drawn(seed=1)])
+    assert len(extract.asked) == len(set(extract.asked))
+
+
+def test_memory_is_bounded(extract, monkeypatch):
+    monkeypatch.setattr(cache, "_REMEMBERED", 4)
+    cache.candidate_rows(drawn(n=9))
+    assert len(cache._memory) == 4
+
+
+def test_a_program_asked_for_twice_is_read_once(extract):
+    candidates = drawn(n=2)
+    found = cache.candidate_rows([*candidates, *candidates])
+    assert len(found) == 4 and len(extract.asked) == 2
+
+
+def test_a_folder_serves_another_process(extract, tmp_path):
+    candidates = [*drawn(), *drawn("softmax")]
+    same(cache.program_rows(programs(candidates), tmp_path / "rows"), candidates)
+    assert not cache._memory
+    before = len(extract.asked)
+    same(cache.program_rows(programs(candidates[::-1]), tmp_path / "rows"), candidates[::-1])
+    assert len(extract.asked) == before == len(candidates)
+    more = drawn(seed=5)
+    every = [*more, *candidates]
+    same(cache.program_rows(programs(every), tmp_path / "rows"), every)
+    assert len(extract.asked) == len(set(extract.asked))
+    assert len(list((tmp_path / "rows").iterdir())) == 2
+
+
+def test_illegal_programs_stay_illegal(extract, tmp_path):
+    here = Space.generate(Workload.from_module(matmul(), "matmul"), gpu())
+    candidates = here.sample(np.random.default_rng(1), 30)
+    first = cache.candidate_rows(candidates, tmp_path)
+    second = cache.candidate_rows(candidates, tmp_path)
+    assert any(rows is None for rows in first)
+    for a, b in zip(first, second, strict=True):
+        assert (a is None and b is None) or np.array_equal(a, b)
+    assert len(extract.asked) == len(candidates)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 half a file", b"not a file of ours"])
+def test_a_damaged_file_is_a_miss(extract, tmp_path, content):
+    candidates = drawn()
+    cache.candidate_rows(candidates, tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(content)
+    same(cache.candidate_rows(candidates, tmp_path), candidates)
+    assert len(extract.asked) == 2 * len(candidates)
+    cache.candidate_rows(candidates, tmp_path)
+    assert len(extract.asked) == 2 * len(candidates)
+
+
+def test_a_truncated_file_is_a_miss(extract, tmp_path):
+    candidates = drawn()
+    cache.candidate_rows(candidates, tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:-200])
+    same(cache.candidate_rows(candidates, tmp_path), candidates)
+
+
+def test_another_version_of_the_features_is_not_read(extract, tmp_path, monkeypatch):
+    cache.candidate_rows(drawn(), tmp_path)
+    monkeypatch.setattr(cache, "FEATURE_VERSION", 99)
+    cache.candidate_rows(drawn(), tmp_path)
+    assert len(extract.asked) == 2 * len(drawn())
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_line(extract, tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(RecordError, match=r"features cannot be kept .*another folder"):
+        cache.candidate_rows(drawn(), tmp_path / "file" / "rows")
+
+
+def test_programs_of_others_are_refused():
+    with pytest.raises(BadInputError, match=r"1 of 2 have actions only.*gbdt_actions"):
+        cache.program_rows([*programs(drawn(n=1)), Program(actions=[Action("SP", (1,))])])
+
+
+def test_nothing_gives_nothing(tmp_path):
+    assert cache.program_rows([]) == [] and cache.program_rows([], tmp_path) == []
