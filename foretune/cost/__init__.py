@@ -2,7 +2,8 @@
 
 ``create`` makes one by name; ``register`` or an entry point in the group
 ``foretune.cost_models`` adds one. A factory is called as ``factory(rng=..., hardware=...,
-**options)`` and returns a ``CostModel``.
+**options)`` and returns a ``CostModel``. ``foretune.cost.rankers`` does the same for rankers, which
+are trained once on many workloads; ``foretune.cost.pretrained`` makes a cost model of one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune.cost._base import CostModel, FloatArray, Prediction
+from foretune.cost._ranker import Ranker, fitted_scale, score_group
 from foretune.cost.registry import Registry
 
 if TYPE_CHECKING:
@@ -22,11 +24,14 @@ __all__ = [
     "CostModel",
     "FloatArray",
     "Prediction",
+    "Ranker",
     "Registry",
     "create",
     "descriptions",
+    "fitted_scale",
     "names",
     "register",
+    "score_group",
     "unregister",
 ]
 
@@ -34,8 +39,11 @@ _MODELS: Registry[CostModel] = Registry(
     "cost model",
     "foretune.cost_models",
     {
-        "gbdt": "foretune.cost.gbdt:GradientBoosting",
+        "gbdt": "foretune.cost.pretrained:gbdt",
+        "gbdt:scratch": "foretune.cost.gbdt:GradientBoosting",
+        "mlp": "foretune.cost.pretrained:mlp",
         "random": "foretune.cost.random:RandomModel",
+        "tlp": "foretune.cost.pretrained:tlp",
     },
 )
 

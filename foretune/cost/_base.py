@@ -59,7 +59,26 @@ class CostModel(abc.ABC):
     def predict(self, candidates: Sequence[Candidate]) -> Prediction:
         """Scores candidates, shape (n,). Works before any ``fit`` (then the scores say nothing)."""
 
+    def draft(self, candidates: Sequence[Candidate]) -> FloatArray:
+        """Scores candidates by their decisions alone, so cheaply that thousands can be drafted.
+
+        Returns:
+            float64 of shape (n,), never NaN: minus log2 of an expected slow-down, up to a constant
+            per workload. ``foretune.features.machine_fit`` unless a model knows better.
+        """
+        from foretune.features import machine_fit
+
+        return machine_fit(candidates)
+
     @property
     def ready(self) -> bool:
         """Whether the scores mean anything yet. Strategies explore while this is False."""
         return True
+
+    @property
+    def informed(self) -> bool:
+        """Whether the model learned from other workloads what makes schedules fast.
+
+        Then its scores and drafts are worth following before the first measurement.
+        """
+        return False

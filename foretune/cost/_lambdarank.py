@@ -29,7 +29,10 @@ Objective = Callable[[npt.NDArray[Any], Any], Gradients]
 
 
 def lambda_objective(
-    levels: Sequence[FloatArray], opponents: int, rng: np.random.Generator
+    levels: Sequence[FloatArray],
+    opponents: int,
+    rng: np.random.Generator,
+    importance: Sequence[FloatArray] | None = None,
 ) -> Objective:
     """An XGBoost objective over the rows of several workloads, one after the other.
 
@@ -37,16 +40,20 @@ def lambda_objective(
         levels: Per workload minus log2 seconds, shape (n_i,).
         opponents: Pairs drawn per program; all pairs where a workload has no more programs.
         rng: Draws the pairs.
+        importance: Per workload a factor of shape (n_i,); a pair weighs as much more as its faster
+            program is important. All alike if None.
 
     Returns:
         A function from scores, shape (sum n_i,), to gradients and Hessians of that shape.
     """
     faster, slower, weights = [], [], []
     start = 0
-    for level in levels:
+    for at, level in enumerate(levels):
         i, j = _pairs(len(level), opponents, rng)
         i, j = np.where(level[i] >= level[j], i, j), np.where(level[i] >= level[j], j, i)
         weight = np.minimum(level[i] - level[j], _CAP)
+        if importance is not None:
+            weight = weight * importance[at][i]
         # Every program counts the same on average, whatever the spread of its workload.
         total = weight.sum()
         weights.append(weight * (len(level) / total) if total > 0 else weight)

@@ -5,10 +5,10 @@ a program are aggregated into one vector, to which a summary of the schedule's d
 boosted trees learn to order the vectors of one workload by speed. The loss compares pairs within a
 workload only, so that workloads of different size, and failures, need no common scale.
 
-The trees do not start from nothing: the score of a schedule before any tree is ``a`` times its
-``machine_fit``, where ``a`` is fitted to the workload's own measurements and shrunk towards 1 while
-they are few. So the model is useful from the first batch, and where the prior says nothing (``a``
-falls to 0) it stands on the trees alone.
+The trees do not start from nothing: the score of a schedule before any tree is ``a`` times what a
+prior expects of it (``machine_fit``, or a trained ranker), where ``a`` is fitted to the workload's
+own measurements and shrunk towards 1 while they are few. So the model is useful from the first
+batch, and where the prior says nothing (``a`` falls to 0) it stands on the trees alone.
 
 Symbols: a program has rows of shape (n_stores, n_columns) and a level, minus log2 of its seconds;
 a failure's level is one below the slowest program of its workload.
@@ -36,8 +36,10 @@ import xgboost
 
 from foretune.cost._base import CostModel, FloatArray, Prediction
 from foretune.cost._lambdarank import lambda_objective
-from foretune.cost.prior import SUMMARY_VERSION, machine_fit, schedule_summary
+from foretune.cost.prior import Prior, machine_fit
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
+from foretune.features import Extractor
+from foretune.features.schedule import SUMMARY_VERSION, schedule_summary
 from foretune.measure import Status
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from foretune.space import Candidate
 
 Rows = npt.NDArray[np.float32]
-Extractor = Callable[[Sequence[Any]], "Sequence[npt.NDArray[Any] | None]"]
+Aggregate = Callable[[npt.NDArray[Any]], Rows]
 
 _SCHEMA = "foretune.gbdt/1"
 
@@ -69,8 +71,10 @@ class GbdtConfig:
         min_records: Programs with a time that one workload must have before the model is ready.
         max_rows: Programs trained on at most; above it every workload is thinned out alike.
         cache: Programs whose features are kept.
-        prior: Weight of ``machine_fit`` before measurements; 0 switches it off.
+        prior: Weight of the prior before measurements; 0 switches it off.
         prior_strength: Measurements that weigh as much as that belief.
+        trust: Measurements of a workload at which the trees have half their say there; 0: they
+            have all of it from the start.
     """
 
     rounds: int = 30
@@ -88,6 +92,7 @@ class GbdtConfig:
     cache: int = 8192
     prior: float = 1.0
     prior_strength: float = 8.0
+    trust: float = 0.0
 
     def __post_init__(self) -> None:
         for name in (
@@ -101,6 +106,9 @@ class GbdtConfig:
         ):
             if getattr(self, name) < 1:
                 raise BadInputError(f"gbdt: {name} >= 1 must hold, but got {getattr(self, name)}")
+        for name in ("prior", "prior_strength", "trust"):
+            if getattr(self, name) < 0:
+                raise BadInputError(f"gbdt: {name} >= 0 must hold, but got {getattr(self, name)}")
 
 
 def program_vector(rows: npt.NDArray[Any]) -> Rows:
@@ -138,7 +146,7 @@ class _Group:
         return np.nan_to_num(level, nan=float(np.nanmin(level)) - 1.0)
 
     def slope(self, belief: float, strength: float) -> float:
-        """How far ``machine_fit`` explains minus log2 seconds: least squares, shrunk to a belief.
+        """How far the prior explains minus log2 seconds: least squares, shrunk to a belief.
 
         ``strength`` programs with a prior of unit variance weigh as much as the belief.
         """
@@ -169,6 +177,8 @@ class GradientBoosting(CostModel):
         extract: Candidates to rows per candidate, ``None`` for an illegal one; TVM's per-store
             features unless given.
         feature_version: Version of what ``extract`` gives; a saved model with another is refused.
+        aggregate: Rows of a program, shape (stores, columns), to one vector.
+        prior_of: What is expected of candidates before measurements.
         options: Fields of ``GbdtConfig``.
     """
 
@@ -179,6 +189,8 @@ class GradientBoosting(CostModel):
         hardware: Hardware | None = None,
         extract: Extractor | None = None,
         feature_version: int | str | None = None,
+        aggregate: Aggregate | None = None,
+        prior_of: Prior = machine_fit,
         **options: Any,
     ) -> None:
         unknown = set(options) - set(GbdtConfig.__dataclass_fields__)
@@ -193,6 +205,8 @@ class GradientBoosting(CostModel):
 
             extract, feature_version = features.extract_per_store, features.FEATURE_VERSION
         self._extract = extract
+        self._aggregate = program_vector if aggregate is None else aggregate
+        self._prior_of = prior_of
         self.feature_version = f"{feature_version}+{SUMMARY_VERSION}"
         self._seed = int(rng.integers(2**31))
         self._groups: dict[str, _Group] = {}
@@ -215,7 +229,7 @@ class GradientBoosting(CostModel):
         """Adds records; one with a known candidate replaces the earlier measurement."""
         kept = [r for r in records if r.candidate is not None]
         vectors = self._vectors([r.candidate for r in kept if r.candidate is not None])
-        fits = machine_fit([r.candidate for r in kept if r.candidate is not None])
+        fits = self._prior_of([r.candidate for r in kept if r.candidate is not None])
         for record, vector, fit in zip(kept, vectors, fits.tolist(), strict=True):
             if vector is None:
                 continue
@@ -238,7 +252,7 @@ class GradientBoosting(CostModel):
         if not legal:
             return Prediction(score, spread)
         scored = [candidates[i] for i in legal]
-        score[legal] = self._margins([c.workload.key for c in scored], machine_fit(scored))
+        score[legal] = self._margins([c.workload.key for c in scored], self._prior_of(scored))
         if self._boosters:
             matrix = np.stack([vector for vector in vectors if vector is not None])
             each = np.stack(
@@ -247,9 +261,17 @@ class GradientBoosting(CostModel):
                     for b in self._boosters
                 ]
             )
-            score[legal] += each.mean(axis=0)
-            spread[legal] = each.std(axis=0)
+            say = self._say([c.workload.key for c in scored])
+            score[legal] += say * each.mean(axis=0)
+            spread[legal] = say * each.std(axis=0)
         return Prediction(score, spread)
+
+    def _say(self, workloads: Sequence[str]) -> FloatArray:
+        """How far the trees are believed beside the prior, shape (n,), at most 1."""
+        trust = self.config.trust
+        timed = {key: self._groups.get(key, _Group()).timed() for key in set(workloads)}
+        says = {key: 1.0 if trust == 0 else n / (n + trust) for key, n in timed.items()}
+        return np.array([says[key] for key in workloads])
 
     def _margins(self, workloads: Sequence[str], fits: FloatArray) -> FloatArray:
         """Scores before any tree, shape (n,)."""
@@ -269,7 +291,7 @@ class GradientBoosting(CostModel):
             summaries = schedule_summary(list(missing.values())).astype(np.float32)
             for key, program, summary in zip(missing, rows, summaries, strict=True):
                 self._cache[key] = (
-                    None if program is None else np.concatenate([program_vector(program), summary])
+                    None if program is None else np.concatenate([self._aggregate(program), summary])
                 )
         found = []
         for key in keys:

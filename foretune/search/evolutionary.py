@@ -1,9 +1,11 @@
 """Evolutionary search guided by a cost model, made for few trials.
 
-Idea: the first batch is spread over the sketches and prefers schedules that suit the machine, as
-far as their decisions tell (``foretune.cost.prior``). From then on each batch is bred in a few
-generations from the fastest candidates measured and from fresh random ones; the model ranks the
-children, and the best of them, thinned for diversity, are proposed with a few random ones.
+Idea: the first batch is spread over the sketches and prefers schedules whose decisions promise most
+(``CostModel.draft``). From then on each batch is bred in a few generations from the fastest
+candidates measured and from fresh random ones; the model ranks the children, and the best of them,
+thinned for diversity, are proposed with a few random ones. A model that learned from other
+workloads (``CostModel.informed``) is followed from the first batch: with nothing measured yet, the
+first generation is what its draft thinks best of many random candidates.
 
 Symbols: ``n`` candidates are asked for, ``scored_per_ask * n`` are scored by the model per ask,
 ``epsilon`` of the proposals are random.
@@ -25,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune.cost.prior import machine_fit
 from foretune.errors import BadInputError
 from foretune.measure import Status
 from foretune.search._base import Strategy
@@ -37,14 +38,19 @@ if TYPE_CHECKING:
     from foretune.records import Record
     from foretune.space import Candidate, Space
 
-_POOL = 16
-"""Random candidates drawn for each one kept by the prior."""
-_LITTER = 3
-"""Children bred for each one that the model scores, where the prior chooses."""
 _SUITED_SHARE = 0.75
-"""Share of the first batch that the prior chooses; the rest is uniform, in case it is wrong."""
-_PRIOR_NOISE = 0.5
-"""Spread of the noise added to the prior, in its unit (log2 of a slow-down)."""
+"""Share of a first batch without an informed model that the draft chooses; the rest is uniform, in
+case it is wrong."""
+_NOISE = 0.5
+"""Spread of the noise added to a draft, in its unit (log2 of a slow-down)."""
+_INFORMED_NOISE = 0.25
+"""The same for the draft of an informed model, which errs less."""
+_LEAST_POOL = 512
+"""Random candidates that an informed model drafts at least."""
+_APART = 2
+"""Decisions in which proposals of a batch differ."""
+_FIRST_APART = 3
+"""The same while nothing is measured: a wrong belief should not be tried eight times."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +65,12 @@ class EvolutionConfig:
         further_mutation: Probability that a mutated child is mutated once more, and so on.
         fresh: Share of the first generation that is random instead of bred.
         epsilon: Share of the proposals that is random.
-        warmup: Candidates measured in this space before the model is asked.
-        prior: Whether ``machine_fit`` has a say in what is drawn and bred. Off for ablations.
+        warmup: Candidates measured in this space before a model that is not informed is asked.
+        prior: Whether the draft has a say in what is drawn and bred. Off for ablations.
+        pool: Random candidates drawn for each one that the draft keeps.
+        litter: Children bred for each one that the draft keeps.
+        informed_per_ask, informed_generations, informed_pool, informed_litter: The same for a model
+            that learned from other workloads: its judgement is worth more candidates.
     """
 
     scored_per_ask: float = 3.0
@@ -72,6 +82,12 @@ class EvolutionConfig:
     epsilon: float = 0.1
     warmup: int = 8
     prior: bool = True
+    pool: int = 16
+    litter: int = 3
+    informed_per_ask: float = 8.0
+    informed_generations: int = 3
+    informed_pool: int = 64
+    informed_litter: int = 16
 
     def __post_init__(self) -> None:
         for name in ("crossover", "fresh", "epsilon", "further_mutation"):
@@ -79,7 +95,18 @@ class EvolutionConfig:
                 raise BadInputError(
                     f"evolutionary: 0 <= {name} <= 1 must hold, but got {getattr(self, name)}"
                 )
-        for name in ("scored_per_ask", "generations", "elites", "warmup"):
+        for name in (
+            "scored_per_ask",
+            "generations",
+            "elites",
+            "warmup",
+            "pool",
+            "litter",
+            "informed_per_ask",
+            "informed_generations",
+            "informed_pool",
+            "informed_litter",
+        ):
             if getattr(self, name) < 1:
                 raise BadInputError(
                     f"evolutionary: {name} >= 1 must hold, but got {getattr(self, name)}"
@@ -113,10 +140,8 @@ class Evolutionary(Strategy):
 
     def ask(self, n: int) -> list[Candidate]:
         """Up to ``n`` candidates; fewer when the space (or its legal part) is exhausted."""
-        if len(self._measured) < self.config.warmup or not self.model.ready:
-            chosen = self._explore(n)
-        else:
-            chosen = self._exploit(n)
+        warm = self.model.informed or len(self._measured) >= self.config.warmup
+        chosen = self._exploit(n) if warm and self.model.ready else self._explore(n)
         if len(chosen) < n:
             chosen += self._random(n - len(chosen), chosen)
         return self._sampler.propose(chosen)
@@ -138,7 +163,7 @@ class Evolutionary(Strategy):
 
     def _explore(self, n: int) -> list[Candidate]:
         """A spread first batch: the sketches in turn, most of it programs that suit the machine."""
-        pool = self._sampler.unseen(_POOL * n)
+        pool = self._sampler.unseen(self.config.pool * n)
         suited = self._suited(pool, n) if self.config.prior else []
         picked = {c.key for c in suited}
         others = [c for c in pool if c.key not in picked]
@@ -147,46 +172,56 @@ class Evolutionary(Strategy):
 
     def _exploit(self, n: int) -> list[Candidate]:
         """A batch from generations of children, ranked by the model and thinned for diversity."""
-        config = self.config
+        config, informed = self.config, self.model.informed
+        generations = config.informed_generations if informed else config.generations
+        per_ask = config.informed_per_ask if informed else config.scored_per_ask
         ranking = sorted(self._measured.values(), key=lambda m: (m[0], m[1].key))
         elites = [c for _, c in ranking[: config.elites]]
-        size = math.ceil(config.scored_per_ask * n / config.generations)
+        size = math.ceil(per_ask * n / generations)
         scored: dict[str, Candidate] = {}
         scores: dict[str, float] = {}
         parents = elites
-        for generation in range(config.generations):
-            children = self._fresh(round(config.fresh * size), scored) if generation == 0 else []
+        for generation in range(generations):
+            fresh = round(config.fresh * size) if parents else size
+            children = self._fresh(fresh, scored) if generation == 0 else []
             children += self._breed(parents, size - len(children), {*scored, *_keys(children)})
             self._score(children, scored, scores)
             best = sorted(scored.values(), key=lambda c: (-scores[c.key], c.key))
             # Measured parents stay: a model trained on few programs errs, a measurement does not.
             parents = _alternate(elites, best[: config.elites])
         best = sorted(scored.values(), key=lambda c: (-scores[c.key], c.key))
-        # Rounded by chance: a batch of four explores too, now and then. Without the prior, so
+        # Rounded by chance: a batch of four explores too, now and then. Without the draft, so
         # that what it misjudges everywhere is still seen.
         explored = min(n - 1, int(config.epsilon * n + self.rng.random()))
-        guided = self._sampler.legal(n - explored, _spread(best))
+        apart = _APART if elites else _FIRST_APART
+        guided = self._sampler.legal(n - explored, _spread(best, apart))
         drawn = self._sampler.unseen(explored * DRAWS_PER_CANDIDATE, _keys(guided))
         return guided + self._sampler.legal(explored, drawn)
 
     def _fresh(self, n: int, exclude: Iterable[str]) -> list[Candidate]:
-        """New random candidates, by the prior if it is on, the best suited first."""
-        if not self.config.prior:
+        """New random candidates, by the draft if it is on, the most promising first."""
+        if n < 1 or not self.config.prior:
             return self._sampler.unseen(n, exclude)
-        pool = self._sampler.unseen(_POOL * n, exclude)
-        return self._suited(pool, n)
+        size = self.config.pool * n
+        if self.model.informed:
+            size = max(self.config.informed_pool * n, _LEAST_POOL)
+        return self._suited(self._sampler.unseen(size, exclude), n)
 
     def _suited(self, pool: Sequence[Candidate], n: int) -> list[Candidate]:
-        """``n`` of the pool by the prior, softly: noise lets a misjudged candidate through."""
-        noise = self.rng.gumbel(size=len(pool), scale=_PRIOR_NOISE)
-        order = np.argsort(-(machine_fit(pool) + noise), kind="stable")
+        """``n`` of the pool by the draft, softly: noise lets a misjudged candidate through."""
+        scale = _INFORMED_NOISE if self.model.informed else _NOISE
+        noise = self.rng.gumbel(size=len(pool), scale=scale)
+        order = np.argsort(-(self.model.draft(pool) + noise), kind="stable")
         return [pool[i] for i in order[:n].tolist()]
 
     def _breed(self, parents: Sequence[Candidate], n: int, known: set[str]) -> list[Candidate]:
         """Up to ``n`` new distinct children; earlier parents are likelier (rank-based)."""
+        if not parents:
+            return []
         weights = 1.0 / (1.0 + np.arange(len(parents)))
         weights /= weights.sum()
-        wanted = n * (_LITTER if self.config.prior else 1)
+        litter = self.config.informed_litter if self.model.informed else self.config.litter
+        wanted = n * (litter if self.config.prior else 1)
         children: dict[str, Candidate] = {}
         for first, second in self.rng.choice(
             len(parents), p=weights, size=(4 * wanted, 2)
@@ -238,8 +273,8 @@ def _alternate(a: Sequence[Candidate], b: Sequence[Candidate]) -> list[Candidate
     return [c for pair in itertools.zip_longest(a, b) for c in pair if c is not None]
 
 
-def _spread(ranked: Sequence[Candidate]) -> list[Candidate]:
-    """Candidates that differ from every earlier one in two decisions or more first, then the rest.
+def _spread(ranked: Sequence[Candidate], least: int = _APART) -> list[Candidate]:
+    """Candidates that differ from every earlier one in ``least`` decisions first, then the rest.
 
     What differs in one decision from a better one teaches little that the better one does not.
     """
@@ -247,9 +282,13 @@ def _spread(ranked: Sequence[Candidate]) -> list[Candidate]:
     near: list[Candidate] = []
     for candidate in ranked:
         close = any(
-            candidate.sketch.key == other.sketch.key
-            and sum(x != y for x, y in zip(candidate.decisions, other.decisions, strict=True)) < 2
+            candidate.sketch.key == other.sketch.key and _difference(candidate, other) < least
             for other in apart
         )
         (near if close else apart).append(candidate)
     return apart + near
+
+
+def _difference(a: Candidate, b: Candidate) -> int:
+    """Decisions in which two candidates of one sketch differ."""
+    return sum(x != y for x, y in zip(a.decisions, b.decisions, strict=True))

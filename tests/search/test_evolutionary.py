@@ -11,8 +11,8 @@ import pytest
 from foretune import search
 from foretune.cost import create as create_model
 from foretune.cost.gbdt import GradientBoosting
-from foretune.cost.prior import machine_fit
 from foretune.errors import BadInputError
+from foretune.features import machine_fit
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Status
 from foretune.search.evolutionary import Evolutionary, _spread
@@ -189,3 +189,88 @@ class TestPrior:
         without = self.first_batch(space, monkeypatch, False)
         sampled = machine_fit(space.sample(np.random.default_rng(1), 400))
         assert abs(np.mean(without) - sampled.mean()) < sampled.std()
+
+
+class InformedModel(OracleModel):
+    """Learned elsewhere: right about everything but for a factor, and cheap about most of it."""
+
+    informed = True
+
+    def __init__(self, noise=0.0):
+        self.noise = noise
+        self.scored = self.drafted = 0
+
+    def draft(self, candidates):
+        self.drafted += len(candidates)
+        return -np.log2([c.seconds for c in candidates]) + self.noise * np.sin(
+            [1e6 * c.seconds for c in candidates]
+        )
+
+    def predict(self, candidates):
+        self.scored += len(candidates)
+        return super().predict(candidates)
+
+
+def informed(space, model, rng):
+    """Evolutionary search with an informed model in place of whatever it is given."""
+    return Evolutionary(space, InformedModel(), rng)
+
+
+class TestInformed:
+    @pytest.mark.parametrize("check", strategies.CHECKS, ids=lambda check: check.__name__)
+    def test_contract(self, check):
+        check(informed)
+
+    def first(self, model, n=8, seed=0, **options):
+        space = SyntheticSpace(seed=21)
+        strategy = Evolutionary(space, model, np.random.default_rng(seed), **options)
+        return space, strategy.ask(n)
+
+    def test_the_first_batch_follows_the_model(self):
+        space, first = self.first(InformedModel())
+        _, blind = self.first(OracleModel())
+        fresh = space.sample(np.random.default_rng(5), 2000)
+        best = np.quantile([c.seconds for c in fresh], 0.005)
+        assert min(c.seconds for c in first) < best
+        assert np.median([c.seconds for c in first]) < min(c.seconds for c in blind)
+
+    def test_a_part_of_it_is_random(self):
+        seconds = [c.seconds for seed in range(8) for c in self.first(InformedModel(), 16, seed)[1]]
+        fresh = SyntheticSpace(seed=21).sample(np.random.default_rng(5), 500)
+        assert max(seconds) > np.median([c.seconds for c in fresh])
+
+    def test_it_is_not_one_schedule_eight_times(self):
+        _, first = self.first(InformedModel(), epsilon=0)
+        for i, a in enumerate(first):
+            for b in first[:i]:
+                same = a.sketch.key == b.sketch.key
+                assert not same or sum(map(tuple.__ne__, zip(a.decisions, b.decisions)) or [1])
+
+    def test_drafts_are_many_and_scores_are_few(self):
+        model = InformedModel()
+        self.first(model, 8)
+        assert model.drafted > 1000
+        assert 8 * 8 * 0.9 <= model.scored <= 8 * 8 + 3
+
+    def test_the_numbers_are_options(self):
+        model = InformedModel()
+        options = {"informed_per_ask": 2.0, "informed_generations": 1, "informed_pool": 1}
+        self.first(model, 8, **options)
+        assert model.scored == 16 and model.drafted == 512
+
+    def test_without_the_draft_it_is_not_asked(self):
+        model = InformedModel()
+        self.first(model, 8, prior=False)
+        assert model.drafted == 0 and model.scored > 0
+
+    def test_measurements_are_bred_from_later(self):
+        space = SyntheticSpace(seed=21)
+        strategy = Evolutionary(space, InformedModel(noise=1.0), np.random.default_rng(0))
+        history = strategies.run(strategy, 32, 8)
+        assert min(s for _, s in history[16:]) <= min(s for _, s in history[:8])
+
+    def test_a_model_without_training_is_not_asked_before_warm_up(self):
+        model = InformedModel()
+        model.informed = False
+        self.first(model, 8)
+        assert model.scored == 0 and model.drafted == 8 * 16

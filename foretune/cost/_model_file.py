@@ -1,0 +1,102 @@
+"""Files of trained rankers: one ``.npz`` each, with a JSON ``meta`` entry and no pickle."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import secrets
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune.errors import RecordError, VersionMismatchError
+
+SCHEMA = "foretune.ranker/1"
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+_UNREADABLE = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    TypeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What NumPy raises on files that are damaged or something else."""
+
+
+def write_model(
+    path: Path, ranker_name: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
+) -> None:
+    """Writes a model so that nobody ever reads half of one.
+
+    Args:
+        path: The file; its folder must exist.
+        ranker_name: The name by which ``foretune.cost.rankers`` finds the class that reads it.
+        meta: A JSON object: configuration, feature versions, scales...
+        arrays: Weights by name; ``meta`` is taken.
+
+    Raises:
+        RecordError: The file cannot be written.
+    """
+    text = json.dumps({**meta, "schema": SCHEMA, "ranker": ranker_name})
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, meta=np.array(text), **arrays)  # type: ignore[arg-type]
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    try:
+        temporary.write_bytes(buffer.getvalue())
+        temporary.replace(path)
+    except OSError as error:
+        raise RecordError(
+            f"{path} cannot be written ({error.strerror}): make room or choose another place"
+        ) from error
+    finally:
+        # Gone already unless something went wrong.
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def read_model(path: Path) -> tuple[dict[str, Any], Arrays]:
+    """Reads what ``write_model`` wrote: the meta data, ``"ranker"`` among them, and the arrays.
+
+    Raises:
+        RecordError: The file cannot be read or is not such a file.
+        VersionMismatchError: Written under another schema.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        meta = json.loads(str(arrays.pop("meta")))
+        if not isinstance(meta, dict):
+            raise ValueError("its meta data are no object")
+    except _UNREADABLE as error:
+        raise RecordError(f"{path} is not a trained ranker: {error}") from error
+    check(path, meta, schema=SCHEMA)
+    return meta, arrays
+
+
+def check(path: Path, meta: Mapping[str, Any], **wanted: Any) -> None:
+    """Refuses a model whose meta data differ from what this version reads.
+
+    Args:
+        path: For the message.
+        meta: What ``read_model`` gave.
+        wanted: Entry of the meta data -> the only value that will do.
+
+    Raises:
+        VersionMismatchError: An entry differs or is missing.
+    """
+    for name, value in wanted.items():
+        if meta.get(name) != value:
+            raise VersionMismatchError(
+                f"{path}: {name} must be {value!r}, but is {meta.get(name)!r}: "
+                "train the model again with `foretune train`"
+            )

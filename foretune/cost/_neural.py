@@ -1,0 +1,476 @@
+"""What the neural rankers share: configuration, life cycle, model files.
+
+Idea: a network gives every program a number, and a loss looks at how these numbers order the
+programs of a list. A list holds programs of one group, so that no score is ever compared across
+workloads; the published trainers cut their lists from the shuffled rows of all workloads, which
+the reference variants keep (``mixed``).
+
+Reading order: here, ``NeuralConfig`` says what can be chosen and ``NeuralRanker`` joins the
+parts; ``_examples`` holds what a network reads and what is compared, ``_networks`` the networks and
+losses, ``_training`` the loop. The last two need PyTorch, which is optional, and are imported when
+a ranker first trains or scores.
+"""
+
+from __future__ import annotations
+
+import abc
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune.cost._base import FloatArray
+from foretune.cost._examples import Examples, Labelled, Scaling, comparable
+from foretune.cost._model_file import check, read_model, write_model
+from foretune.cost._ranker import Ranker
+from foretune.errors import BadInputError, MissingDependencyError, RecordError, unknown_name
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from foretune.dataset import Group, Program
+    from foretune.hardware import Hardware
+
+Weights = dict[str, npt.NDArray[Any]]
+
+_SCALINGS = {"standard": Scaling.standard, "maximum": Scaling.maximum, "none": Scaling.none}
+_CHOICES: Mapping[str, Sequence[str]] = {
+    "loss": ("lambda_rank", "pairwise", "mse", "bce"),
+    "select": ("validation", "training", "rows"),
+    "storage": ("float16", "float32"),
+    "scaling": tuple(_SCALINGS),
+}
+"""Fields of ``NeuralConfig`` -> the values they may have."""
+
+PUBLISHED: Mapping[str, Any] = {
+    "mixed": True,
+    "epochs": 50,
+    "learning_rate": 7e-4,
+    "decay": False,
+    "weight_decay": 1e-6,
+    "coupled": True,
+    "clip": 0.5,
+    "hardware": False,
+    "norm": False,
+    "dropout": 0.0,
+}
+"""What the trainers of TenSet and TLP have in common, where it is not our default."""
+
+
+def require_torch(ranker: str) -> None:
+    """Refuses to go on without PyTorch.
+
+    Raises:
+        MissingDependencyError: It is not installed.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise MissingDependencyError(
+            f"ranker {ranker!r} needs PyTorch, which is not installed: "
+            "install it with `pip install 'foretune[torch]'`"
+        )
+
+
+@dataclass(frozen=True)
+class NeuralConfig:
+    """What a network is and how it is trained.
+
+    Attributes:
+        loss: ``"lambda_rank"``: pairs weighted by what swapping them does to NDCG; ``"pairwise"``:
+            all pairs alike; ``"mse"`` and ``"bce"``: the score, through a sigmoid, is the label.
+        mixed: Compare programs of different workloads, as the published trainers do.
+        epochs: Passes over the data at most.
+        batch: Programs per step.
+        list_size: Programs of one group that are compared with one another at a time, at most.
+        learning_rate: Step size, at its peak where it changes.
+        decay: Whether the step size rises at first and then falls along a cosine; else constant.
+        warm_up: Share of the steps in which it rises.
+        weight_decay: AdamW's, on matrices only; Adam's, on everything, where ``coupled``.
+        coupled: Adam, whose weight decay is part of the gradient, instead of AdamW.
+        clip: Norm of a step's gradient at most.
+        select: Which epoch is kept. ``"validation"``: the one that picks best in the validation
+            groups (the last without any); ``"training"``: the last, training ends when the
+            training loss no longer falls (TenSet); ``"rows"``: the one with the least loss on a
+            tenth of the training programs, left out at random (TLP).
+        patience: Epochs without a better one after which training ends; not for ``"rows"``.
+        members: Networks trained, each from its own seed. The score is their mean.
+        storage: Type that weights are rounded to and stored in: ``"float16"`` or ``"float32"``.
+        scaling: Of the rows. ``"standard"``: to mean 0 and deviation 1, clipped at 8 deviations;
+            ``"maximum"``: divided by the largest value; ``"none"``.
+        hardware: Whether the hardware's factors are part of the context.
+        blocks: Residual blocks.
+        norm: Whether what goes into residual blocks, attention and decoders is normalised.
+        dropout: Share of a block's numbers left out at random in training.
+    """
+
+    ranker: ClassVar[str] = "network"
+    published: ClassVar[Mapping[str, Any]] = PUBLISHED
+
+    loss: str = "lambda_rank"
+    mixed: bool = False
+    epochs: int = 40
+    batch: int = 512
+    list_size: int = 64
+    learning_rate: float = 1e-3
+    decay: bool = True
+    warm_up: float = 0.05
+    weight_decay: float = 1e-2
+    coupled: bool = False
+    clip: float = 1.0
+    select: str = "validation"
+    patience: int = 15
+    members: int = 1
+    storage: str = "float16"
+    scaling: str = "standard"
+    hardware: bool = True
+    blocks: int = 2
+    norm: bool = True
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch", "patience", "members"):
+            self.require(f"{name} >= 1", getattr(self, name) >= 1, getattr(self, name))
+        self.require("list_size >= 2", self.list_size >= 2, self.list_size)
+        for name in ("learning_rate", "clip"):
+            self.require(f"{name} > 0", getattr(self, name) > 0, getattr(self, name))
+        for name in ("weight_decay", "blocks"):
+            self.require(f"{name} >= 0", getattr(self, name) >= 0, getattr(self, name))
+        for name in ("warm_up", "dropout"):
+            self.require(f"0 <= {name} < 1", 0 <= getattr(self, name) < 1, getattr(self, name))
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                raise unknown_name(f"{name} of {self.ranker}", getattr(self, name), known)
+
+    def require(self, rule: str, holds: bool, value: object) -> None:
+        """Refuses a value.
+
+        Raises:
+            BadInputError: The rule does not hold.
+        """
+        if not holds:
+            raise BadInputError(f"{self.ranker}: {rule} must hold, but got {value}")
+
+
+Config = TypeVar("Config", bound=NeuralConfig)
+
+
+def configured(kind: type[Config], variant: str, options: Mapping[str, Any]) -> Config:
+    """A configuration: the defaults, or those of ``"reference"``, with some options set.
+
+    Raises:
+        BadInputError: Unknown variant or option, or a value that makes no sense.
+    """
+    if variant not in ("default", "reference"):
+        raise unknown_name(f"variant of {kind.ranker}", variant, ("default", "reference"))
+    known = [field.name for field in fields(kind)]
+    for name in options:
+        if name not in known:
+            raise BadInputError(
+                f"{kind.ranker} has no option {name!r}: choose from {', '.join(known)}"
+            )
+    return kind(**{**(kind.published if variant == "reference" else {}), **options})
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What was seen of one pass over the data.
+
+    Attributes:
+        member: Number of the network.
+        loss: Mean training loss per step.
+        quality: What the epoch was judged by, higher is better; NaN without a judgement.
+    """
+
+    member: int
+    loss: float
+    quality: float
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """What training leaves behind.
+
+    Attributes:
+        rows, context: Scalings of the two kinds of columns.
+        heads: Hardware keys of the outputs; empty for a single output.
+        members: The weights of each network.
+    """
+
+    rows: Scaling
+    context: Scaling
+    heads: tuple[str, ...]
+    members: tuple[Weights, ...]
+
+
+def _head(heads: Sequence[str], hardware: str) -> int:
+    if not heads:
+        return 0
+    return heads.index(hardware) if hardware in heads else -1
+
+
+class NeuralRanker(Ranker):
+    """A network, or some, trained once to order the programs of workloads it has not seen.
+
+    A subclass says how programs are read (``_examples``) and what the network is (``_network``).
+
+    Attributes:
+        config: What was chosen.
+        history: The epochs of the last ``fit``, member by member.
+
+    Args:
+        seed: Of weights, order and dropout. The same seed, data, threads and processor give the
+            same scores.
+        variant: ``"default"``, or ``"reference"`` for what was published.
+        threads: Threads PyTorch may use here; as many as it would otherwise if None.
+        device: PyTorch's name of a device; a CUDA device where there is one if None.
+        options: Fields of ``config_type``.
+    """
+
+    config_type: ClassVar[type[NeuralConfig]] = NeuralConfig
+    config: NeuralConfig
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        variant: str = "default",
+        threads: int | None = None,
+        device: str | None = None,
+        **options: Any,
+    ) -> None:
+        self.config = configured(self.config_type, variant, options)
+        self.config.require("threads >= 1", threads is None or threads >= 1, threads)
+        self.config.require("seed >= 0", seed >= 0, seed)
+        self.seed = seed
+        self.variant = variant
+        self.threads = threads
+        self.device = device
+        self.history: tuple[Epoch, ...] = ()
+        self._trained: _Trained | None = None
+        self._networks: list[nn.Module] = []
+
+    @property
+    def name(self) -> str:
+        """The name by which ``foretune.cost.rankers`` makes such a ranker."""
+        return self._base_name() + (":reference" if self.variant == "reference" else "")
+
+    @property
+    @abc.abstractmethod
+    def versions(self) -> dict[str, Any]:
+        """Versions of the features that are read: a model with others is refused."""
+
+    @abc.abstractmethod
+    def _examples(
+        self, programs: Sequence[Program], machine: Hardware | None
+    ) -> tuple[Examples, npt.NDArray[np.bool_]]:
+        """The programs that can be applied, and which of all, shape (n,), these are."""
+
+    @abc.abstractmethod
+    def _network(self, width: int, columns: int, outputs: int) -> nn.Module:
+        """A network for rows of a width and a number of context columns, freshly initialised.
+
+        Called as ``network(rows, counts, context)`` it gives scores of shape (n, outputs).
+        """
+
+    def _base_name(self) -> str:
+        return self.config_type.ranker
+
+    def _hardware_heads(self, groups: Sequence[Group]) -> tuple[str, ...]:
+        """Hardware keys that get an output of their own; empty: one output for all."""
+        return ()
+
+    def fit(self, groups: Sequence[Group], validation: Sequence[Group] = ()) -> None:
+        """Forgets everything and learns from these groups alone.
+
+        Groups without two programs of different seconds say nothing and are left out, as are
+        programs that cannot be applied.
+
+        Raises:
+            BadInputError: Nothing is left, the device is not there, or the weights grew without
+                bound.
+            MissingDependencyError: PyTorch is not installed.
+        """
+        require_torch(self.name)
+        from foretune.cost import _training
+
+        self._trained, self._networks, self.history = None, [], ()
+        usable = [group for group in groups if comparable(group.seconds)]
+        if not usable:
+            raise BadInputError(
+                f"{self.name}: a group to learn from needs two programs with different seconds, "
+                f"but none of {len(groups)} has: collect more measurements"
+            )
+        heads = self._hardware_heads(usable)
+        data = self._collected(usable, heads)
+        if data is None:
+            raise BadInputError(
+                f"{self.name}: a group to learn from needs two programs that can be applied, but "
+                f"none of {len(usable)} has: choose a ranker that reads what these records hold"
+            )
+        rows = _SCALINGS[self.config.scaling](data.examples.rows)
+        context = Scaling.standard(data.examples.context)
+        data = data.scaled(rows, context)
+        held = self._collected(validation, heads)
+        held = None if held is None else held.scaled(rows, context)
+        make = partial(self._network, len(rows.shift), len(context.shift), max(1, len(heads)))
+        members: list[Weights] = []
+        with _training.limited_threads(self.threads):
+            for member in range(self.config.members):
+                weights, epochs = _training.train(
+                    make,
+                    data,
+                    held,
+                    self.config,
+                    seed=self.seed + member,
+                    device=_training.choose_device(self.device),
+                )
+                members.append(weights)
+                self.history += tuple(replace(epoch, member=member) for epoch in epochs)
+        self._trained = _Trained(rows, context, heads, tuple(members))
+        self._build()
+
+    def _collected(self, groups: Sequence[Group], heads: Sequence[str]) -> Labelled | None:
+        """The programs of all groups that can be learned from; None if there are none."""
+        parts: list[Examples] = []
+        labels, numbers, outputs = [], [], []
+        for group in groups:
+            if not comparable(group.seconds):
+                continue
+            examples, legal = self._examples(group.programs, group.machine)
+            if not comparable(group.seconds[legal]):
+                continue
+            labels.append(group.labels[legal].astype(np.float32))
+            numbers.append(np.full(len(examples), len(parts), dtype=np.intp))
+            outputs.append(np.full(len(examples), _head(heads, group.hardware), dtype=np.intp))
+            parts.append(examples)
+        if not parts:
+            return None
+        return Labelled(
+            Examples.joined(parts),
+            np.concatenate(labels),
+            np.concatenate(numbers),
+            np.concatenate(outputs),
+        )
+
+    def _build(self) -> None:
+        """Makes networks of the weights."""
+        from foretune.cost import _training
+
+        assert self._trained is not None
+        trained = self._trained
+        sizes = (len(trained.rows.shift), len(trained.context.shift), max(1, len(trained.heads)))
+        device = _training.choose_device(self.device)
+        self._networks = [
+            _training.with_weights(partial(self._network, *sizes), weights, device)
+            for weights in trained.members
+        ]
+
+    def score(
+        self, programs: Sequence[Program], machine: Hardware | None, hardware: str = ""
+    ) -> FloatArray:
+        """Scores of programs, shape (n,); NaN for one that cannot be applied."""
+        scores: FloatArray = self.member_scores(programs, machine, hardware).mean(axis=0)
+        return scores
+
+    def member_scores(
+        self, programs: Sequence[Program], machine: Hardware | None, hardware: str = ""
+    ) -> FloatArray:
+        """Scores by each network, shape (members, n): where they differ, the score is unsure."""
+        scores = np.zeros((self.config.members, len(programs)))
+        if self._trained is None or len(programs) == 0:
+            return scores
+        from foretune.cost import _training
+
+        examples, legal = self._examples(programs, machine)
+        scores[:, ~legal] = np.nan
+        if not legal.any():
+            return scores
+        scaled = examples.scaled(self._trained.rows, self._trained.context)
+        head = np.full(len(examples), _head(self._trained.heads, hardware), dtype=np.intp)
+        with _training.limited_threads(self.threads):
+            for member, network in enumerate(self._networks):
+                scores[member, legal] = _training.score(network, scaled, head)
+        return scores
+
+    def save(self, path: Path) -> None:
+        """Writes configuration, versions, scalings and weights into one file."""
+        meta: dict[str, Any] = {
+            "variant": self.variant,
+            "config": asdict(self.config),
+            "seed": self.seed,
+            "features": self.versions,
+            "heads": None,
+        }
+        arrays: Weights = {}
+        if self._trained is not None:
+            meta["heads"] = list(self._trained.heads)
+            for name, scaling in (("rows", self._trained.rows), ("context", self._trained.context)):
+                arrays[f"{name}/shift"] = scaling.shift
+                arrays[f"{name}/factor"] = scaling.factor
+                arrays[f"{name}/limit"] = np.array(scaling.limit)
+            for member, weights in enumerate(self._trained.members):
+                arrays |= {f"member{member}/{name}": weight for name, weight in weights.items()}
+        write_model(path, self.name, meta, arrays)
+
+    @classmethod
+    def load(cls, path: Path, **parts: Any) -> NeuralRanker:
+        """Reads what ``save`` wrote.
+
+        Args:
+            path: The file.
+            parts: Arguments of the constructor that no file holds: ``threads``, ``device``...
+
+        Raises:
+            RecordError: The file cannot be read or is not such a file.
+            VersionMismatchError: Written under another schema or feature version.
+            MissingDependencyError: PyTorch is not installed.
+        """
+        meta, arrays = read_model(path)
+        found = str(meta.get("ranker")).partition(":")[0]
+        if found not in cls._base_names():
+            raise RecordError(
+                f"{path} must hold one of the rankers {', '.join(cls._base_names())}, but holds "
+                f"{found!r}: load it by that name"
+            )
+        check(path, meta, features=cls(**parts).versions)
+        require_torch(found)
+        try:
+            ranker = cls(seed=meta["seed"], variant=meta["variant"], **{**meta["config"], **parts})
+            ranker._restore(meta["heads"], arrays)
+        except (KeyError, TypeError, ValueError, RuntimeError, BadInputError) as error:
+            raise RecordError(
+                f"{path} is damaged or not a trained ranker ({error}): train it again with "
+                "`foretune train`"
+            ) from error
+        return ranker
+
+    @classmethod
+    def _base_names(cls) -> tuple[str, ...]:
+        """Names, without the variant, of the rankers whose files this class reads."""
+        return (cls.config_type.ranker,)
+
+    def _restore(self, heads: Sequence[str] | None, arrays: Mapping[str, Any]) -> None:
+        if heads is None:
+            return
+        rows, context = (
+            Scaling(
+                arrays[f"{name}/shift"], arrays[f"{name}/factor"], float(arrays[f"{name}/limit"])
+            )
+            for name in ("rows", "context")
+        )
+        members: list[Weights] = []
+        for member in range(self.config.members):
+            prefix = f"member{member}/"
+            members.append(
+                {
+                    name.removeprefix(prefix): weight
+                    for name, weight in arrays.items()
+                    if name.startswith(prefix)
+                }
+            )
+        self._trained = _Trained(rows, context, tuple(heads), tuple(members))
+        self._build()

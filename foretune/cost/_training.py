@@ -1,0 +1,319 @@
+"""Training a network of a neural ranker, and scoring with it, in PyTorch.
+
+Imported by ``foretune.cost._neural`` when a ranker first trains or scores, never earlier: PyTorch
+is optional.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from foretune.cost._base import FloatArray
+from foretune.cost._examples import (
+    Batch,
+    Examples,
+    Integers,
+    Labelled,
+    group_batches,
+    mixed_batches,
+    pick_quality,
+    row_indices,
+)
+from foretune.cost._networks import LOSSES
+from foretune.cost._neural import Epoch, Weights
+from foretune.errors import BadInputError
+
+if TYPE_CHECKING:
+    from foretune.cost._neural import NeuralConfig
+
+_CHUNK = 4096
+"""Programs scored at once."""
+_MEMORY = 0.95
+"""Weight of the past in TenSet's moving average of the training loss."""
+_LEFT_OUT = 0.1
+"""Share of the programs that TLP's trainer keeps for choosing an epoch."""
+
+
+@contextlib.contextmanager
+def limited_threads(threads: int | None) -> Iterator[None]:
+    """Lets PyTorch use so many threads inside; as before afterwards."""
+    before = torch.get_num_threads()
+    if threads is not None:
+        torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        if threads is not None:
+            torch.set_num_threads(before)
+
+
+def choose_device(name: str | None) -> torch.device:
+    """The device of that name; if None, a CUDA device where there is one, else the processor.
+
+    Raises:
+        BadInputError: There is no such device.
+    """
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    # PyTorch asserts where it was built without CUDA.
+    except (RuntimeError, AssertionError) as error:
+        first = str(error).partition("\n")[0]
+        raise BadInputError(
+            f"device {name!r} cannot be used ({first}): choose 'cpu', or 'cuda' where it is there"
+        ) from error
+    return device
+
+
+def with_weights(
+    make: Callable[[], nn.Module], weights: Weights, device: torch.device
+) -> nn.Module:
+    """A network with stored weights, ready to score."""
+    with torch.random.fork_rng(devices=[]):
+        network = make()
+    network.load_state_dict(
+        {name: torch.from_numpy(weight.astype(np.float32)) for name, weight in weights.items()}
+    )
+    return network.to(device).eval()
+
+
+def score(network: nn.Module, examples: Examples, head: Integers) -> FloatArray:
+    """Scores of programs by the outputs of their hardware, float64 of shape (n,)."""
+    device = next(network.parameters()).device
+    return _score(network, _Loaded(examples, device), head, np.arange(len(examples)))
+
+
+def train(
+    make: Callable[[], nn.Module],
+    data: Labelled,
+    validation: Labelled | None,
+    config: NeuralConfig,
+    *,
+    seed: int,
+    device: torch.device,
+) -> tuple[Weights, tuple[Epoch, ...]]:
+    """Trains one network.
+
+    Args:
+        make: Makes it.
+        data: What to learn from, scaled.
+        validation: Groups of other workloads, scaled alike.
+        config: How.
+        seed: Of weights, order and dropout.
+        device: Where.
+
+    Returns:
+        The weights of the epoch that ``config.select`` names, in the type of ``config.storage``,
+        and what was seen of each epoch.
+
+    Raises:
+        BadInputError: The weights are no numbers any more.
+    """
+    with torch.random.fork_rng(devices=list(range(torch.cuda.device_count()))):
+        torch.manual_seed(seed)
+        training = _Training(make().to(device), data, validation, config, seed, device)
+        history = training.run()
+        weights = {
+            name: weight.detach().cpu().numpy().astype(config.storage)
+            for name, weight in training.network.state_dict().items()
+        }
+    if not all(np.isfinite(weight).all() for weight in weights.values()):
+        raise BadInputError(
+            f"{config.ranker}: the weights grew without bound: lower learning_rate, which is "
+            f"{config.learning_rate}"
+        )
+    return weights, tuple(history)
+
+
+def step_share(progress: float, config: NeuralConfig) -> float:
+    """The share of ``learning_rate`` that is used at some point of training, 0 to 1.
+
+    Args:
+        progress: From 0 to 1.
+        config: Says how the step size changes.
+    """
+    if not config.decay:
+        return 1.0
+    if progress < config.warm_up:
+        return progress / config.warm_up
+    fallen = (progress - config.warm_up) / (1.0 - config.warm_up)
+    return 0.5 * (1.0 + math.cos(math.pi * fallen))
+
+
+class _Loaded:
+    """Programs on a device."""
+
+    def __init__(self, examples: Examples, device: torch.device) -> None:
+        self.device = device
+        self._rows = torch.from_numpy(examples.rows).to(device)
+        self._context = torch.from_numpy(examples.context).to(device)
+        self._starts, self._counts = examples.starts, examples.counts
+
+    def inputs(self, programs: Integers) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows, counts and context of some programs."""
+        counts = self._counts[programs]
+        rows = torch.from_numpy(row_indices(self._starts[programs], counts))
+        at = torch.from_numpy(programs)
+        return (
+            self._rows[rows.to(self.device)],
+            torch.from_numpy(counts).to(self.device),
+            self._context[at.to(self.device)],
+        )
+
+
+def _of_heads(outputs: Tensor, head: Tensor) -> Tensor:
+    """From each program's outputs, shape (n, outputs), that of its head; the mean if unknown."""
+    own = outputs.gather(1, head.clamp(min=0)[:, None])[:, 0]
+    return torch.where(head < 0, outputs.mean(dim=1), own)
+
+
+def _score(network: nn.Module, loaded: _Loaded, head: Integers, programs: Integers) -> FloatArray:
+    network.eval()
+    found = []
+    with torch.no_grad():
+        for at in range(0, len(programs), _CHUNK):
+            chunk = programs[at : at + _CHUNK]
+            outputs = network(*loaded.inputs(chunk))
+            heads = torch.from_numpy(head[chunk]).to(loaded.device)
+            found.append(_of_heads(outputs, heads).cpu().numpy().astype(np.float64))
+    return np.concatenate(found)
+
+
+class _Training:
+    """One network on its way through the epochs."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        data: Labelled,
+        validation: Labelled | None,
+        config: NeuralConfig,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self.network = network
+        self._data, self._validation, self._config = data, validation, config
+        self._loaded = _Loaded(data.examples, device)
+        self._loaded_validation = (
+            None if validation is None else _Loaded(validation.examples, device)
+        )
+        self._labels = torch.from_numpy(data.labels).to(device)
+        self._head = torch.from_numpy(data.head).to(device)
+        self._rng = np.random.default_rng(seed)
+        self._optimiser = _optimiser(network, config)
+        self._average = math.nan
+        order = self._rng.permutation(len(data.labels))
+        left_out = int(_LEFT_OUT * len(order)) if config.select == "rows" else 0
+        self._used = np.sort(order[left_out:])
+        self._left_out = self._plan(order[:left_out]) if left_out else []
+
+    def run(self) -> list[Epoch]:
+        """Trains, and leaves the weights of the epoch to keep in the network."""
+        config = self._config
+        history: list[Epoch] = []
+        kept: dict[str, Tensor] | None = None
+        best, since = -math.inf, 0
+        for number in range(config.epochs):
+            loss = self._epoch(number)
+            quality = self._quality()
+            history.append(Epoch(0, loss, quality))
+            if math.isnan(quality):
+                continue
+            if quality > best:
+                best, since = quality, 0
+                kept = {name: w.detach().clone() for name, w in self.network.state_dict().items()}
+                continue
+            since += 1
+            if since >= config.patience and config.select != "rows":
+                break
+        if kept is not None and config.select != "training":
+            self.network.load_state_dict(kept)
+        return history
+
+    def _epoch(self, number: int) -> float:
+        """One pass; the mean loss of its steps."""
+        self.network.train()
+        plan = self._plan(self._used)
+        total = 0.0
+        for at, batch in enumerate(plan):
+            progress = (number + (at + 0.5) / len(plan)) / self._config.epochs
+            for group in self._optimiser.param_groups:
+                group["lr"] = self._config.learning_rate * step_share(progress, self._config)
+            loss = self._step(batch)
+            total += loss
+            past = loss if math.isnan(self._average) else self._average
+            self._average = _MEMORY * past + (1.0 - _MEMORY) * loss
+        return total / len(plan)
+
+    def _plan(self, programs: Integers) -> list[Batch]:
+        config = self._config
+        if config.mixed:
+            return mixed_batches(programs, self._data.head, config.batch, self._rng)
+        numbers = np.unique(self._data.group[programs], return_inverse=True)[1]
+        return [
+            Batch(programs[batch.programs], batch.lists)
+            for batch in group_batches(numbers, config.batch, config.list_size, self._rng)
+        ]
+
+    def _step(self, batch: Batch) -> float:
+        self._optimiser.zero_grad()
+        loss = self._loss(batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self.network.parameters(), self._config.clip)
+        self._optimiser.step()
+        return loss.item()
+
+    def _loss(self, batch: Batch) -> Tensor:
+        programs = torch.from_numpy(batch.programs).to(self._loaded.device)
+        outputs = self.network(*self._loaded.inputs(batch.programs))
+        scores, labels = _of_heads(outputs, self._head[programs]), self._labels[programs]
+        at = torch.from_numpy(batch.lists).to(self._loaded.device)
+        there, at = at >= 0, at.clamp(min=0)
+        each = LOSSES[self._config.loss](scores[at], labels[at], there)
+        # The published trainers add up the losses of the heads.
+        return each.sum() if self._config.mixed else each.mean()
+
+    def _quality(self) -> float:
+        """What an epoch is judged by, higher is better; NaN where nothing judges it."""
+        if self._config.select == "training":
+            return -self._average
+        if self._config.select == "rows":
+            return self._left_out_quality()
+        if self._validation is None or self._loaded_validation is None:
+            return math.nan
+        held = self._validation
+        every = np.arange(len(held.labels))
+        scores = _score(self.network, self._loaded_validation, held.head, every)
+        return pick_quality(scores, held.labels, held.group)
+
+    def _left_out_quality(self) -> float:
+        if not self._left_out:
+            return math.nan
+        self.network.eval()
+        with torch.no_grad():
+            return -sum(self._loss(batch).item() for batch in self._left_out)
+
+
+def _optimiser(network: nn.Module, config: NeuralConfig) -> torch.optim.Optimizer:
+    if config.coupled:
+        return torch.optim.Adam(
+            network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+        )
+    matrices = [p for p in network.parameters() if p.ndim > 1]
+    others = [p for p in network.parameters() if p.ndim <= 1]
+    return torch.optim.AdamW(
+        [
+            {"params": matrices, "weight_decay": config.weight_decay},
+            {"params": others, "weight_decay": 0.0},
+        ],
+        lr=config.learning_rate,
+    )

@@ -1,0 +1,171 @@
+"""A perceptron over the stores of a program: TenSet's model, and what we would change about it.
+
+Idea: every store of the lowered program is a row of per-store features; a small perceptron turns
+each row into a state, the states of a program are added up, and residual layers make one score of
+the sum. It is trained to order programs, not to predict seconds.
+
+Symbols: a program has rows of shape (stores, 164), and a context, which holds for all of it.
+
+``variant="reference"`` is the published model (Zheng et al., TenSet, NeurIPS 2021 data sets track;
+``mlp_model.py`` of its repository): rows divided by the largest value of each column, 164 -> 256 ->
+256, sum, two residual blocks, linear; LambdaRank over batches of 512 shuffled programs, Adam at a
+constant 7e-4, at most 50 epochs, ended by the training loss. Two things differ. TenSet's rows have
+10 tags of the workload besides, of which our programs have none, so that there are 239,873 weights
+instead of 242,433. And they are rounded to 16 bits when training ends.
+
+The default repairs what stands in the way of new workloads: a batch of shuffled programs ranks
+programs of different workloads against one another, where there is nothing to rank; a column's
+largest value is an outlier; an epoch is chosen by the loss on what was trained on; and one machine
+cannot be told from another. So lists are cut from single groups, columns are standardised, training
+ends by what is picked in held-out workloads, and features of the schedule's decisions and of the
+hardware join the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune.cost._examples import Examples, Floats, hardware_context
+from foretune.cost._neural import PUBLISHED, NeuralConfig, NeuralRanker
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from foretune.dataset import Program
+    from foretune.hardware import Hardware
+
+RowReader = Callable[["Sequence[Program]"], "Sequence[npt.NDArray[Any] | None]"]
+ActionReader = Callable[["Sequence[Program]", "Hardware | None"], npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class MlpConfig(NeuralConfig):
+    """The perceptron and how it is trained; see ``NeuralConfig`` for what all networks have.
+
+    Attributes:
+        hidden: Width of all layers.
+        actions: Whether ``action_features``, which hold the factors of the hardware, are the
+            context; if not, these factors are it, where ``hardware`` says so.
+    """
+
+    ranker: ClassVar[str] = "mlp"
+    published: ClassVar[Mapping[str, Any]] = {
+        **PUBLISHED,
+        "batch": 512,
+        "select": "training",
+        # A sixth of the epochs.
+        "patience": 8,
+        "scaling": "maximum",
+        "actions": False,
+    }
+
+    hidden: int = 256
+    actions: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("hidden >= 1", self.hidden >= 1, self.hidden)
+
+
+class MlpRanker(NeuralRanker):
+    """Perceptron over per-store features (TenSet's MLP).
+
+    Args:
+        seed: Of weights, order and dropout.
+        variant: ``"default"``, or ``"reference"`` for the published model.
+        read_rows: Programs to rows per program, None for one that cannot be applied; TVM's
+            per-store features unless given.
+        read_actions: Programs and hardware to a matrix; ``features.action_features`` unless given.
+        feature_version: Version of what ``read_rows`` gives; a saved model with another is refused.
+        cache: Folder in which per-store features are kept; None: in memory only.
+        threads: Threads PyTorch may use; None: as many as it would otherwise.
+        device: PyTorch's name of a device; None: a CUDA device where there is one.
+        options: Fields of ``MlpConfig``.
+
+    Raises:
+        BadInputError: Unknown variant or option, or a value that makes no sense.
+    """
+
+    reads_programs: ClassVar[bool] = True
+    config_type: ClassVar[type[NeuralConfig]] = MlpConfig
+    config: MlpConfig
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        variant: str = "default",
+        read_rows: RowReader | None = None,
+        read_actions: ActionReader | None = None,
+        feature_version: int | str | None = None,
+        cache: Path | None = None,
+        threads: int | None = None,
+        device: str | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(seed=seed, variant=variant, threads=threads, device=device, **options)
+        self._given_rows, self._given_actions = read_rows, read_actions
+        self._feature_version = feature_version
+        self._cache = cache
+
+    @property
+    def versions(self) -> dict[str, Any]:
+        """Versions of the per-store, action and hardware features."""
+        from foretune import features, hardware
+        from foretune.features.actions import ACTION_FEATURE_VERSION
+
+        given = self._feature_version
+        return {
+            "per_store": given if given is not None else features.FEATURE_VERSION,
+            "actions": ACTION_FEATURE_VERSION,
+            "hardware": hardware.FEATURE_VERSION,
+        }
+
+    def _network(self, width: int, columns: int, outputs: int) -> nn.Module:
+        from foretune.cost._networks import StoreNetwork
+
+        config = self.config
+        return StoreNetwork(
+            width, columns, config.hidden, config.blocks, config.norm, config.dropout
+        )
+
+    def _examples(
+        self, programs: Sequence[Program], machine: Hardware | None
+    ) -> tuple[Examples, npt.NDArray[np.bool_]]:
+        found = self._rows(programs)
+        legal = np.array([rows is not None for rows in found], dtype=bool)
+        stores = [np.asarray(rows, dtype=np.float32) for rows in found if rows is not None]
+        if not stores:
+            nothing = np.zeros((0, 0), np.float32)
+            return Examples(nothing, np.zeros(0, np.intp), nothing), legal
+        applied = [programs[i] for i in np.flatnonzero(legal).tolist()]
+        counts = np.array([len(rows) for rows in stores], dtype=np.intp)
+        return Examples(np.concatenate(stores), counts, self._context(applied, machine)), legal
+
+    def _rows(self, programs: Sequence[Program]) -> Sequence[npt.NDArray[Any] | None]:
+        if self._given_rows is not None:
+            return self._given_rows(programs)
+        from foretune.features.cache import program_rows
+
+        return program_rows(programs, self._cache)
+
+    def _context(self, programs: Sequence[Program], machine: Hardware | None) -> Floats:
+        """What joins the sum over stores, shape (n, columns)."""
+        if self.config.actions:
+            return self._actions(programs, machine).astype(np.float32)
+        if self.config.hardware:
+            return hardware_context(machine, len(programs))
+        return np.zeros((len(programs), 0), np.float32)
+
+    def _actions(self, programs: Sequence[Program], machine: Hardware | None) -> npt.NDArray[Any]:
+        if self._given_actions is not None:
+            return self._given_actions(programs, machine)
+        from foretune.features.actions import action_features
+
+        return action_features(programs, machine)

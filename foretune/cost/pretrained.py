@@ -1,0 +1,262 @@
+"""A cost model that learned from other workloads before its first measurement.
+
+Idea: a ranker trained on a data set says what to expect of a schedule; boosted trees, grown during
+the run, say how the workload at hand differs. The score of a candidate is
+
+    a * expected + n / (n + trust) * trees
+
+where ``expected`` is the ranker's score in log2 slow-downs (its ``scale``), ``a`` how far that
+explains the ``n`` programs measured so far, shrunk towards 1 while they are few, and ``trees``
+LambdaRank's correction on top of it (``foretune.cost.gbdt``). So the first batch is informed, and a
+ranker that misleads on a workload is forgotten there.
+
+Weights that come with the package lie in ``foretune/cost/weights`` as ``NAME-KIND.npz``: ``KIND``
+is the kind of target they are for, ``NAME`` one of ``default`` (read by the cost model ``gbdt``),
+``draft`` (a ranker of actions that drafts for ``gbdt``), ``mlp`` and ``tlp``.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune.cost import rankers
+from foretune.cost._base import CostModel, FloatArray, Prediction
+from foretune.cost._ranker import Ranker
+from foretune.cost.gbdt import GradientBoosting
+from foretune.errors import BadInputError
+
+if TYPE_CHECKING:
+    from foretune.features import Extractor
+    from foretune.hardware import Hardware
+    from foretune.records import Record
+    from foretune.space import Candidate
+
+DEFAULT = "default"
+DRAFT = "draft"
+
+_ONLINE = {"prior_strength": 16.0, "trust": 16.0}
+"""What differs from ``GbdtConfig``: a trained ranker is a better belief than ``machine_fit``."""
+_SUFFIX = ".npz"
+
+
+def shipped(name: str, kind: str) -> Ranker | None:
+    """The trained ranker called ``name`` that comes with the package; None if there is none.
+
+    Args:
+        name: ``"default"``, ``"draft"``, ``"mlp"`` or ``"tlp"``.
+        kind: Kind of target that it is for, as ``Hardware.kind``.
+
+    Raises:
+        RecordError: The file is damaged or of another version.
+        MissingDependencyError: The ranker needs a package that is not installed.
+    """
+    file = importlib.resources.files("foretune.cost") / "weights" / f"{name}-{kind}{_SUFFIX}"
+    if not file.is_file():
+        return None
+    with importlib.resources.as_file(file) as path:
+        return rankers.load(path)
+
+
+def gbdt(
+    *, rng: np.random.Generator, hardware: Hardware | None = None, **options: Any
+) -> CostModel:
+    """Boosted trees on top of a trained ranker where one comes with the package.
+
+    Without one for the kind of hardware, or without knowing the hardware, the trees start from
+    ``machine_fit``: ``gbdt:scratch``. So do they where ``extract`` replaces the features, which no
+    trained ranker knows.
+
+    Args:
+        rng: Seeds the trees.
+        hardware: What the candidates will run on.
+        options: As ``GradientBoosting`` takes them.
+
+    Raises:
+        BadInputError: An option is unknown or makes no sense.
+    """
+    foreign = {"extract", "prior_of", "aggregate"} & set(options)
+    ranker = None if hardware is None or foreign else shipped(DEFAULT, hardware.kind)
+    if ranker is None:
+        return GradientBoosting(rng=rng, hardware=hardware, **options)
+    return PretrainedModel(rng=rng, hardware=hardware, **{"ranker": ranker, **options})
+
+
+def mlp(*, rng: np.random.Generator, hardware: Hardware | None = None, **options: Any) -> CostModel:
+    """TenSet's perceptron, trained on other workloads, with trees on top of it.
+
+    Args:
+        rng: Seeds the trees.
+        hardware: What the candidates will run on; a CPU if None.
+        options: As ``PretrainedModel`` takes them.
+
+    Raises:
+        BadInputError: There are no trained weights for the kind of hardware.
+    """
+    return _named("mlp", rng, hardware, options)
+
+
+def tlp(*, rng: np.random.Generator, hardware: Hardware | None = None, **options: Any) -> CostModel:
+    """Self-attention over scheduling steps, trained on other workloads, with trees on top of it.
+
+    Args:
+        rng: Seeds the trees.
+        hardware: What the candidates will run on; a CPU if None.
+        options: As ``PretrainedModel`` takes them.
+
+    Raises:
+        BadInputError: There are no trained weights for the kind of hardware.
+    """
+    return _named("tlp", rng, hardware, options)
+
+
+def _named(
+    name: str, rng: np.random.Generator, hardware: Hardware | None, options: dict[str, Any]
+) -> CostModel:
+    return PretrainedModel(rng=rng, hardware=hardware, **{"ranker": name, **options})
+
+
+class PretrainedModel(CostModel):
+    """A trained ranker, corrected by trees as measurements arrive.
+
+    Always ``ready`` and ``informed``.
+
+    Args:
+        rng: Seeds the trees; drawn from once.
+        hardware: What the candidates will run on; says which weights are meant. A CPU if None.
+        ranker: A trained ranker, a file of one (``.npz``), or the name of weights that come with
+            the package.
+        draft: The same for ``draft``, a ranker that reads no programs. If None: ``ranker`` where
+            it reads none, else what comes with the package, else ``machine_fit``.
+        extract: Features of the trees; per-store features where the ranker reads programs, and
+            action features where it does not, unless given.
+        feature_version: Version of what ``extract`` gives.
+        options: Fields of ``GbdtConfig``.
+
+    Raises:
+        BadInputError: There are no such weights, an option is unknown, or the ranker that is to
+            draft reads programs.
+        RecordError: A file cannot be read, is damaged, or is of another version.
+    """
+
+    def __init__(
+        self,
+        *,
+        rng: np.random.Generator,
+        hardware: Hardware | None = None,
+        ranker: Ranker | Path | str = DEFAULT,
+        draft: Ranker | Path | str | None = None,
+        extract: Extractor | None = None,
+        feature_version: int | str | None = None,
+        **options: Any,
+    ) -> None:
+        kind = "llvm" if hardware is None else hardware.kind
+        self.ranker = _trained(ranker, kind)
+        self._drafter = self._choose_drafter(draft, kind)
+        own: dict[str, Any] = {"extract": extract, "feature_version": feature_version}
+        if extract is None:
+            own = self._own_features()
+        self._trees = GradientBoosting(
+            rng=rng, hardware=hardware, prior_of=self._expected, **own, **{**_ONLINE, **options}
+        )
+
+    def _choose_drafter(self, draft: Ranker | Path | str | None, kind: str) -> Ranker | None:
+        if draft is None:
+            return shipped(DRAFT, kind) if self.ranker.reads_programs else self.ranker
+        drafter = _trained(draft, kind)
+        if drafter.reads_programs:
+            raise BadInputError(
+                "what drafts must not read programs, which takes milliseconds each, but "
+                f"{type(drafter).__name__} does: use one of actions, for example 'gbdt_actions'"
+            )
+        return drafter
+
+    def _own_features(self) -> dict[str, Any]:
+        from foretune import features
+
+        if self.ranker.reads_programs:
+            # Read once for the ranker and the trees.
+            return {
+                "extract": features.candidate_rows,
+                "feature_version": features.FEATURE_VERSION,
+            }
+        return {
+            "extract": _action_rows,
+            "feature_version": f"actions {features.ACTION_FEATURE_VERSION}",
+            "aggregate": _only_row,
+        }
+
+    @property
+    def informed(self) -> bool:
+        """True: the ranker was trained on other workloads."""
+        return True
+
+    def fit(self, records: Sequence[Record]) -> None:
+        """Forgets every record of this run, but not what the ranker was trained on."""
+        self._trees.fit(records)
+
+    def update(self, records: Sequence[Record]) -> None:
+        """Adds records; one with a known candidate replaces the earlier measurement."""
+        self._trees.update(records)
+
+    def predict(self, candidates: Sequence[Candidate]) -> Prediction:
+        """Scores candidates; NaN for one that cannot be applied, where programs are read."""
+        return self._trees.predict(candidates)
+
+    def draft(self, candidates: Sequence[Candidate]) -> FloatArray:
+        """What the ranker of actions expects; ``machine_fit`` where there is none."""
+        if self._drafter is None:
+            return super().draft(candidates)
+        return _expectation(self._drafter, candidates)
+
+    def _expected(self, candidates: Sequence[Candidate]) -> FloatArray:
+        return _expectation(self.ranker, candidates)
+
+
+def _trained(ranker: Ranker | Path | str, kind: str) -> Ranker:
+    if isinstance(ranker, Ranker):
+        return ranker
+    if isinstance(ranker, Path) or ranker.endswith(_SUFFIX):
+        return rankers.load(ranker)
+    found = shipped(ranker, kind)
+    if found is None:
+        raise BadInputError(
+            f"no trained weights {ranker!r} for targets of kind {kind!r} come with this "
+            "installation: train some with `foretune train` and give the file, or choose the cost "
+            "model 'gbdt'"
+        )
+    return found
+
+
+def _expectation(ranker: Ranker, candidates: Sequence[Candidate]) -> FloatArray:
+    """Minus log2 of the expected slow-down, shape (n,), up to a constant per workload."""
+    from foretune.dataset import Program
+
+    expected = np.zeros(len(candidates))
+    groups: dict[tuple[str, int], list[int]] = {}
+    for row, candidate in enumerate(candidates):
+        groups.setdefault((candidate.workload.key, id(candidate.hardware)), []).append(row)
+    for rows in groups.values():
+        hardware = candidates[rows[0]].hardware
+        programs = [Program(candidate=candidates[row]) for row in rows]
+        scores = ranker.score(programs, hardware, hardware.key)
+        expected[rows] = ranker.scale * np.nan_to_num(scores, nan=0.0)
+    return expected
+
+
+def _action_rows(candidates: Sequence[Candidate]) -> list[npt.NDArray[np.float32]]:
+    """Action features as if each program had one store."""
+    from foretune import features
+    from foretune.dataset import Program
+
+    matrix = features.action_features([Program(candidate=candidate) for candidate in candidates])
+    return list(matrix[:, None, :])
+
+
+def _only_row(rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    return np.asarray(rows[0], dtype=np.float32)

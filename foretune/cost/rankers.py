@@ -1,0 +1,113 @@
+"""Rankers by name: what orders the programs of a workload after learning from other workloads.
+
+``create`` makes an untrained one, ``load`` reads a trained one; ``register`` or an entry point in
+the group ``foretune.rankers`` adds one. A factory is called as ``factory(seed=..., **options)`` and
+returns a ``Ranker``; its ``load`` reads the files that the ranker saves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from foretune.cost._model_file import read_model
+from foretune.cost._ranker import Ranker
+from foretune.cost.registry import Registry
+from foretune.errors import BadInputError, RecordError
+
+_RANKERS: Registry[Ranker] = Registry(
+    "ranker",
+    "foretune.rankers",
+    {
+        "gbdt": "foretune.cost.gbdt_ranker:GbdtRanker",
+        "gbdt_actions": "foretune.cost.gbdt_ranker:GbdtActionRanker",
+        "mlp": "foretune.cost.mlp:MlpRanker",
+        "mlp:reference": "foretune.cost.mlp:MlpRanker",
+        "mtl_tlp": "foretune.cost.tlp:TlpRanker",
+        "mtl_tlp:reference": "foretune.cost.tlp:TlpRanker",
+        "random": "foretune.cost.random_ranker:RandomRanker",
+        "tlp": "foretune.cost.tlp:TlpRanker",
+        "tlp:reference": "foretune.cost.tlp:TlpRanker",
+    },
+)
+
+_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "mlp:reference": {"variant": "reference"},
+    "mtl_tlp": {"heads": "hardware"},
+    "mtl_tlp:reference": {"variant": "reference", "heads": "hardware"},
+    "tlp:reference": {"variant": "reference"},
+}
+"""Options that a name stands for."""
+
+
+def create(name: str, *, seed: int = 0, **options: Any) -> Ranker:
+    """Makes the untrained ranker called ``name``.
+
+    Args:
+        name: One of ``names()``.
+        seed: The ranker's only source of randomness.
+        options: Passed to the ranker; they come before those that the name stands for.
+
+    Raises:
+        BadInputError: The name is unknown, or the ranker refuses an option.
+        MissingDependencyError: The ranker needs a package that is not installed.
+    """
+    return _RANKERS.factory(name)(seed=seed, **{**_OPTIONS.get(name, {}), **options})
+
+
+def load(path: Path | str) -> Ranker:
+    """Reads a trained ranker from a file, whichever ranker it is.
+
+    Raises:
+        RecordError: The file cannot be read or is not such a file.
+        VersionMismatchError: Written under another schema or feature version.
+        BadInputError: It holds a ranker that is not known here.
+        MissingDependencyError: The ranker needs a package that is not installed.
+    """
+    path = Path(path)
+    name = str(read_model(path)[0]["ranker"])
+    reader = getattr(_RANKERS.factory(name), "load", None)
+    if reader is None:
+        raise BadInputError(
+            f"{path} holds a ranker {name!r}, whose factory cannot load: register the class instead"
+        )
+    try:
+        return cast("Ranker", reader(path))
+    except (KeyError, TypeError, ValueError) as error:
+        raise RecordError(
+            f"{path} holds a damaged ranker {name!r} ({error!r}): train it again"
+        ) from error
+
+
+def reads_programs(name: str) -> bool:
+    """Whether the ranker called ``name`` needs the scheduled program to score it.
+
+    Raises:
+        BadInputError: The name is unknown.
+        MissingDependencyError: The ranker needs a package that is not installed.
+    """
+    return bool(getattr(_RANKERS.factory(name), "reads_programs", False))
+
+
+def names() -> list[str]:
+    """Names that ``create`` accepts, sorted."""
+    return _RANKERS.names()
+
+
+def descriptions() -> dict[str, str]:
+    """Name to one line of text, for listings."""
+    return {
+        name: text + "".join(f" [{k}={v}]" for k, v in _OPTIONS.get(name, {}).items())
+        for name, text in _RANKERS.descriptions().items()
+    }
+
+
+def register(name: str, factory: Callable[..., Ranker]) -> None:
+    """Makes ``factory`` known as ``name`` in this process; a taken name is refused."""
+    _RANKERS.register(name, factory)
+
+
+def unregister(name: str) -> None:
+    """Takes back what ``register`` added."""
+    _RANKERS.unregister(name)

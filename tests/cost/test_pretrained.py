@@ -1,0 +1,291 @@
+"""A pretrained model: informed at once, corrected by measurements, and absent where untrained."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from foretune import cost
+from foretune.cost import Ranker, pretrained, rankers
+from foretune.cost.gbdt import GradientBoosting
+from foretune.cost.pretrained import PretrainedModel
+from foretune.errors import BadInputError, VersionMismatchError
+from foretune.features import machine_fit
+from foretune.measure import Measurement, Status
+from foretune.records import Record
+from foretune.testing.rankers import (
+    NEST_HARDWARE,
+    is_legal,
+    nest_features,
+    nest_seconds,
+    nest_space,
+    training_groups,
+    unseen_groups,
+)
+from tests.space.programs import CPU, space
+
+SHAPE = (128, 128, 128)
+
+
+@pytest.fixture(autouse=True)
+def weights(tmp_path, monkeypatch):
+    """A package without weights, or with those that a test puts here."""
+    folder = tmp_path / "package" / "weights"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(pretrained.importlib.resources, "files", lambda _package: folder.parent)
+    return folder
+
+
+class Expert(Ranker):
+    """Knows the latency of nests, in another unit, or the opposite of it."""
+
+    def __init__(self, factor=1.0, reads=True):
+        self.factor = factor
+        self.reads_programs = reads
+        self.scale = 0.5
+        self.scored = 0
+
+    def fit(self, groups, validation=()):
+        """Trained already."""
+
+    def score(self, programs, machine, hardware=""):
+        assert machine is programs[0].candidate.hardware and hardware == machine.key
+        self.scored += len(programs)
+        level = [-2 * np.log2(nest_seconds(p.candidate)) for p in programs]
+        return self.factor * np.array(level, dtype=np.float64)
+
+    def save(self, path):
+        """Nothing to save."""
+
+    @classmethod
+    def load(cls, path):
+        """There is only one."""
+        return cls()
+
+
+def model(ranker=None, **options):
+    options = {"extract": nest_features, "feature_version": "nest", **options}
+    return PretrainedModel(
+        rng=np.random.default_rng(0), hardware=NEST_HARDWARE, ranker=ranker or Expert(), **options
+    )
+
+
+def nests(n=64, seed=0, shape=SHAPE):
+    """Candidates that run."""
+    drawn = nest_space(shape).sample(np.random.default_rng(seed), 2 * n)
+    return [c for c in drawn if not np.isnan(nest_seconds(c))][:n]
+
+
+def levels(candidates):
+    return -np.log2([nest_seconds(candidate) for candidate in candidates])
+
+
+def records(candidates, factor=lambda candidate: 1.0):
+    made = []
+    for candidate in candidates:
+        seconds = nest_seconds(candidate) * factor(candidate)
+        made.append(
+            Record(
+                workload=candidate.workload.key,
+                hardware=candidate.hardware.key,
+                candidate_key=candidate.key,
+                decisions=candidate.to_json(),
+                measurement=Measurement(Status.OK, (seconds,), (True,)),
+                origin="test",
+                candidate=candidate,
+            )
+        )
+    return made
+
+
+def correlation(a, b):
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+class TestBlend:
+    def test_scores_mean_something_before_any_measurement(self):
+        made, candidates = model(), nests()
+        assert made.ready and made.informed
+        np.testing.assert_allclose(made.predict(candidates).score, levels(candidates))
+
+    def test_the_scale_makes_log2_slow_downs_of_scores(self):
+        expert = Expert()
+        expert.scale = 0.25
+        np.testing.assert_allclose(model(expert).predict(nests()).score, levels(nests()) / 2)
+
+    def test_an_expert_is_still_believed_after_a_batch(self):
+        made = model()
+        made.update(records(nests(8)))
+        unseen = nests(64, seed=1)
+        assert correlation(made.predict(unseen).score, levels(unseen)) > 0.97
+
+    def test_one_that_misleads_is_forgotten(self):
+        made = model(Expert(factor=-1.0))
+        unseen = nests(64, seed=1)
+        assert correlation(made.predict(unseen).score, levels(unseen)) < -0.99
+        made.update(records(nests(96)))
+        assert correlation(made.predict(unseen).score, levels(unseen)) > 0.3
+
+    def test_measurements_correct_what_the_ranker_does_not_know(self):
+        """Here unrolling costs a factor of eight, of which no other workload knew."""
+
+        def factor(candidate):
+            return 8.0 if candidate.decisions[5] == 3 else 1.0
+
+        made, unseen = model(), nests(200, seed=1)
+        true = levels(unseen) - np.log2([factor(c) for c in unseen])
+        before = correlation(made.predict(unseen).score, true)
+        made.fit(records(nests(96), factor))
+        assert correlation(made.predict(unseen).score, true) > before + 0.02
+
+    def test_the_trees_have_the_less_to_say_the_less_was_measured(self):
+        few, many = model(trust=1e9), model(trust=0)
+        for made in (few, many):
+            made.update(records(nests(24)))
+        unseen = nests(32, seed=1)
+        np.testing.assert_allclose(few.predict(unseen).spread, 0, atol=1e-6)
+        assert correlation(few.predict(unseen).score, levels(unseen)) > 0.999
+        assert (many.predict(unseen).spread > 0).any()
+
+    def test_workloads_are_told_apart(self):
+        made = model()
+        other = nests(24, shape=(64, 64, 64))
+        made.update(records(nests(24)))
+        mixed = [*other, *nests(8, seed=2)]
+        score = made.predict(mixed).score
+        np.testing.assert_allclose(score[:24], levels(other))
+
+    def test_illegal_programs_are_nan_and_failures_are_taken(self):
+        made = model()
+        drawn = nest_space(SHAPE).sample(np.random.default_rng(3), 200)
+        failed = Measurement(Status.CRASH, message="segmentation fault")
+        made.update([replace(r, measurement=failed) for r in records(nests(20))])
+        score = made.predict(drawn).score
+        assert (np.isnan(score) == [not is_legal(c) for c in drawn]).all()
+
+    def test_fit_forgets_the_run_but_not_the_training(self):
+        made = model()
+        made.update(records(nests(64), lambda c: nest_seconds(c) ** -2))
+        made.fit([])
+        np.testing.assert_allclose(made.predict(nests()).score, levels(nests()))
+
+
+class TestDraft:
+    def test_a_ranker_of_actions_drafts_for_itself(self):
+        made = model(Expert(reads=False))
+        np.testing.assert_allclose(made.draft(nests()), levels(nests()))
+
+    def test_one_that_reads_programs_does_not(self):
+        expert = Expert()
+        made = model(expert)
+        np.testing.assert_allclose(made.draft(nests()), machine_fit(nests()))
+        assert expert.scored == 0
+
+    def test_it_may_have_another_draft_for_it(self):
+        made = model(Expert(), draft=Expert(factor=3.0, reads=False))
+        np.testing.assert_allclose(made.draft(nests()), 3 * levels(nests()))
+        np.testing.assert_allclose(made.predict(nests()).score, levels(nests()))
+
+    def test_a_draft_that_reads_programs_is_refused(self):
+        with pytest.raises(BadInputError, match="drafts must not read programs"):
+            model(Expert(), draft=Expert())
+
+    def test_unknown_ones_are_not_nan(self):
+        class Unsure(Expert):
+            def score(self, programs, machine, hardware=""):
+                return np.full(len(programs), np.nan)
+
+        assert (model(Unsure(reads=False)).draft(nests(8)) == 0).all()
+
+    def test_models_without_training_draft_by_the_machine(self):
+        made = cost.create("gbdt:scratch")
+        np.testing.assert_array_equal(made.draft(nests()), machine_fit(nests()))
+        assert not made.informed
+
+
+@pytest.fixture(scope="module")
+def trained():
+    ranker = rankers.create("gbdt_actions", rounds=60)
+    ranker.fit(training_groups(32), unseen_groups(32)[:1])
+    return ranker
+
+
+class TestActionRanker:
+    """A model that never reads a program, from end to end."""
+
+    def test_predicting_makes_no_program(self, trained):
+        made = PretrainedModel(rng=np.random.default_rng(0), hardware=NEST_HARDWARE, ranker=trained)
+        made.update(records(nests(24)))
+        unseen = nests(64, seed=1)
+        assert correlation(made.predict(unseen).score, levels(unseen)) > 0.6
+        assert correlation(made.draft(unseen), levels(unseen)) > 0.5
+
+    def test_it_is_read_from_a_file(self, trained, tmp_path):
+        trained.save(tmp_path / "mine.npz")
+        for name in (tmp_path / "mine.npz", str(tmp_path / "mine.npz")):
+            made = cost.create("mlp", hardware=NEST_HARDWARE, ranker=name)
+            np.testing.assert_allclose(
+                made.draft(nests(8)), pretrained._expectation(trained, nests(8)), rtol=1e-5
+            )
+
+    def test_real_candidates_are_scored(self, trained):
+        made = PretrainedModel(rng=np.random.default_rng(0), hardware=CPU, ranker=trained)
+        drawn = space("conv2d_nhwc").sample(np.random.default_rng(0), 16)
+        assert np.isfinite(made.predict(drawn).score).all()
+
+
+class TestShipped:
+    def put(self, path, **options):
+        ranker = rankers.create("gbdt_actions", rounds=5, **options)
+        ranker.fit(training_groups(8))
+        ranker.save(path)
+
+    def test_without_weights_gbdt_is_what_it_was(self, weights):
+        made = cost.create("gbdt", rng=3, hardware=NEST_HARDWARE)
+        assert isinstance(made, GradientBoosting) and not made.informed and not made.ready
+        scratch = cost.create("gbdt:scratch", rng=3, hardware=NEST_HARDWARE)
+        assert (made.config, made._seed) == (scratch.config, scratch._seed)
+
+    def test_with_weights_it_is_informed(self, weights):
+        self.put(weights / "default-llvm.npz")
+        made = cost.create("gbdt", hardware=NEST_HARDWARE)
+        assert isinstance(made, PretrainedModel) and made.informed
+        assert not cost.create("gbdt:scratch", hardware=NEST_HARDWARE).informed
+
+    def test_weights_of_another_kind_of_target_are_not_used(self, weights):
+        self.put(weights / "default-llvm.npz")
+        gpu = replace(NEST_HARDWARE, target='{"kind": "cuda"}')
+        assert not cost.create("gbdt", hardware=gpu).informed
+        assert not cost.create("gbdt").informed
+
+    def test_features_of_one_s_own_are_not_mixed_with_them(self, weights):
+        self.put(weights / "default-llvm.npz")
+        made = cost.create(
+            "gbdt", hardware=NEST_HARDWARE, extract=nest_features, feature_version="nest"
+        )
+        assert isinstance(made, GradientBoosting)
+
+    def test_options_reach_the_trees(self, weights):
+        self.put(weights / "default-llvm.npz")
+        made = cost.create("gbdt", hardware=NEST_HARDWARE, rounds=7, trust=3)
+        assert (made._trees.config.rounds, made._trees.config.trust) == (7, 3)
+        with pytest.raises(BadInputError, match="no option 'deep'"):
+            cost.create("gbdt", hardware=NEST_HARDWARE, deep=1)
+
+    def test_a_draft_comes_with_them(self, weights):
+        self.put(weights / "draft-llvm.npz")
+        made = model(Expert())
+        assert not np.allclose(made.draft(nests()), machine_fit(nests()))
+
+    @pytest.mark.parametrize("name", ["mlp", "tlp"])
+    def test_named_weights_that_are_missing_say_how_to_get_them(self, weights, name):
+        with pytest.raises(BadInputError, match=rf"'{name}'.*'llvm'.*foretune train"):
+            cost.create(name, hardware=NEST_HARDWARE)
+
+    def test_weights_of_another_version_are_refused(self, weights, monkeypatch):
+        self.put(weights / "default-llvm.npz")
+        monkeypatch.setattr("foretune.features.ACTION_FEATURE_VERSION", "another")
+        with pytest.raises(VersionMismatchError, match="train"):
+            cost.create("gbdt", hardware=NEST_HARDWARE)

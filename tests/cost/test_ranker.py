@@ -1,0 +1,116 @@
+"""Every registered ranker that needs no PyTorch keeps the contract."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+from foretune.cost import Ranker, fitted_scale, rankers
+from foretune.cost.gbdt_ranker import GbdtActionRanker, GbdtRanker
+from foretune.cost.random_ranker import RandomRanker
+from foretune.testing import rankers as suite
+from foretune.testing.rankers import Subject
+
+SMALL = {"rounds": 60, "patience": 20}
+NEST = {"extract": suite.nest_features, "feature_version": "nest"}
+LEARNED = {
+    "gbdt": Subject(
+        functools.partial(GbdtRanker, **NEST, **SMALL), functools.partial(GbdtRanker.load, **NEST)
+    ),
+    "gbdt store": Subject(
+        functools.partial(GbdtRanker, features="store", **NEST, **SMALL),
+        functools.partial(GbdtRanker.load, **NEST),
+    ),
+    "gbdt_actions": Subject(functools.partial(GbdtActionRanker, **SMALL)),
+}
+
+
+@pytest.mark.parametrize("check", suite.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", LEARNED)
+def test_learned_ranker(name, check):
+    check(LEARNED[name])
+
+
+def test_control():
+    suite.check_ranker(RandomRanker, learns=False)
+
+
+def test_every_registered_ranker_is_checked():
+    """The neural ones have a test of their own."""
+    neural = {name for name in rankers.names() if name.startswith(("mlp", "tlp", "mtl_tlp"))}
+    assert set(rankers.names()) - neural == {"gbdt", "gbdt_actions", "random"}
+
+
+class TestScale:
+    def test_it_turns_scores_into_log2_slow_downs(self):
+        seconds = 2.0 ** -np.arange(8.0)
+        assert fitted_scale([(np.arange(8.0) / 4, seconds)]) == pytest.approx(4)
+        assert fitted_scale([(np.arange(8.0) / 4 + 7, 3 * seconds)]) == pytest.approx(4)
+
+    def test_groups_count_alike_and_what_failed_not_at_all(self):
+        seconds = 2.0 ** -np.arange(8.0)
+        broken = np.where(np.arange(8) % 2, np.nan, seconds)
+        score = np.where(np.arange(8) == 4, np.nan, np.arange(8.0))
+        assert fitted_scale([(score, broken)]) == pytest.approx(1)
+        small, large = (np.arange(8.0), seconds), (np.arange(8.0), seconds**3)
+        assert fitted_scale([small, large]) == pytest.approx(2)
+        twice = np.tile(np.arange(8.0), 9), np.tile(seconds, 9)
+        assert fitted_scale([twice, large]) == pytest.approx(2)
+
+    @pytest.mark.parametrize(
+        "judged",
+        [
+            [],
+            [(np.zeros(5), np.arange(1.0, 6.0))],
+            [(np.arange(5.0), np.arange(1.0, 6.0))],
+            [(np.ones(1), np.ones(1))],
+            [(np.full(3, np.nan), np.ones(3))],
+        ],
+    )
+    def test_scores_that_say_nothing_or_the_opposite_have_scale_one(self, judged):
+        assert fitted_scale(judged) == 1.0
+
+
+def test_the_suite_finds_a_ranker_that_learned_nothing():
+    with pytest.raises(AssertionError, match="ordered right"):
+        suite.check_learns(Subject(RandomRanker))
+
+
+class Biased(RandomRanker):
+    """Scores depend on the batch."""
+
+    def score(self, programs, machine, hardware=""):
+        return np.arange(len(programs), dtype=np.float64)
+
+
+class Opinionated(Biased):
+    """Reads programs, as it says, but scores illegal ones."""
+
+    reads_programs = True
+
+
+@pytest.mark.parametrize(
+    ("check", "ranker", "complaint"),
+    [
+        (suite.check_untrained, Biased, "has an opinion"),
+        (suite.check_batch_independence, Biased, "depend on the batch"),
+        (suite.check_nothing_to_learn, Biased, "were taken"),
+        (suite.check_illegal, Opinionated, "an illegal program was scored"),
+    ],
+)
+def test_the_suite_finds_broken_promises(check, ranker, complaint):
+    with pytest.raises(AssertionError, match=complaint):
+        check(Subject(ranker))
+
+
+def test_nests_are_candidates_like_any_other():
+    group = suite.nest_group((64, 128, 96), 32)
+    assert len({program.key for program in group.programs}) == 32
+    assert 0 < group.valid.mean() <= 1
+    candidate = group.programs[0].candidate
+    assert candidate.sketch.candidate(candidate.decisions) == candidate
+    kinds = {action.kind for action in group.programs[0].actions}
+    assert {"split", "reorder", "annotate"} <= kinds
+    assert isinstance(GbdtActionRanker(), Ranker)

@@ -1,0 +1,184 @@
+"""Rankers by name and by file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from foretune.cost import _model_file, rankers, score_group
+from foretune.cost.gbdt_ranker import GbdtActionRanker, GbdtRanker
+from foretune.cost.random_ranker import RandomRanker
+from foretune.errors import BadInputError, RecordError, VersionMismatchError
+from foretune.testing.rankers import nest_group, training_groups
+
+
+def test_create_makes_what_was_named():
+    assert isinstance(rankers.create("random", seed=4), RandomRanker)
+    assert isinstance(rankers.create("gbdt", rounds=3), GbdtRanker)
+    made = rankers.create("gbdt_actions", depth=2)
+    assert isinstance(made, GbdtActionRanker) and made.config.depth == 2
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(BadInputError, match=r"unknown ranker 'gdbt'.*gbdt_actions"):
+        rankers.create("gdbt")
+
+
+@pytest.mark.parametrize("name", ["random", "gbdt", "gbdt_actions"])
+def test_an_unknown_option_is_refused(name):
+    with pytest.raises(BadInputError, match="'deep'"):
+        rankers.create(name, deep=3)
+
+
+@pytest.mark.parametrize("name", ["mlp:reference", "mtl_tlp:reference", "tlp:reference", "mtl_tlp"])
+def test_a_name_may_stand_for_options(name):
+    pytest.importorskip("torch")
+    made = rankers.create(name)
+    assert made.name == name
+    assert "[" in rankers.descriptions()[name]
+
+
+def test_names_say_whether_programs_are_read():
+    assert rankers.reads_programs("gbdt") and not rankers.reads_programs("gbdt_actions")
+    with pytest.raises(BadInputError, match="unknown ranker"):
+        rankers.reads_programs("no-such")
+
+
+def test_every_name_is_described():
+    assert set(rankers.descriptions()) == set(rankers.names())
+    assert all(rankers.descriptions().values())
+
+
+def test_load_finds_the_class_by_the_file(tmp_path):
+    group = nest_group((128, 64, 96), 12)
+    trained = rankers.create("gbdt_actions", rounds=5)
+    trained.fit(training_groups(8))
+    trained.save(tmp_path / "a.npz")
+    rankers.create("random", seed=7).save(tmp_path / "b.npz")
+    read = rankers.load(tmp_path / "a.npz")
+    assert isinstance(read, GbdtActionRanker)
+    assert np.allclose(score_group(read, group), score_group(trained, group))
+    other = rankers.load(str(tmp_path / "b.npz"))
+    assert isinstance(other, RandomRanker) and other.seed == 7
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not a zip", b"{}"])
+def test_a_file_that_is_no_ranker_is_refused(tmp_path, content):
+    (tmp_path / "file.npz").write_bytes(content)
+    with pytest.raises(RecordError, match="not a trained ranker"):
+        rankers.load(tmp_path / "file.npz")
+    with pytest.raises(RecordError):
+        rankers.load(tmp_path / "absent.npz")
+
+
+def test_a_truncated_file_is_refused(tmp_path):
+    trained = rankers.create("gbdt_actions", rounds=5)
+    trained.fit(training_groups(8))
+    trained.save(tmp_path / "whole.npz")
+    content = (tmp_path / "whole.npz").read_bytes()
+    for length in (10, len(content) // 2, len(content) - 30):
+        (tmp_path / "part.npz").write_bytes(content[:length])
+        with pytest.raises(RecordError):
+            rankers.load(tmp_path / "part.npz")
+
+
+def test_a_damaged_content_is_refused(tmp_path):
+    _model_file.write_model(tmp_path / "m.npz", "gbdt_actions", {"seed": 0}, {})
+    with pytest.raises(RecordError, match="damaged ranker 'gbdt_actions'"):
+        rankers.load(tmp_path / "m.npz")
+
+
+def test_a_ranker_that_is_not_known_here_is_refused(tmp_path):
+    _model_file.write_model(tmp_path / "m.npz", "crystal ball", {}, {})
+    with pytest.raises(BadInputError, match="unknown ranker 'crystal ball'"):
+        rankers.load(tmp_path / "m.npz")
+
+
+class TestModelFile:
+    ARRAYS: ClassVar = {"w": np.arange(6.0).reshape(2, 3), "trees": np.zeros(0, np.uint8)}
+
+    def test_round_trip(self, tmp_path):
+        meta = {"config": {"depth": 3, "names": ["a", "b"]}, "scale": 0.1}
+        _model_file.write_model(tmp_path / "m.npz", "mine", meta, self.ARRAYS)
+        found, arrays = _model_file.read_model(tmp_path / "m.npz")
+        assert found == {**meta, "schema": _model_file.SCHEMA, "ranker": "mine"}
+        assert set(arrays) == set(self.ARRAYS)
+        for name, array in self.ARRAYS.items():
+            assert np.array_equal(arrays[name], array) and arrays[name].dtype == array.dtype
+
+    def test_another_schema_is_refused(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(_model_file, "SCHEMA", "foretune.ranker/99")
+        _model_file.write_model(tmp_path / "m.npz", "mine", {}, self.ARRAYS)
+        monkeypatch.undo()
+        with pytest.raises(VersionMismatchError, match=r"schema must be .*ranker/1.*is .*/99"):
+            _model_file.read_model(tmp_path / "m.npz")
+
+    def test_check_names_what_differs(self, tmp_path):
+        _model_file.check(tmp_path, {"features": 2}, features=2)
+        with pytest.raises(VersionMismatchError, match="features must be 2, but is None"):
+            _model_file.check(tmp_path, {}, features=2)
+
+    def test_meta_data_that_are_no_object_are_refused(self, tmp_path):
+        np.savez(tmp_path / "m.npz", meta=np.array("[1]"))
+        with pytest.raises(RecordError, match="no object"):
+            _model_file.read_model(tmp_path / "m.npz")
+
+    def test_pickles_are_not_read(self, tmp_path):
+        np.savez(tmp_path / "m.npz", meta=np.array([{}], dtype=object))
+        with pytest.raises(RecordError):
+            _model_file.read_model(tmp_path / "m.npz")
+
+    def test_a_place_that_cannot_be_written_is_one_clear_line(self, tmp_path):
+        with pytest.raises(RecordError, match="cannot be written"):
+            _model_file.write_model(tmp_path / "absent" / "m.npz", "mine", {}, {})
+
+    def test_a_failed_write_leaves_the_old_file(self, tmp_path, monkeypatch):
+        path = tmp_path / "m.npz"
+        _model_file.write_model(path, "mine", {"version": 1}, {})
+        with pytest.raises(TypeError):
+            _model_file.write_model(path, "mine", {"version": object()}, {})
+        assert _model_file.read_model(path)[0]["version"] == 1
+        assert list(tmp_path.iterdir()) == [path]
+
+
+def test_registered_rankers_are_made_and_read(tmp_path):
+    class Mine(RandomRanker):
+        """Says nothing, differently."""
+
+    rankers.register("mine", Mine)
+    try:
+        assert isinstance(rankers.create("mine", seed=1), Mine)
+        assert rankers.descriptions()["mine"] == "Says nothing, differently."
+        _model_file.write_model(tmp_path / "m.npz", "mine", {"seed": 3}, {})
+        assert rankers.load(tmp_path / "m.npz").seed == 3
+        with pytest.raises(BadInputError, match="taken"):
+            rankers.register("mine", Mine)
+    finally:
+        rankers.unregister("mine")
+    assert "mine" not in rankers.names()
+
+
+def test_a_factory_without_load_is_named(tmp_path):
+    def factory(seed, **options):
+        return RandomRanker(seed=seed)
+
+    rankers.register("made", factory)
+    try:
+        _model_file.write_model(tmp_path / "m.npz", "made", {}, {})
+        with pytest.raises(BadInputError, match="'made', whose factory cannot load"):
+            rankers.load(tmp_path / "m.npz")
+    finally:
+        rankers.unregister("made")
+
+
+def test_listing_names_imports_nothing_heavy():
+    code = (
+        "import sys; from foretune.cost import rankers; rankers.names();"
+        "print([m for m in ('tvm', 'xgboost', 'torch') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
