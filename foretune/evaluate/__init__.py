@@ -1,0 +1,44 @@
+"""Judging learned models: splits that do not flatter, metrics with intervals, floors.
+
+``evaluate`` cross-validates a ranker and gives the ``foretune.eval/1`` object; ``train`` makes
+weights that know what they were trained on.
+"""
+
+from foretune.evaluate._print import print_evaluation
+from foretune.evaluate.data import MeasuredData, keep_judgeable, read_data, select
+from foretune.evaluate.exclusions import refuse_excluded
+from foretune.evaluate.floors import random_order
+from foretune.evaluate.metrics import PICKS, GroupMetrics, judge, judgeable
+from foretune.evaluate.offline import NONE, SCHEMA, check_request, evaluate
+from foretune.evaluate.splits import Split, carve, cross_validation, split
+from foretune.evaluate.summary import Bootstrap, curve, summarise
+from foretune.evaluate.weights import Provenance, provenance_path, read_provenance, train
+
+__all__ = [
+    "NONE",
+    "PICKS",
+    "SCHEMA",
+    "Bootstrap",
+    "GroupMetrics",
+    "MeasuredData",
+    "Provenance",
+    "Split",
+    "carve",
+    "check_request",
+    "cross_validation",
+    "curve",
+    "evaluate",
+    "judge",
+    "judgeable",
+    "keep_judgeable",
+    "print_evaluation",
+    "provenance_path",
+    "random_order",
+    "read_data",
+    "read_provenance",
+    "refuse_excluded",
+    "select",
+    "split",
+    "summarise",
+    "train",
+]

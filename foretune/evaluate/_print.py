@@ -1,0 +1,119 @@
+"""The result of an evaluation for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_DEFINITIONS = ("pooled", "per_network", "running")
+_PLAIN = {"pair_accuracy": "pair accuracy", "kendall_tau": "Kendall tau", "ndcg16": "NDCG@16"}
+
+
+def print_evaluation(data: Mapping[str, Any], console: Console | None = None) -> None:
+    """Prints metrics beside their floor, what is found after n picks, and where it is strong.
+
+    Args:
+        data: A ``foretune.eval/1`` object.
+        console: Where to print; standard output if None.
+    """
+    console = console or Console(highlight=False)
+    console.print(
+        Text(
+            f"{data['model']} on {', '.join(data['data'])}: split {data['split']}, "
+            f"{data['groups']} groups, {data['workloads']} workloads, {data['programs']} programs"
+        ),
+        style="bold",
+        soft_wrap=True,
+    )
+    console.print(_metrics(data))
+    console.print(_curve(data))
+    for field, heading in (("by_kind", "operator kind"), ("by_hardware", "hardware")):
+        if len(data[field]) > 1:
+            console.print(_breakdown(data[field], heading))
+    console.print(_times(data), soft_wrap=True)
+    if "trained_on" in data:
+        console.print(Text(_trained_on(data)), soft_wrap=True)
+    if data["skipped"]:
+        told = ", ".join(f"{n} {reason}" for reason, n in sorted(data["skipped"].items()))
+        console.print(Text(f"left out: {told}", style="yellow"), soft_wrap=True)
+
+
+def _metrics(data: Mapping[str, Any]) -> Table:
+    floor = data["floors"]["random"]["metrics"]
+    table = _table("metric", "value", "95 % interval", "random order")
+    for name, title in _titles().items():
+        value = data["metrics"][name]
+        table.add_row(
+            title,
+            f"{value['mean']:.3f}",
+            f"{value['low']:.3f} to {value['high']:.3f}",
+            f"{floor[name]['mean']:.3f}",
+        )
+    return table
+
+
+def _titles() -> dict[str, str]:
+    titles = {"top1": "top-1", "top5": "top-5", **_PLAIN}
+    for definition in _DEFINITIONS:
+        for k in (1, 5):
+            titles[f"top{k}_{definition}"] = f"top-{k}, {definition.replace('_', ' ')}"
+    return titles
+
+
+def _curve(data: Mapping[str, Any]) -> Table:
+    """Rows of n picks: share of the best and regret, the model's and those of random draws."""
+    table = _table("after", "of the best", "random", "regret", "random")
+    for own, floor in zip(data["curve"], data["floors"]["random"]["curve"], strict=True):
+        table.add_row(
+            f"{own['picks']} pick{'s' if own['picks'] > 1 else ''}",
+            f"{own['share_of_best']['mean']:.3f}",
+            f"{floor['share_of_best']['mean']:.3f}",
+            f"{own['regret']['mean']:.3f}",
+            f"{floor['regret']['mean']:.3f}",
+        )
+    return table
+
+
+def _breakdown(parts: Mapping[str, Any], heading: str) -> Table:
+    table = _table(heading, "groups", "top-1", "top-5", "pairs", "tau")
+    for name, part in parts.items():
+        means = {metric: value["mean"] for metric, value in part["metrics"].items()}
+        table.add_row(
+            Text(name),
+            str(part["groups"]),
+            *(f"{means[m]:.3f}" for m in ("top1", "top5", "pair_accuracy", "kendall_tau")),
+        )
+    return table
+
+
+def _times(data: Mapping[str, Any]) -> str:
+    scoring = f"scoring {1e6 * data['score_s_per_program']:.0f} µs per program"
+    if data["train_s"] is None:
+        return scoring
+    count = len(data["splits"]) * len(data["seeds"])
+    return f"trained {count} times, {data['train_s']:.1f} s each; {scoring}"
+
+
+def _trained_on(data: Mapping[str, Any]) -> str:
+    found = data["trained_on"]
+    if found is None:
+        return "what the weights were trained on is not known: they may have seen all of this"
+    seen = found["seen_groups"]
+    return (
+        f"weights: {found['ranker']}, trained on {found['groups']} groups of "
+        f"{len(found['training_workloads'])} workloads ({', '.join(found['data'])}; "
+        f"{found['date']}); {seen or 'none'} of the groups judged here are of workloads it has seen"
+    )
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column(first)
+    for heading in others:
+        table.add_column(heading, justify="right")
+    return table

@@ -1,0 +1,49 @@
+"""No model learns from what it is evaluated on.
+
+The evaluation set (``foretune.workload.training.excluded``) is kept out of training by key, and
+where the program is at hand also by what it computes on which shapes, so that a renamed copy is
+found as well. Measurements of others have keys of their own and no program of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from foretune.errors import BadInputError
+
+if TYPE_CHECKING:
+    from foretune.dataset import Group
+    from foretune.workload import Workload
+
+_SHOWN = 5
+
+
+def refuse_excluded(groups: Iterable[Group]) -> None:
+    """Refuses groups to be learned from whose workload belongs to the evaluation set.
+
+    Raises:
+        BadInputError: There are such groups; the message names them.
+    """
+    from foretune.workload.training import excluded
+
+    first = {group.workload: group for group in groups}
+    forbidden = excluded()
+    found = []
+    for key, group in first.items():
+        workload = _program(group)
+        if key in forbidden.keys or (workload is not None and forbidden.has(workload)):
+            found.append(group.name)
+    if found:
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        raise BadInputError(
+            f"nothing is learned from the evaluation set, but {len(found)} workloads of the data "
+            f"belong to it ({', '.join(sorted(found)[:_SHOWN])}{more}): leave them out with "
+            "--exclude"
+        )
+
+
+def _program(group: Group) -> Workload | None:
+    """The workload itself, where the group's programs are of this TVM's spaces."""
+    candidate = group.programs[0].candidate if len(group) else None
+    return None if candidate is None else candidate.workload

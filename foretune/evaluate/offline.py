@@ -1,0 +1,266 @@
+"""Judging a ranker on measured data: cross-validation, metrics with intervals, floors.
+
+Each group is tested once, by a ranker that learned from other workloads (``foretune.evaluate.
+splits``). With several seeds every group's figures are averaged over them before anything else, so
+that seeds do not pass for evidence about further workloads.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foretune.errors import BadInputError
+from foretune.evaluate.data import keep_judgeable
+from foretune.evaluate.exclusions import refuse_excluded
+from foretune.evaluate.floors import random_order
+from foretune.evaluate.metrics import PICKS, GroupMetrics, average, judge
+from foretune.evaluate.splits import Split, check_name, cross_validation
+from foretune.evaluate.summary import DEFINITIONS, RESAMPLES, Bootstrap, curve, summarise
+
+if TYPE_CHECKING:
+    from foretune.cost import Ranker
+    from foretune.dataset import Group
+
+SCHEMA = "foretune.eval/1"
+NONE = "none"
+"""The name of no split: a ranker that was trained before is judged on all groups."""
+RankerFactory = Callable[[int], "Ranker"]
+"""Seed to an untrained ranker."""
+Say = Callable[[str], None]
+
+
+def evaluate(
+    ranker: Ranker | RankerFactory,
+    groups: Sequence[Group],
+    by: str = "workload",
+    *,
+    folds: int | None = None,
+    seeds: int = 1,
+    split_seed: int = 0,
+    model: str = "",
+    data: Sequence[str] = (),
+    skipped: Mapping[str, int] | None = None,
+    progress: Say | None = None,
+    resamples: int = RESAMPLES,
+) -> dict[str, Any]:
+    """Judges a ranker on groups that it has not learned from.
+
+    Args:
+        ranker: What makes untrained rankers of given seeds; or, with the split ``"none"``, a
+            trained one. Whether that has seen the workloads is for the caller to know
+            (``foretune.evaluate.Provenance``).
+        groups: The data. Groups without two different times are left out and counted.
+        by: A name of ``foretune.evaluate.splits``, or ``"none"``.
+        folds: See ``cross_validation``.
+        seeds: Rankers trained per split, with seeds 0, 1, 2...
+        split_seed: Seeds the splits, the order of equal scores and the intervals.
+        model: What the ranker is called.
+        data: Where the groups are from.
+        skipped: What reading the data left out, to be passed on.
+        progress: Called with one line of text per trained ranker.
+        resamples: Of the bootstrap.
+
+    Returns:
+        The ``foretune.eval/1`` object.
+
+    Raises:
+        BadInputError: An unknown split, too little data for it, numbers below one, groups that are
+            kept for evaluation among those to learn from, or a split that does not fit the ranker.
+    """
+    check_request(not callable(ranker), by, folds, seeds)
+    kept, few = keep_judgeable(groups)
+    if not kept:
+        raise BadInputError(
+            f"none of {len(groups)} groups has two programs with different seconds: "
+            "nothing can be judged"
+        )
+    run = _Run(kept, split_seed)
+    if callable(ranker):
+        parts, numbers = _cross_validate(run, ranker, by, folds, seeds, split_seed, progress)
+    else:
+        part = Split(NONE, (), (), tuple(kept))
+        run.test(ranker, part, 0)
+        parts, numbers = [part], [0]
+    return {
+        "schema": SCHEMA,
+        "model": model,
+        "data": list(data),
+        "split": by,
+        "splits": [_part_json(part) for part in parts],
+        "seeds": numbers,
+        "split_seed": split_seed,
+        "groups": len(kept),
+        "workloads": len({group.workload for group in kept}),
+        "programs": sum(len(group) for group in kept),
+        "skipped": dict(Counter(skipped or {}) + few),
+        "resamples": resamples,
+        **run.result(resamples),
+        "definitions": DEFINITIONS,
+    }
+
+
+def check_request(trained: bool, by: str, folds: int | None, seeds: int) -> None:
+    """Refuses what can be refused before any data is read.
+
+    Args:
+        trained: Whether the ranker was trained before.
+        by, folds, seeds: As ``evaluate`` takes them.
+
+    Raises:
+        BadInputError: They do not fit together, or a number is below one.
+    """
+    if by != NONE:
+        check_name(by)
+    if trained and by != NONE:
+        raise BadInputError(
+            f"split {by!r} trains anew on each part, but got a trained ranker: use the split "
+            "'none', or the name of a model"
+        )
+    if trained and (folds is not None or seeds != 1):
+        raise BadInputError(
+            f"folds and seeds are for training, but got folds={folds} and seeds={seeds} with a "
+            "trained ranker: leave them out"
+        )
+    if not trained and by == NONE:
+        raise BadInputError(
+            "without a split nothing is left to learn from: give a trained ranker (FILE.npz), or a "
+            "split"
+        )
+    if seeds < 1:
+        raise BadInputError(f"`seeds >= 1` must hold, but got seeds={seeds}")
+
+
+def _cross_validate(
+    run: _Run,
+    make: RankerFactory,
+    by: str,
+    folds: int | None,
+    seeds: int,
+    split_seed: int,
+    progress: Say | None,
+) -> tuple[list[Split], list[int]]:
+    parts = cross_validation(run.groups, by, folds, split_seed)
+    refuse_excluded(run.groups)
+    for part in parts:
+        for seed in range(seeds):
+            ranker = make(seed)
+            started = time.perf_counter()
+            ranker.fit(part.train, part.validation)
+            run.train_s.append(time.perf_counter() - started)
+            top = run.test(ranker, part, seed)
+            if progress is not None:
+                progress(
+                    f"{part.name}  seed {seed}: trained on {len(part.train)} groups in "
+                    f"{run.train_s[-1]:.1f} s, top-1 {top:.3f} on {len(part.test)}"
+                )
+    return parts, list(range(seeds))
+
+
+class _Run:
+    """What has been judged so far.
+
+    Args:
+        groups: To be tested.
+        seed: Seeds the order of equal scores.
+    """
+
+    def __init__(self, groups: Sequence[Group], seed: int) -> None:
+        self.groups = groups
+        self.train_s: list[float] = []
+        self._seed = seed
+        self._index = {id(group): i for i, group in enumerate(groups)}
+        self._judged: list[list[GroupMetrics]] = [[] for _ in groups]
+        self._tested_in = [""] * len(groups)
+        self._score_s = 0.0
+        self._scored = 0
+
+    def test(self, ranker: Ranker, part: Split, seed: int) -> float:
+        """Judges a trained ranker on the test groups of a split; returns its top-1."""
+        ratios = []
+        for group in part.test:
+            started = time.perf_counter()
+            scores = ranker.score(group.programs, group.machine, group.hardware)
+            self._score_s += time.perf_counter() - started
+            self._scored += len(group)
+            rng = np.random.default_rng([self._seed, seed, zlib.crc32(group.key.encode())])
+            judged = judge(np.asarray(scores, dtype=np.float64), group.seconds, rng)
+            self._judged[self._index[id(group)]].append(judged)
+            self._tested_in[self._index[id(group)]] = part.name
+            ratios.append(judged.ratio[0])
+        return float(np.mean(ratios))
+
+    def result(self, resamples: int) -> dict[str, Any]:
+        """The part of the JSON object that was measured."""
+        judged = [average(several) for several in self._judged]
+        random = [random_order(group.seconds) for group in self.groups]
+        bootstrap = Bootstrap([g.workload for g in self.groups], self._seed, resamples)
+        return {
+            "metrics": summarise(self.groups, judged, bootstrap),
+            "curve": curve(judged, bootstrap),
+            "floors": {
+                "random": {
+                    "metrics": summarise(self.groups, random, bootstrap),
+                    "curve": curve(random, bootstrap),
+                },
+                "oracle": 1.0,
+            },
+            "by_kind": self._broken_down([g.kind for g in self.groups], judged, resamples),
+            "by_hardware": self._broken_down([g.hardware for g in self.groups], judged, resamples),
+            "train_s": float(np.mean(self.train_s)) if self.train_s else None,
+            "score_s_per_program": self._score_s / max(self._scored, 1),
+            "per_group": [
+                _group_json(*row)
+                for row in zip(self.groups, judged, random, self._tested_in, strict=True)
+            ],
+        }
+
+    def _broken_down(
+        self, keys: Sequence[str], judged: Sequence[GroupMetrics], resamples: int
+    ) -> dict[str, Any]:
+        found = {}
+        for key in sorted(set(keys)):
+            at = [i for i, other in enumerate(keys) if other == key]
+            groups = [self.groups[i] for i in at]
+            bootstrap = Bootstrap([g.workload for g in groups], self._seed, resamples)
+            metrics = summarise(groups, [judged[i] for i in at], bootstrap)
+            found[key] = {"groups": len(groups), "metrics": metrics}
+        return found
+
+
+def _part_json(part: Split) -> dict[str, Any]:
+    return {
+        "name": part.name,
+        "train": len(part.train),
+        "validation": len(part.validation),
+        "test": len(part.test),
+        "seen_workloads": part.seen_workloads,
+    }
+
+
+def _group_json(
+    group: Group, judged: GroupMetrics, random: GroupMetrics, tested_in: str
+) -> dict[str, Any]:
+    five = PICKS.index(5)
+    return {
+        "workload": group.workload,
+        "name": group.name,
+        "kind": group.kind,
+        "hardware": group.hardware,
+        "split": tested_in,
+        "programs": len(group),
+        "valid": int(group.valid.sum()),
+        "best_s": judged.best_s,
+        "top1": float(judged.ratio[0]),
+        "top5": float(judged.ratio[five]),
+        "random_top1": float(random.ratio[0]),
+        "random_top5": float(random.ratio[five]),
+        "pair_accuracy": judged.pair_accuracy,
+        "kendall_tau": judged.kendall_tau,
+        "ndcg16": judged.ndcg16,
+    }

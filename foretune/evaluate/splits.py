@@ -1,0 +1,273 @@
+"""Who learns from what, and who is tested on what.
+
+Data is split by workload, never by row: programs of one workload share their computation, so a
+model that has seen some of them knows much about the others. All hardware variants of a workload
+are on one side, too, except in the one split that says otherwise in its name.
+
+=================  ===============================================================================
+``workload``       k folds of workloads, with every operator kind spread over the folds
+``kind``           k folds of operator kinds: a test kind has no workload in training
+``hardware``       each device in turn is tested, on workloads that no other device showed either
+``hardware_seen``  the same with the device's workloads in training on other devices: as published
+                   (TLP, LLMTuner); easier, and named so
+=================  ===============================================================================
+
+Every group is tested exactly once. Validation groups, for early stopping, are carved from training,
+by workload as well. The same data and seed give the same splits, in whatever order groups come.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foretune.errors import BadInputError, unknown_name
+
+if TYPE_CHECKING:
+    from foretune.dataset import Group
+
+FOLDS = 5
+VALIDATION_SHARE = 0.1
+_PUBLISHED = {"rows", "row", "within_task", "published_rows", "random"}
+
+
+@dataclass(frozen=True)
+class Split:
+    """One division of groups.
+
+    Attributes:
+        name: What is tested, in words.
+        train: Groups to learn from.
+        validation: Groups to stop early by, of other workloads than ``train``.
+        test: Groups to be judged on.
+        seen_workloads: Whether tested workloads may have been seen on other hardware.
+    """
+
+    name: str
+    train: tuple[Group, ...]
+    validation: tuple[Group, ...]
+    test: tuple[Group, ...]
+    seen_workloads: bool = False
+
+    def __post_init__(self) -> None:
+        train, validation, test = (
+            {g.workload for g in groups} for groups in (self.train, self.validation, self.test)
+        )
+        if train & validation or (not self.seen_workloads and test & (train | validation)):
+            raise ValueError(f"split {self.name}: a workload is on two sides")
+        if {g.key for g in self.test} & {g.key for g in (*self.train, *self.validation)}:
+            raise ValueError(f"split {self.name}: a group is on two sides")
+
+
+def names() -> list[str]:
+    """Names that ``cross_validation`` accepts."""
+    return sorted(_MAKERS)
+
+
+def check_name(by: str) -> None:
+    """Refuses what is not one of ``names()``.
+
+    Raises:
+        BadInputError: It is unknown, or a split by row, with the reason why there is none.
+    """
+    if by in _PUBLISHED:
+        raise BadInputError(
+            f"data is never split by row, but got split {by!r}: programs of one workload on both "
+            "sides make every model look good on workloads it has seen; choose one of "
+            f"{', '.join(names())}"
+        )
+    if by not in _MAKERS:
+        raise unknown_name("split", by, names())
+
+
+def cross_validation(
+    groups: Sequence[Group],
+    by: str = "workload",
+    folds: int | None = None,
+    seed: int = 0,
+    validation: float = VALIDATION_SHARE,
+) -> list[Split]:
+    """All splits of a cross-validation; together they test every group once.
+
+    Args:
+        groups: The data.
+        by: One of ``names()``.
+        folds: Parts of the workloads (or kinds); 5, or as many as there are if fewer.
+        seed: Deals workloads to folds.
+        validation: Share of the training workloads that is held out for early stopping.
+
+    Raises:
+        BadInputError: Unknown name, or too few workloads, kinds or devices.
+    """
+    check_name(by)
+    if seed < 0 or not 0 <= validation < 1:
+        raise BadInputError(
+            f"seed >= 0 and 0 <= validation < 1 must hold, but got seed={seed} and "
+            f"validation={validation}"
+        )
+    parts = _MAKERS[by](list(groups), folds, seed)
+    return [
+        Split(name, *carve(train, validation, seed), tuple(test), by == "hardware_seen")
+        for name, train, test in parts
+    ]
+
+
+def split(
+    groups: Sequence[Group],
+    by: str = "workload",
+    fold: int = 0,
+    folds: int | None = None,
+    seed: int = 0,
+) -> Split:
+    """One of ``cross_validation``: number ``fold``, from 0."""
+    every = cross_validation(groups, by, folds, seed)
+    if not 0 <= fold < len(every):
+        raise BadInputError(f"`0 <= fold < {len(every)}` must hold, but got fold={fold}")
+    return every[fold]
+
+
+def carve(
+    groups: Iterable[Group], share: float = VALIDATION_SHARE, seed: int = 0
+) -> tuple[tuple[Group, ...], tuple[Group, ...]]:
+    """Training and validation groups; some workloads of about every kind are held out.
+
+    Fewer than three workloads are all trained on.
+    """
+    kept = tuple(groups)
+    workloads = _by_kind(_kinds(kept), seed)
+    if share <= 0 or len(workloads) < 3:
+        return kept, ()
+    count = max(1, round(share * len(workloads)))
+    places = ((np.arange(count) + 0.5) * len(workloads) / count).astype(int)
+    held = {workloads[i] for i in places.tolist()}
+    train = tuple(g for g in kept if g.workload not in held)
+    return train, tuple(g for g in kept if g.workload in held)
+
+
+_Part = tuple[str, "list[Group]", "list[Group]"]
+"""Name, training groups, test groups."""
+
+
+def _by_workload(groups: list[Group], folds: int | None, seed: int) -> list[_Part]:
+    fold_of, count = _deal(groups, folds, seed)
+    return [
+        (
+            f"workloads {fold + 1}/{count}",
+            [g for g in groups if fold_of[g.workload] != fold],
+            [g for g in groups if fold_of[g.workload] == fold],
+        )
+        for fold in range(count)
+    ]
+
+
+def _by_operator_kind(groups: list[Group], folds: int | None, seed: int) -> list[_Part]:
+    del seed  # the heaviest kind goes to the lightest fold: nothing is left to chance
+    kind_of = _kinds(groups)
+    sizes = Counter(kind_of.values())
+    count = _fold_count(folds, len(sizes), "operator kinds")
+    loads = [0] * count
+    fold_of: dict[str, int] = {}
+    for kind, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0])):
+        fold_of[kind] = loads.index(min(loads))
+        loads[fold_of[kind]] += size
+    return [
+        (
+            ", ".join(sorted(kind for kind in fold_of if fold_of[kind] == fold)),
+            [g for g in groups if fold_of[kind_of[g.workload]] != fold],
+            [g for g in groups if fold_of[kind_of[g.workload]] == fold],
+        )
+        for fold in range(count)
+    ]
+
+
+def _by_hardware(groups: list[Group], folds: int | None, seed: int) -> list[_Part]:
+    devices = _devices(groups)
+    fold_of, count = _deal(groups, folds, seed)
+    parts = []
+    for device in devices:
+        for fold in range(count):
+            test = [g for g in groups if g.hardware == device and fold_of[g.workload] == fold]
+            train = [g for g in groups if g.hardware != device and fold_of[g.workload] != fold]
+            if test and not train:
+                raise BadInputError(
+                    f"no other hardware than {device} has workloads outside fold {fold + 1}: "
+                    "give more data, or split by workload"
+                )
+            if test:
+                parts.append((f"{device}, workloads {fold + 1}/{count}", train, test))
+    return parts
+
+
+def _by_hardware_seen(groups: list[Group], folds: int | None, seed: int) -> list[_Part]:
+    del seed
+    if folds is not None:
+        raise BadInputError(
+            f"split 'hardware_seen' has one part per device and no folds, but got folds={folds}: "
+            "leave it out"
+        )
+    return [
+        (
+            f"{device}, workloads seen",
+            [g for g in groups if g.hardware != device],
+            [g for g in groups if g.hardware == device],
+        )
+        for device in _devices(groups)
+    ]
+
+
+_MAKERS: Mapping[str, Callable[[list[Group], int | None, int], list[_Part]]] = {
+    "workload": _by_workload,
+    "kind": _by_operator_kind,
+    "hardware": _by_hardware,
+    "hardware_seen": _by_hardware_seen,
+}
+
+
+def _deal(groups: Sequence[Group], folds: int | None, seed: int) -> tuple[dict[str, int], int]:
+    """The fold of every workload, and the number of folds.
+
+    Dealt like cards, kind after kind: folds differ by at most one workload, and by at most one
+    workload of each kind.
+    """
+    workloads = _by_kind(_kinds(groups), seed)
+    count = _fold_count(folds, len(workloads), "workloads")
+    return {workload: i % count for i, workload in enumerate(workloads)}, count
+
+
+def _kinds(groups: Sequence[Group]) -> dict[str, str]:
+    """The operator kind of every workload, whatever the order of the groups."""
+    kinds: dict[str, str] = {}
+    for group in groups:
+        kinds[group.workload] = min(kinds.get(group.workload, group.kind), group.kind)
+    return kinds
+
+
+def _by_kind(kind_of: Mapping[str, str], seed: int) -> list[str]:
+    """Workloads, kind after kind, in random order within a kind."""
+    workloads = sorted(kind_of)
+    order = np.random.default_rng(seed).permutation(len(workloads))
+    return sorted((workloads[i] for i in order.tolist()), key=lambda w: kind_of[w])
+
+
+def _fold_count(folds: int | None, available: int, what: str) -> int:
+    count = min(FOLDS, available) if folds is None else folds
+    if not 2 <= count <= available:
+        raise BadInputError(
+            f"`2 <= folds <= {what}` must hold, but got {count} folds and {available} {what}: "
+            "give more data, or fewer folds"
+        )
+    return count
+
+
+def _devices(groups: Sequence[Group]) -> list[str]:
+    devices = sorted({g.hardware for g in groups})
+    if len(devices) < 2:
+        raise BadInputError(
+            f"a split by hardware needs two devices, but the data is of {', '.join(devices)} "
+            "alone: give data of another one, or split by workload"
+        )
+    return devices

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from foretune import dataset
+from foretune.errors import BadInputError
+from foretune.evaluate import keep_judgeable, read_data, select
+from foretune.evaluate.data import FEW_TIMES
+from tests.evaluate.support import ansor_line, group, several
+
+
+def test_a_foreign_log_is_read_and_what_is_left_out_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "cpu.json"
+    lines = [ansor_line(t, s, 1e-3 * (s + 1)) for t in range(2) for s in range(4)]
+    path.write_text("".join(lines) + "torn {\n" + ansor_line(0, 9, 0.0))
+    data = read_data([path])
+    assert [len(g) for g in data.groups] == [4, 4]
+    assert sum(data.skipped.values()) == 2
+    assert data.paths == (str(path),)
+
+
+def test_several_paths_are_joined(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a.json", "b.json")]
+    for path in paths:
+        path.write_text("".join(ansor_line(0, s, 1e-3 * (s + 1)) for s in range(3)))
+    assert {g.hardware for g in read_data(paths).groups} == {"a", "b"}
+
+
+def test_our_own_data_sets_are_recognised_and_bring_their_counts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Stored:
+        skipped: ClassVar[Counter[str]] = Counter({"unknown sketch": 2})
+
+        def groups(self) -> list[Any]:
+            self.skipped["group with one record"] += 1
+            return several(3)
+
+    monkeypatch.setattr(dataset, "is_dataset", lambda _path: True)
+    monkeypatch.setattr(dataset, "read_dataset", lambda _path: Stored())
+    data = read_data([tmp_path])
+    assert len(data.groups) == 3
+    assert data.skipped == {"unknown sketch": 2, "group with one record": 1}
+
+
+def test_data_that_is_missing_or_useless_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match=r"no data at .*nowhere"):
+        read_data([tmp_path / "nowhere"])
+    path = tmp_path / "failed.json"
+    path.write_text("".join(ansor_line(0, s, 1e10, error=1) for s in range(3)))
+    with pytest.raises(BadInputError, match=r"no measurement in .*failed.json.*3 "):
+        read_data([path])
+    path.write_text("some words\n")
+    with pytest.raises(BadInputError):
+        read_data([path])
+
+
+def test_groups_without_an_order_are_dropped_with_their_number() -> None:
+    kept, dropped = keep_judgeable([group("a"), group("b", [1.0]), group("c", [1.0, 1.0])])
+    assert [g.workload for g in kept] == ["a"]
+    assert dropped == {FEW_TIMES: 2}
+    assert keep_judgeable([group("a")])[1] == {}
+
+
+def test_selecting_hardware_and_leaving_out_workloads() -> None:
+    groups = several(4, kinds=("conv2d", "dense"), hardware=("k80", "mi50"))
+    assert {g.hardware for g in select(groups, ["k80"])} == {"k80"}
+    assert {g.workload for g in select(groups, exclude=["w1"])} == {"w0", "w2", "w3"}
+    assert {g.kind for g in select(groups, exclude=["dense"])} == {"conv2d"}
+    assert {g.workload for g in select(groups, exclude=["conv2d w*"])} == {"w1", "w3"}
+    assert select(groups) == groups
+
+
+@pytest.mark.parametrize(
+    ("hardware", "exclude", "told"),
+    [
+        (["t4"], [], "'t4': choose of k80, mi50"),
+        ([], ["softmax"], "matches 'softmax'.*conv2d, dense"),
+        ([], ["w*"], "no group is left"),
+    ],
+)
+def test_a_selection_that_matches_nothing_is_refused(
+    hardware: list[str], exclude: list[str], told: str
+) -> None:
+    groups = several(4, kinds=("conv2d", "dense"), hardware=("k80", "mi50"))
+    with pytest.raises(BadInputError, match=told):
+        select(groups, hardware, exclude)

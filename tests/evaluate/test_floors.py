@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretune.evaluate import GroupMetrics, judge, judgeable, random_order
+from foretune.evaluate.floors import best_of_draws
+from foretune.evaluate.metrics import average
+
+SECONDS = [1.0, 2.0, 2.0, 7.0, math.nan]
+
+
+def over_all_orders(seconds: np.ndarray) -> GroupMetrics:
+    rng = np.random.default_rng(0)
+    orders = itertools.permutations(range(len(seconds)))
+    return average([judge(np.array(order, dtype=float), seconds, rng) for order in orders])
+
+
+@pytest.mark.parametrize(
+    "seconds", [SECONDS, SECONDS[:2], [3.0, math.nan, math.nan, 1.0], [5.0, 4.0, 3.0, 2.0, 1.0]]
+)
+def test_random_order_is_the_mean_over_all_orders(seconds: list[float]) -> None:
+    array = np.array(seconds)
+    exact, counted = random_order(array), over_all_orders(array)
+    np.testing.assert_allclose(exact.ratio, counted.ratio)
+    np.testing.assert_allclose(exact.picked_s, counted.picked_s)
+    np.testing.assert_allclose(exact.running, counted.running)
+    assert exact.ndcg16 == pytest.approx(counted.ndcg16)
+    assert exact.pair_accuracy == pytest.approx(counted.pair_accuracy)
+    assert exact.kendall_tau == pytest.approx(counted.kendall_tau, abs=1e-12)
+    assert (exact.best_s, exact.programs) == (counted.best_s, counted.programs)
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([1.0, 2.0, 8.0, math.nan]), min_size=2, max_size=90))
+def test_random_order_finds_more_with_more_draws_and_everything_in_the_end(
+    values: list[float],
+) -> None:
+    seconds = np.array(values)
+    if not judgeable(seconds):
+        return
+    floor = random_order(seconds)
+    assert (np.diff(floor.ratio) >= -1e-12).all()
+    assert floor.ratio[0] == pytest.approx(np.nan_to_num(1.0 / seconds * floor.best_s).mean())
+    if len(seconds) <= 64:
+        assert floor.ratio[-1] == pytest.approx(1)
+
+
+def test_chances_of_the_best_draw_are_those_of_counting() -> None:
+    found = best_of_draws(6, 6)
+    for k in range(1, 7):
+        best = [min(drawn) for drawn in itertools.combinations(range(6), k)]
+        counted = np.bincount(best, minlength=6) / len(best)
+        np.testing.assert_allclose(found[k - 1], counted, atol=1e-12)
+
+
+def test_large_groups_stay_exact() -> None:
+    chances = best_of_draws(4362, 64)
+    np.testing.assert_allclose(chances[0], 1 / 4362, rtol=1e-9)
+    assert chances[63, 0] == pytest.approx(64 / 4362)
+    np.testing.assert_allclose(chances.sum(axis=1), 1)

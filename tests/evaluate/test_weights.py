@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from foretune.errors import BadInputError, RecordError, VersionMismatchError
+from foretune.evaluate import Provenance, provenance_path, read_provenance, train
+from foretune.workload.training import Excluded
+from tests.evaluate.support import Hinted, group, several
+
+
+@pytest.fixture(autouse=True)
+def excluded(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = Excluded(frozenset({"secret"}), frozenset())
+    monkeypatch.setattr("foretune.workload.training.excluded", lambda: known)
+
+
+def trained(path: Path, ranker: Hinted | None = None) -> Provenance:
+    groups = [*several(10, hardware=("a", "b")), group("odd", [1.0])]
+    return train(
+        ranker or Hinted(), groups, path, name="hinted", options={"sign": 1}, seed=3,
+        command="foretune train hinted", data=["log.json"], skipped={"not JSON": 2},
+    )  # fmt: skip
+
+
+def test_weights_say_what_they_were_trained_on(tmp_path: Path) -> None:
+    ranker, path = Hinted(), tmp_path / "w.npz"
+    made = trained(path, ranker)
+    assert read_provenance(path).to_json() == json.loads(json.dumps(made.to_json()))
+    data = json.loads((tmp_path / "w.json").read_text())
+    assert provenance_path(path) == tmp_path / "w.json"
+    assert data["schema"] == "foretune.weights/1"
+    assert (data["ranker"], data["seed"], data["data"]) == ("hinted", 3, ["log.json"])
+    assert data["command"] == "foretune train hinted"
+    assert set(data["training_workloads"]) == {g.workload for g in ranker.trained}
+    assert set(data["validation_workloads"]) == {g.workload for g in ranker.validated}
+    assert len(data["training_workloads"]) + len(data["validation_workloads"]) == 10
+    assert (data["groups"], data["validation_groups"]) == (18, 2)
+    assert data["hardware"] == ["a", "b"]
+    assert data["skipped"]["not JSON"] == 2 and len(data["skipped"]) == 2
+    assert data["versions"]["numpy"]
+    assert Hinted.load(path).sign == 1
+
+
+def test_seen_workloads_are_refused_on_other_hardware_too(tmp_path: Path) -> None:
+    path = tmp_path / "w.npz"
+    found = trained(path)
+    fresh = [group("new", hardware="a")]
+    found.refuse_seen(fresh, path)
+    held = found.validation_workloads[0]
+    seen = [group("w0", hardware="elsewhere"), group(held)]
+    assert found.seen([*fresh, *seen]) == seen, "stopping early by them is seeing them"
+    with pytest.raises(BadInputError, match=r"w\.npz was trained on.*conv2d w0.*2 of 3 groups"):
+        found.refuse_seen([*fresh, *seen], path)
+
+
+def test_weights_of_unknown_origin_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "w.npz"
+    trained(path)
+    text = (tmp_path / "w.json").read_text()
+    (tmp_path / "w.json").unlink()
+    with pytest.raises(BadInputError, match=r"w\.json is missing"):
+        read_provenance(path)
+    (tmp_path / "w.json").write_text(text)
+    with path.open("ab") as file:
+        file.write(b"other weights")
+    with pytest.raises(BadInputError, match="other weights than"):
+        read_provenance(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "told"),
+    [
+        ("{torn", RecordError, "cannot be read"),
+        ("[]", RecordError, "cannot be read"),
+        ('{"schema": "foretune.weights/0"}', VersionMismatchError, "foretune.weights/1"),
+        ('{"schema": "foretune.weights/1"}', RecordError, "lacks.*training_workloads"),
+    ],
+)
+def test_provenance_that_cannot_be_read_is_refused(
+    tmp_path: Path, text: str, error: type[Exception], told: str
+) -> None:
+    trained(tmp_path / "w.npz")
+    (tmp_path / "w.json").write_text(text)
+    with pytest.raises(error, match=told):
+        read_provenance(tmp_path / "w.npz")
+
+
+def test_what_cannot_be_trained_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    for groups, path, told in [
+        (several(3), tmp_path / "w.bin", ".npz file"),
+        ([], tmp_path / "w.npz", "nothing to learn from"),
+        ([group("a", [1.0])], tmp_path / "w.npz", "nothing to learn from"),
+        ([group("secret")], tmp_path / "w.npz", "evaluation set"),
+    ]:
+        with pytest.raises(BadInputError, match=told):
+            train(Hinted(), groups, path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_old_provenance_does_not_outlive_its_weights(tmp_path: Path) -> None:
+    path = tmp_path / "w.npz"
+    trained(path)
+
+    class Interrupted(Hinted):
+        def save(self, path: Path) -> None:
+            super().save(path)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trained(path, Interrupted())
+    with pytest.raises(BadInputError, match="is missing"):
+        read_provenance(path)
