@@ -1,0 +1,26 @@
+"""Collecting training data: measure many schedules of many workloads on several hardware variants.
+
+``Collector`` visits the groups of a ``Plan`` and keeps every record in a journal; ``pack`` writes
+the journal as a data set; ``audit`` measures a part of it again, hours later.
+"""
+
+from foretune.collect.audit import Audit, audit, summarise_audit
+from foretune.collect.collector import COLLECT_POLICY, Collector
+from foretune.collect.command import collect_command
+from foretune.collect.pack import pack
+from foretune.collect.plan import EVOLVED, UNIFORM, Plan, host_variants, plan
+
+__all__ = [
+    "COLLECT_POLICY",
+    "EVOLVED",
+    "UNIFORM",
+    "Audit",
+    "Collector",
+    "Plan",
+    "audit",
+    "collect_command",
+    "host_variants",
+    "pack",
+    "plan",
+    "summarise_audit",
+]

@@ -1,0 +1,193 @@
+"""The noise audit: a part of the records measured again, hours later.
+
+A label that depends on when it was read misleads every model, and readings agree with each other
+within one visit whether they are right or not. The audit takes a share of the candidates at random,
+measures them with the same policy, and reports how far the two values lie apart.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from foretune.collect.collector import COLLECT_POLICY, MeasurerFactory, Store, describe
+from foretune.dataset import AUDIT, is_valid
+from foretune.errors import BadInputError
+from foretune.hardware import Hardware
+from foretune.measure import LocalMeasurer, Measurement, MeasurePolicy
+from foretune.records import Record
+from foretune.space import Candidate, Space
+
+
+@dataclass(frozen=True)
+class Audit:
+    """How far two measurements of the same program lie apart.
+
+    Ratios are absolute natural logarithms of second / first seconds.
+
+    Attributes:
+        pairs: Programs measured twice.
+        valid: Share of all records that give a label.
+        quiet: Share of the valid records with an undisturbed reading.
+        hours: Median of the hours between the two.
+        median, p90, p95, worst: Quantiles of the ratios.
+        median_quiet, p95_quiet: The same where both had an undisturbed reading.
+        bias: Median of the signed logarithm: above 0 where the second was slower.
+        changed: Programs that ran in one of the two only.
+    """
+
+    pairs: int
+    valid: float
+    quiet: float
+    hours: float
+    median: float
+    p90: float
+    p95: float
+    worst: float
+    median_quiet: float
+    p95_quiet: float
+    bias: float
+    changed: int
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with every field."""
+        return asdict(self)
+
+
+def audit(
+    store: Store,
+    hardware: Sequence[Hardware],
+    share: float = 0.02,
+    min_age_s: float = 3600.0,
+    seed: int = 0,
+    measurer: MeasurerFactory = LocalMeasurer,
+    policy: MeasurePolicy = COLLECT_POLICY,
+    say: Callable[[str], None] = print,
+) -> list[Record]:
+    """Measures a share of the collected records again and adds the new ones to the journal.
+
+    Args:
+        store: The collection.
+        hardware: The variants that can be measured here; records of others are left.
+        share: Of the records old enough that were not audited yet.
+        min_age_s: Records younger than this, in seconds, are left for later.
+        seed: Chooses.
+        measurer: Makes the measurer of a hardware.
+        policy: How to measure; the one of the collection.
+        say: Takes lines of progress.
+
+    Raises:
+        BadInputError: ``share`` is not in (0, 1], or no record is old enough.
+    """
+    if not 0 < share <= 1:
+        raise BadInputError(f"`0 < share <= 1` must hold, but got share={share}")
+    chosen = _choose(store, {h.key for h in hardware}, share, min_age_s, seed)
+    if not chosen:
+        raise BadInputError(
+            f"no record in {store.path} of this machine is older than {min_age_s / 60:g} minutes "
+            "and not audited yet: audit later"
+        )
+    made = []
+    for machine in hardware:
+        mine = [record for record in chosen if record.hardware == machine.key]
+        if not mine:
+            continue
+        say(f"auditing {len(mine)} programs on {describe(machine)}")
+        candidates = _candidates(store, machine, mine)
+        with measurer(machine, policy) as device:
+            environment = device.environment()
+            for candidate, measurement in device.measure(candidates):
+                record = _audited(candidate, measurement, environment)
+                store.journal.append(record)
+                made.append(record)
+    return made
+
+
+def _choose(
+    store: Store, hardware: set[str], share: float, min_age_s: float, seed: int
+) -> list[Record]:
+    records = store.journal.records()
+    done = {(r.hardware, r.candidate_key) for r in records if r.origin == AUDIT}
+    old = [
+        r
+        for r in records
+        if r.origin != AUDIT
+        and r.hardware in hardware
+        and (r.hardware, r.candidate_key) not in done
+        and time.time() - r.time >= min_age_s
+        and is_valid(r.measurement)
+    ]
+    count = min(len(old), max(1, round(share * len(old)))) if old else 0
+    at = np.sort(np.random.default_rng(seed).choice(len(old), count, replace=False)) if old else ()
+    return [old[i] for i in at]
+
+
+def _candidates(store: Store, machine: Hardware, records: Iterable[Record]) -> list[Candidate]:
+    spaces: dict[str, Space] = {}
+    found = []
+    for record in records:
+        workload = store.journal.workloads()[record.workload]
+        space = spaces.setdefault(workload.key, store.space(workload, machine))
+        found.append(space.candidate(record.decisions))
+    return found
+
+
+def _audited(candidate: Candidate, measurement: Measurement, environment: dict[str, Any]) -> Record:
+    return Record(
+        workload=candidate.workload.key,
+        hardware=candidate.hardware.key,
+        candidate_key=candidate.key,
+        decisions=candidate.to_json(),
+        measurement=measurement,
+        origin=AUDIT,
+        time=time.time(),
+        environment=environment,
+    )
+
+
+def summarise_audit(records: Iterable[Record]) -> Audit:
+    """Pairs each audit with the record it repeats.
+
+    Raises:
+        BadInputError: There is no such pair.
+    """
+    first: dict[tuple[str, str], Record] = {}
+    second: list[Record] = []
+    for record in records:
+        if record.origin == AUDIT:
+            second.append(replace(record, candidate=None))
+        else:
+            first[record.hardware, record.candidate_key] = record
+    found = [(first.get((r.hardware, r.candidate_key)), r) for r in second]
+    pairs = [(a, b) for a, b in found if a is not None]
+    both = [(a, b) for a, b in pairs if is_valid(a.measurement) and is_valid(b.measurement)]
+    if not both:
+        raise BadInputError("no record was measured twice: run `foretune collect --audit`")
+    logs = np.array([np.log(_seconds(b) / _seconds(a)) for a, b in both])
+    calm = np.array([any(a.measurement.quiet) and any(b.measurement.quiet) for a, b in both])
+    ratios = np.abs(logs)
+    valid = [r for r in first.values() if is_valid(r.measurement)]
+    return Audit(
+        pairs=len(both),
+        valid=len(valid) / len(first),
+        quiet=sum(any(r.measurement.quiet) for r in valid) / len(valid),
+        hours=float(np.median([b.time - a.time for a, b in both]) / 3600),
+        median=float(np.median(ratios)),
+        p90=float(np.quantile(ratios, 0.9)),
+        p95=float(np.quantile(ratios, 0.95)),
+        worst=float(ratios.max()),
+        median_quiet=float(np.median(ratios[calm])) if calm.any() else float("nan"),
+        p95_quiet=float(np.quantile(ratios[calm], 0.95)) if calm.any() else float("nan"),
+        bias=float(np.median(logs)),
+        changed=len(pairs) - len(both),
+    )
+
+
+def _seconds(record: Record) -> float:
+    best = record.measurement.best_s
+    assert best is not None
+    return best

@@ -1,0 +1,335 @@
+"""The collector: goes through the groups of a plan and measures their programs.
+
+Half of a group's programs are drawn uniformly, so that a model sees the whole space; the rest
+evolve from what was measured, as they would in a search, because a model that has only seen random
+programs cannot tell the good ones apart. Every record is on disk before the next visit; a collector
+that is started again goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from foretune import cost, search
+from foretune._files import write_json
+from foretune.collect.plan import EVOLVED, UNIFORM, Plan
+from foretune.dataset import AUDIT, StoredWorkload
+from foretune.errors import BadInputError, IllegalCandidateError
+from foretune.hardware import Hardware
+from foretune.measure import LocalMeasurer, Measurement, MeasurePolicy, Measurer
+from foretune.records import Journal, Record
+from foretune.search import Strategy
+from foretune.space import Candidate, Sketch, Space
+from foretune.workload import Workload
+
+COLLECT_POLICY = MeasurePolicy(window=32, min_readings=2, rough_spread=0.015, cut_factor=6.0)
+"""Labels of slow programs count too: readings agree more closely, and fewer are cut short."""
+
+_STRATEGY = "evolutionary"
+_MODEL = "gbdt:scratch"
+JOURNAL = "collect.jsonl"
+_SPACES = "spaces"
+_KINDS = "kinds.json"
+
+MeasurerFactory = Callable[[Hardware, MeasurePolicy], Measurer]
+
+
+class Store:
+    """The work directory of a collection: journal, spaces, operator kinds.
+
+    Args:
+        path: The directory, made if missing.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.journal = Journal(self.path / JOURNAL)
+        (self.path / _SPACES).mkdir(exist_ok=True)
+
+    def close(self) -> None:
+        """Closes the journal. May be called twice."""
+        self.journal.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def space(self, workload: Workload, hardware: Hardware) -> Space:
+        """The space of a group: as it was kept, or made now and kept.
+
+        A group keeps the space it was begun with, so that all its records refer to one.
+        """
+        file = self._file(workload.key, hardware.key)
+        if not file.is_file():
+            space = Space.generate(workload, hardware)
+            text = json.dumps([sketch.to_json() for sketch in space.sketches])
+            temporary = file.with_suffix(".part")
+            temporary.write_bytes(gzip.compress(text.encode(), 6))
+            temporary.replace(file)
+            return space
+        return Space(workload, hardware, self.sketches(workload, hardware))
+
+    def sketches(self, workload: Workload, hardware: Hardware) -> tuple[Sketch, ...]:
+        """The sketches kept for a group, none where it was never begun."""
+        file = self._file(workload.key, hardware.key)
+        if not file.is_file():
+            return ()
+        return tuple(map(Sketch.from_json, json.loads(gzip.decompress(file.read_bytes()))))
+
+    def kinds(self) -> dict[str, str]:
+        """Operator kind of each workload by key."""
+        file = self.path / _KINDS
+        return dict(json.loads(file.read_text())) if file.is_file() else {}
+
+    def add(self, workloads: Iterable[StoredWorkload], hardware: Iterable[Hardware]) -> None:
+        """Keeps what records will refer to."""
+        kinds = self.kinds()
+        for stored in workloads:
+            self.journal.add_workload(stored.workload)
+            kinds[stored.workload.key] = stored.kind
+        for each in hardware:
+            if each.key not in self.journal.hardware():
+                self.journal.add_hardware(each)
+        write_json(self.path / _KINDS, kinds)
+
+    def _file(self, workload: str, hardware: str) -> Path:
+        return self.path / _SPACES / f"{workload}-{hardware}.json.gz"
+
+
+class Collector:
+    """Measures the groups of a plan into a work directory.
+
+    Life cycle: construct, ``run`` once, ``close`` (or use ``with``).
+
+    Args:
+        plan: What to collect.
+        store: Where to.
+        known: Groups that another data set has already, as (workload key, hardware key).
+        policy: How to measure.
+        measurer: Makes the measurer of a hardware; closed with the collector.
+        say: Takes lines of progress.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        store: Store,
+        known: Iterable[tuple[str, str]] = (),
+        policy: MeasurePolicy = COLLECT_POLICY,
+        measurer: MeasurerFactory = LocalMeasurer,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        self.plan = plan
+        self.store = store
+        self._known = frozenset(known)
+        self._policy = policy
+        self._make = measurer
+        self._measurers: dict[str, Measurer] = {}
+        self._say = say
+        self._began = time.monotonic()
+        self._measured = 0
+
+    def run(self, seconds: float | None = None) -> bool:
+        """Visits every group that is not complete.
+
+        Args:
+            seconds: Stop after the visit in which so much time has passed.
+
+        Returns:
+            Whether the plan is complete.
+        """
+        if seconds is not None and seconds <= 0:
+            raise BadInputError(f"`seconds > 0` must hold, but got seconds={seconds}")
+        self.store.add(self.plan.workloads, self.plan.hardware)
+        self._began = time.monotonic()
+        for hardware, workloads in self.plan.visits():
+            if seconds is not None and time.monotonic() - self._began >= seconds:
+                return False
+            due = [w for w in workloads if self._is_due(w.workload, hardware)]
+            if due:
+                self._visit(hardware, due)
+        return True
+
+    def close(self) -> None:
+        """Ends every measuring process. May be called twice."""
+        for measurer in self._measurers.values():
+            measurer.close()
+        self._measurers.clear()
+
+    def __enter__(self) -> Collector:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _is_due(self, workload: Workload, hardware: Hardware) -> bool:
+        if (workload.key, hardware.key) in self._known:
+            return False
+        return len(self._records(workload, hardware)) < self.plan.programs
+
+    def _records(self, workload: Workload, hardware: Hardware) -> list[Record]:
+        """What was collected of a group."""
+        records = self.store.journal.records(workload.key, hardware.key)
+        return [record for record in records if record.origin != AUDIT]
+
+    def _visit(self, hardware: Hardware, workloads: Sequence[StoredWorkload]) -> None:
+        """Completes the groups of some workloads on one hardware, side by side."""
+        groups = [
+            _Group(self.plan, self.store.space(stored.workload, hardware)) for stored in workloads
+        ]
+        for group in groups:
+            group.restore(self._records(group.space.workload, hardware))
+        while True:
+            asked = [(group, *group.ask()) for group in groups]
+            if not any(candidates for _, _, candidates in asked):
+                break
+            self._measure(hardware, asked)
+        self._report(hardware, workloads)
+
+    def _measure(
+        self, hardware: Hardware, asked: Sequence[tuple[_Group, str, list[Candidate]]]
+    ) -> None:
+        origin = {c.key: (group, origin) for group, origin, cs in asked for c in cs}
+        best = {g.space.workload.key: g.best_s for g, _, _ in asked if g.best_s is not None}
+        measurer = self._measurer(hardware)
+        environment = measurer.environment()
+        queues = [list(candidates) for _, _, candidates in asked]
+        told: dict[int, list[Record]] = {}
+        for candidate, measurement in measurer.measure(_interleaved(queues), best):
+            group, name = origin[candidate.key]
+            record = _record(candidate, measurement, name, environment)
+            self.store.journal.append(record)
+            told.setdefault(id(group), []).append(record)
+            self._measured += 1
+        for group, _, _ in asked:
+            group.tell(told.get(id(group), []))
+
+    def _measurer(self, hardware: Hardware) -> Measurer:
+        if hardware.key not in self._measurers:
+            self._measurers[hardware.key] = self._make(hardware, self._policy)
+        return self._measurers[hardware.key]
+
+    def _report(self, hardware: Hardware, workloads: Sequence[StoredWorkload]) -> None:
+        planned = self.plan.groups * self.plan.programs
+        due = [
+            self.plan.programs - len(self._records(stored.workload, each))
+            for stored in self.plan.workloads
+            for each in self.plan.hardware
+            if self._is_due(stored.workload, each)
+        ]
+        rate = self._measured / max(time.monotonic() - self._began, 1e-9)
+        left = sum(due) / rate if rate else float("inf")
+        self._say(
+            f"{planned - sum(due):,} of {planned:,} programs, {rate:.1f}/s, "
+            f"about {_duration(left)} left; now {workloads[0].workload.name} and "
+            f"{len(workloads) - 1} more on {describe(hardware)}"
+        )
+
+
+class _Group:
+    """One workload on one hardware being collected: what to measure next.
+
+    Args:
+        plan: How many programs.
+        space: Where they come from.
+    """
+
+    def __init__(self, plan: Plan, space: Space) -> None:
+        self.space = space
+        self._plan = plan
+        self._rng = plan.rng(space.workload, space.hardware)
+        # A model without training data of its own: what it is trained on later must not depend on
+        # an earlier version of it.
+        self._model = cost.create(_MODEL, rng=plan.seed, hardware=space.hardware)
+        self._strategy: Strategy = search.create(_STRATEGY, space, self._model, self._rng)
+        self._uniform: Strategy = search.create("random", space, self._model, self._rng)
+        self._count = 0
+        self._of_uniform = 0
+        self._exhausted = False
+        self.best_s: float | None = None
+
+    def restore(self, records: Sequence[Record]) -> None:
+        """Takes in what an earlier run measured."""
+        kept = []
+        for record in records:
+            try:
+                candidate = self.space.candidate(record.decisions)
+            except (BadInputError, IllegalCandidateError):
+                self._count += 1
+                continue
+            kept.append(replace(record, candidate=candidate))
+        self.tell(kept)
+        if kept:
+            # Another stream than the one that drew those.
+            self._rng.bit_generator.advance(1 << 40)  # type: ignore[attr-defined]
+
+    def ask(self) -> tuple[str, list[Candidate]]:
+        """Origin and candidates of the next batch; no candidates when the group is complete."""
+        missing = self._plan.programs - self._count
+        if missing <= 0 or self._exhausted:
+            return "", []
+        wanted = min(missing, self._plan.uniform - self._of_uniform)
+        if wanted > 0:
+            origin, candidates = UNIFORM, self._uniform.ask(wanted)
+        else:
+            evolved = self._plan.programs - self._plan.uniform
+            wanted = min(missing, -(-evolved // self._plan.rounds))
+            origin, candidates = EVOLVED, self._strategy.ask(wanted)
+        self._exhausted = not candidates
+        return origin, candidates
+
+    def tell(self, records: Sequence[Record]) -> None:
+        """Takes in measurements."""
+        if not records:
+            return
+        self._count += len(records)
+        self._of_uniform += sum(record.origin == UNIFORM for record in records)
+        self._model.update(records)
+        self._strategy.tell(records)
+        self._uniform.tell(records)
+        for record in records:
+            if record.measurement.ok and record.measurement.best_s is not None:
+                self.best_s = min(self.best_s or float("inf"), record.measurement.best_s)
+
+
+def _interleaved(queues: Sequence[list[Candidate]]) -> list[Candidate]:
+    """One of each in turn, so that a slow build of one workload has others beside it."""
+    longest = max((len(queue) for queue in queues), default=0)
+    return [queue[i] for i in range(longest) for queue in queues if i < len(queue)]
+
+
+def _record(
+    candidate: Candidate, measurement: Measurement, origin: str, environment: dict[str, object]
+) -> Record:
+    return Record(
+        workload=candidate.workload.key,
+        hardware=candidate.hardware.key,
+        candidate_key=candidate.key,
+        decisions=candidate.to_json(),
+        measurement=measurement,
+        origin=origin,
+        time=time.time(),
+        environment=environment,
+        candidate=candidate,
+    )
+
+
+def _duration(seconds: float) -> str:
+    if seconds == float("inf"):
+        return "?"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
+
+
+def describe(hardware: Hardware) -> str:
+    """The variant in a few words: ``x86-64-v2, 1 thread``."""
+    target = json.loads(hardware.target)
+    plural = "s" if hardware.threads > 1 else ""
+    return f"{target.get('mcpu', hardware.name)}, {hardware.threads} thread{plural}"

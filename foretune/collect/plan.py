@@ -1,0 +1,112 @@
+"""What to collect: workloads × hardware variants × programs, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foretune.dataset import StoredWorkload
+from foretune.errors import BadInputError
+from foretune.hardware import Hardware, probe, usable_cores, why_not_here
+
+if TYPE_CHECKING:
+    from foretune.workload import Workload
+
+UNIFORM = "uniform"
+"""Origin of candidates drawn uniformly."""
+EVOLVED = "evolved"
+"""Origin of candidates evolved towards fast ones."""
+_X86_LEVELS = ("x86-64-v2", "x86-64-v3")
+_VISIT = 4
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which groups to measure, and how many programs of each.
+
+    Attributes:
+        workloads: With their operator kinds; distinct.
+        hardware: Variants of this machine; distinct.
+        programs: Programs per workload and hardware.
+        uniform: How many of those are drawn uniformly; the others evolve from what was measured.
+        rounds: In how many batches the others evolve.
+        seed: Seeds everything random.
+    """
+
+    workloads: tuple[StoredWorkload, ...]
+    hardware: tuple[Hardware, ...]
+    programs: int = 92
+    uniform: int = 48
+    rounds: int = 2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.uniform <= self.programs or self.rounds < 1 or self.seed < 0:
+            raise BadInputError(
+                "2 <= uniform <= programs, rounds >= 1 and seed >= 0 must hold, but got "
+                f"uniform={self.uniform}, programs={self.programs}, rounds={self.rounds}, "
+                f"seed={self.seed}"
+            )
+        keys = [stored.workload.key for stored in self.workloads]
+        if not keys or len(set(keys)) < len(keys):
+            raise BadInputError("a plan has workloads, all different: name at least one, once each")
+        if not self.hardware or len({h.key for h in self.hardware}) < len(self.hardware):
+            raise BadInputError("a plan has hardware, all different: name at least one, once each")
+
+    @property
+    def groups(self) -> int:
+        """Number of groups."""
+        return len(self.workloads) * len(self.hardware)
+
+    def visits(self) -> Iterator[tuple[Hardware, tuple[StoredWorkload, ...]]]:
+        """A few workloads of one hardware at a time, so that builds of one fill another's pauses.
+
+        Workloads come in their own order and go through all hardware before the next ones, so that
+        a run that is stopped early has whole workloads.
+        """
+        for start in range(0, len(self.workloads), _VISIT):
+            for hardware in self.hardware:
+                yield hardware, self.workloads[start : start + _VISIT]
+
+    def rng(self, workload: Workload, hardware: Hardware) -> np.random.Generator:
+        """The generator of one group, the same whenever it is visited."""
+        return np.random.default_rng([self.seed, int(workload.key, 16), int(hardware.key, 16)])
+
+
+def plan(
+    workloads: Sequence[StoredWorkload],
+    targets: Sequence[str] = (),
+    threads: Sequence[int] = (),
+    **options: int,
+) -> Plan:
+    """A plan for this machine.
+
+    Args:
+        workloads: What to measure.
+        targets: Targets as ``--target`` takes them; none: ``host_variants``.
+        threads: Numbers of threads for CPU targets; none: 1 and all cores.
+        options: Further fields of ``Plan``.
+    """
+    cores = usable_cores()
+    counts = list(dict.fromkeys(threads or (1, cores)))
+    hardware = []
+    for target in targets or host_variants():
+        hardware += [probe(target, threads=n, measure=True) for n in _thread_counts(target, counts)]
+    return Plan(tuple(workloads), tuple(hardware), **options)
+
+
+def host_variants() -> tuple[str, ...]:
+    """Targets that are real on this machine: x86-64 levels it runs, and its own processor."""
+    levels = tuple(level for level in _X86_LEVELS if why_not_here(probe(_cpu(level))) is None)
+    return (*(_cpu(level) for level in levels), "host")
+
+
+def _cpu(level: str) -> str:
+    return f"llvm -mcpu={level}"
+
+
+def _thread_counts(target: str, counts: Sequence[int]) -> Sequence[int | None]:
+    return counts if probe(target).kind == "llvm" else (None,)

@@ -1,0 +1,274 @@
+"""Collecting: every group of the plan, once, whatever interrupts it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foretune.collect import (
+    EVOLVED,
+    UNIFORM,
+    Collector,
+    Plan,
+    audit,
+    host_variants,
+    pack,
+    plan,
+    summarise_audit,
+)
+from foretune.collect.collector import Store
+from foretune.dataset import AUDIT, StoredWorkload, load, read_dataset
+from foretune.errors import BadInputError
+from foretune.hardware import usable_cores
+from tests.collect.device import FormulaMeasurer
+from tests.space import programs
+
+ONE = programs.CPU
+TWO = replace(ONE, threads=1, target=json.dumps(json.loads(ONE.target) | {"num-cores": 1}))
+
+
+@pytest.fixture(autouse=True)
+def fresh_device() -> Iterator[None]:
+    FormulaMeasurer.measured = []
+    FormulaMeasurer.closed = 0
+    FormulaMeasurer.stop_after = None
+    FormulaMeasurer.drift = 1.0
+    yield
+
+
+@pytest.fixture(scope="module")
+def workloads() -> tuple[StoredWorkload, ...]:
+    names = {"matmul": "dense", "softmax": "softmax"}
+    return tuple(StoredWorkload(programs.space(n).workload, kind) for n, kind in names.items())
+
+
+def small(workloads: tuple[StoredWorkload, ...], **options: int) -> Plan:
+    return Plan(workloads, (ONE, TWO), **{"programs": 10, "uniform": 6, "rounds": 2, **options})
+
+
+def collect(path: Path, of: Plan, **options: object) -> tuple[bool, list[str]]:
+    """Runs a collector to its end; whether it was complete, and what it said."""
+    said: list[str] = []
+    store = Store(path)
+    try:
+        with Collector(of, store, measurer=FormulaMeasurer, say=said.append, **options) as made:  # type: ignore[arg-type]
+            return made.run(), said
+    finally:
+        store.close()
+
+
+def test_every_group_gets_its_programs_of_both_origins(
+    tmp_path: Path, workloads: tuple[StoredWorkload, ...]
+) -> None:
+    complete, said = collect(tmp_path, small(workloads))
+    assert complete
+    store = Store(tmp_path)
+    for stored in workloads:
+        for hardware in (ONE, TWO):
+            found = store.journal.records(stored.workload.key, hardware.key)
+            assert Counter(r.origin for r in found) == {UNIFORM: 6, EVOLVED: 4}
+            assert len({r.candidate_key for r in found}) == 10
+    store.close()
+    assert FormulaMeasurer.closed == 2
+    assert "40 of 40 programs" in said[-1]
+    assert "0 min left" in said[-1]
+
+
+def test_evolved_programs_are_faster_than_uniform_ones(
+    tmp_path: Path, workloads: tuple[StoredWorkload, ...]
+) -> None:
+    one = Plan(workloads[:1], (ONE,), programs=60, uniform=30, rounds=3)
+    collect(tmp_path, one)
+    pack(store := Store(tmp_path), tmp_path / "data")
+    store.close()
+    (group,) = load(tmp_path / "data")
+    origins = np.array(group.origins)
+    assert np.median(group.seconds[origins == EVOLVED]) < np.median(
+        group.seconds[origins == UNIFORM]
+    )
+
+
+@pytest.mark.parametrize("stop_after", [0, 1, 7, 23])
+def test_an_interrupted_collection_goes_on_and_measures_nothing_twice(
+    tmp_path: Path, workloads: tuple[StoredWorkload, ...], stop_after: int
+) -> None:
+    FormulaMeasurer.stop_after = stop_after
+    with pytest.raises(KeyboardInterrupt):
+        collect(tmp_path, small(workloads))
+    FormulaMeasurer.stop_after = None
+    assert collect(tmp_path, small(workloads))[0]
+    assert len(FormulaMeasurer.measured) == 40
+    pairs = Store(tmp_path).journal.records()
+    assert len({(r.hardware, r.candidate_key) for r in pairs}) == 40
+
+
+def test_a_complete_collection_measures_nothing_again(
+    tmp_path: Path, workloads: tuple[StoredWorkload, ...]
+) -> None:
+    collect(tmp_path, small(workloads))
+    before = len(FormulaMeasurer.measured)
+    assert collect(tmp_path, small(workloads))[0]
+    assert len(FormulaMeasurer.measured) == before
+
+
+def test_the_same_seed_collects_the_same_programs(
+    tmp_path: Path, workloads: tuple[StoredWorkload, ...]
+) -> None:
+    collect(tmp_path / "a", small(workloads))
+    first, FormulaMeasurer.measured = FormulaMeasurer.measured, []
+    collect(tmp_path / "b", small(workloads))
+    assert FormulaMeasurer.measured == first
+    FormulaMeasurer.measured = []
+    collect(tmp_path / "c", small(workloads, seed=1))
+    assert FormulaMeasurer.measured != first
+
+
+def test_groups_that_another_data_set_has_are_left_out(
+    tmp_path: Path, workloads: tuple[StoredWorkload, ...]
+) -> None:
+    known = [(workloads[0].workload.key, h.key) for h in (ONE, TWO)]
+    assert collect(tmp_path, small(workloads), known=known)[0]
+    assert {r.workload for r in Store(tmp_path).journal.records()} == {workloads[1].workload.key}
+
+
+def test_time_ends_a_collection_between_visits(
+    tmp_path: Path, workloads: tuple[StoredWorkload, ...]
+) -> None:
+    store = Store(tmp_path)
+    with Collector(small(workloads), store, measurer=FormulaMeasurer) as collector:
+        assert not collector.run(seconds=1e-9)
+        with pytest.raises(BadInputError, match="seconds > 0"):
+            collector.run(seconds=0)
+    assert FormulaMeasurer.measured == []
+
+
+def test_a_small_space_ends_its_group_early(tmp_path: Path) -> None:
+    tiny = StoredWorkload(programs.space("global_pooling").workload, "pool")
+    size = programs.space("global_pooling").size
+    of = Plan((tiny,), (ONE,), programs=size + 500, uniform=size + 500)
+    assert collect(tmp_path, of)[0]
+    assert 0 < len(FormulaMeasurer.measured) <= size
+
+
+@pytest.mark.parametrize(
+    "options", [{"uniform": 1}, {"uniform": 11}, {"rounds": 0}, {"seed": -1}, {"programs": 1}]
+)
+def test_a_plan_that_makes_no_sense_is_refused(
+    workloads: tuple[StoredWorkload, ...], options: dict[str, int]
+) -> None:
+    with pytest.raises(BadInputError, match="must hold"):
+        small(workloads, **options)
+
+
+def test_a_plan_needs_distinct_workloads_and_hardware(
+    workloads: tuple[StoredWorkload, ...],
+) -> None:
+    for given in ((), workloads[:1] * 2):
+        with pytest.raises(BadInputError, match="workloads"):
+            Plan(given, (ONE,))
+    for machines in ((), (ONE, ONE)):
+        with pytest.raises(BadInputError, match="hardware"):
+            Plan(workloads, machines)
+
+
+def test_variants_of_this_machine_are_real_and_measured(
+    workloads: tuple[StoredWorkload, ...],
+) -> None:
+    assert host_variants()[-1] == "host"
+    made = plan(workloads, ["host"], [1], programs=4, uniform=2)
+    (hardware,) = made.hardware
+    assert hardware.threads == 1 <= usable_cores()
+    assert hardware.peak_gflops > 0
+
+
+class TestPack:
+    def test_a_data_set_holds_what_was_collected(
+        self, tmp_path: Path, workloads: tuple[StoredWorkload, ...]
+    ) -> None:
+        collect(tmp_path, small(workloads))
+        packed = pack(store := Store(tmp_path), tmp_path / "data")
+        store.close()
+        assert (packed.records, packed.valid, packed.groups) == (40, 40, 4)
+        assert (packed.workloads, packed.kinds, packed.skipped) == (2, 2, 0)
+        groups = load(tmp_path / "data")
+        assert Counter(g.kind for g in groups) == {"dense": 2, "softmax": 2}
+        assert {g.hardware for g in groups} == {ONE.key, TWO.key}
+        assert sum(f.stat().st_size for f in (tmp_path / "data").iterdir()) == packed.bytes
+
+    def test_packing_again_adds_to_what_is_there(
+        self, tmp_path: Path, workloads: tuple[StoredWorkload, ...]
+    ) -> None:
+        output = tmp_path / "data"
+        collect(tmp_path / "a", small(workloads[:1]))
+        pack(Store(tmp_path / "a"), output)
+        collect(tmp_path / "b", small(workloads[1:]))
+        assert pack(Store(tmp_path / "b"), output).records == 40
+        assert pack(Store(tmp_path / "b"), output).records == 40
+        assert not read_dataset(output).skipped
+
+    def test_nothing_to_pack_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(BadInputError, match="holds no records"):
+            pack(Store(tmp_path), tmp_path / "data")
+
+
+class TestAudit:
+    def test_a_share_is_measured_again_and_compared(
+        self, tmp_path: Path, workloads: tuple[StoredWorkload, ...]
+    ) -> None:
+        collect(tmp_path, small(workloads))
+        FormulaMeasurer.drift = 1.1
+        store = Store(tmp_path)
+        made = audit(store, [ONE, TWO], share=0.25, min_age_s=0, measurer=FormulaMeasurer, say=str)
+        assert len(made) == 10
+        assert {r.origin for r in made} == {AUDIT}
+        result = summarise_audit(store.journal.records())
+        assert result.pairs == 10
+        assert result.median == pytest.approx(np.log(1.1))
+        assert result.bias == pytest.approx(np.log(1.1))
+        assert result.p95_quiet == pytest.approx(np.log(1.1))
+        assert result.valid == result.quiet == 1.0
+        assert result.changed == 0
+        store.close()
+
+    def test_no_record_is_audited_twice(
+        self, tmp_path: Path, workloads: tuple[StoredWorkload, ...]
+    ) -> None:
+        collect(tmp_path, small(workloads))
+        store = Store(tmp_path)
+        for _ in range(2):
+            audit(store, [ONE, TWO], share=0.5, min_age_s=0, measurer=FormulaMeasurer, say=str)
+        audited = [r for r in store.journal.records() if r.origin == AUDIT]
+        assert len(audited) == len({(r.hardware, r.candidate_key) for r in audited}) == 30
+
+    def test_young_records_and_other_hardware_are_left(
+        self, tmp_path: Path, workloads: tuple[StoredWorkload, ...]
+    ) -> None:
+        collect(tmp_path, small(workloads))
+        store = Store(tmp_path)
+        with pytest.raises(BadInputError, match="audit later"):
+            audit(store, [ONE, TWO], measurer=FormulaMeasurer, say=str)
+        with pytest.raises(BadInputError, match="audit later"):
+            audit(store, [], min_age_s=0, measurer=FormulaMeasurer, say=str)
+        with pytest.raises(BadInputError, match="share"):
+            audit(store, [ONE], share=0, measurer=FormulaMeasurer, say=str)
+
+    def test_without_an_audit_there_is_nothing_to_summarise(self) -> None:
+        with pytest.raises(BadInputError, match="no record was measured twice"):
+            summarise_audit([])
+
+    def test_audited_records_do_not_count_as_collected(
+        self, tmp_path: Path, workloads: tuple[StoredWorkload, ...]
+    ) -> None:
+        collect(tmp_path, small(workloads, programs=8))
+        store = Store(tmp_path)
+        audit(store, [ONE, TWO], share=1.0, min_age_s=0, measurer=FormulaMeasurer, say=str)
+        store.close()
+        collect(tmp_path, small(workloads))
+        records = [r for r in Store(tmp_path).journal.records() if r.origin != AUDIT]
+        assert len(records) == 40
