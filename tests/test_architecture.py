@@ -27,11 +27,14 @@ LAYERS = (
     "engines",
     "measure",
     "records",
+    "dataset",
     "cost",
     "search",
+    "evaluate",
     "testing",
     "report",
     "tuning",
+    "collect",
     "metaschedule",
     "bench",
     "cli",
@@ -49,7 +52,7 @@ DIRECT_TVM = {
 }
 ENVIRONMENT = {
     # The entry: tells TVM's runtime the number of threads before it starts.
-    "cli.py",
+    "cli/_options.py",
     # The entry of whoever runs an artifact: the same.
     "graph/artifact.py",
     # Start child processes, which inherit the environment.

@@ -296,7 +296,7 @@ def _outcome(source: Any, hardware: Hardware) -> TuneResult:
 @pytest.fixture
 def tuned(monkeypatch: pytest.MonkeyPatch, hardware: Hardware) -> None:
     """Tuning takes no time and finds nothing."""
-    monkeypatch.setattr(cli, "_probe", lambda *_args, **_options: hardware)
+    monkeypatch.setattr("foretune.cli._tune.probe_hardware", lambda *_args, **_options: hardware)
     monkeypatch.setattr(tuning, "tune", lambda source, **_options: _outcome(source, hardware))
 
 

@@ -1,0 +1,87 @@
+"""The command line. Exit codes and JSON objects follow ``docs/formats.md``.
+
+Every command is a function that takes the parsed arguments and returns an exit code; commands of
+one family share a file. Heavy rooms are imported inside the commands, so that ``foretune --help``
+is instant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from foretune import __version__
+from foretune.cli._collect import add_collect
+from foretune.cli._compare import add_bench, add_compare
+from foretune.cli._journals import add_db
+from foretune.cli._learn import add_eval, add_rankers, add_train
+from foretune.cli._options import INTERRUPTED, Parser
+from foretune.cli._show import add_lists, add_probe, add_report
+from foretune.cli._tune import add_tune
+from foretune.errors import ForetuneError
+
+__all__ = ["INTERRUPTED", "entry", "main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    args = _parser().parse_args(given, argparse.Namespace(given=given))
+    logging.basicConfig(
+        level=logging.INFO if args.verbose else logging.WARNING,
+        format="foretune: %(levelname)s: %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        return int(args.command(args))
+    except ForetuneError as error:
+        print(f"foretune: {_one_line(str(error))}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("foretune: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): not an error of ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _one_line(message: str) -> str:
+    return " ".join(message.split())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="foretune", description="Makes tensor programs fast on the hardware at hand."
+    )
+    parser.add_argument("--version", action="version", version=f"foretune {__version__}")
+    parser.add_argument("--verbose", action="store_true", help="log what happens")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
+    add_tune(commands)
+    add_bench(commands)
+    add_compare(commands)
+    add_collect(commands)
+    add_train(commands)
+    add_eval(commands)
+    add_report(commands)
+    add_probe(commands)
+    add_lists(commands)
+    add_rankers(commands)
+    add_db(commands)
+    return parser
+
+
+def entry() -> NoReturn:
+    """Console entry: SIGTERM ends a run as Ctrl-C does, so that a stopped run keeps its best."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    sys.exit(main())
+
+
+def _interrupt(*_: object) -> NoReturn:
+    # Not SIGINT again: a shell that starts a job in the background has it ignored.
+    raise KeyboardInterrupt

@@ -1,0 +1,102 @@
+"""``foretune collect``."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import Any
+
+from foretune.cli._options import add_command, require_seed, require_temporary_files
+from foretune.errors import BadInputError
+
+_HOUR_S = 3600.0
+
+
+def add_collect(commands: Any) -> None:
+    """Adds the command to the parser."""
+    collect = add_command(
+        commands, "collect", _collect, "measure many schedules of many workloads, to learn from"
+    )
+    collect.add_argument(
+        "--workloads",
+        default="training",
+        metavar="W[,W...]",
+        help="INPUTs, comma-separated, or `training` for the built-in list (the default)",
+    )
+    collect.add_argument(
+        "--targets",
+        metavar="T[;T...]",
+        help="targets, separated by semicolons; default: what this machine can stand for",
+    )
+    collect.add_argument(
+        "--threads", metavar="N[,N...]", help="numbers of threads; default: 1 and all cores"
+    )
+    collect.add_argument(
+        "--programs",
+        type=int,
+        default=92,
+        metavar="N",
+        help="programs per workload and hardware (default 92)",
+    )
+    collect.add_argument(
+        "--time", type=float, metavar="SECONDS", help="stop after this; go on with the same command"
+    )
+    collect.add_argument("--seed", type=int, default=0, metavar="N", help="seeds everything random")
+    collect.add_argument(
+        "--work-dir",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="journal of the measurements; resumed if present",
+    )
+    collect.add_argument(
+        "--known", type=Path, metavar="DATA", help="a data set whose groups need no measuring"
+    )
+    other = collect.add_mutually_exclusive_group()
+    other.add_argument(
+        "--pack", action="store_true", help="write what was collected as a data set, with -o"
+    )
+    other.add_argument("--audit", action="store_true", help="measure a share of the records again")
+    collect.add_argument(
+        "--share",
+        type=float,
+        default=0.02,
+        metavar="SHARE",
+        help="of the records that --audit measures again (default 0.02)",
+    )
+    collect.add_argument(
+        "--min-age",
+        type=float,
+        default=_HOUR_S,
+        metavar="SECONDS",
+        help="--audit leaves younger records for later (default 3600)",
+    )
+    collect.add_argument(
+        "-o", "--output", type=Path, metavar="DIR", help="where --pack writes the data set"
+    )
+
+
+def _collect(args: argparse.Namespace) -> int:
+    _refuse_settings(args)
+    require_temporary_files()
+    from foretune.collect import collect_command
+
+    return collect_command(args)
+
+
+def _refuse_settings(args: argparse.Namespace) -> None:
+    """Everything that can be refused is refused before anything is measured."""
+    require_seed(args.seed)
+    if args.programs < 2:
+        raise BadInputError(f"`programs >= 2` must hold, but got --programs {args.programs}")
+    if args.time is not None and not (args.time > 0 and math.isfinite(args.time)):
+        raise BadInputError(f"`time > 0` must hold and be finite, but got --time {args.time}")
+    if not 0 < args.share <= 1:
+        raise BadInputError(f"`0 < share <= 1` must hold, but got --share {args.share}")
+    if not args.min_age >= 0:
+        raise BadInputError(f"`min-age >= 0` must hold, but got --min-age {args.min_age}")
+    if args.pack and args.output is None:
+        raise BadInputError("`--pack` writes a data set and needs its directory: add -o DIR")
+    if args.output is not None and not args.pack:
+        raise BadInputError(f"-o is where --pack writes, but got -o {args.output}: add --pack")

@@ -1,0 +1,142 @@
+"""What several commands share: options, and the checks of what was given for them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from foretune._files import no_temporary_files
+from foretune.errors import BadInputError
+
+if TYPE_CHECKING:
+    from foretune.hardware import Hardware
+
+INTERRUPTED = 130
+"""Exit code of a run that Ctrl-C or SIGTERM ended."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line and exits with 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the program."""
+        self.exit(2, f"foretune: {message} (see `{self.prog} --help`)\n")
+
+
+def add_command(commands: Any, name: str, run: Any, text: str) -> argparse.ArgumentParser:
+    """Adds a command that ``run(args)`` carries out; ``text`` is its help."""
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    parser.set_defaults(command=run)
+    return parser
+
+
+def add_input(parser: argparse.ArgumentParser) -> None:
+    """INPUT, with the shapes of a model whose inputs have none."""
+    parser.add_argument(
+        "input", metavar="INPUT", help="catalog name, file.onnx, file.pt2 or file.py:function"
+    )
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME=D,D,...",
+        help="fixes the shape of an input of a model with dynamic shapes; may be repeated",
+    )
+
+
+def add_hardware(parser: argparse.ArgumentParser) -> None:
+    """The hardware to work for; ``probe_hardware`` reads it."""
+    parser.add_argument("--target", metavar="T", help="preset or TVM target; default: this machine")
+    parser.add_argument(
+        "--threads", type=int, metavar="N", help="default: all cores of the affinity mask"
+    )
+
+
+def probe_hardware(args: argparse.Namespace, measure: bool = False) -> Hardware:
+    """The hardware asked for; its number of threads becomes that of TVM's runtime."""
+    from foretune.hardware import probe
+
+    if args.threads is not None and args.threads < 1:
+        raise BadInputError(f"`threads >= 1` must hold, but got threads={args.threads}")
+    hardware = probe(args.target, threads=args.threads, measure=measure)
+    # TVM's runtime takes half the cores unless told otherwise before its pool starts.
+    os.environ["TVM_NUM_THREADS"] = str(hardware.threads)
+    return hardware
+
+
+def check_writable(path: Path | None) -> None:
+    """Finds out before hours of tuning, not after, that a result cannot be written."""
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInputError(
+            f"{path} cannot be written ({error.strerror}): choose another place"
+        ) from error
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise BadInputError(f"{path} cannot be written: choose another place")
+
+
+def require_temporary_files() -> None:
+    """Programs that are measured leave what they should compute in files that have no name."""
+    try:
+        tempfile.gettempdir()
+    except OSError as error:
+        raise no_temporary_files(error) from error
+
+
+def require_seed(seed: int) -> None:
+    """Refuses a negative seed."""
+    if seed < 0:
+        raise BadInputError(f"`seed >= 0` must hold, but got --seed {seed}")
+
+
+def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """``["x=1,3,224,224"]`` → ``{"x": (1, 3, 224, 224)}``."""
+    shapes = {}
+    for text in texts:
+        name, _, dims = text.partition("=")
+        try:
+            shapes[name] = tuple(int(d) for d in dims.split(","))
+        except ValueError:
+            raise BadInputError(
+                f"a shape reads NAME=D,D,..., but got --shape {text}: for example x=1,3,224,224"
+            ) from None
+    return shapes
+
+
+def parse_options(texts: Sequence[str]) -> dict[str, Any]:
+    """``["depth=6", "loss=rank"]`` → ``{"depth": 6, "loss": "rank"}``: JSON where it is."""
+    options: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier() or name == "seed":
+            raise BadInputError(
+                f"an option reads NAME=VALUE, but got --option {text}: for example depth=6; a seed "
+                "is given by the command's own option"
+            )
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options
+
+
+def split_names(text: str) -> list[str]:
+    """``"a, b"`` → ``["a", "b"]``."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise BadInputError(f"a comma-separated list of names is needed, but got {text!r}")
+    return names
+
+
+def say(line: str) -> None:
+    """Progress, on standard error."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,110 @@
+"""Commands that only show something: the report, the hardware, and lists of names."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from foretune._files import write_json
+from foretune.cli._options import add_command, add_hardware, check_writable, probe_hardware
+from foretune.errors import BadInputError
+
+
+def add_report(commands: Any) -> None:
+    """Adds the command to the parser."""
+    report = add_command(commands, "report", _report, "write the HTML page of a work directory")
+    report.add_argument("work_dir", type=Path, metavar="WORK_DIR")
+    report.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="default: WORK_DIR/report.html"
+    )
+
+
+def add_probe(commands: Any) -> None:
+    """Adds the command to the parser."""
+    hardware = add_command(
+        commands, "hardware", _hardware, "what was probed, and the TVM target chosen"
+    )
+    add_hardware(hardware)
+    hardware.add_argument("--json", type=Path, metavar="FILE", help="the same as JSON")
+
+
+def add_lists(commands: Any) -> None:
+    """Adds the commands to the parser."""
+    add_command(commands, "workloads", _workloads, "list the catalog")
+    add_command(commands, "strategies", _strategies, "list the strategies")
+    add_command(commands, "cost-models", _cost_models, "list the cost models")
+
+
+def _report(args: argparse.Namespace) -> int:
+    from foretune.report import write_report
+
+    data = _read_result(args.work_dir)
+    output = args.output or args.work_dir / "report.html"
+    check_writable(output)
+    write_report(data, output)
+    print(output)
+    return 0
+
+
+def _read_result(work_dir: Path) -> Any:
+    from foretune.tuning import RESULT
+
+    path = work_dir / RESULT
+    try:
+        if not path.is_file():
+            raise BadInputError(
+                f"{work_dir} holds no {RESULT}: give the work directory of a `foretune tune` run"
+            )
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInputError(
+            f"{path} cannot be read ({error.strerror or error}): check its permissions"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise BadInputError(
+            f"{path} is not a JSON file ({error}): run `foretune tune` again"
+        ) from error
+
+
+def _hardware(args: argparse.Namespace) -> int:
+    from foretune.report import print_hardware
+
+    check_writable(args.json)
+    hardware = probe_hardware(args, measure=True)
+    print_hardware(hardware)
+    if args.json is not None:
+        write_json(args.json, hardware.to_json())
+    return 0
+
+
+def _workloads(args: argparse.Namespace) -> int:
+    from foretune.workload import catalog
+
+    for entry in catalog.entries():
+        print(f"{entry.group:9} {entry.name:28} {entry.description}")
+    for pattern in catalog.PATTERNS.values():
+        print(f"{'sized':9} {pattern}")
+    return 0
+
+
+def _strategies(args: argparse.Namespace) -> int:
+    from foretune import search
+    from foretune.tuning import resolve_names
+
+    print(f"{'default':14} {resolve_names('default', 'default')[0]}: what `tune` uses")
+    for name, text in search.descriptions().items():
+        print(f"{name:14} {text}")
+    print(f"{'metaschedule':14} TVM's own tuner, in `bench` only")
+    return 0
+
+
+def _cost_models(args: argparse.Namespace) -> int:
+    from foretune import cost
+    from foretune.tuning import resolve_names
+
+    print(f"{'default':14} {resolve_names('default', 'default')[1]}: what `tune` uses")
+    for name, text in cost.descriptions().items():
+        print(f"{name:14} {text}")
+    return 0

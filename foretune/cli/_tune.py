@@ -1,0 +1,221 @@
+"""``foretune tune``."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretune._files import write_json
+from foretune.cli._options import (
+    INTERRUPTED,
+    add_command,
+    add_hardware,
+    add_input,
+    check_writable,
+    parse_shapes,
+    probe_hardware,
+    require_seed,
+    require_temporary_files,
+)
+from foretune.errors import BadInputError, WrongResultError
+
+if TYPE_CHECKING:
+    from foretune.graph import Artifact
+    from foretune.hardware import Hardware
+    from foretune.measure.gate import Verdict
+    from foretune.tuning import TuneResult
+    from foretune.workload import Model, Workload
+    from foretune.workload.model import Array
+
+
+def add_tune(commands: Any) -> None:
+    """Adds the command to the parser."""
+    tune = add_command(commands, "tune", _tune, "tune a model or a workload")
+    add_input(tune)
+    add_hardware(tune)
+    tune.add_argument(
+        "--strategy", default="default", metavar="S", help="see `foretune strategies`"
+    )
+    tune.add_argument(
+        "--cost-model", default="default", metavar="C", help="see `foretune cost-models`"
+    )
+    budget = tune.add_mutually_exclusive_group()
+    budget.add_argument(
+        "--trials", type=int, metavar="N", help="candidates to measure, over all tasks"
+    )
+    budget.add_argument(
+        "--time", type=float, metavar="SECONDS", help="wall seconds to spend tuning"
+    )
+    tune.add_argument(
+        "--patience",
+        type=int,
+        default=256,
+        metavar="N",
+        help="a task stops early after N trials without an improvement of 1 %% (default 256)",
+    )
+    tune.add_argument("--seed", type=int, default=0, metavar="N", help="seeds everything random")
+    tune.add_argument(
+        "--work-dir", type=Path, metavar="DIR", help="journal and result; resumed if present"
+    )
+    tune.add_argument(
+        "--fresh", action="store_true", help="set aside what DIR holds and start anew"
+    )
+    tune.add_argument("-o", "--output", type=Path, metavar="ARTIFACT.so", help="compiled artifact")
+    tune.add_argument("--json", type=Path, metavar="FILE", help="result as foretune.tune/1")
+
+
+def _tune(args: argparse.Namespace) -> int:
+    from foretune.report import TuneProgress, print_summary
+    from foretune.tuning import default_work_dir, tune
+    from foretune.workload import load_input
+
+    # Everything that can be refused is refused before anything is measured.
+    strategy, cost_model = _refuse_settings(args)
+    probe_hardware(args)
+    source = load_input(args.input, shapes=parse_shapes(args.shape))
+    _refuse_source(source, saved=args.output is not None)
+    hardware = probe_hardware(args, measure=True)
+    work_dir = args.work_dir or default_work_dir(
+        args.input, hardware, strategy, cost_model, args.seed
+    )
+    result = tune(
+        source,
+        target=hardware,
+        strategy=strategy,
+        cost_model=cost_model,
+        trials=args.trials,
+        time_s=args.time,
+        patience=args.patience,
+        seed=args.seed,
+        work_dir=work_dir,
+        fresh=args.fresh,
+        progress=TuneProgress(),
+        command=_reproducing(args),
+    )
+    data = {**result.to_json(), "input": args.input}
+    if args.json is not None:
+        write_json(args.json, data)
+    print_summary(data)
+    if args.output is not None and any(task.best_s is not None for task in result.tasks):
+        fields, difference = _write_artifact(result, args.output)
+        if args.json is not None:
+            write_json(args.json, data | fields)
+        if difference:
+            raise WrongResultError(
+                f"{difference}, more than rounding explains: {args.output} was not written; "
+                "please report this"
+            )
+    print(f"work directory: {work_dir}  (report: foretune report {shlex.quote(str(work_dir))})")
+    return INTERRUPTED if result.interrupted else 0
+
+
+def _refuse_settings(args: argparse.Namespace) -> tuple[str, str]:
+    """Checks what was asked for and fills in the budget; returns strategy and cost model."""
+    from foretune.tuning import Budget, resolve_names
+
+    if args.trials is None and args.time is None:
+        args.trials = 1000
+    Budget(trials=args.trials, seconds=args.time, patience=args.patience)
+    strategy, cost_model = resolve_names(args.strategy, args.cost_model)
+    require_seed(args.seed)
+    for path in (args.output, args.json):
+        check_writable(path)
+    require_temporary_files()
+    if args.output is not None:
+        from foretune.graph import require_compiler
+
+        if args.output.suffix != ".so":
+            raise BadInputError(
+                f"an artifact is a .so file, but got -o {args.output}: name it artifact.so"
+            )
+        require_compiler()
+    return strategy, cost_model
+
+
+def _refuse_source(source: Model | Workload, saved: bool) -> None:
+    """Refuses what could not be checked, or not saved, once it was tuned."""
+    from foretune.graph import arguments_of
+    from foretune.measure.gate import Signature
+    from foretune.workload import Workload
+
+    if isinstance(source, Workload):
+        Signature.of(source)
+        if saved:
+            arguments_of(source)
+    elif saved:
+        source.require_reference()
+
+
+def _reproducing(args: argparse.Namespace) -> str:
+    """The command line that does the same anew; as it was given, it would resume its own run.
+
+    Before → after: ``foretune tune net.onnx`` → ``foretune tune --fresh --seed 0 net.onnx``.
+    """
+    added = [] if args.fresh else ["--fresh"]
+    if not any(word.startswith("--se") for word in args.given):
+        added += ["--seed", str(args.seed)]
+    # Behind the command and not at the end, where a lone `--` would make them inputs.
+    place = args.given.index("tune") + 1
+    return shlex.join(["foretune", *args.given[:place], *added, *args.given[place:]])
+
+
+def _write_artifact(result: TuneResult, path: Path) -> tuple[dict[str, Any], str]:
+    """Compiles, checks against what was tuned, and saves if it is right.
+
+    Returns:
+        Fields for the JSON object, and what is wrong with the artifact: empty if it was saved.
+    """
+    from foretune.graph import verify
+    from foretune.workload import Workload
+
+    artifact = result.compile()
+    if isinstance(result.source, Workload):
+        verdict = _judge_kernel(artifact, result.source, result.hardware)
+        right, error, original = verdict.right, verdict.max_error, "the untuned program"
+        difference = f"the compiled program differs from the untuned one: {verdict.message}"
+    else:
+        check = verify(artifact, result.source)
+        right, error, original = check.ok, check.max_abs_error, "the original"
+        difference = f"the compiled model differs from the original by {error}"
+    fields = {"verified": right, "max_abs_error": error}
+    if not right:
+        return fields, difference
+    artifact.save(path)
+    print(f"artifact: {path}  (largest difference to {original} {error:.2g})")
+    return {**fields, "artifact": str(path)}, ""
+
+
+def _judge_kernel(artifact: Artifact, workload: Workload, hardware: Hardware) -> Verdict:
+    """Compares a kernel's artifact with the untuned program, on inputs that candidates get."""
+    from foretune import _tvm
+    from foretune.graph import arguments_of
+    from foretune.measure.gate import Signature, judge, make_inputs
+
+    signature, arguments = Signature.of(workload), arguments_of(workload)
+    tensor = _tvm.tvm.runtime.tensor
+    target = hardware.tvm_target() if hardware.kind == "llvm" else _tvm.Target("llvm")
+    program = _tvm.tvm.compile(workload.module, target).jit()["main"]
+
+    def run_untuned(positive: bool) -> list[Array]:
+        buffers = [tensor(array) for array in make_inputs(signature, workload.key, positive)]
+        program(*buffers)
+        return [buffer.numpy() for buffer in buffers]
+
+    expected = run_untuned(positive=False)
+    if _count_infinite(expected):
+        # Where small integers make no sense (a logarithm of zero), positive numbers may.
+        expected = min(expected, run_untuned(positive=True), key=_count_infinite)
+    actual = list(expected)
+    outputs = artifact.run([expected[at] for at in arguments.inputs])
+    for at, output in zip(arguments.outputs, outputs, strict=True):
+        actual[at] = output
+    return judge(signature, actual, expected)
+
+
+def _count_infinite(arrays: Sequence[Array]) -> int:
+    import numpy as np
+
+    return sum(int(np.count_nonzero(~np.isfinite(a))) for a in arrays if a.dtype.kind == "f")
