@@ -67,6 +67,14 @@ PEERS: Mapping[str, PeerOptions] = {
         note="TVM MetaSchedule with 16 candidates per batch and its cost model's warm-up lowered "
         "from 100 to 16 samples; everything else default",
     ),
+    "metaschedule-early": PeerOptions(
+        num_trials_per_iter=8,
+        num_warmup_samples=8,
+        remove_import_trap=True,
+        note="TVM MetaSchedule with 8 candidates per batch and its cost model's warm-up lowered "
+        "from 100 to 8 samples, so that all but its first 8 trials are guided, and spared the "
+        "import of every tensor intrinsic; everything else default",
+    ),
     "metaschedule-quick-start": PeerOptions(
         remove_import_trap=True,
         note="TVM MetaSchedule with its defaults, partly random search like metaschedule, but "

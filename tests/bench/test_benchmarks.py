@@ -3,18 +3,43 @@
 from __future__ import annotations
 
 import argparse
+import gzip
+import importlib
+import itertools
 import json
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks import __main__ as chooser
-from benchmarks import networks, placement, results, retest, sampling, search64, throughput
+from benchmarks import (
+    model_speed,
+    models,
+    networks,
+    placement,
+    replay,
+    results,
+    retest,
+    sampling,
+    search22,
+    search64,
+    small_spaces,
+    sources,
+    throughput,
+)
+from foretune.bench import Side
+from foretune.dataset import Group, Program
 from foretune.errors import BadInputError
+from foretune.evaluate import judge
 from foretune.hardware import Hardware, probe
+from foretune.measure import Measurement, Measurer, Status
+from foretune.records import Journal
+from foretune.space import Action, Candidate
 
 
 def test_sampling_prints_a_table_and_writes_it_with_its_conditions(
@@ -172,3 +197,355 @@ def test_networks_keeps_the_trials_that_improved_and_counts_all() -> None:
     (task,) = networks.without_repeats({"tasks": [{"name": "t", "trials": trials}]})["tasks"]
     assert [trial["index"] for trial in task["trials"]] == [1, 3]
     assert task["trial_count"] == 4
+
+
+# Models
+
+
+class Counting:
+    """A ranker that knows the answer, which is in the program, and counts its trainings."""
+
+    fits = 0
+
+    def fit(self, groups: Sequence[Group], validation: Sequence[Group] = ()) -> None:
+        assert not {g.workload for g in groups} & {g.workload for g in validation}
+        Counting.fits += 1
+
+    def score(self, programs: Sequence[Program], machine: Any, hardware: str = "") -> Any:
+        return -np.array([float(program.actions[0].args[0]) for program in programs])
+
+
+def made_up_group(workload: int, hardware: str = "h", programs: int = 12) -> Group:
+    seconds = np.random.default_rng(workload).uniform(1.0, 9.0, programs)
+    return Group(
+        workload=f"{workload:016x}",
+        name=f"w{workload}",
+        kind=("conv2d", "dense")[workload % 2],
+        hardware=hardware,
+        programs=[Program(actions=[Action("split", (float(s),))]) for s in seconds],
+        seconds=seconds,
+    )
+
+
+@pytest.fixture
+def made_up_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Eight groups in place of our data set, and ``Counting`` in place of every model."""
+    groups = tuple(made_up_group(i) for i in range(8))
+    monkeypatch.setattr(models, "DATA", {"cpu": (tmp_path,), "k80": (tmp_path / "absent",)})
+    monkeypatch.setattr(
+        models, "JOBS", (models.Job("cpu", "workload", 2), models.Job("k80", "workload", 2))
+    )
+    monkeypatch.setattr(models, "load", lambda data: (groups, {"torn line": 3}))
+    monkeypatch.setattr(models.rankers, "create", lambda name, **options: Counting())
+    monkeypatch.setattr(models.rankers, "reads_programs", lambda name: False)
+    monkeypatch.setattr(models, "model_code", lambda model: "code")
+    Counting.fits = 0
+    return tmp_path / "cells"
+
+
+def test_models_are_trained_once_and_the_table_has_floors(
+    made_up_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--models", "tlp,gbdt_actions", "--seeds", "2", "--work-dir", str(made_up_data)]
+    models.main(arguments)
+    printed = capsys.readouterr().out
+    # Two parts; two seeds of the network, one of the trees.
+    assert Counting.fits == 6
+    assert "## cpu, split by workload" in printed and "3 torn line" in printed
+    rows = [line for line in printed.splitlines() if line.startswith("| tlp")]
+    assert "1.000 (1.000–1.000)" in rows[0] and "| random order" in printed
+    assert "Goal: top1 at least 0.90" in printed and "has 1.000, met" in printed
+    assert "missing: k80/workload: absent is not on this machine" in printed
+    models.main(arguments)
+    assert Counting.fits == 6, "finished cells are not computed again"
+    assert "4/4" in capsys.readouterr().out
+    models.main([*arguments, "--programs", "5"])
+    assert Counting.fits == 12, "other settings are other cells"
+
+
+def test_what_was_not_computed_in_time_is_said(
+    made_up_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models.main(["--models", "tlp", "--time", "0", "--work-dir", str(made_up_data)])
+    printed = capsys.readouterr().out
+    assert Counting.fits == 0
+    assert "missing: cpu/workload tlp: 6 of 6 cells are not computed" in printed
+    assert "the table cpu/workload has no complete row" in printed
+
+
+def test_a_model_that_cannot_be_judged_is_left_out_with_the_reason(
+    made_up_data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(models.rankers, "reads_programs", lambda name: name == "mlp")
+    models.main(["--models", "mlp,mtl_tlp", "--work-dir", str(made_up_data)])
+    printed = capsys.readouterr().out
+    assert Counting.fits == 0
+    assert "mlp is left out: reads programs" in printed
+    assert "mtl_tlp is left out: one device to learn from" in printed
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--only", "cpu/rows"), ("--data", "v100"), ("--models", "oracle")]
+)
+def test_models_refuses_unknown_names(option: str, value: str) -> None:
+    with pytest.raises(BadInputError, match=f"unknown .* '{value}'"):
+        models.main([option, value])
+
+
+def test_a_cell_keeps_all_that_the_metrics_need() -> None:
+    rng = np.random.default_rng(0)
+    judged = judge(rng.normal(size=70), rng.uniform(1, 2, 70), rng)
+    text = json.dumps(models._metrics_json(judged))
+    again = models.metrics_from_json(json.loads(text))
+    assert models._metrics_json(again) == models._metrics_json(judged)
+    assert again.ratio.shape == judged.ratio.shape
+
+
+def test_data_is_told_apart_by_its_seconds_and_its_order() -> None:
+    first, second = made_up_group(0), made_up_group(1)
+    assert models.fingerprint([first]) == models.fingerprint([made_up_group(0)])
+    assert models.fingerprint([first, second]) != models.fingerprint([second, first])
+    assert models.fingerprint([first]) != models.fingerprint([first.subset([1, 0])])
+
+
+def test_a_table_may_be_of_the_workloads_that_every_device_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    groups = tuple(made_up_group(i, h) for i, h in ((0, "a"), (1, "a"), (1, "b"), (2, "b")))
+    monkeypatch.setattr(models, "load", lambda data: (groups, {}))
+    found = models.groups_of(models.Job("cpu", "hardware_seen", None, True))
+    assert [group.key for group in found] == [groups[1].key, groups[2].key]
+    assert len(models.groups_of(models.Job("cpu", "workload"))) == 4
+
+
+def test_the_hash_of_code_looks_at_what_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def code(name: str, text: str) -> str:
+        (tmp_path / f"{name}.py").write_text(text)
+        importlib.invalidate_caches()
+        return sources.code_of(name, within=("cost",))
+
+    first = code("made_up_1", '"""Text."""\ndef f(x):\n    """More."""\n    return x + 1\n')
+    other = code("made_up_2", "def f(x):\n    return x + 1  # why\n")
+    changed = code("made_up_2", "def f(x):\n    return x + 2\n")
+    following = code("made_up_2", "import foretune.cost.random\n")
+    plain = code("made_up_2", "import foretune.space.decision\n")
+    # The name of the module counts, not its comments.
+    assert first != other != changed
+    assert len({first, other, changed, following, plain}) == 5
+    assert code("made_up_2", "def f(x):\n\n    return (x + 1)\n") == other
+
+
+# Speed of models
+
+
+def test_no_candidate_is_timed_cold_twice(hardware: Hardware) -> None:
+    source = model_speed.Unscored("matmul:64x64x64", hardware)
+    calls: list[list[str]] = []
+
+    def scorer(candidates: Sequence[Candidate]) -> None:
+        calls.append([candidate.key for candidate in candidates])
+
+    found = model_speed.time_batches(scorer, source, 64)
+    assert len(found["cold"]) == len(found["warm"]) == 3
+    assert calls[0] == calls[1] and calls[2] == calls[3]
+    cold = [*calls[0], *calls[2], *calls[4]]
+    assert len(set(cold)) == len(cold) == 3 * 64
+
+
+def test_model_speed_judges_the_slowest_workload() -> None:
+    rows = [
+        {"model": "m", "workload": "a", "batch": 64, "cold": [0.5], "warm": [0.1]},
+        {"model": "m", "workload": "b", "batch": 64, "cold": [2.0], "warm": [0.1]},
+        {"model": "quick", "workload": "a", "batch": 64, "cold": [0.5], "warm": [0.1]},
+        {"model": "quick", "workload": "b", "batch": 64, "cold": [], "warm": []},
+    ]
+    body = model_speed._body(rows)
+    lines = {line.split("|")[1].strip(): line for line in body.splitlines() if "|" in line}
+    assert "1.250 (2.000)" in lines["m"] and "not met" in lines["m"]
+    assert "0.500 (0.500)" in lines["quick"] and "not met" not in lines["quick"]
+
+
+def test_model_speed_refuses_other_batches(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        model_speed.main(["--batches", "7"])
+    assert "1, 64, 512" in capsys.readouterr().err
+
+
+# 22 subgraphs
+
+
+def made_up_run(
+    strategy: str, model: str, curve: list[list[float]], key: str = "k", seed: int = 0
+) -> dict[str, Any]:
+    return {"workload": f"w-{key}", "key": key, "seed": seed, "strategy": strategy,
+            "cost_model": model, "untuned_s": 8.0, "curve": curve}  # fmt: skip
+
+
+@pytest.fixture
+def made_up_bench() -> dict[str, Any]:
+    """Ours needs 4 trials to what the peer has after 32 and never betters; seeds agree."""
+    runs = []
+    for key, seed in itertools.product(("a", "b"), (0, 1)):
+        ours = [[1, 0.1, 2.0], [4, 0.4, 1.0], [64, 6.4, 1.0]]
+        theirs = [[2, 0.1, 4.0], [16, 1.6, 2.0], [32, 3.2, 1.0], [64, 6.4, 1.0]]
+        runs.append(made_up_run("evolutionary", "gbdt", ours, key, seed))
+        runs.append(made_up_run("evolutionary", "gbdt:scratch", [[1, 0.1, 2.0]], key, seed))
+        runs.append(made_up_run("metaschedule", "xgb", theirs, key, seed))
+    notes = {"metaschedule": "partly random search"}
+    return {"runs": runs, "trials": 64, "notes": notes, "failures": []}
+
+
+def test_search22_judges_its_goals(made_up_bench: dict[str, Any]) -> None:
+    default, scratch = Side("evolutionary", "gbdt"), Side("evolutionary", "gbdt:scratch")
+    summary = search22.summarise(made_up_bench, default)
+    over = {(row["side"], row["over"], row["trials"]): row["ratio"] for row in summary["speedups"]}
+    assert over[search22.label(default), "metaschedule", 8] == pytest.approx(4.0)
+    assert over[search22.label(default), "metaschedule", 16] == pytest.approx(2.0)
+    assert over[search22.label(default), "metaschedule", 64] == pytest.approx(1.0)
+    assert over[search22.label(default), search22.label(scratch), 64] == pytest.approx(2.0)
+    near = {row["side"]: row for row in summary["trials_to_near"]}
+    assert near[search22.label(default)]["metaschedule"]["ratio"] == pytest.approx(4 / 32)
+    assert near[search22.label(default)]["median"] == 4
+    # What never gets there counts as twice the trials, against the 32 of the peer.
+    assert near[search22.label(scratch)]["metaschedule"]["ratio"] == pytest.approx(128 / 32)
+    assert near[search22.label(scratch)]["reached"] == 0
+    lines = search22.goals(summary, 64)
+    assert [("not met" in line) for line in lines] == [False, False, True, False]
+    body = search22._body({**made_up_bench, "search22": summary})
+    assert "partly random search" in body and "never" in body
+    assert "w-a" in body and "1.00 / 1.00 / 1.00" in body and "0.25 / 0.50 / 1.00" in body
+
+
+def test_the_best_known_is_of_all_seeds_or_of_one_comparison() -> None:
+    runs = [
+        made_up_run("evolutionary", "gbdt", [[1, 0.1, 2.0]], seed=0),
+        made_up_run("metaschedule", "xgb", [[1, 0.1, 1.0]], seed=1),
+    ]
+    assert search22.best_known(runs, together=False) == {("k", 0): 1.0, ("k", 1): 1.0}
+    assert search22.best_known(runs, together=True) == {("k", 0): 2.0, ("k", 1): 1.0}
+
+
+def test_search22_says_which_goals_a_short_run_cannot_judge(made_up_bench: dict[str, Any]) -> None:
+    short = {**made_up_bench, "trials": 16}
+    summary = search22.summarise(short, Side("evolutionary", "gbdt"))
+    assert any("64 trials: not judged" in line for line in search22.goals(summary, 16))
+
+
+def test_search22_runs_four_sides_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+
+    class StopHereError(Exception):
+        pass
+
+    def run_bench(workloads: Any, strategies: Any, trials: int, seeds: int, **options: Any) -> Any:
+        given.update(options, workloads=workloads, strategies=strategies, trials=trials)
+        raise StopHereError
+
+    monkeypatch.setattr(search22, "run_bench", run_bench)
+    with pytest.raises(StopHereError):
+        search22.main([])
+    assert len(given["workloads"]) == 22 and given["trials"] == 64
+    assert given["strategies"] == ["evolutionary", "metaschedule", "metaschedule-early"]
+    assert given["cost_models"] == ["default", "gbdt:scratch"]
+
+
+# Replay
+
+
+class ByKey(Measurer):
+    """Seconds by a candidate's key; one in seven fails."""
+
+    def __init__(self) -> None:
+        self.measured: list[str] = []
+
+    def measure(
+        self, candidates: Sequence[Candidate], best_s: Mapping[str, float] | None = None
+    ) -> Iterator[tuple[Candidate, Measurement]]:
+        for candidate in candidates:
+            self.measured.append(candidate.key)
+            number = int(candidate.key, 16)
+            if number % 7 == 0:
+                yield candidate, Measurement(Status.RUN_ERROR, message="made up")
+            else:
+                yield candidate, Measurement(Status.OK, (1e-4 * (1 + number % 89),), (True,))
+
+    def compare(self, candidates: Sequence[Candidate]) -> list[Measurement]:
+        raise AssertionError("nothing is compared")
+
+    def close(self) -> None:
+        pass
+
+
+def test_small_spaces_are_small(
+    capsys: pytest.CaptureFixture[str], hardware: Hardware, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_spaces.main(["--plan"])
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in small_spaces.WORKLOADS)
+    monkeypatch.setattr(small_spaces, "LARGEST", 100)
+    with pytest.raises(BadInputError, match="60 <= candidates <= 100"):
+        small_spaces.space_of("small_row_sum", hardware)
+
+
+def test_small_spaces_go_on_and_are_packed_as_tables(
+    tmp_path: Path, hardware: Hardware, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyarrow")
+    space = small_spaces.space_of("small_row_sum", hardware)
+    first, second = ByKey(), ByKey()
+    with Journal(tmp_path / "journal.jsonl") as journal:
+        assert small_spaces.measure(space, journal, first, deadline=0.0) == []
+        records = small_spaces.measure(space, journal, first, deadline=None)
+        assert len(records) == space.size == len(set(first.measured))
+        again = small_spaces.measure(space, journal, second, deadline=None)
+    assert second.measured == [] and again == records
+    small_spaces.pack([space], hardware, records, tmp_path / "small")
+    assert "row_sum: 300 candidates" in capsys.readouterr().out
+    (table,) = replay.tables_of_ours(tmp_path / "small")
+    assert table.size == space.size
+
+
+def kernel_tuner_cache(path: Path) -> None:
+    entries = {}
+    for block, tile in itertools.product((16, 32, 64, 128), (1, 2, 4)):
+        time = "RuntimeFailedConfig" if (block, tile) == (128, 4) else 1.0 + abs(block - 64) / tile
+        entries[f"{block},{tile}"] = {"block": block, "tile": tile, "time": time}
+    cache = {
+        "device_name": "made up",
+        "kernel_name": "convolution",
+        "problem_size": [64, 64],
+        "tune_params_keys": ["block", "tile"],
+        "tune_params": {"block": [16, 32, 64, 128], "tile": [1, 2, 4]},
+        "cache": entries,
+    }
+    path.write_bytes(gzip.compress(json.dumps(cache).encode()))
+
+
+def test_replay_shows_random_search_beside_the_strategies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel_tuner_cache(tmp_path / "cache.json.gz")
+    replay.main(
+        ["--trials", "8", "--seeds", "2", "--others", str(tmp_path), "--own", str(tmp_path / "no")]
+    )
+    printed = capsys.readouterr().out
+    assert "## Kernel Tuner's caches" in printed
+    assert "random search, exact" in printed and "evolutionary + gbdt:scratch" in printed
+    assert "the data of small spaces of ours is not on this machine" in printed
+
+
+def test_replay_without_any_data_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    absent = str(tmp_path / "no")
+    replay.main(["--others", absent, "--own", absent])
+    assert capsys.readouterr().out.count("is not on this machine") == 2
+
+
+def test_ours_are_also_searched_as_tune_does() -> None:
+    found = replay.with_default([("random", "random")])
+    assert found[0] == ("random", "random") and len(found) == 2

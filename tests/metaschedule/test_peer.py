@@ -51,6 +51,9 @@ def test_defaults_are_tvms_own_and_the_notes_say_what_they_are() -> None:
     assert peer_options("metaschedule") == PeerOptions(note=PEERS["metaschedule"].note)
     assert "partly random search" in peer_options("metaschedule").note
     assert peer_options("metaschedule-warm").num_warmup_samples == 16
+    early = peer_options("metaschedule-early")
+    assert (early.num_trials_per_iter, early.num_warmup_samples) == (8, 8)
+    assert "all but its first 8 trials are guided" in early.note
     with pytest.raises(BadInputError, match="metaschedule-warm"):
         peer_options("ansor")
 

@@ -1,0 +1,151 @@
+"""What the committed data set holds, and how well its labels repeat.
+
+Reads the data set only: the second measurements are made by ``foretune collect --audit``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.results import ROOT, conditions, publish, table
+from foretune.collect import summarise_audit
+from foretune.collect.collector import describe
+from foretune.dataset import AUDIT, Dataset, is_valid, read_dataset
+from foretune.errors import BadInputError
+
+_TITLE = "The data set, and its noise"
+GOAL = 0.02
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=ROOT / "data" / "cpu")
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args(arguments)
+    where = conditions("audit", [])
+    data = read_dataset(options.data)
+    result = summary(data, sum(f.stat().st_size for f in options.data.iterdir()))
+    publish("audit", _TITLE, body(result), result, where.end(), options.write)
+
+
+def summary(data: Dataset, size: int) -> dict[str, Any]:
+    """Counts, and the distribution of the ratio of second to first measurement."""
+    records = [r for r in data.records if r.origin != AUDIT]
+    valid = [r for r in records if is_valid(r.measurement)]
+    quiet = [r for r in valid if any(r.measurement.quiet)]
+    groups = data.groups()
+    try:
+        audit = summarise_audit(data.records).to_json()
+    except BadInputError:
+        audit = None
+    return {
+        "bytes": size,
+        "records": len(records),
+        "valid": len(valid),
+        "quiet": len(quiet),
+        "groups": len(groups),
+        "workloads": len({r.workload for r in records}),
+        "kinds": _workloads_by_kind(data),
+        "status": dict(Counter(r.measurement.status.value for r in records)),
+        "origin": dict(Counter(r.origin for r in records)),
+        "hardware": _by_hardware(data),
+        "spread": _spread([g.seconds[g.valid].max() / g.seconds[g.valid].min() for g in groups]),
+        "skipped": dict(data.skipped),
+        "audit": audit,
+    }
+
+
+def _workloads_by_kind(data: Dataset) -> dict[str, int]:
+    used = {r.workload for r in data.records}
+    counts = Counter(data.workloads[key].kind for key in used)
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _by_hardware(data: Dataset) -> list[dict[str, Any]]:
+    rows = []
+    for key, hardware in sorted(data.hardware.items(), key=lambda item: describe(item[1])):
+        mine = [r for r in data.records if r.hardware == key and r.origin != AUDIT]
+        valid = [r for r in mine if is_valid(r.measurement)]
+        rows.append(
+            {
+                "name": hardware.name,
+                "variant": describe(hardware),
+                "peak_gflops": hardware.peak_gflops,
+                "records": len(mine),
+                "valid": len(valid),
+                "quiet": sum(any(r.measurement.quiet) for r in valid),
+                "workloads": len({r.workload for r in mine}),
+            }
+        )
+    return rows
+
+
+def _spread(ratios: list[float]) -> dict[str, float]:
+    """Quantiles over groups of slowest / fastest program."""
+    quantiles = np.quantile(ratios, (0.1, 0.5, 0.9)) if ratios else (float("nan"),) * 3
+    return dict(zip(("p10", "median", "p90"), map(float, quantiles), strict=True))
+
+
+def body(result: dict[str, Any]) -> str:
+    """The page."""
+    hardware = table(
+        ["processor", "variant", "GFLOP/s", "workloads", "records", "valid", "quiet"],
+        [
+            [
+                row["name"],
+                row["variant"],
+                f"{row['peak_gflops']:.0f}",
+                str(row["workloads"]),
+                f"{row['records']:,}",
+                f"{row['valid']:,}",
+                f"{row['quiet'] / max(row['valid'], 1):.0%}",
+            ]
+            for row in result["hardware"]
+        ],
+    )
+    kinds = ", ".join(f"{kind} {count}" for kind, count in result["kinds"].items())
+    status = ", ".join(f"{name} {count:,}" for name, count in result["status"].items())
+    origin = ", ".join(f"{name} {count:,}" for name, count in result["origin"].items())
+    spread = result["spread"]
+    lines = [
+        f"{result['records']:,} records, {result['valid']:,} of them valid, in "
+        f"{result['groups']} groups of {result['workloads']} workloads, "
+        f"{result['bytes'] / 1e6:.1f} MB.",
+        hardware,
+        f"- Workloads by operator kind: {kinds}.",
+        f"- Status: {status}. Origin: {origin}.",
+        f"- Slowest over fastest program of a group: median {spread['median']:.1f}, from "
+        f"{spread['p10']:.1f} to {spread['p90']:.1f} in 80 % of the groups.",
+        "- Quiet: at least one reading had the canary at its floor before and after it, and nobody "
+        "took the cores meanwhile; the other records are marked.",
+    ]
+    return "\n\n".join([*lines[:2], "\n".join(lines[2:]), _audit(result["audit"])])
+
+
+def _audit(audit: dict[str, Any] | None) -> str:
+    if audit is None:
+        return "Not audited yet."
+    met = "met" if audit["median"] < GOAL else "missed"
+    rows = [
+        ["all", *(f"{audit[name]:.4f}" for name in ("median", "p95"))],
+        ["quiet both times", *(f"{audit[f'{name}_quiet']:.4f}" for name in ("median", "p95"))],
+    ]
+    return "\n\n".join(
+        [
+            f"## Measured twice\n\n{audit['pairs']} programs drawn at random, "
+            f"{audit['hours']:.1f} h apart (median); absolute log ratio of the seconds. Goal: "
+            f"median below {GOAL}: {met}.",
+            table(["records", "median", "95th percentile"], rows),
+            f"The worst ratio is {np.exp(audit['worst']):.2f}; the signed median is "
+            f"{audit['bias']:+.4f}; {audit['changed']} programs ran in one of the two only.",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""A hash of code by what it does: comments, documentation and formatting do not count."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import foretune
+
+_PACKAGE = foretune.__name__
+
+
+def code_of(*modules: str, within: Sequence[str]) -> str:
+    """A hash of modules and of what they import, directly or not.
+
+    Args:
+        modules: Full names; a package stands for all of its modules.
+        within: Rooms of the package that imports are followed into.
+
+    Returns:
+        16 hex digits.
+    """
+    waiting = [name for module in modules for name in _members(module)]
+    trees: dict[str, str] = {}
+    while waiting:
+        name = waiting.pop()
+        if name in trees:
+            continue
+        tree = ast.parse(_file(name).read_text(encoding="utf-8"))
+        trees[name] = ast.dump(_without_documentation(tree))
+        waiting += [found for found in _imports(tree) if found.split(".")[1] in within]
+    text = "\n".join(f"{name}: {trees[name]}" for name in sorted(trees))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _file(module: str) -> Path:
+    found = importlib.util.find_spec(module)
+    assert found is not None and found.origin is not None, f"{module} has no source file"
+    return Path(found.origin)
+
+
+def _members(module: str) -> list[str]:
+    file = _file(module)
+    if file.name != "__init__.py":
+        return [module]
+    return [module, *(f"{module}.{p.stem}" for p in file.parent.glob("*.py") if p != file)]
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    """Modules of the package that a module imports, anywhere in it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            names.append(node.module)
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            # A name inside of a module is none; a module at the top belongs to no room.
+            if name.startswith(f"{_PACKAGE}.") and _is_module(name):
+                yield name
+
+
+def _is_module(name: str) -> bool:
+    # By files: finding a specification would import what lies above it, PyTorch among others.
+    place = Path(foretune.__file__).parent.joinpath(*name.split(".")[1:])
+    return place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
+
+
+def _without_documentation(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [
+                statement
+                for statement in body
+                if not (
+                    isinstance(statement, ast.Expr)
+                    and isinstance(statement.value, ast.Constant)
+                    and isinstance(statement.value.value, str)
+                )
+            ]
+    return tree
