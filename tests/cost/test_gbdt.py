@@ -11,6 +11,7 @@ from foretune import cost
 from foretune.cost import gbdt
 from foretune.cost.gbdt import GradientBoosting, program_vector
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
+from foretune.features.schedule import SUMMARY_COLUMNS
 from foretune.measure import Measurement, Status
 from foretune.testing import SyntheticSpace, cost_models, synthetic_features, synthetic_record
 
@@ -232,3 +233,46 @@ def test_named_model_reads_real_programs(hardware):
     assert model.ready
     score = model.predict(candidates).score
     assert np.isfinite(score).all() and len(np.unique(score)) > 1
+
+
+class TestPrior:
+    """Any prior may stand where ``machine_fit`` does."""
+
+    def knows(self, candidates):
+        return -np.log2(np.array([c.seconds for c in candidates], dtype=np.float64))
+
+    def test_it_is_the_score_before_measurements(self):
+        score = make(prior_of=self.knows).predict(some()).score
+        assert np.allclose(score, self.knows(some()))
+
+    def test_trees_start_from_it(self):
+        with_it, without = make(prior_of=self.knows), make()
+        for model in (with_it, without):
+            model.fit(records(24))
+        candidates = some(100)
+        quality = [
+            cost_models.pair_accuracy(model.predict(candidates), candidates)
+            for model in (with_it, without)
+        ]
+        assert quality[0] > quality[1]
+
+    def test_trust_holds_the_trees_back_while_measurements_are_few(self):
+        spreads = []
+        for trust in (0.0, 16.0, 1e9):
+            model = make(trust=trust)
+            model.fit(records(16))
+            spreads.append(model.predict(some()).spread.mean())
+        assert spreads[1] == pytest.approx(spreads[0] / 2)
+        assert spreads[2] == pytest.approx(0, abs=1e-6)
+
+    @pytest.mark.parametrize("name", ["prior", "prior_strength", "trust"])
+    def test_negative_weights_are_refused(self, name):
+        with pytest.raises(BadInputError, match=f"{name} >= 0 must hold, but got -1"):
+            make(**{name: -1})
+
+    def test_rows_may_be_aggregated_otherwise(self):
+        model = make(aggregate=lambda rows: rows[0])
+        model.fit(records(30))
+        rows = synthetic_features(some(1))[0]
+        summary = len(SUMMARY_COLUMNS)
+        assert len(model._vectors(some(1))[0]) == rows.shape[1] + summary

@@ -61,3 +61,20 @@ def test_drawn_pairs_stand_for_all_pairs(opponents):
     every, _ = lambda_objective([level], 1000, rng())(np.zeros(400), None)
     drawn, _ = lambda_objective([level], opponents, rng())(np.zeros(400), None)
     assert np.corrcoef(every, drawn)[0, 1] > 0.7
+
+
+def test_important_programs_pull_harder():
+    level = np.array([3.0, 2.0, 1.0, 0.0])
+    top = [np.array([1.0, 0.1, 0.1, 0.1])]
+    alike, _ = lambda_objective([level], 128, rng())(np.zeros(4), None)
+    weighted, _ = lambda_objective([level], 128, rng(), top)(np.zeros(4), None)
+    assert weighted[0] < alike[0] < 0
+    assert weighted[1] > alike[1]
+    assert weighted.sum() == pytest.approx(0)
+
+
+def test_equal_importance_changes_nothing():
+    level = np.array([2.0, 0.5, 1.0, 0.8])
+    alike, _ = lambda_objective([level], 128, rng())(np.zeros(4), None)
+    same, _ = lambda_objective([level], 128, rng(), [np.full(4, 0.3)])(np.zeros(4), None)
+    assert np.allclose(alike, same)
