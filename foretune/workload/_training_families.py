@@ -1,22 +1,17 @@
-"""The training workloads by operator kind: how sizes become a program and a name, and the sizes.
-
-Channel counts and image sizes are those of EfficientNet, DenseNet, ShuffleNet, Inception, Whisper,
-DeiT, TinyBERT and their like, partly moved away from powers of two, which tile too well.
-"""
+"""The training workloads by operator kind: how sizes become a program and a name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from foretune.workload import _training_operators as extra
+from foretune.workload._training_sizes import SIZES, Sizes
 from foretune.workload.catalog import _operators as op
 
 if TYPE_CHECKING:
     from foretune._tvm import PrimFunc
-
-Sizes = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -219,187 +214,23 @@ def _squeeze_excite_name(h: int, channels: int, squeezed: int) -> str:
 
 
 FAMILIES: dict[str, Family] = {
-    "conv2d": Family(
-        _conv2d,
-        _conv2d_name,
-        (
-            (28, 96, 64, 3, 1, "relu"),
-            (56, 24, 72, 1, 1, "relu6"),
-            (14, 240, 80, 1, 1, "bias"),
-            (35, 48, 64, 5, 1, "relu"),
-            (28, 200, 200, 1, 1, "add_relu"),
-            (192, 3, 40, 7, 2, "relu"),
-            (14, 192, 192, 3, 1, "add_relu"),
-            (17, 160, 192, 3, 1, "relu"),
-            (19, 320, 112, 1, 1, "bias"),
-            (112, 3, 40, 3, 2, "relu6"),
-            (56, 64, 120, 3, 2, "relu"),
-            (35, 192, 64, 1, 1, "relu"),
-            (28, 160, 200, 1, 2, "bias"),
-            (75, 32, 48, 3, 1, "relu"),
-            (7, 320, 448, 1, 1, "gelu"),
-            (10, 512, 200, 3, 1, "relu"),
-            (38, 256, 96, 1, 1, "add_relu"),
-            (56, 48, 48, 3, 1, "add_relu"),
-            (14, 112, 672, 1, 1, "relu6"),
-            (7, 160, 160, 5, 1, ""),
-            (13, 384, 256, 3, 1, "relu"),
-            (28, 40, 240, 1, 1, ""),
-        ),
-    ),
-    "dense": Family(
-        _dense,
-        _dense_name,
-        (
-            (128, 312, 1200, "gelu"),
-            (1, 1024, 1000, "bias"),
-            (197, 384, 384, "add"),
-            (16, 1024, 1024, ""),
-            (256, 512, 512, "bias"),
-            (49, 384, 1152, "bias"),
-            (1, 4096, 1024, "relu"),
-            (77, 512, 512, "add"),
-            (197, 192, 768, "gelu"),
-            (8, 1536, 512, "bias"),
-            (64, 320, 1280, "gelu"),
-            (2, 800, 500, "relu"),
-            (512, 240, 720, "bias"),
-            (100, 256, 1024, "relu"),
-            (32, 512, 2048, "gelu"),
-            (4, 960, 400, "gelu"),
-        ),
-    ),
-    "depthwise": Family(
-        _depthwise,
-        _depthwise_name,
-        (
-            (28, 240, 3, 1, "relu6"),
-            (28, 120, 5, 1, "relu"),
-            (56, 72, 3, 2, "relu6"),
-            (38, 112, 7, 1, "bias"),
-            (112, 40, 3, 1, "relu6"),
-            (56, 72, 5, 2, "relu"),
-            (14, 200, 3, 1, ""),
-            (75, 48, 3, 1, "relu6"),
-            (14, 672, 5, 1, "relu"),
-            (35, 320, 3, 2, "bias"),
-            (7, 1152, 5, 1, "relu6"),
-        ),
-    ),
-    "batch_matmul": Family(
-        _batch_matmul,
-        _batch_matmul_name,
-        (
-            (6, 197, 197, 64, "t_scale"),
-            (16, 77, 40, 77, ""),
-            (12, 64, 64, 64, "t"),
-            (3, 320, 96, 160, ""),
-            (8, 100, 100, 32, "t_scale"),
-            (6, 197, 64, 197, ""),
-            (16, 77, 77, 40, "t"),
-            (10, 48, 200, 112, ""),
-            (4, 256, 256, 48, "t_scale"),
-        ),
-    ),
-    "group_conv2d": Family(
-        _group_conv2d,
-        _group_conv2d_name,
-        (
-            (28, 96, 96, 3, 1, 4, "relu"),
-            (56, 48, 96, 3, 2, 8, "relu"),
-            (14, 240, 240, 3, 1, 10, "relu"),
-            (28, 200, 80, 1, 1, 4, "bias"),
-        ),
-    ),
-    "dilated_conv2d": Family(
-        _dilated_conv2d,
-        _dilated_conv2d_name,
-        (
-            (28, 80, 80, 3, 2, "relu"),
-            (38, 48, 64, 3, 4, "relu"),
-            (19, 160, 96, 3, 6, "bias"),
-        ),
-    ),
-    "conv1d": Family(
-        _conv1d,
-        _conv1d_name,
-        (
-            (400, 80, 384, 3, 1, "gelu"),
-            (600, 96, 192, 3, 2, "gelu"),
-            (256, 120, 120, 5, 1, "relu"),
-            (1000, 24, 48, 7, 1, "bias"),
-        ),
-    ),
-    "conv3d": Family(
-        _conv3d,
-        _conv3d_name,
-        (
-            (8, 20, 24, 40, 3, 1, "relu"),
-            (8, 19, 48, 96, 1, 1, "relu"),
-            (8, 56, 3, 32, 3, 2, "relu"),
-            (4, 10, 80, 96, 3, 1, "add_relu"),
-        ),
-    ),
+    "conv2d": Family(_conv2d, _conv2d_name, SIZES["conv2d"]),
+    "dense": Family(_dense, _dense_name, SIZES["dense"]),
+    "depthwise": Family(_depthwise, _depthwise_name, SIZES["depthwise"]),
+    "batch_matmul": Family(_batch_matmul, _batch_matmul_name, SIZES["batch_matmul"]),
+    "group_conv2d": Family(_group_conv2d, _group_conv2d_name, SIZES["group_conv2d"]),
+    "dilated_conv2d": Family(_dilated_conv2d, _dilated_conv2d_name, SIZES["dilated_conv2d"]),
+    "conv1d": Family(_conv1d, _conv1d_name, SIZES["conv1d"]),
+    "conv3d": Family(_conv3d, _conv3d_name, SIZES["conv3d"]),
     "conv2d_transpose": Family(
-        _conv2d_transpose,
-        _conv2d_transpose_name,
-        (
-            (7, 160, 80, 4, 2, 1),
-            (28, 40, 24, 2, 2, 0),
-            (19, 64, 32, 3, 2, 1),
-            (14, 96, 48, 4, 2, 1),
-        ),
+        _conv2d_transpose, _conv2d_transpose_name, SIZES["conv2d_transpose"]
     ),
-    "pool": Family(
-        _pool,
-        _pool_name,
-        (
-            ("max", 75, 48, 3, 2),
-            ("avg", 35, 192, 3, 1),
-            ("global", 28, 480, 28, 1),
-            ("max", 56, 192, 2, 2),
-            ("avg", 56, 96, 2, 2),
-            ("global", 14, 1152, 14, 1),
-            ("max", 35, 288, 3, 1),
-            ("global", 19, 1280, 19, 1),
-        ),
-    ),
-    "softmax": Family(
-        _softmax,
-        _shape_name,
-        ((6, 197, 197), (512, 1000), (12, 100, 100), (16, 77, 77)),
-    ),
-    "norm": Family(
-        _norm,
-        _form_name,
-        (
-            ("layer", 392, 384),
-            ("rms", 256, 1024),
-            ("layer", 512, 640),
-            ("rms", 300, 1280),
-            ("layer", 154, 1024),
-            ("rms", 128, 2560),
-        ),
-    ),
-    "attention": Family(
-        _attention,
-        _shape_name,
-        ((4, 64, 32), (6, 120, 40), (3, 100, 48)),
-    ),
-    "gated_mlp": Family(
-        _gated_mlp,
-        _gated_mlp_name,
-        ((16, 512, 1376), (64, 320, 640), (1, 1024, 2048)),
-    ),
-    "squeeze_excite": Family(
-        _squeeze_excite,
-        _squeeze_excite_name,
-        ((28, 120, 32), (14, 480, 120), (10, 672, 168)),
-    ),
-    "reduction": Family(
-        _reduction,
-        _form_name,
-        (("mean", 800, 1000), ("sum", 2000, 384), ("variance", 640, 512), ("max", 1000, 720)),
-    ),
+    "pool": Family(_pool, _pool_name, SIZES["pool"]),
+    "softmax": Family(_softmax, _shape_name, SIZES["softmax"]),
+    "norm": Family(_norm, _form_name, SIZES["norm"]),
+    "attention": Family(_attention, _shape_name, SIZES["attention"]),
+    "gated_mlp": Family(_gated_mlp, _gated_mlp_name, SIZES["gated_mlp"]),
+    "squeeze_excite": Family(_squeeze_excite, _squeeze_excite_name, SIZES["squeeze_excite"]),
+    "reduction": Family(_reduction, _form_name, SIZES["reduction"]),
 }
-"""By kind. In conv2d and its like the sizes end with what is fused behind: see `with_epilogue`."""
+"""By kind."""

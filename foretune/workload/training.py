@@ -17,7 +17,8 @@ from pathlib import Path
 
 from foretune.workload._base import Workload
 from foretune.workload._signature import OPERATOR_KINDS, operator_kind, signature
-from foretune.workload._training_families import FAMILIES, Sizes
+from foretune.workload._training_families import FAMILIES
+from foretune.workload._training_sizes import Sizes
 
 __all__ = [
     "EXCLUDED_FILE",
