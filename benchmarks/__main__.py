@@ -8,15 +8,43 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import networks, placement, retest, sampling, search64, throughput
+from benchmarks import (
+    audit,
+    model_speed,
+    models,
+    networks,
+    placement,
+    replay,
+    retest,
+    sampling,
+    search22,
+    search64,
+    throughput,
+)
 from benchmarks.results import RESULTS
 
-SHORT = {"sampling": sampling.main, "placement": placement.main, "throughput": throughput.main}
+SHORT = {
+    "sampling": sampling.main,
+    "placement": placement.main,
+    "throughput": throughput.main,
+    "audit": audit.main,
+    "model_speed": model_speed.main,
+}
+_LONG = {
+    "search64": search64.main,
+    "search22": search22.main,
+    "networks": networks.main,
+    "models": models.main,
+    "replay": replay.main,
+}
 LONG = {
     "retest first": "about 5 minutes, then wait half an hour",
     "retest second": "about 5 minutes",
     "search64": "about 2 hours, resumable",
+    "search22": "about 3 hours, resumable",
     "networks": "about 80 minutes",
+    "models": "about 2 hours, resumable",
+    "replay": "about 20 minutes",
 }
 
 
@@ -24,7 +52,7 @@ def main(arguments: list[str]) -> None:
     """Runs the named benchmarks with their full settings."""
     write = [argument for argument in arguments if argument == "--write"]
     names = [argument for argument in arguments if argument != "--write"]
-    known = {*SHORT, "retest", "search64", "networks"}
+    known = {*SHORT, *_LONG, "retest"}
     unknown = [name for name in names if name not in known]
     if unknown:
         sys.exit(f"unknown benchmark {unknown[0]!r}: choose from {', '.join(sorted(known))}")
@@ -34,7 +62,7 @@ def main(arguments: list[str]) -> None:
         elif name == "retest":
             sys.exit("retest has two phases: python -m benchmarks.retest first, then second")
         else:
-            {"search64": search64.main, "networks": networks.main}[name](write)
+            _LONG[name](write)
     if not names:
         _show_long()
 
@@ -43,7 +71,7 @@ def _show_long() -> None:
     print("The long ones, not run now:")
     for name, duration in LONG.items():
         print(f"  python -m benchmarks.{name} --write   ({duration})")
-    for name in (retest, search64, networks):
+    for name in (retest, search64, search22, networks, models, replay):
         path = RESULTS / f"{name.__name__.rsplit('.', 1)[-1]}.md"
         shown = path.relative_to(RESULTS.parents[1])
         if path.exists():

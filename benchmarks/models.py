@@ -10,33 +10,31 @@ from __future__ import annotations
 
 import argparse
 import functools
-import hashlib
-import json
+import os
+import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.results import ROOT, conditions, publish, read_json, say, table
-from benchmarks.sources import code_of
-from foretune.bench import write_json
+from benchmarks._cell_store import Store, fingerprint
+from benchmarks._cells import Cell, Job, metrics_from_json, train_and_judge
+from benchmarks._model_tables import GOAL, body_of
+from benchmarks.results import ROOT, conditions, publish, say
 from foretune.cost import rankers
 from foretune.dataset import Group
 from foretune.errors import ForetuneError, unknown_name
 from foretune.evaluate import (
     Bootstrap,
-    GroupMetrics,
     Split,
     cross_validation,
     curve,
-    judge,
     keep_judgeable,
+    measured_everywhere,
     random_order,
     read_data,
-    refuse_excluded,
     summarise,
 )
 from foretune.evaluate.metrics import average
@@ -60,47 +58,10 @@ MODELS = (
     "tlp:reference",
     "mtl_tlp:reference",
 )
-GOAL = {"top1": 0.90, "top5": 0.97}
-"""What the best model is to reach on held-out workloads of our own data."""
-_GOAL_TABLE = "cpu/workload"
 _NETWORKS = ("mlp", "tlp", "mtl_tlp")
 _SEVERAL_DEVICES = "mtl_tlp"
 _SCHEMA = "foretune.models/1"
 _TITLE = "Learned models on what they have not learned from"
-_MAIN = ("top1", "top5", "pair_accuracy", "kendall_tau", "ndcg16")
-_OTHERS = ("pooled", "per_network", "running")
-_SHOWN_PICKS = 16
-_PUBLISHED = (
-    "For orientation, what the LLMTuner paper reports on TenSet, where the workloads of five "
-    "networks are held out (top-1 / top-5, pooled): TenSet's MLP 0.875 / 0.953 on a Platinum 8272 "
-    "and 0.908 / 0.963 on a K80, TLP 0.919 / 0.971 and 0.906 / 0.974. Figures of different data do "
-    "not compare."
-)
-
-
-@dataclass(frozen=True)
-class Job:
-    """One table.
-
-    Attributes:
-        data: A name of ``DATA``.
-        by: A name of ``foretune.evaluate.splits``.
-        folds: See there.
-        on_all_devices: Whether only workloads that were measured on every device count, so that
-            tables with and without workloads seen on another device test the same groups.
-    """
-
-    data: str
-    by: str
-    folds: int | None = None
-    on_all_devices: bool = False
-
-    @property
-    def name(self) -> str:
-        """``data/split``."""
-        return f"{self.data}/{self.by}"
-
-
 JOBS = (
     Job("cpu", "workload", 5),
     Job("k80", "workload", 5),
@@ -115,66 +76,6 @@ JOBS = (
 )
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One model, trained once.
-
-    Attributes:
-        job: The table.
-        number: Position of the part among the splits.
-        part: What is trained on and tested.
-        model: Name of a ranker.
-        seed: Of its training.
-    """
-
-    job: Job
-    number: int
-    part: Split
-    model: str
-    seed: int
-
-
-@dataclass(frozen=True)
-class Store:
-    """Where finished cells are.
-
-    Attributes:
-        folder: The directory; made when something is written.
-        programs: Programs learned from per group, at most.
-        fingerprint: Of the groups of the table at hand.
-    """
-
-    folder: Path
-    programs: int
-    fingerprint: str
-
-    def file(self, cell: Cell) -> Path:
-        """The file of a cell."""
-        settings = {
-            **asdict(cell.job),
-            "number": cell.number,
-            "part": cell.part.name,
-            "model": cell.model,
-            "seed": cell.seed,
-            "programs": self.programs,
-            "fingerprint": self.fingerprint,
-            "code": model_code(cell.model),
-        }
-        digest = _digest(json.dumps(settings, sort_keys=True))
-        names = (cell.job.data, cell.job.by, cell.model, cell.number, cell.seed, digest)
-        return self.folder / ("-".join(map(str, names)).replace(":", "_") + ".json")
-
-    def read(self, cell: Cell) -> dict[str, Any] | None:
-        """A finished cell, or None."""
-        file = self.file(cell)
-        return dict(read_json(file)) if file.exists() else None
-
-    def write(self, cell: Cell, result: Mapping[str, Any]) -> None:
-        """Keeps a finished cell."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self.file(cell), result)
-
-
 @functools.lru_cache(maxsize=1)
 def load(data: str) -> tuple[tuple[Group, ...], dict[str, int]]:
     """Judgeable groups of a data set, and what was left out by reason."""
@@ -186,37 +87,23 @@ def load(data: str) -> tuple[tuple[Group, ...], dict[str, int]]:
 def groups_of(job: Job) -> list[Group]:
     """The groups of a table."""
     groups = list(load(job.data)[0])
-    if not job.on_all_devices:
-        return groups
-    devices = {group.hardware for group in groups}
-    measured_on: dict[str, set[str]] = {}
-    for group in groups:
-        measured_on.setdefault(group.workload, set()).add(group.hardware)
-    return [group for group in groups if measured_on[group.workload] == devices]
+    return measured_everywhere(groups) if job.on_all_devices else groups
 
 
-def fingerprint(groups: Iterable[Group]) -> str:
-    """Changes with the groups, the order of their programs and their seconds."""
-    digest = hashlib.blake2b(digest_size=8)
-    for group in groups:
-        named = [group.key, group.kind, group.weight, len(group), sorted(group.networks)]
-        digest.update(json.dumps(named).encode())
-        digest.update(group.seconds.tobytes())
-    return digest.hexdigest()
+def eval_command(job: Job, programs: int) -> str:
+    """The ``foretune eval`` that computes a row of a table alone, in the root of the project.
 
-
-@functools.cache
-def model_code(model: str) -> str:
-    """A hash of the code that a cell of this model runs, comments and formatting left out."""
-    own = type(rankers.create(model, seed=0)).__module__
-    return code_of(
-        own,
-        "foretune.cost.rankers",
-        "foretune.dataset.readers",
-        "foretune.evaluate.metrics",
-        "foretune.evaluate.splits",
-        within=("cost", "features", "dataset", "evaluate"),
-    )
+    Args:
+        job: The table.
+        programs: Learned from per group, at most.
+    """
+    data = ",".join(os.path.relpath(path, ROOT) for path in DATA[job.data])
+    words = ["foretune", "eval", "MODEL", "--data", data, "--split", job.by]
+    if job.folds is not None:
+        words += ["--folds", str(job.folds)]
+    if job.on_all_devices:
+        words.append("--on-all-hardware")
+    return shlex.join([*words, "--programs", str(programs)])
 
 
 def seeds_of(model: str, seeds: int) -> range:
@@ -243,74 +130,6 @@ def cells(job: Job, parts: Sequence[Split], models: Sequence[str], seeds: int) -
                 for number, part in enumerate(parts):
                     if not why_not(model, part):
                         yield Cell(job, number, part, model, seed)
-
-
-def train_and_judge(cell: Cell, programs: int, features: Path) -> dict[str, Any]:
-    """Trains the model of a cell and judges it on every test group.
-
-    Args:
-        cell: What to train.
-        programs: Learned from per group, at most.
-        features: Folder in which models that read programs keep what they read.
-    """
-    rng = np.random.default_rng(cell.number)
-    train, validation = (
-        [_some(group, programs, rng) for group in groups]
-        for groups in (cell.part.train, cell.part.validation)
-    )
-    refuse_excluded([*train, *validation])
-    kept = {"cache": features} if rankers.reads_programs(cell.model) else {}
-    ranker = rankers.create(cell.model, seed=cell.seed, **kept)
-    started = time.perf_counter()
-    ranker.fit(train, validation)
-    train_s = time.perf_counter() - started
-    judged, scored, score_s = {}, 0, 0.0
-    for group in cell.part.test:
-        started = time.perf_counter()
-        scores = ranker.score(group.programs, group.machine, group.hardware)
-        score_s += time.perf_counter() - started
-        scored += len(group)
-        found = judge(
-            np.asarray(scores, dtype=np.float64),
-            group.seconds,
-            np.random.default_rng([cell.seed, int(_digest(group.key), 16)]),
-        )
-        judged[group.key] = _metrics_json(found)
-    return {
-        "cell": [cell.job.name, cell.part.name, cell.model, cell.seed],
-        "train_groups": len(train),
-        "train_programs": sum(len(group) for group in train),
-        "train_s": train_s,
-        "score_s_per_program": score_s / max(scored, 1),
-        "groups": judged,
-    }
-
-
-def _some(group: Group, programs: int, rng: np.random.Generator) -> Group:
-    """At most so many programs of a group, drawn uniformly; enough of them with a time."""
-    if len(group) <= programs:
-        return group
-    drawn = np.sort(rng.choice(len(group), programs, replace=False))
-    fewer = group.subset(drawn)
-    return fewer if fewer.valid.sum() >= 2 else group
-
-
-def _metrics_json(metrics: GroupMetrics) -> dict[str, Any]:
-    return {
-        name: value.tolist() if isinstance(value, np.ndarray) else value
-        for name, value in asdict(metrics).items()
-    }
-
-
-def metrics_from_json(data: Mapping[str, Any]) -> GroupMetrics:
-    """Reverses what a cell keeps."""
-    return GroupMetrics(
-        **{k: np.array(v, dtype=np.float64) if isinstance(v, list) else v for k, v in data.items()}
-    )
-
-
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
 def summarise_table(
@@ -344,6 +163,9 @@ def summarise_table(
     return {
         "data": job.data,
         "split": job.by,
+        "programs_per_group": store.programs,
+        "seeds": seeds,
+        "command": eval_command(job, store.programs),
         "parts": [
             {"name": p.name, "train": len(p.train), "validation": len(p.validation),
              "test": len(p.test)} for p in parts
@@ -414,7 +236,7 @@ def main(arguments: list[str] | None = None) -> None:
         "tables": tables,
         "absent": absent,
     }
-    publish("models", _TITLE, _body(result), result, where.end(), options.write)
+    publish("models", _TITLE, body_of(result), result, where.end(), options.write)
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -470,111 +292,6 @@ def _fill(every: Iterable[Cell], store: Store, deadline: float | None) -> list[s
         top = np.mean([group["ratio"][0] for group in result["groups"].values()])
         say(f"{label}: trained in {result['train_s']:.0f} s, top-1 {top:.3f}")
     return failed
-
-
-def _body(result: Mapping[str, Any]) -> str:
-    parts = [
-        "Every group of programs (one workload on one hardware) is tested once, by models that "
-        "have not learned from its workload (in `hardware_seen`: not from its hardware). top-k: "
-        "seconds of the fastest program / fastest of the first k picks, mean over groups; picks: "
-        f"the same after {_SHOWN_PICKS}. Intervals: bootstrap over workloads, 95 %; networks are "
-        "means over seeds. Random order is computed exactly; its top-5 is the best of five random "
-        f"draws. Of each group at most {result['programs_per_group']} programs are learned from, "
-        "and all are tested.",
-        _PUBLISHED,
-    ]
-    parts += [_table_text(found) for found in result["tables"]]
-    parts.append(_goal_text(result["tables"]))
-    parts += [f"- missing: {text}" for text in (*result["absent"], *_missing(result["tables"]))]
-    return "\n\n".join(parts)
-
-
-def _table_text(found: Mapping[str, Any]) -> str:
-    main_rows, other_rows, notes = [], [], []
-    random = {"model": "random order", **found["random"]}
-    for row in (random, *found["rows"]):
-        if "left_out" in row:
-            notes.append(f"- {row['model']} is left out: {row['left_out']}.")
-        elif "metrics" in row:
-            main_rows.append(_main_row(row))
-            other_rows.append(_other_row(row))
-    sizes = ", ".join(f"{n} {reason}" for reason, n in found["skipped"].items())
-    return "\n\n".join(
-        text
-        for text in (
-            f"## {found['data']}, split by {found['split']}",
-            f"{found['groups']} groups of {found['workloads']} workloads, {found['programs']:,} "
-            f"programs, {len(found['parts'])} parts. Left out when reading: {sizes or 'nothing'}.",
-            table(
-                ["model", "top-1", "top-5", f"{_SHOWN_PICKS} picks", "pairs", "tau", "NDCG@16",
-                 "trained in s", "ms/program", "cells"],
-                main_rows,
-            ),
-            "The other definitions of top-k (`foretune.evaluate.metrics`):",
-            table(["model", *(f"top-{k} {d}" for d in _OTHERS for k in (1, 5))], other_rows),
-            "\n".join(notes),
-        )
-        if text
-    )  # fmt: skip
-
-
-def _main_row(row: Mapping[str, Any]) -> list[str]:
-    metrics = row["metrics"]
-    top1, top5, pairs, tau, ndcg = (_interval(metrics[name]) for name in _MAIN)
-    picks = next(p["share_of_best"] for p in row["curve"] if p["picks"] == _SHOWN_PICKS)
-    measured = "train_s" in row
-    return [
-        row["model"],
-        top1,
-        top5,
-        _interval(picks),
-        pairs,
-        tau,
-        ndcg,
-        f"{row['train_s']:.0f}" if measured else "",
-        f"{row['score_s_per_program'] * 1e3:.2f}" if measured else "",
-        f"{row['cells']}/{row['of']}" if measured else "",
-    ]
-
-
-def _other_row(row: Mapping[str, Any]) -> list[str]:
-    metrics = row["metrics"]
-    return [
-        row["model"],
-        *(f"{metrics[f'top{k}_{name}']['mean']:.3f}" for name in _OTHERS for k in (1, 5)),
-    ]
-
-
-def _interval(figure: Mapping[str, float]) -> str:
-    return f"{figure['mean']:.3f} ({figure['low']:.3f}–{figure['high']:.3f})"
-
-
-def _goal_text(tables: Sequence[Mapping[str, Any]]) -> str:
-    for found in tables:
-        if f"{found['data']}/{found['split']}" == _GOAL_TABLE:
-            rows = [row for row in found["rows"] if "metrics" in row]
-            if not rows:
-                break
-            best = max(rows, key=lambda row: row["metrics"]["top1"]["mean"])
-            return "\n".join(
-                f"- Goal: {name} at least {goal:.2f} on held-out workloads for the best model: "
-                f"{best['model']} has {best['metrics'][name]['mean']:.3f}, "
-                f"{'met' if best['metrics'][name]['mean'] >= goal else 'not met'}."
-                for name, goal in GOAL.items()
-            )
-    return f"- Goal: not judged, the table {_GOAL_TABLE} has no complete row."
-
-
-def _missing(tables: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One line for every row that lacks cells."""
-    lines = [
-        f"{found['data']}/{found['split']} {row['model']}: {row['of'] - row['cells']} of "
-        f"{row['of']} cells are not computed"
-        for found in tables
-        for row in found["rows"]
-        if "left_out" not in row and row["cells"] < row["of"]
-    ]
-    return lines + [text for found in tables for text in found["failed"]]
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 Four sides in one run: foretune with its default cost model, which comes pretrained; the same with
 a model that starts from nothing; TVM's own tuner; and TVM's own tuner with its warm-up lowered, so
 that a gain is not an artefact of its random start. Runs are kept in the work directory; called
-again, it goes on where it was interrupted.
+again, it goes on where it was interrupted. Those of foretune count only for the code and the
+weights that made them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results import conditions, publish, say, table
+from benchmarks.sources import state_of_ours
 from foretune.bench import Side, best_at, geometric_mean, run_bench, sides, trial_budgets
 from foretune.workload import catalog
 
@@ -211,6 +213,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     where = conditions("search22", list(range(options.seeds)))
     strategies, models = options.strategies.split(","), options.cost_models.split(",")
+    state = state_of_ours()
     result = run_bench(
         options.workloads.split(","),
         strategies,
@@ -220,10 +223,11 @@ def main(arguments: list[str] | None = None) -> None:
         hardware=where.hardware,
         work_dir=options.work_dir,
         timeout_s=options.timeout,
+        state=state,
         progress=say,
     )
     (default,) = sides(strategies[:1], models[:1])
-    result["search22"] = summarise(result, default)
+    result["search22"] = {**summarise(result, default), "state": state}
     publish("search22", _TITLE, _body(result), result, where.end(), options.write)
 
 

@@ -1,4 +1,7 @@
-"""A hash of code by what it does: comments, documentation and formatting do not count."""
+"""Hashes of what a finished run depends on: code by what it does, and weights that come with it.
+
+Comments, documentation and formatting do not count.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,32 @@ from pathlib import Path
 import foretune
 
 _PACKAGE = foretune.__name__
+_OURS = (
+    "foretune.cost.pretrained",
+    "foretune.cost.gbdt_ranker",
+    "foretune.search.evolutionary",
+    "foretune.bench",
+)
+"""Where a run of ours begins. What is found by name only is named here: the default strategy, the
+default cost model, and the ranker in its weights."""
+_OURS_WITHIN = ("cost", "features", "search", "space", "tuning", "bench", "measure")
+
+
+def state_of_ours(weights: Path | None = None) -> str:
+    """Changes with whatever a tuning run of ours depends on in this checkout.
+
+    Args:
+        weights: Folder of trained weights; those of the package if None.
+
+    Returns:
+        16 hex digits: a hash of the weights and of the code.
+    """
+    folder = Path(foretune.__file__).parent / "cost" / "weights" if weights is None else weights
+    digest = hashlib.blake2b(code_of(*_OURS, within=_OURS_WITHIN).encode(), digest_size=8)
+    for path in sorted(folder.glob("*.npz")):
+        digest.update(f"{path.name}:{path.stat().st_size}:".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def code_of(*modules: str, within: Sequence[str]) -> str:

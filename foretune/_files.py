@@ -14,6 +14,11 @@ from foretune.errors import BadInputError, RecordError
 
 
 def write_text(path: Path, text: str) -> None:
+    """``write_bytes`` of a text in UTF-8."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
     """Writes a file beside its place and renames it: a reader sees the old one or the new one.
 
     Raises:
@@ -22,8 +27,8 @@ def write_text(path: Path, text: str) -> None:
     # A name of its own for every call: processes that share a work directory write its files, too.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
-        with temporary.open("x", encoding="utf-8") as file:
-            file.write(text)
+        with temporary.open("xb") as file:
+            file.write(data)
             file.flush()
             # Renamed first and written later, a file would be empty after a power failure.
             os.fsync(file.fileno())

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import types
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 import pytest
 
 from foretune import cost
+from foretune.dataset import Group
 from foretune.errors import BadInputError, unknown_name
+from foretune.evaluate import read_data
+from foretune.hardware import Hardware
+from foretune.records import Journal
 from foretune.workload.training import Excluded
 from tests.evaluate.support import Hinted, write_log
 from tests.test_cli import call
@@ -87,6 +93,9 @@ BAD = [
     ("eval hinted --data LOG --split hardware", "two devices"),
     ("eval hinted --data LOG --folds many", "--folds"),
     ("eval hinted --data LOG --seeds 0", "seeds >= 1"),
+    ("eval hinted --data LOG --programs 1", "programs >= 2"),
+    ("eval hinted --data LOG --programs all", "--programs"),
+    ("eval hinted --data LOG --exclude ,", "comma-separated"),
     ("eval hinted --data LOG --hardware t4", "choose of cpu"),
     ("eval hinted --data LOG --exclude softmax", "softmax"),
     ("eval hinted --data LOG --exclude *", "no group is left"),
@@ -97,11 +106,14 @@ BAD = [
     ("eval DIR/none.npz --data LOG", "there is no file"),
     ("eval DIR/none.npz --data LOG --split workload", "trained ranker"),
     ("eval DIR/none.npz --data LOG --folds 5", "folds=5"),
+    ("eval DIR/none.npz --data LOG --programs 5", "programs=5"),
     ("eval DIR/none.npz --data LOG --option sign=1", "leave them out"),
     ("eval DIR/none.npz --data LOG --features-cache DIR/f", "leave them out"),
     ("train hinted --data LOG", "-o"),
     ("train hinted --data LOG -o DIR/w.bin", ".npz file"),
     ("train hinted --data DIR/nowhere -o DIR/w.npz", "no data at"),
+    ("train hinted --data DIR/nowhere -o DIR/foreign.npz", "foreign.json, but that file is"),
+    ("train hinted --data DIR/nowhere -o DIR/folder.npz", "folder.json, but that file is"),
     ("train luck --data LOG -o DIR/w.npz", "hinted"),
     ("train hinted --data LOG -o DIR/w.npz --seed -1", "seed >= 0"),
     ("train hinted --data LOG -o DIR/w.npz --validation 1", "validation < 1"),
@@ -129,6 +141,8 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, log: Path, command: str, told: str
 ) -> None:
     (tmp_path / "words.txt").write_text("no measurements\n")
+    (tmp_path / "foreign.json").write_text('{"mine": 1}')
+    (tmp_path / "folder.json").mkdir()
     words = command.replace("DIR", str(tmp_path)).replace("LOG", str(log)).split()
     code, _, err = call(capsys, *words)
     assert code == 2
@@ -137,6 +151,7 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(
     assert "Traceback" not in err
     assert not (tmp_path / "w.npz").exists()
     assert not (tmp_path / "c").exists()
+    assert (tmp_path / "foreign.json").read_text() == '{"mine": 1}'
 
 
 @pytest.mark.usefixtures("hinted")
@@ -160,6 +175,8 @@ def test_eval_judges_by_workload_and_writes_the_result(
     assert data["metrics"]["top1"] == {"mean": 0.125, "low": 0.125, "high": 0.125}
     assert data["metrics"]["kendall_tau"]["mean"] == pytest.approx(-1)
     assert data["options"] == {"sign": -1}
+    assert data["trained_on"] is None and data["programs_per_group"] is None
+    assert "trained on is not known" not in out, "nothing was trained before"
     assert data["command"].startswith("foretune eval hinted")
     assert err.count("trained on") == 8, "every training is told of"
 
@@ -244,6 +261,76 @@ def test_weights_are_not_judged_on_what_they_have_seen(
     assert code == 0, err
     assert "none of the groups judged here" in out
     assert "1.000" in out
+
+
+def test_the_very_names_that_were_refused_can_be_left_out(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, weights: Path
+) -> None:
+    mixed = write_log(tmp_path / "mixed.json", [0, 20, 1, 21, 22])
+    target = tmp_path / "e.json"
+    excluded: list[str] = []
+    for left in (2, 1):
+        code, _, err = call(capsys, "eval", str(weights), "--data", str(mixed), *excluded)
+        assert code == 2
+        told = re.search(rf"this data \((.*); {left} of {left + 3} groups\)", err)
+        assert told is not None, err
+        names = {g.name for g in read_data([mixed]).groups}
+        name = next(name for name in sorted(names) if told[1].startswith(name))
+        assert "," in name, "or it proves nothing"
+        excluded += ["--exclude", name]
+    command = ["eval", str(weights), "--data", str(mixed), *excluded, "--json", str(target)]
+    code, out, err = call(capsys, *command)
+    assert code == 0, err
+    assert "none of the groups judged here" in out
+    data = json.loads(target.read_text())
+    assert data["groups"] == 3
+    # So can keys, which are JSON and start with a bracket; lists of other names may stand beside.
+    first = data["per_group"][0]["workload"]
+    assert first.startswith("[") and "," in first
+    code, _, err = call(capsys, *command, "--exclude", first, "--holdout", "nothing like*,this")
+    assert code == 2 and "'nothing like*'" in err
+    code, _, err = call(capsys, *command, "--exclude", first)
+    assert code == 0, err
+    assert json.loads(target.read_text())["groups"] == 2
+
+
+@pytest.mark.usefixtures("hinted")
+def test_eval_of_what_all_hardware_measured_with_few_programs_to_learn_from(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    log: Path,
+) -> None:
+    learned: list[int] = []
+
+    def fit(_self: Hinted, groups: Sequence[Group], validation: Sequence[Group] = ()) -> None:
+        learned.extend(len(group) for group in (*groups, *validation))
+
+    monkeypatch.setattr(Hinted, "fit", fit)
+    other = write_log(tmp_path / "gpu.json", range(4, 12))
+    for split in ("hardware", "hardware_seen"):
+        code, _, err = call(
+            capsys, "eval", "hinted", "--data", f"{log},{other}", "--split", split,
+            "--on-all-hardware", "--programs", "3", "--json", str(tmp_path / "e.json"),
+        )  # fmt: skip
+        assert code == 0, err
+        data = json.loads((tmp_path / "e.json").read_text())
+        assert (data["groups"], data["workloads"], data["programs_per_group"]) == (12, 6, 3)
+        assert {row["programs"] for row in data["per_group"]} == {8}, "all are tested"
+    assert set(learned) == {3}
+    fresh = write_log(tmp_path / "tpu.json", [30, 31])
+    code, _, err = call(capsys, "eval", "hinted", "--data", f"{log},{fresh}", "--on-all-hardware")
+    assert code == 2 and "all of cpu, tpu" in err
+
+
+@pytest.mark.parametrize("name", ["journal.jsonl", "collect.jsonl"])
+def test_a_work_directory_of_tune_or_collect_is_looked_into(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
+) -> None:
+    with Journal(tmp_path / name) as journal:
+        journal.add_hardware(Hardware("some cpu", '{"kind": "llvm"}', threads=1))
+    code, _, err = call(capsys, "db", "info", str(tmp_path))
+    assert code == 0, err
 
 
 def test_weights_of_unknown_origin_are_judged_on_request_only(

@@ -50,6 +50,7 @@ def run_bench(
     work_dir: str | Path | None = None,
     policy: MeasurePolicy | None = None,
     timeout_s: float | None = None,
+    state: str = "",
     progress: Say | None = None,
 ) -> dict[str, Any]:
     """Runs strategies against one another on workloads and says which finds faster programs.
@@ -68,6 +69,9 @@ def run_bench(
             same arguments. Beside ``path`` and not for good if None.
         policy: How the final, interleaved comparison is measured.
         timeout_s: A single run is killed after this and counts as failed.
+        state: Tells runs of our own sides apart that other code or other trained weights made: a
+            finished one is found again only under the same text, which becomes part of a file
+            name. Runs of peers are found under any.
         progress: Called with one line of text per event.
 
     Returns:
@@ -90,7 +94,15 @@ def run_bench(
     with tempfile.TemporaryDirectory(prefix="foretune-bench-") as temporary:
         folder = Path(work_dir or (temporary if target is None else f"{target}.runs"))
         bench = _Bench(
-            contestants, hardware, trials, policy, timeout_s, progress or _silent, folder, target
+            contestants,
+            hardware,
+            trials,
+            policy,
+            timeout_s,
+            state,
+            progress or _silent,
+            folder,
+            target,
         )
         for turn, (seed, workload) in enumerate(itertools.product(range(seeds), programs)):
             bench.group(workload, seed, turn)
@@ -128,6 +140,7 @@ class _Bench:
         trials: int,
         policy: MeasurePolicy | None,
         timeout_s: float | None,
+        state: str,
         say: Say,
         folder: Path,
         path: Path | None,
@@ -137,6 +150,7 @@ class _Bench:
         self.trials = trials
         self.policy = policy
         self.timeout_s = timeout_s
+        self.state = state
         self.say = say
         self.folder = folder
         self.path = path
@@ -180,12 +194,11 @@ class _Bench:
         }
 
     def _file(self, row: Mapping[str, Any]) -> Path:
-        name = "-".join(
-            str(part)
-            for part in (row["key"], self.hardware.key, row["strategy"], row["cost_model"],
-                         self.trials, row["seed"])
-        )  # fmt: skip
-        return self.folder / f"{name}.json"
+        parts = [row["key"], self.hardware.key, row["strategy"], row["cost_model"]]
+        parts += [self.trials, row["seed"]]
+        if self.state and not Side(row["strategy"], row["cost_model"]).is_peer:
+            parts.append(self.state)
+        return self.folder / ("-".join(map(str, parts)) + ".json")
 
     def _run(self, side: Side, workload: Workload, seed: int) -> dict[str, Any]:
         row: dict[str, Any] = {

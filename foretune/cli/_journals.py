@@ -45,9 +45,14 @@ def add_db(commands: Any) -> None:
 
 
 def _journal_path(path: Path) -> Path:
+    from foretune.collect import collector
     from foretune.tuning import JOURNAL
 
-    found = path / JOURNAL if path.is_dir() else path
+    found = path
+    if path.is_dir():
+        # A directory of `tune`, or of `collect`.
+        places = (path / JOURNAL, path / collector.JOURNAL)
+        found = next((place for place in places if place.is_file()), places[0])
     if not found.is_file():
         raise BadInputError(f"there is no journal at {found}: give a journal or a work directory")
     return found

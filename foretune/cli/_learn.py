@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +65,11 @@ def add_eval(commands: Any) -> None:
     )
     _add_data(judge)
     judge.add_argument(
+        "--on-all-hardware",
+        action="store_true",
+        help="use only workloads that were measured on all the hardware",
+    )
+    judge.add_argument(
         "--split",
         metavar="S",
         help="workload (the default), kind, hardware, hardware_seen, or none for a FILE.npz",
@@ -72,6 +79,12 @@ def add_eval(commands: Any) -> None:
     )
     judge.add_argument(
         "--seeds", type=int, default=1, metavar="K", help="train with seeds 0 to K-1 (default 1)"
+    )
+    judge.add_argument(
+        "--programs",
+        type=int,
+        metavar="N",
+        help="learn from N programs per group at most, drawn uniformly; all are tested",
     )
     judge.add_argument(
         "--allow-seen",
@@ -99,8 +112,11 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--exclude",
         "--holdout",
+        action="append",
+        default=[],
         metavar="X[,X...]",
-        help="leave out workloads (keys or names, `*` allowed) or operator kinds",
+        help="leave out workloads (keys or names, `*` allowed) or operator kinds; may be repeated, "
+        "and a name that has commas is given by itself",
     )
     parser.add_argument(
         "--option",
@@ -118,18 +134,16 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
 
 
 def _train(args: argparse.Namespace) -> int:
-    from foretune.evaluate import provenance_path, train
+    from foretune.evaluate import check_output, provenance_path, train
 
     require_seed(args.seed)
     if not 0 <= args.validation < 1:
         raise BadInputError(
             f"`0 <= validation < 1` must hold, but got --validation {args.validation}"
         )
-    if args.output.suffix != _WEIGHTS:
-        raise BadInputError(
-            f"weights are a {_WEIGHTS} file, but got -o {args.output}: name it weights{_WEIGHTS}"
-        )
+    check_output(args.output)
     check_writable(args.output)
+    check_writable(provenance_path(args.output))
     options = parse_options(args.option)
     ranker = _create(args, args.seed, options)
     data, groups = _read(args)
@@ -159,7 +173,7 @@ def _eval(args: argparse.Namespace) -> int:
 
     trained = args.model.endswith(_WEIGHTS)
     by = args.split or (NONE if trained else _SPLIT)
-    check_request(trained, by, args.folds, args.seeds)
+    check_request(trained, by, args.folds, args.seeds, args.programs)
     check_writable(args.json)
     options = parse_options(args.option)
     if trained and (options or args.features_cache is not None):
@@ -170,19 +184,26 @@ def _eval(args: argparse.Namespace) -> int:
     # Unknown names and options are refused before data is read.
     ranker = _load(Path(args.model)) if trained else _create(args, 0, options)
     data, groups = _read(args)
-    seen = _provenance(args, groups) if trained else {}
+    if args.on_all_hardware:
+        data, groups = _on_all_hardware(data, groups)
+    trained_on = _provenance(args, groups) if trained else None
     result = evaluate(
         ranker if trained else lambda seed: _create(args, seed, options),
         groups,
         by,
         folds=args.folds,
         seeds=args.seeds,
+        programs=args.programs,
         model=args.model,
         data=data.paths,
         skipped=data.skipped,
         progress=say,
     )
-    result |= {"command": shlex.join(["foretune", *args.given]), "options": options, **seen}
+    result |= {
+        "command": shlex.join(["foretune", *args.given]),
+        "options": options,
+        "trained_on": trained_on,
+    }
     if args.json is not None:
         write_json(args.json, result)
     print_evaluation(result)
@@ -221,15 +242,33 @@ def _read(args: argparse.Namespace) -> tuple[MeasuredData, list[Group]]:
     from foretune.evaluate import read_data, select
 
     data = read_data(split_names(args.data))
-    return data, select(data.groups, _listed(args.hardware), _listed(args.exclude))
+    hardware = () if args.hardware is None else split_names(args.hardware)
+    return data, select(data.groups, hardware, _excluded(args.exclude, data.groups))
 
 
-def _listed(text: str | None) -> Sequence[str]:
-    return () if text is None else split_names(text)
+def _excluded(values: Sequence[str], groups: Sequence[Group]) -> list[str]:
+    """What to leave out; a value that is a name or a key as it stands is not cut at its commas."""
+    from foretune.evaluate import called
+
+    known = {name for group in groups for name in called(group)}
+    found: list[str] = []
+    for value in values:
+        found += [value] if value in known else split_names(value)
+    return found
 
 
-def _provenance(args: argparse.Namespace, groups: Sequence[Group]) -> dict[str, Any]:
-    """What the weights were trained on, as a field of the result; refuses seen workloads."""
+def _on_all_hardware(
+    data: MeasuredData, groups: Sequence[Group]
+) -> tuple[MeasuredData, list[Group]]:
+    """Groups that can be judged on all hardware; those that cannot be at all are counted."""
+    from foretune.evaluate import keep_judgeable, measured_everywhere
+
+    kept, few = keep_judgeable(groups)
+    return replace(data, skipped=Counter(data.skipped) + few), measured_everywhere(kept)
+
+
+def _provenance(args: argparse.Namespace, groups: Sequence[Group]) -> dict[str, Any] | None:
+    """What the weights were trained on, None if that is not known; refuses seen workloads."""
     from foretune.evaluate import read_provenance
 
     weights = Path(args.model)
@@ -241,7 +280,7 @@ def _provenance(args: argparse.Namespace, groups: Sequence[Group]) -> dict[str, 
             raise
         found = None
     if found is None:
-        return {"trained_on": None}
+        return None
     if not args.allow_seen:
         found.refuse_seen(groups, weights)
-    return {"trained_on": {**found.to_json(), "seen_groups": len(found.seen(groups))}}
+    return {**found.to_json(), "seen_groups": len(found.seen(groups))}

@@ -7,6 +7,7 @@ measures them with the same policy, and reports how far the two values lie apart
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -73,24 +74,22 @@ def audit(
     Args:
         store: The collection.
         hardware: The variants that can be measured here; records of others are left.
-        share: Of the records old enough that were not audited yet.
+        share: Of the valid records that are old enough.
         min_age_s: Records younger than this, in seconds, are left for later.
-        seed: Chooses.
+        seed: Chooses; the same seed goes on with the same sample.
         measurer: Makes the measurer of a hardware.
         policy: How to measure; the one of the collection.
         say: Takes lines of progress.
 
     Raises:
         BadInputError: ``share`` is not in (0, 1], or no record is old enough.
+
+    Returns:
+        The records made; none where the sample is complete.
     """
     if not 0 < share <= 1:
         raise BadInputError(f"`0 < share <= 1` must hold, but got share={share}")
     chosen = _choose(store, {h.key for h in hardware}, share, min_age_s, seed)
-    if not chosen:
-        raise BadInputError(
-            f"no record in {store.path} of this machine is older than {min_age_s / 60:g} minutes "
-            "and not audited yet: audit later"
-        )
     made = []
     for machine in hardware:
         mine = [record for record in chosen if record.hardware == machine.key]
@@ -110,6 +109,11 @@ def audit(
 def _choose(
     store: Store, hardware: set[str], share: float, min_age_s: float, seed: int
 ) -> list[Record]:
+    """The records that the seed draws, old enough and not audited yet.
+
+    Each is drawn or not by a hash of its own, so that an audit that is stopped and called again
+    goes on with the same sample.
+    """
     records = store.journal.records()
     done = {(r.hardware, r.candidate_key) for r in records if r.origin == AUDIT}
     old = [
@@ -117,13 +121,22 @@ def _choose(
         for r in records
         if r.origin != AUDIT
         and r.hardware in hardware
-        and (r.hardware, r.candidate_key) not in done
         and time.time() - r.time >= min_age_s
         and is_valid(r.measurement)
     ]
-    count = min(len(old), max(1, round(share * len(old)))) if old else 0
-    at = np.sort(np.random.default_rng(seed).choice(len(old), count, replace=False)) if old else ()
-    return [old[i] for i in at]
+    if not old:
+        raise BadInputError(
+            f"no valid record of this machine in {store.path} is older than {min_age_s / 60:g} "
+            "minutes: audit later"
+        )
+    drawn = [r for r in old if _is_drawn(r, share, seed)] or old[:1]
+    return [r for r in drawn if (r.hardware, r.candidate_key) not in done]
+
+
+def _is_drawn(record: Record, share: float, seed: int) -> bool:
+    text = f"{seed}/{record.hardware}/{record.candidate_key}"
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") < share * 2.0**64
 
 
 def _candidates(store: Store, machine: Hardware, records: Iterable[Record]) -> list[Candidate]:
@@ -131,8 +144,9 @@ def _candidates(store: Store, machine: Hardware, records: Iterable[Record]) -> l
     found = []
     for record in records:
         workload = store.journal.workloads()[record.workload]
-        space = spaces.setdefault(workload.key, store.space(workload, machine))
-        found.append(space.candidate(record.decisions))
+        if workload.key not in spaces:
+            spaces[workload.key] = store.space(workload, machine)
+        found.append(spaces[workload.key].candidate(record.decisions))
     return found
 
 

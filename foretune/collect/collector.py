@@ -11,15 +11,16 @@ from __future__ import annotations
 import gzip
 import json
 import time
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from foretune import cost, search
-from foretune._files import write_json
+from foretune._files import write_bytes, write_json
 from foretune.collect.plan import EVOLVED, UNIFORM, Plan
 from foretune.dataset import AUDIT, StoredWorkload
-from foretune.errors import BadInputError, IllegalCandidateError
+from foretune.errors import BadInputError, IllegalCandidateError, RecordError
 from foretune.hardware import Hardware
 from foretune.measure import LocalMeasurer, Measurement, MeasurePolicy, Measurer
 from foretune.records import Journal, Record
@@ -70,23 +71,35 @@ class Store:
         if not file.is_file():
             space = Space.generate(workload, hardware)
             text = json.dumps([sketch.to_json() for sketch in space.sketches])
-            temporary = file.with_suffix(".part")
-            temporary.write_bytes(gzip.compress(text.encode(), 6))
-            temporary.replace(file)
+            write_bytes(file, gzip.compress(text.encode(), 6))
             return space
         return Space(workload, hardware, self.sketches(workload, hardware))
 
     def sketches(self, workload: Workload, hardware: Hardware) -> tuple[Sketch, ...]:
-        """The sketches kept for a group, none where it was never begun."""
+        """The sketches kept for a group, none where it was never begun.
+
+        Raises:
+            RecordError: The file is damaged.
+        """
         file = self._file(workload.key, hardware.key)
         if not file.is_file():
             return ()
-        return tuple(map(Sketch.from_json, json.loads(gzip.decompress(file.read_bytes()))))
+        try:
+            return tuple(map(Sketch.from_json, json.loads(gzip.decompress(file.read_bytes()))))
+        except (OSError, EOFError, zlib.error, ValueError, TypeError, BadInputError) as error:
+            raise RecordError(
+                f"{file} is damaged ({error}): delete it, and the space is generated again"
+            ) from error
 
     def kinds(self) -> dict[str, str]:
         """Operator kind of each workload by key."""
         file = self.path / _KINDS
-        return dict(json.loads(file.read_text())) if file.is_file() else {}
+        try:
+            return dict(json.loads(file.read_text())) if file.is_file() else {}
+        except (OSError, ValueError, TypeError) as error:
+            raise RecordError(
+                f"{file} is damaged ({error}): delete it, and kinds are judged again"
+            ) from error
 
     def add(self, workloads: Iterable[StoredWorkload], hardware: Iterable[Hardware]) -> None:
         """Keeps what records will refer to."""
@@ -111,7 +124,7 @@ class Collector:
     Args:
         plan: What to collect.
         store: Where to.
-        known: Groups that another data set has already, as (workload key, hardware key).
+        known: Records that another data set has already; their groups are gone on with.
         policy: How to measure.
         measurer: Makes the measurer of a hardware; closed with the collector.
         say: Takes lines of progress.
@@ -121,14 +134,18 @@ class Collector:
         self,
         plan: Plan,
         store: Store,
-        known: Iterable[tuple[str, str]] = (),
+        known: Iterable[Record] = (),
         policy: MeasurePolicy = COLLECT_POLICY,
         measurer: MeasurerFactory = LocalMeasurer,
         say: Callable[[str], None] = print,
     ) -> None:
         self.plan = plan
         self.store = store
-        self._known = frozenset(known)
+        self._known: dict[tuple[str, str], list[Record]] = {}
+        for record in known:
+            if record.origin != AUDIT:
+                self._known.setdefault((record.workload, record.hardware), []).append(record)
+        self._finished: set[tuple[str, str]] = set()
         self._policy = policy
         self._make = measurer
         self._measurers: dict[str, Measurer] = {}
@@ -170,14 +187,17 @@ class Collector:
         self.close()
 
     def _is_due(self, workload: Workload, hardware: Hardware) -> bool:
-        if (workload.key, hardware.key) in self._known:
+        if (workload.key, hardware.key) in self._finished:
             return False
         return len(self._records(workload, hardware)) < self.plan.programs
 
     def _records(self, workload: Workload, hardware: Hardware) -> list[Record]:
-        """What was collected of a group."""
+        """What was collected of a group, here and in the known data set."""
         records = self.store.journal.records(workload.key, hardware.key)
-        return [record for record in records if record.origin != AUDIT]
+        mine = [record for record in records if record.origin != AUDIT]
+        seen = {record.candidate_key for record in mine}
+        known = self._known.get((workload.key, hardware.key), ())
+        return [record for record in known if record.candidate_key not in seen] + mine
 
     def _visit(self, hardware: Hardware, workloads: Sequence[StoredWorkload]) -> None:
         """Completes the groups of some workloads on one hardware, side by side."""
@@ -191,6 +211,8 @@ class Collector:
             if not any(candidates for _, _, candidates in asked):
                 break
             self._measure(hardware, asked)
+        # A small space ends a group before it has its programs.
+        self._finished.update((stored.workload.key, hardware.key) for stored in workloads)
         self._report(hardware, workloads)
 
     def _measure(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from foretune.collect.audit import audit, summarise_audit
-from foretune.collect.collector import Collector, Store
+from foretune.collect.collector import JOURNAL, Collector, Store
 from foretune.collect.pack import pack
 from foretune.collect.plan import Plan, plan
-from foretune.dataset import AUDIT, Dataset, StoredWorkload, read_dataset
-from foretune.errors import BadInputError
+from foretune.dataset import Dataset, StoredWorkload, is_valid, read_dataset
+from foretune.errors import BadInputError, NothingMeasuredError
 
 _UNIFORM_SHARE = 0.52
 TRAINING = "training"
@@ -29,12 +30,17 @@ def collect_command(args: Any) -> int:
     """
     if args.pack and args.output is None:
         raise BadInputError("`--pack` writes a data set and needs its directory: add -o DIR")
+    if (args.pack or args.audit) and not (Path(args.work_dir) / JOURNAL).is_file():
+        raise BadInputError(
+            f"{args.work_dir} holds no collection: give the --work-dir of a `foretune collect` run"
+        )
+    workloads = None if args.pack else _workloads(args.workloads)
     known = None if args.known is None else read_dataset(args.known)
     with Store(args.work_dir) as store:
-        if args.pack:
+        if workloads is None:
             print(f"{args.output}: {pack(store, args.output, known)}")
             return 0
-        wanted = _plan(args)
+        wanted = _plan(args, workloads)
         if args.audit:
             audit(store, wanted.hardware, args.share, args.min_age, args.seed, say=_say)
             _print_audit(store)
@@ -43,14 +49,17 @@ def collect_command(args: Any) -> int:
 
 
 def _collect(wanted: Plan, store: Store, known: Dataset | None, seconds: float | None) -> int:
-    done = _complete(known, wanted.programs)
     _say(
         f"{wanted.groups} groups: {len(wanted.workloads)} workloads on "
         f"{len(wanted.hardware)} hardware variants, {wanted.programs} programs each"
     )
-    with Collector(wanted, store, done, say=_say) as collector:
+    with Collector(wanted, store, () if known is None else known.records, say=_say) as collector:
         complete = collector.run(seconds)
-    _say(f"{len(store.journal):,} records in {store.path}; " + _next(complete))
+    records = store.journal.records()
+    if records and not any(is_valid(record.measurement) for record in records):
+        message = next(r.measurement.message for r in records)
+        raise NothingMeasuredError(f"no program ran, the first one because of: {message}")
+    _say(f"{len(records):,} records in {store.path}; " + _next(complete))
     return 0
 
 
@@ -58,20 +67,10 @@ def _next(complete: bool) -> str:
     return "complete" if complete else "run the same command again to go on"
 
 
-def _complete(known: Dataset | None, programs: int) -> list[tuple[str, str]]:
-    """Groups that a data set has already, audits not counted."""
-    counts: dict[tuple[str, str], int] = {}
-    for record in () if known is None else known.records:
-        if record.origin != AUDIT:
-            pair = (record.workload, record.hardware)
-            counts[pair] = counts.get(pair, 0) + 1
-    return [pair for pair, count in counts.items() if count >= programs]
-
-
-def _plan(args: Any) -> Plan:
+def _plan(args: Any, workloads: Sequence[StoredWorkload]) -> Plan:
     targets = [t.strip() for t in (args.targets or "").split(";") if t.strip()]
     return plan(
-        _workloads(args.workloads),
+        workloads,
         targets,
         _threads(args.threads),
         programs=args.programs,

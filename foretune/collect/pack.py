@@ -20,8 +20,7 @@ from foretune.errors import BadInputError, IllegalCandidateError
 from foretune.hardware import Hardware
 from foretune.records import Record
 from foretune.space import Candidate, Sketch
-
-UNKNOWN_KIND = "other"
+from foretune.workload.training import operator_kind
 
 
 @dataclass(frozen=True)
@@ -59,21 +58,24 @@ def pack(store: Store, output: str | Path, known: Dataset | None = None) -> Pack
 
     Args:
         store: The collection.
-        output: The directory; a data set that is there is replaced, and must therefore be
-            ``known`` unless it holds nothing else.
-        known: Records to keep; those of the journal win where both have a candidate.
+        output: The directory. A data set that is there is replaced, its records kept.
+        known: Records to keep beside those collected, which win where both have a candidate; what
+            is in ``output`` if None.
 
     Raises:
-        BadInputError: ``output`` holds a data set that is not handed in as ``known``, or there is
-            nothing to pack.
+        BadInputError: ``output`` holds records that ``known`` does not, or nothing was collected.
     """
     output = Path(output)
-    if known is None and is_dataset(output):
-        known = read_dataset(output)
+    if is_dataset(output):
+        there = read_dataset(output)
+        known = there if known is None else known
+        _refuse_losses(there, known, output)
     fresh, sketches, skipped = _collected(store)
+    if not fresh:
+        raise BadInputError(f"{store.path} holds no records: run `foretune collect` first")
     kinds = store.kinds()
     workloads = {
-        key: StoredWorkload(workload, kinds.get(key, UNKNOWN_KIND))
+        key: StoredWorkload(workload, kinds.get(key) or operator_kind(workload))
         for key, workload in store.journal.workloads().items()
     }
     hardware = store.journal.hardware()
@@ -84,8 +86,6 @@ def pack(store: Store, output: str | Path, known: Dataset | None = None) -> Pack
         sketches = {**known.sketches, **sketches}
         seen = {_identity(record) for record in fresh}
         records = [r for r in known.records if _identity(r) not in seen] + fresh
-    if not records:
-        raise BadInputError(f"{store.path} holds no records: run `foretune collect` first")
     used = {(r.workload, r.hardware) for r in records}
     needed = {(r.hardware, str(r.decisions["sketch"])) for r in records}
     kept = _of(workloads, (w for w, _ in used))
@@ -105,6 +105,15 @@ def pack(store: Store, output: str | Path, known: Dataset | None = None) -> Pack
         skipped=skipped,
         bytes=sum(file.stat().st_size for file in output.iterdir() if file.is_file()),
     )
+
+
+def _refuse_losses(there: Dataset, kept: Dataset, output: Path) -> None:
+    lost = {_identity(r) for r in there.records} - {_identity(r) for r in kept.records}
+    if lost:
+        raise BadInputError(
+            f"{output} holds {len(lost):,} records that the known data set does not, and they "
+            "would be lost: pack without `--known`, or name another directory"
+        )
 
 
 def _of(table: dict, keys: Iterable) -> list:  # type: ignore[type-arg]

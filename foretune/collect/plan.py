@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +20,7 @@ UNIFORM = "uniform"
 EVOLVED = "evolved"
 """Origin of candidates evolved towards fast ones."""
 _X86_LEVELS = ("x86-64-v2", "x86-64-v3")
+_GPU = "cuda"
 _VISIT = 4
 
 
@@ -90,18 +91,30 @@ def plan(
         threads: Numbers of threads for CPU targets; none: 1 and all cores.
         options: Further fields of ``Plan``.
     """
-    cores = usable_cores()
-    counts = list(dict.fromkeys(threads or (1, cores)))
-    hardware = []
-    for target in targets or host_variants():
-        hardware += [probe(target, threads=n, measure=True) for n in _thread_counts(target, counts)]
-    return Plan(tuple(workloads), tuple(hardware), **options)
+    counts = list(dict.fromkeys(threads or (1, usable_cores())))
+    chosen = [
+        (target, n) for target in targets or host_variants() for n in _thread_counts(target, counts)
+    ]
+    # Whatever is wrong with the plan is said before peaks are measured, which takes seconds each.
+    first = Plan(tuple(workloads), tuple(probe(t, threads=n) for t, n in chosen), **options)
+    measured = tuple(probe(target, threads=n, measure=True) for target, n in chosen)
+    return replace(first, hardware=measured)
 
 
 def host_variants() -> tuple[str, ...]:
-    """Targets that are real on this machine: x86-64 levels it runs, and its own processor."""
+    """Targets that are real on this machine.
+
+    The x86-64 levels its processor runs, the processor itself, and a GPU where TVM sees one.
+    """
     levels = tuple(level for level in _X86_LEVELS if why_not_here(probe(_cpu(level))) is None)
-    return (*(_cpu(level) for level in levels), "host")
+    return (*(_cpu(level) for level in levels), *_gpu(), "host")
+
+
+def _gpu() -> tuple[str, ...]:
+    try:
+        return (_GPU,) if why_not_here(probe(_GPU)) is None else ()
+    except BadInputError:
+        return ()
 
 
 def _cpu(level: str) -> str:

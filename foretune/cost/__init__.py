@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune.cost._base import CostModel, FloatArray, Prediction
-from foretune.cost._ranker import Ranker, fitted_scale, score_group
+from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength, score_group
 from foretune.cost.registry import Registry
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ __all__ = [
     "create",
     "descriptions",
     "fitted_scale",
+    "fitted_strength",
     "names",
     "register",
     "score_group",

@@ -82,3 +82,11 @@ class CostModel(abc.ABC):
         Then its scores and drafts are worth following before the first measurement.
         """
         return False
+
+    @property
+    def informed_draft(self) -> bool:
+        """Whether ``draft`` learned from other workloads, too, so that it may choose from many.
+
+        Where it did not, following it far would follow its errors.
+        """
+        return self.informed

@@ -1,11 +1,11 @@
-"""LambdaRank's gradients for programs of several workloads.
+"""RankNet's gradients for programs of several workloads, pairs weighted by their seconds.
 
 Idea: a pair of programs of one workload pulls the scores apart with the force
-``w_ij * sigmoid(s_j - s_i)``, where ``i`` is the faster of the two. LambdaRank (Burges, 2010,
-section 4) weighs a pair by what swapping it would cost; here that is how many times slower the
-wrong choice would be, ``w_ij = min(|log2 t_i - log2 t_j|, cap)``: with a few dozen noisy
-measurements, pairs that differ clearly are the ones to get right. NDCG's weights, which XGBoost
-offers, look at the top ranks only and learn less from so little.
+``w_ij * sigmoid(s_j - s_i)``, where ``i`` is the faster of the two (RankNet; Burges, 2010, section
+2). A pair weighs how many times slower the wrong choice would be,
+``w_ij = min(|log2 t_i - log2 t_j|, cap)``: with a few dozen noisy measurements, pairs that differ
+clearly are the ones to get right. Unlike LambdaRank's, these weights do not depend on the scores,
+so that the loss does not look at what the model puts on top: ``foretune.cost._listwise`` does.
 
 Symbols: ``t`` seconds, ``s`` scores, both of shape (n,); ``levels`` is minus log2 seconds.
 """
@@ -33,6 +33,7 @@ def lambda_objective(
     opponents: int,
     rng: np.random.Generator,
     importance: Sequence[FloatArray] | None = None,
+    trust: Sequence[FloatArray] | None = None,
 ) -> Objective:
     """An XGBoost objective over the rows of several workloads, one after the other.
 
@@ -42,6 +43,9 @@ def lambda_objective(
         rng: Draws the pairs.
         importance: Per workload a factor of shape (n_i,); a pair weighs as much more as its faster
             program is important. All alike if None.
+        trust: Per workload a factor of shape (n_i,) by how reliable a reading is; a pair has the
+            product of its programs' and, other than by importance, counts the less for it. 1 if
+            None.
 
     Returns:
         A function from scores, shape (sum n_i,), to gradients and Hessians of that shape.
@@ -56,7 +60,8 @@ def lambda_objective(
             weight = weight * importance[at][i]
         # Every program counts the same on average, whatever the spread of its workload.
         total = weight.sum()
-        weights.append(weight * (len(level) / total) if total > 0 else weight)
+        weight = weight * (len(level) / total) if total > 0 else weight
+        weights.append(weight if trust is None else weight * trust[at][i] * trust[at][j])
         faster.append(i + start)
         slower.append(j + start)
         start += len(level)

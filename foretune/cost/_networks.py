@@ -18,9 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from foretune.cost._listwise import SHARPNESS
+
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
-_LEAST_DCG = 1e-10
+_LEAST_SUM = 1e-10
 
 
 def lambda_rank(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
@@ -36,7 +38,7 @@ def lambda_rank(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     places = torch.arange(2, scores.shape[1] + 2, device=scores.device, dtype=scores.dtype)
     inverse_discount = 1.0 / torch.log2(places)
     ideal = gains.sort(dim=1, descending=True).values
-    best = (ideal * inverse_discount).sum(dim=1, keepdim=True).clamp(min=_LEAST_DCG)
+    best = (ideal * inverse_discount).sum(dim=1, keepdim=True).clamp(min=_LEAST_SUM)
     present = scores.detach().masked_fill(~mask, -math.inf)
     rank = present.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
     gains, inverse_discount = gains / best, inverse_discount[rank]
@@ -64,11 +66,23 @@ def bce(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     return lost.sum(dim=1) / mask.sum(dim=1)
 
 
+def list_net(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+    """ListNet's cross entropy of softmax(scores) with labels ** 4 over their sum.
+
+    See ``foretune.cost._listwise``. A list of failures pulls nowhere.
+    """
+    share = torch.where(mask, labels**SHARPNESS, torch.zeros_like(labels))
+    target = share / share.sum(dim=1, keepdim=True).clamp(min=_LEAST_SUM)
+    likely = scores.masked_fill(~mask, -math.inf).log_softmax(dim=1)
+    return -(target * likely.masked_fill(~mask, 0.0)).sum(dim=1)
+
+
 LOSSES: dict[str, Loss] = {
     "lambda_rank": lambda_rank,
     "pairwise": pairwise,
     "mse": mse,
     "bce": bce,
+    "list_net": list_net,
 }
 """By the names of ``NeuralConfig.loss``."""
 

@@ -25,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune.cost._base import FloatArray
-from foretune.cost._examples import Examples, Labelled, Scaling, comparable
+from foretune.cost._examples import Examples, Labelled, Scaling, comparable, members_of
 from foretune.cost._model_file import check, read_model, write_model
-from foretune.cost._ranker import Ranker
+from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
 from foretune.errors import BadInputError, MissingDependencyError, RecordError, unknown_name
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ Weights = dict[str, npt.NDArray[Any]]
 
 _SCALINGS = {"standard": Scaling.standard, "maximum": Scaling.maximum, "none": Scaling.none}
 _CHOICES: Mapping[str, Sequence[str]] = {
-    "loss": ("lambda_rank", "pairwise", "mse", "bce"),
+    "loss": ("lambda_rank", "pairwise", "mse", "bce", "list_net"),
     "select": ("validation", "training", "rows"),
     "storage": ("float16", "float32"),
     "scaling": tuple(_SCALINGS),
@@ -81,7 +81,8 @@ class NeuralConfig:
 
     Attributes:
         loss: ``"lambda_rank"``: pairs weighted by what swapping them does to NDCG; ``"pairwise"``:
-            all pairs alike; ``"mse"`` and ``"bce"``: the score, through a sigmoid, is the label.
+            all pairs alike; ``"mse"`` and ``"bce"``: the score, through a sigmoid, is the label;
+            ``"list_net"``: the softmax of the scores is that of the labels, sharpened.
         mixed: Compare programs of different workloads, as the published trainers do.
         epochs: Passes over the data at most.
         batch: Programs per step.
@@ -231,6 +232,7 @@ class NeuralRanker(Ranker):
     """
 
     config_type: ClassVar[type[NeuralConfig]] = NeuralConfig
+    run_parts: ClassVar[Mapping[str, Any]] = {"threads": 1, "device": "cpu"}
     config: NeuralConfig
 
     def __init__(
@@ -298,6 +300,7 @@ class NeuralRanker(Ranker):
         from foretune.cost import _training
 
         self._trained, self._networks, self.history = None, [], ()
+        self.scale, self.strength = Ranker.scale, Ranker.strength
         usable = [group for group in groups if comparable(group.seconds)]
         if not usable:
             raise BadInputError(
@@ -332,6 +335,22 @@ class NeuralRanker(Ranker):
                 self.history += tuple(replace(epoch, member=member) for epoch in epochs)
         self._trained = _Trained(rows, context, heads, tuple(members))
         self._build()
+        with _training.limited_threads(self.threads):
+            self._weigh(data if held is None else held)
+
+    def _weigh(self, judged: Labelled) -> None:
+        """Fits ``scale`` and ``strength`` to programs that were scaled as the training data."""
+        from foretune.cost import _training
+
+        each = [_training.score(n, judged.examples, judged.head) for n in self._networks]
+        scores: FloatArray = np.mean(each, axis=0)
+        # Within a group, 1 / label is seconds but for a factor; a failure has label 0.
+        ran = judged.labels > 0
+        seconds = np.full(len(scores), np.nan)
+        seconds[ran] = 1.0 / judged.labels[ran]
+        pairs = [(scores[m], seconds[m]) for m in members_of(judged.group)]
+        self.scale = fitted_scale(pairs)
+        self.strength = fitted_strength(pairs, self.scale)
 
     def _collected(self, groups: Sequence[Group], heads: Sequence[str]) -> Labelled | None:
         """The programs of all groups that can be learned from; None if there are none."""
@@ -404,6 +423,8 @@ class NeuralRanker(Ranker):
             "seed": self.seed,
             "features": self.versions,
             "heads": None,
+            "scale": self.scale,
+            "strength": self.strength,
         }
         arrays: Weights = {}
         if self._trained is not None:
@@ -440,6 +461,8 @@ class NeuralRanker(Ranker):
         require_torch(found)
         try:
             ranker = cls(seed=meta["seed"], variant=meta["variant"], **{**meta["config"], **parts})
+            ranker.scale = float(meta.get("scale", Ranker.scale))
+            ranker.strength = float(meta.get("strength", Ranker.strength))
             ranker._restore(meta["heads"], arrays)
         except (KeyError, TypeError, ValueError, RuntimeError, BadInputError) as error:
             raise RecordError(

@@ -8,9 +8,9 @@ of it.
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -19,6 +19,14 @@ from foretune.cost._base import FloatArray
 if TYPE_CHECKING:
     from foretune.dataset import Group, Program
     from foretune.hardware import Hardware
+
+
+_UNKNOWN_STRENGTH = 16.0
+_STRENGTHS = (1.0, 64.0)
+_LEAST_GROUPS = 4
+"""Of which a variance between groups means something."""
+_EQUAL = 1e-9
+"""A variance of slopes that is rounding."""
 
 
 class Ranker(abc.ABC):
@@ -35,6 +43,13 @@ class Ranker(abc.ABC):
     scale: float = 1.0
     """How many log2 slow-downs one unit of score is worth, by ``fitted_scale``; a cost model needs
     it to weigh scores against measurements. 1 where a ranker does not know."""
+
+    strength: float = _UNKNOWN_STRENGTH
+    """How many measurements of a workload weigh as much as the belief in ``scale``, by
+    ``fitted_strength``."""
+
+    run_parts: ClassVar[Mapping[str, Any]] = {}
+    """Arguments of ``load`` with which a tuning run loads it, whatever it was trained with."""
 
     @abc.abstractmethod
     def fit(self, groups: Sequence[Group], validation: Sequence[Group] = ()) -> None:
@@ -92,15 +107,59 @@ def fitted_scale(judged: Iterable[tuple[FloatArray, FloatArray]]) -> float:
             groups that the ranker was not trained on, or the scale is too large.
 
     Returns:
-        The scale; 1 where the scores say nothing.
+        The scale, at least 0: scores that say the opposite are worth nothing. 1 where nothing
+        could be judged.
     """
     explained = squares = 0.0
+    for score, speed in _centred(judged):
+        explained += float(score @ speed) / len(score)
+        squares += float(score @ score) / len(score)
+    return max(0.0, explained / squares) if squares > 0 else 1.0
+
+
+def fitted_strength(judged: Iterable[tuple[FloatArray, FloatArray]], scale: float) -> float:
+    """How many measurements of a workload weigh as much as the belief in ``scale``.
+
+    In a workload, minus log2 seconds are taken to be a slope times the scaled scores, and a rest.
+    Slopes lie around 1 with a variance over workloads; the ratio of the rest's variance to it is
+    how many measurements, with scaled scores of unit variance, a slope of 1 is worth (the ridge
+    that is best on average). The variance of the slopes is estimated by moments: what their squared
+    distance from 1, weighted by what each workload shows, exceeds the error of each.
+
+    Args:
+        judged: As ``fitted_scale`` takes them.
+        scale: What it gave.
+
+    Returns:
+        From 1 to 64; 16 where fewer than four groups can be judged.
+    """
+    between = shown = rest = 0.0
+    groups = 0
+    for score, speed in _centred(judged):
+        n, fit = len(score), scale * score
+        square = float(fit @ fit)
+        if n < 3 or square == 0.0:
+            continue
+        slope = float(fit @ speed) / square
+        error = float(((speed - slope * fit) ** 2).sum()) / (n - 2)
+        between += (square * (slope - 1.0) ** 2 - error) / n
+        shown += square / n
+        rest += error
+        groups += 1
+    if groups < _LEAST_GROUPS:
+        return _UNKNOWN_STRENGTH
+    least, most = _STRENGTHS
+    variance = between / shown
+    return float(np.clip(rest / groups / variance, least, most)) if variance > _EQUAL else most
+
+
+def _centred(
+    judged: Iterable[tuple[FloatArray, FloatArray]],
+) -> Iterable[tuple[FloatArray, FloatArray]]:
+    """Scores and minus log2 seconds of what ran in each group, less their means."""
     for scores, seconds in judged:
         known = ~np.isnan(scores) & ~np.isnan(seconds)
         if known.sum() < 2:
             continue
         score, speed = scores[known], -np.log2(seconds[known])
-        score = score - score.mean()
-        explained += float(score @ (speed - speed.mean())) / len(score)
-        squares += float(score @ score) / len(score)
-    return explained / squares if explained > 0 and squares > 0 else 1.0
+        yield score - score.mean(), speed - speed.mean()

@@ -52,6 +52,12 @@ Aggregate = Callable[[npt.NDArray[Any]], Rows]
 
 _SCHEMA = "foretune.gbdt/1"
 
+VECTOR_VERSION = 2
+"""Number of what ``program_vector`` gives. Raised whenever a place in it changes its meaning."""
+
+_FLOAT_COLUMNS = 7
+"""Leading columns of a row: log2(1 + floating-point operations) of each kind."""
+
 
 @dataclass(frozen=True)
 class GbdtConfig:
@@ -114,12 +120,13 @@ class GbdtConfig:
 def program_vector(rows: npt.NDArray[Any]) -> Rows:
     """Aggregates the rows of a program, shape (n_stores, n_columns) -> (3 n_columns + 1,).
 
-    The row of the heaviest store (largest sum of columns), the sum of all rows, their maximum, and
-    the number of stores.
+    The row of the heaviest store (most floating-point operations, the first of equals), the sum of
+    all rows, their maximum, and the number of stores.
     """
     if not len(rows):
         return np.zeros(3 * rows.shape[1] + 1, dtype=np.float32)
-    heaviest = rows[int(np.argmax(rows.sum(axis=1)))]
+    work = np.exp2(rows[:, :_FLOAT_COLUMNS].astype(np.float64)).sum(axis=1)
+    heaviest = rows[int(np.argmax(work))]
     count = np.float32(len(rows))
     return np.concatenate([heaviest, rows.sum(axis=0), rows.max(axis=0), [count]]).astype(
         np.float32
@@ -207,7 +214,7 @@ class GradientBoosting(CostModel):
         self._extract = extract
         self._aggregate = program_vector if aggregate is None else aggregate
         self._prior_of = prior_of
-        self.feature_version = f"{feature_version}+{SUMMARY_VERSION}"
+        self.feature_version = f"{feature_version}+{VECTOR_VERSION}+{SUMMARY_VERSION}"
         self._seed = int(rng.integers(2**31))
         self._groups: dict[str, _Group] = {}
         self._boosters: list[xgboost.Booster] = []

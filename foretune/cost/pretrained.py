@@ -6,9 +6,12 @@ the run, say how the workload at hand differs. The score of a candidate is
     a * expected + n / (n + trust) * trees
 
 where ``expected`` is the ranker's score in log2 slow-downs (its ``scale``), ``a`` how far that
-explains the ``n`` programs measured so far, shrunk towards 1 while they are few, and ``trees``
-LambdaRank's correction on top of it (``foretune.cost.gbdt``). So the first batch is informed, and a
-ranker that misleads on a workload is forgotten there.
+explains the ``n`` programs measured so far, shrunk towards 1 while they are few (the ranker's
+``strength`` says how few), and ``trees`` a correction on top of it (``foretune.cost.gbdt``). So the
+first batch is informed, and a ranker that misleads on a workload is forgotten there.
+
+The draft learns in the same way: where no program is read it is that score itself; else what
+another ranker expects, times an ``a`` of its own.
 
 Weights that come with the package lie in ``foretune/cost/weights`` as ``NAME-KIND.npz``: ``KIND``
 is the kind of target they are for, ``NAME`` one of ``default`` (read by the cost model ``gbdt``),
@@ -18,6 +21,7 @@ is the kind of target they are for, ``NAME`` one of ``default`` (read by the cos
 from __future__ import annotations
 
 import importlib.resources
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +32,8 @@ import numpy.typing as npt
 from foretune.cost import rankers
 from foretune.cost._base import CostModel, FloatArray, Prediction
 from foretune.cost._ranker import Ranker
-from foretune.cost.gbdt import GradientBoosting
+from foretune.cost.gbdt import GbdtConfig, GradientBoosting, _Group, _seconds
+from foretune.cost.prior import machine_fit
 from foretune.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -40,8 +45,12 @@ if TYPE_CHECKING:
 DEFAULT = "default"
 DRAFT = "draft"
 
-_ONLINE = {"prior_strength": 16.0, "trust": 16.0}
-"""What differs from ``GbdtConfig``: a trained ranker is a better belief than ``machine_fit``."""
+_TRUST = 16.0
+"""``GbdtConfig.trust`` here: a trained ranker is a better belief than ``machine_fit``."""
+_BELIEF = 1.0
+"""Slope of a draft before measurements."""
+_ARCHITECTURE = "x86_64"
+"""Of the processors that the weights for CPUs were trained on."""
 _SUFFIX = ".npz"
 
 
@@ -60,7 +69,7 @@ def shipped(name: str, kind: str) -> Ranker | None:
     if not file.is_file():
         return None
     with importlib.resources.as_file(file) as path:
-        return rankers.load(path)
+        return rankers.load_for_run(path)
 
 
 def gbdt(
@@ -68,9 +77,9 @@ def gbdt(
 ) -> CostModel:
     """Boosted trees on top of a trained ranker where one comes with the package.
 
-    Without one for the kind of hardware, or without knowing the hardware, the trees start from
-    ``machine_fit``: ``gbdt:scratch``. So do they where ``extract`` replaces the features, which no
-    trained ranker knows.
+    Without one for the kind of hardware, or without knowing the hardware (on a CPU, its vectors and
+    caches; it is an x86-64), the trees start from ``machine_fit``: ``gbdt:scratch``. So do they
+    where ``extract`` replaces the features, which no trained ranker knows.
 
     Args:
         rng: Seeds the trees.
@@ -81,10 +90,21 @@ def gbdt(
         BadInputError: An option is unknown or makes no sense.
     """
     foreign = {"extract", "prior_of", "aggregate"} & set(options)
-    ranker = None if hardware is None or foreign else shipped(DEFAULT, hardware.kind)
+    ranker = None
+    if hardware is not None and _is_known(hardware) and not foreign:
+        ranker = shipped(DEFAULT, hardware.kind)
     if ranker is None:
         return GradientBoosting(rng=rng, hardware=hardware, **options)
     return PretrainedModel(rng=rng, hardware=hardware, **{"ranker": ranker, **options})
+
+
+def _is_known(hardware: Hardware) -> bool:
+    """Whether a ranker finds what it looks at: with a factor unknown, 0, it would only guess."""
+    if hardware.kind != "llvm":
+        return True
+    triple = str(json.loads(hardware.target).get("mtriple", _ARCHITECTURE))
+    factors = (hardware.simd_bits, hardware.l1_bytes, hardware.l2_bytes)
+    return min(factors) > 0 and triple.startswith(_ARCHITECTURE)
 
 
 def mlp(*, rng: np.random.Generator, hardware: Hardware | None = None, **options: Any) -> CostModel:
@@ -131,12 +151,14 @@ class PretrainedModel(CostModel):
         hardware: What the candidates will run on; says which weights are meant. A CPU if None.
         ranker: A trained ranker, a file of one (``.npz``), or the name of weights that come with
             the package.
-        draft: The same for ``draft``, a ranker that reads no programs. If None: ``ranker`` where
-            it reads none, else what comes with the package, else ``machine_fit``.
+        draft: The same for ``draft``, a ranker that reads no programs. If None: the model itself
+            where neither ``ranker`` nor ``extract`` reads any, ``ranker`` where only ``extract``
+            does, else what comes with the package, else ``machine_fit``.
         extract: Features of the trees; per-store features where the ranker reads programs, and
             action features where it does not, unless given.
         feature_version: Version of what ``extract`` gives.
-        options: Fields of ``GbdtConfig``.
+        options: Fields of ``GbdtConfig``. ``prior_strength`` is the ranker's ``strength`` unless
+            given.
 
     Raises:
         BadInputError: There are no such weights, an option is unknown, or the ranker that is to
@@ -158,11 +180,15 @@ class PretrainedModel(CostModel):
         kind = "llvm" if hardware is None else hardware.kind
         self.ranker = _trained(ranker, kind)
         self._drafter = self._choose_drafter(draft, kind)
+        # With features of programs, asking the trees would take milliseconds per candidate.
+        self._drafts_itself = draft is None and extract is None and not self.ranker.reads_programs
+        self._drafted: dict[str, _Group] = {}
         own: dict[str, Any] = {"extract": extract, "feature_version": feature_version}
         if extract is None:
             own = self._own_features()
+        online = {"prior_strength": self.ranker.strength, "trust": _TRUST, **options}
         self._trees = GradientBoosting(
-            rng=rng, hardware=hardware, prior_of=self._expected, **own, **{**_ONLINE, **options}
+            rng=rng, hardware=hardware, prior_of=self._expected, **own, **online
         )
 
     def _choose_drafter(self, draft: Ranker | Path | str | None, kind: str) -> Ranker | None:
@@ -196,22 +222,56 @@ class PretrainedModel(CostModel):
         """True: the ranker was trained on other workloads."""
         return True
 
+    @property
+    def informed_draft(self) -> bool:
+        """Whether a trained ranker drafts, and not ``machine_fit``."""
+        return self._drafter is not None
+
     def fit(self, records: Sequence[Record]) -> None:
         """Forgets every record of this run, but not what the ranker was trained on."""
         self._trees.fit(records)
+        self._drafted = {}
+        self._judge_draft(records)
 
     def update(self, records: Sequence[Record]) -> None:
         """Adds records; one with a known candidate replaces the earlier measurement."""
         self._trees.update(records)
+        self._judge_draft(records)
 
     def predict(self, candidates: Sequence[Candidate]) -> Prediction:
         """Scores candidates; NaN for one that cannot be applied, where programs are read."""
         return self._trees.predict(candidates)
 
     def draft(self, candidates: Sequence[Candidate]) -> FloatArray:
-        """What the ranker of actions expects; ``machine_fit`` where there is none."""
+        """What the ranker of actions expects, or ``machine_fit``, as far as it explains the run.
+
+        Where no program is read, the score: then the trees correct the draft, too.
+        """
+        if self._drafts_itself:
+            return self.predict(candidates).score
+        strength = GbdtConfig.prior_strength if self._drafter is None else self._drafter.strength
+        workloads = [candidate.workload.key for candidate in candidates]
+        slopes = {
+            key: self._drafted.get(key, _Group()).slope(_BELIEF, strength) for key in set(workloads)
+        }
+        slope: FloatArray = np.array([slopes[key] for key in workloads], dtype=np.float64)
+        return slope * self._guessed(candidates)
+
+    def _judge_draft(self, records: Sequence[Record]) -> None:
+        """Keeps what was drafted of measured candidates beside their seconds."""
+        known = [(record, record.candidate) for record in records if record.candidate is not None]
+        if self._drafts_itself or not known:
+            return
+        guessed = self._guessed([candidate for _, candidate in known])
+        for (record, candidate), guess in zip(known, guessed.tolist(), strict=True):
+            group = self._drafted.setdefault(candidate.workload.key, _Group())
+            group.seconds[record.candidate_key] = _seconds(record)
+            group.fits[record.candidate_key] = guess
+
+    def _guessed(self, candidates: Sequence[Candidate]) -> FloatArray:
+        """What drafts, before it is weighed."""
         if self._drafter is None:
-            return super().draft(candidates)
+            return machine_fit(candidates)
         return _expectation(self._drafter, candidates)
 
     def _expected(self, candidates: Sequence[Candidate]) -> FloatArray:
@@ -222,7 +282,7 @@ def _trained(ranker: Ranker | Path | str, kind: str) -> Ranker:
     if isinstance(ranker, Ranker):
         return ranker
     if isinstance(ranker, Path) or ranker.endswith(_SUFFIX):
-        return rankers.load(ranker)
+        return rankers.load_for_run(ranker)
     found = shipped(ranker, kind)
     if found is None:
         raise BadInputError(

@@ -56,7 +56,7 @@ class RandomRanker(Ranker):
         write_model(path, "random", {"seed": self.seed}, {})
 
     @classmethod
-    def load(cls, path: Path) -> RandomRanker:
-        """Reads what ``save`` wrote."""
+    def load(cls, path: Path, **parts: Any) -> RandomRanker:
+        """Reads what ``save`` wrote; there are no parts."""
         meta, _ = read_model(path)
-        return cls(seed=int(meta["seed"]))
+        return cls(seed=int(meta["seed"]), **parts)

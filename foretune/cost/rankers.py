@@ -1,8 +1,9 @@
 """Rankers by name: what orders the programs of a workload after learning from other workloads.
 
-``create`` makes an untrained one, ``load`` reads a trained one; ``register`` or an entry point in
-the group ``foretune.rankers`` adds one. A factory is called as ``factory(seed=..., **options)`` and
-returns a ``Ranker``; its ``load`` reads the files that the ranker saves.
+``create`` makes an untrained one, ``load`` reads a trained one, ``load_for_run`` does so beside a
+tuning run; ``register`` or an entry point in the group ``foretune.rankers`` adds one. A factory is
+called as ``factory(seed=..., **options)`` and returns a ``Ranker``; its ``load`` reads the files
+that the ranker saves.
 """
 
 from __future__ import annotations
@@ -56,24 +57,37 @@ def create(name: str, *, seed: int = 0, **options: Any) -> Ranker:
     return _RANKERS.factory(name)(seed=seed, **{**_OPTIONS.get(name, {}), **options})
 
 
-def load(path: Path | str) -> Ranker:
+def load(path: Path | str, **parts: Any) -> Ranker:
     """Reads a trained ranker from a file, whichever ranker it is.
+
+    Args:
+        path: The file.
+        parts: What the ranker's ``load`` takes besides, for example ``threads=1``.
 
     Raises:
         RecordError: The file cannot be read or is not such a file.
         VersionMismatchError: Written under another schema or feature version.
-        BadInputError: It holds a ranker that is not known here.
+        BadInputError: It holds a ranker that is not known here, or one that refuses a part.
         MissingDependencyError: The ranker needs a package that is not installed.
     """
-    path = Path(path)
+    return _read(Path(path), lambda _factory: parts)
+
+
+def load_for_run(path: Path | str) -> Ranker:
+    """``load`` beside a tuning run, which needs the cores: with the ranker's ``run_parts``."""
+    return _read(Path(path), lambda factory: getattr(factory, "run_parts", {}))
+
+
+def _read(path: Path, parts_of: Callable[[Any], Mapping[str, Any]]) -> Ranker:
     name = str(read_model(path)[0]["ranker"])
-    reader = getattr(_RANKERS.factory(name), "load", None)
+    factory = _RANKERS.factory(name)
+    reader = getattr(factory, "load", None)
     if reader is None:
         raise BadInputError(
             f"{path} holds a ranker {name!r}, whose factory cannot load: register the class instead"
         )
     try:
-        return cast("Ranker", reader(path))
+        return cast("Ranker", reader(path, **parts_of(factory)))
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(
             f"{path} holds a damaged ranker {name!r} ({error!r}): train it again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -104,7 +105,13 @@ def is_valid(measurement: Measurement) -> bool:
     return bool(_label_seconds(measurement) > 0)
 
 
+def ran(measurement: Measurement) -> bool:
+    """Whether a measurement should give a label: it ran correctly, once or to the end."""
+    return measurement.status in (Status.OK, Status.CUT_SHORT)
+
+
 def _label_seconds(measurement: Measurement) -> float:
-    best = measurement.best_s
-    ran = measurement.status in (Status.OK, Status.CUT_SHORT)
-    return best if ran and best is not None and best > 0 and np.isfinite(best) else float("nan")
+    """The lowest reading; NaN for a failure, and where any reading is no time."""
+    seconds = measurement.seconds
+    good = bool(seconds) and all(math.isfinite(s) and s > 0 for s in seconds)
+    return min(seconds) if ran(measurement) and good else math.nan

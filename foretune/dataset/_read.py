@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretune.dataset._dataset import Dataset, StoredWorkload, is_valid
+from foretune.dataset._dataset import Dataset, StoredWorkload, is_valid, ran
 from foretune.dataset._schema import (
     INDEX,
     RECORDS,
@@ -68,7 +68,7 @@ def read_dataset(path: str | Path) -> Dataset:
     """
     path = Path(path)
     index = _read_index(path)
-    hardware = {h.key: h for h in map(Hardware.from_json, index["hardware"])}
+    hardware = {h.key: h for h in index.hardware}
     workloads = {row["key"]: _stored(row) for row in _rows(path / WORKLOADS, WORKLOAD_COLUMNS)}
     sketches = {}
     for row in _rows(path / SKETCHES, sketch_schema().names):
@@ -76,22 +76,32 @@ def read_dataset(path: str | Path) -> Dataset:
             sketch = _sketch(row, workloads[row["workload"]].workload, hardware[row["hardware"]])
             sketches[row["hardware"], sketch.key] = sketch
     skipped: Counter[str] = Counter()
-    reader = _RecordReader(sketches, index["environments"], skipped)
+    reader = _RecordReader(sketches, index.environments, skipped)
     records = [
         record
-        for number in range(int(index["files"]))
+        for number in range(index.files)
         for record in reader.read(path / RECORDS.format(number))
     ]
     found = len(records) + sum(skipped.values())
-    if found != index["records"]:
+    if found != index.records:
         raise RecordError(
-            f"data set {str(path)!r} must hold {index['records']} records, as its {INDEX} says, "
+            f"data set {str(path)!r} must hold {index.records} records, as its {INDEX} says, "
             f"but holds {found}: copy it again"
         )
-    return Dataset(workloads, hardware, sketches, records, index["environments"], skipped)
+    return Dataset(workloads, hardware, sketches, records, index.environments, skipped)
 
 
-def _read_index(path: Path) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Index:
+    """What ``dataset.json`` says."""
+
+    hardware: list[Hardware]
+    environments: list[dict[str, Any]]
+    files: int
+    records: int
+
+
+def _read_index(path: Path) -> _Index:
     file = path / INDEX
     if not file.is_file():
         raise BadInputError(f"{str(path)!r} is no data set: it has no {INDEX}")
@@ -104,10 +114,15 @@ def _read_index(path: Path) -> dict[str, Any]:
         raise VersionMismatchError(
             f"{file}: schema must be {SCHEMA!r}, but is {schema!r}: use the foretune that wrote it"
         )
-    missing = {"hardware", "environments", "files", "records"} - index.keys()
-    if missing:
-        raise RecordError(f"{file} lacks {sorted(missing)}: copy the data set again")
-    return dict(index)
+    try:
+        return _Index(
+            [Hardware.from_json(each) for each in index["hardware"]],
+            [dict(each) for each in index["environments"]],
+            int(index["files"]),
+            int(index["records"]),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RecordError(f"{file} is damaged ({error!r}): copy the data set again") from error
 
 
 def _rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -142,10 +157,6 @@ def _stored(row: Mapping[str, Any]) -> StoredWorkload:
 
 
 def _sketch(row: Mapping[str, Any], workload: Workload, hardware: Hardware) -> Sketch:
-    try:
-        data = json.loads(row["sketch"])
-    except ValueError as error:
-        raise RecordError(f"sketch {row['key']} is no JSON ({error}): copy it again") from error
     fields = {
         "name": workload.name,
         "key": workload.key,
@@ -154,7 +165,13 @@ def _sketch(row: Mapping[str, Any], workload: Workload, hardware: Hardware) -> S
         "weight": workload.weight,
     }
     described = {k: v for k, v in hardware.to_json().items() if k != "key"}
-    sketch = Sketch.from_json({**data, "workload": fields, "hardware": described})
+    try:
+        data = {**json.loads(row["sketch"]), "workload": fields, "hardware": described}
+        sketch = Sketch.from_json(data)
+    except (TypeError, ValueError, BadInputError) as error:
+        raise RecordError(
+            f"sketch {row['key']} is damaged ({error}): copy the data set again"
+        ) from error
     # One object for all of them: the workload holds its parsed module.
     return replace(sketch, workload=workload, hardware=hardware)
 
@@ -192,7 +209,7 @@ class _RecordReader:
         try:
             measurement = Measurement(
                 Status(row["status"]),
-                tuple(row["seconds"]),
+                tuple(float(s) for s in row["seconds"]),
                 tuple(row["quiet"]),
                 row["build_s"],
                 row["run_s"],
@@ -200,14 +217,14 @@ class _RecordReader:
                 row["max_error"],
             )
             candidate = Candidate(sketch, unflatten(sketch, row["decisions"]))
-            environment = self._environments[row["environment"]]
+            environment = self._environment(row["environment"])
         except IllegalCandidateError:
             return self._skip("illegal decisions")
         except (ValueError, TypeError, IndexError):
             return self._skip("malformed row")
         if len(measurement.seconds) != len(measurement.quiet):
             return self._skip("malformed row")
-        if measurement.ok and not is_valid(measurement):
+        if ran(measurement) and not is_valid(measurement):
             return self._skip("seconds not positive")
         return Record(
             workload=row["workload"],
@@ -220,6 +237,11 @@ class _RecordReader:
             environment=environment,
             candidate=candidate,
         )
+
+    def _environment(self, number: int) -> Mapping[str, Any]:
+        if number < 0:  # would count from the end
+            raise IndexError(number)
+        return self._environments[number]
 
     def _skip(self, reason: str) -> Record | None:
         self._skipped[reason] += 1

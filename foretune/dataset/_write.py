@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import secrets
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +24,7 @@ from foretune.dataset._schema import (
     record_schema,
     sketch_schema,
 )
-from foretune.errors import RecordError
+from foretune.errors import BadInputError, RecordError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from foretune.space import Sketch
 
 _ROWS_PER_FILE = 20_000
+_OWN_FILES = r"dataset\.json|(workloads|sketches|records-\d+)\.parquet"
 
 
 def write_dataset(
@@ -40,7 +44,7 @@ def write_dataset(
     sketches: Iterable[Sketch],
     records: Sequence[Record],
 ) -> None:
-    """Writes a data set directory; an older one in its place is replaced file by file.
+    """Writes a data set directory; one in its place is replaced once the new one is complete.
 
     Args:
         path: The directory, made if missing.
@@ -50,42 +54,83 @@ def write_dataset(
         records: With their ``candidate``.
 
     Raises:
-        RecordError: The directory cannot be written.
+        BadInputError: There are other files in the directory, which would be lost.
+        RecordError: The directory cannot be written; an older data set is as it was.
     """
-    pa = load_pyarrow()
     path = Path(path)
-    environments: dict[str, int] = {}
-    numbers = [_number(environments, r.environment) for r in records]
+    _refuse_other_files(path)
+    staging = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        for old in path.glob("records-*.parquet"):
-            old.unlink()
-        _write(path / WORKLOADS, pa.Table.from_pylist([_workload_row(w) for w in workloads]))
-        rows = sorted(map(_sketch_row, sketches), key=lambda row: (row["workload"], row["key"]))
-        _write(path / SKETCHES, pa.Table.from_pylist(rows, schema=sketch_schema()))
-        files = 0
-        for start in range(0, max(len(records), 1), _ROWS_PER_FILE):
-            chunk = records[start : start + _ROWS_PER_FILE]
-            table = _record_table(chunk, numbers[start : start + _ROWS_PER_FILE])
-            _write(path / RECORDS.format(files), table)
-            files += 1
+        staging.mkdir(parents=True)
+        _write_files(staging, workloads, list(hardware), sketches, records)
+        _swap(staging, path)
     except OSError as error:
         raise RecordError(
             f"data set {str(path)!r} cannot be written ({error.strerror or error}): make room or "
             "choose another place"
         ) from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _refuse_other_files(path: Path) -> None:
+    if not path.exists():
+        return
+    names = {file.name for file in path.iterdir()} if path.is_dir() else {path.name}
+    other = {n for n in names if not re.fullmatch(_OWN_FILES, n)}
+    if other:
+        raise BadInputError(
+            f"a data set has its directory to itself, but {str(path)!r} holds {sorted(other)[0]!r}:"
+            " name another directory"
+        )
+
+
+def _write_files(
+    path: Path,
+    workloads: Iterable[StoredWorkload],
+    hardware: Sequence[Hardware],
+    sketches: Iterable[Sketch],
+    records: Sequence[Record],
+) -> None:
+    pa = load_pyarrow()
+    environments: dict[str, int] = {}
+    numbers = [_number(environments, r.environment) for r in records]
+    _write(path / WORKLOADS, pa.Table.from_pylist([_workload_row(w) for w in workloads]))
+    rows = sorted(map(_sketch_row, sketches), key=lambda row: (row["workload"], row["key"]))
+    _write(path / SKETCHES, pa.Table.from_pylist(rows, schema=sketch_schema()))
+    starts = range(0, max(len(records), 1), _ROWS_PER_FILE)
+    for file, start in enumerate(starts):
+        rows_of_file = slice(start, start + _ROWS_PER_FILE)
+        _write(
+            path / RECORDS.format(file),
+            _record_table(records[rows_of_file], numbers[rows_of_file]),
+        )
     write_json(
         path / INDEX,
         {
             "schema": SCHEMA,
             "units": UNITS,
             "records": len(records),
-            "files": files,
+            "files": len(starts),
             "valid": sum(is_valid(r.measurement) for r in records if r.origin != AUDIT),
             "hardware": [h.to_json() for h in hardware],
             "environments": [json.loads(text) for text in environments],
         },
     )
+
+
+def _swap(staging: Path, path: Path) -> None:
+    """Puts the new directory in the place of the old one, which is deleted last."""
+    old = staging.with_suffix(".old")
+    if path.exists():
+        path.rename(old)
+    try:
+        staging.rename(path)
+    except OSError:
+        if old.exists():
+            old.rename(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _number(environments: dict[str, int], environment: Mapping[str, Any]) -> int:
@@ -97,10 +142,7 @@ def _number(environments: dict[str, int], environment: Mapping[str, Any]) -> int
 def _write(path: Path, table: pa.Table) -> None:
     import pyarrow.parquet as pq
 
-    # Renamed into place: a reader never sees half a file.
-    temporary = path.with_name(f".{path.name}.part")
-    pq.write_table(table, temporary, compression="zstd", compression_level=15)
-    temporary.replace(path)
+    pq.write_table(table, path, compression="zstd", compression_level=15)
 
 
 def _workload_row(stored: StoredWorkload) -> dict[str, Any]:

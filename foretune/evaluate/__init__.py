@@ -5,14 +5,29 @@ weights that know what they were trained on.
 """
 
 from foretune.evaluate._print import print_evaluation
-from foretune.evaluate.data import MeasuredData, keep_judgeable, read_data, select
+from foretune.evaluate.data import (
+    MeasuredData,
+    called,
+    keep_judgeable,
+    measured_everywhere,
+    read_data,
+    select,
+    thinned,
+)
 from foretune.evaluate.exclusions import refuse_excluded
+from foretune.evaluate.families import families, family
 from foretune.evaluate.floors import random_order
 from foretune.evaluate.metrics import PICKS, GroupMetrics, judge, judgeable
 from foretune.evaluate.offline import NONE, SCHEMA, check_request, evaluate
 from foretune.evaluate.splits import Split, carve, cross_validation, split
 from foretune.evaluate.summary import Bootstrap, curve, summarise
-from foretune.evaluate.weights import Provenance, provenance_path, read_provenance, train
+from foretune.evaluate.weights import (
+    Provenance,
+    check_output,
+    provenance_path,
+    read_provenance,
+    train,
+)
 
 __all__ = [
     "NONE",
@@ -23,14 +38,19 @@ __all__ = [
     "MeasuredData",
     "Provenance",
     "Split",
+    "called",
     "carve",
+    "check_output",
     "check_request",
     "cross_validation",
     "curve",
     "evaluate",
+    "families",
+    "family",
     "judge",
     "judgeable",
     "keep_judgeable",
+    "measured_everywhere",
     "print_evaluation",
     "provenance_path",
     "random_order",
@@ -40,5 +60,6 @@ __all__ = [
     "select",
     "split",
     "summarise",
+    "thinned",
     "train",
 ]

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from foretune.evaluate.offline import NONE
+
 _DEFINITIONS = ("pooled", "per_network", "running")
 _PLAIN = {"pair_accuracy": "pair accuracy", "kendall_tau": "Kendall tau", "ndcg16": "NDCG@16"}
 
@@ -36,7 +38,7 @@ def print_evaluation(data: Mapping[str, Any], console: Console | None = None) ->
         if len(data[field]) > 1:
             console.print(_breakdown(data[field], heading))
     console.print(_times(data), soft_wrap=True)
-    if "trained_on" in data:
+    if data.get("trained_on") is not None or data["split"] == NONE:
         console.print(Text(_trained_on(data)), soft_wrap=True)
     if data["skipped"]:
         told = ", ".join(f"{n} {reason}" for reason, n in sorted(data["skipped"].items()))
@@ -100,7 +102,7 @@ def _times(data: Mapping[str, Any]) -> str:
 
 
 def _trained_on(data: Mapping[str, Any]) -> str:
-    found = data["trained_on"]
+    found = data.get("trained_on")
     if found is None:
         return "what the weights were trained on is not known: they may have seen all of this"
     seen = found["seen_groups"]

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from foretune.errors import BadInputError
 from foretune.evaluate.metrics import judgeable
 
@@ -85,6 +87,54 @@ def keep_judgeable(groups: Iterable[Group]) -> tuple[list[Group], Counter[str]]:
     return kept, Counter({FEW_TIMES: dropped} if dropped else {})
 
 
+def measured_everywhere(groups: Sequence[Group]) -> list[Group]:
+    """The groups whose workload was measured on all hardware that occurs.
+
+    With them, splits by hardware test the same groups whether or not other hardware has shown their
+    workloads.
+
+    Raises:
+        BadInputError: No workload was measured on all of it.
+    """
+    everywhere = {group.hardware for group in groups}
+    measured_on: dict[str, set[str]] = {}
+    for group in groups:
+        measured_on.setdefault(group.workload, set()).add(group.hardware)
+    kept = [group for group in groups if measured_on[group.workload] == everywhere]
+    if groups and not kept:
+        raise BadInputError(
+            f"no workload was measured on all of {_listed(sorted(everywhere))}: choose less "
+            "hardware, or leave out --on-all-hardware"
+        )
+    return kept
+
+
+def thinned(groups: Sequence[Group], programs: int, seed: int = 0) -> list[Group]:
+    """The same groups with at most so many programs each, drawn uniformly.
+
+    One that would be left with fewer than two programs that ran stays whole.
+
+    Args:
+        groups: To be learned from.
+        programs: Of each group, at least 2.
+        seed: Seeds the draws, one group after the other.
+
+    Raises:
+        BadInputError: ``programs`` is below 2.
+    """
+    if programs < 2:
+        raise BadInputError(f"`programs >= 2` must hold, but got programs={programs}")
+    rng = np.random.default_rng(seed)
+    return [_some(group, programs, rng) for group in groups]
+
+
+def _some(group: Group, programs: int, rng: np.random.Generator) -> Group:
+    if len(group) <= programs:
+        return group
+    fewer = group.subset(np.sort(rng.choice(len(group), programs, replace=False)))
+    return fewer if fewer.valid.sum() >= 2 else group
+
+
 def select(
     groups: Sequence[Group], hardware: Sequence[str] = (), exclude: Sequence[str] = ()
 ) -> list[Group]:
@@ -93,7 +143,8 @@ def select(
     Args:
         groups: To choose from.
         hardware: Keys; all if empty.
-        exclude: Keys or names of workloads, or operator kinds; ``*`` and ``?`` stand for others.
+        exclude: Keys or names of workloads, or operator kinds, whole or with ``*`` and ``?`` for
+            any text and any character.
 
     Raises:
         BadInputError: An entry matches nothing, or nothing is left.
@@ -109,7 +160,8 @@ def select(
             kinds = sorted({group.kind for group in groups})
             raise BadInputError(
                 f"nothing in the data matches {pattern!r}, which was to be left out: give keys or "
-                f"names of workloads, or operator kinds ({_listed(kinds)})"
+                f"names of workloads, or operator kinds ({_listed(kinds)}); one that has commas is "
+                "given whole and by itself"
             )
     kept = [
         group
@@ -122,10 +174,16 @@ def select(
     return kept
 
 
+def called(group: Group) -> tuple[str, str, str]:
+    """What a group goes by when it is left out: key and name of its workload, operator kind."""
+    return group.workload, group.name, group.kind
+
+
 def _matches(group: Group, pattern: str) -> bool:
-    return any(
-        fnmatch.fnmatchcase(name, pattern) for name in (group.workload, group.name, group.kind)
-    )
+    names = called(group)
+    # Names that others gave have brackets, which would be read as a choice of characters.
+    literal = pattern.replace("[", "[[]")
+    return pattern in names or any(fnmatch.fnmatchcase(name, literal) for name in names)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from foretune.errors import BadInputError
+from foretune.evaluate.families import program_of
 
 if TYPE_CHECKING:
     from foretune.dataset import Group
-    from foretune.workload import Workload
 
 _SHOWN = 5
 
@@ -31,7 +31,7 @@ def refuse_excluded(groups: Iterable[Group]) -> None:
     forbidden = excluded()
     found = []
     for key, group in first.items():
-        workload = _program(group)
+        workload = program_of(group)
         if key in forbidden.keys or (workload is not None and forbidden.has(workload)):
             found.append(group.name)
     if found:
@@ -41,9 +41,3 @@ def refuse_excluded(groups: Iterable[Group]) -> None:
             f"belong to it ({', '.join(sorted(found)[:_SHOWN])}{more}): leave them out with "
             "--exclude"
         )
-
-
-def _program(group: Group) -> Workload | None:
-    """The workload itself, where the group's programs are of this TVM's spaces."""
-    candidate = group.programs[0].candidate if len(group) else None
-    return None if candidate is None else candidate.workload

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune.errors import BadInputError
-from foretune.evaluate.data import keep_judgeable
+from foretune.evaluate.data import keep_judgeable, thinned
 from foretune.evaluate.exclusions import refuse_excluded
 from foretune.evaluate.floors import random_order
 from foretune.evaluate.metrics import PICKS, GroupMetrics, average, judge
@@ -34,6 +34,12 @@ RankerFactory = Callable[[int], "Ranker"]
 """Seed to an untrained ranker."""
 Say = Callable[[str], None]
 
+_TIMES = {
+    "train_s": "seconds of one training, mean; it reads programs whose features are not kept yet",
+    "score_s_per_program": "seconds of scoring / programs, features kept: they were read before",
+}
+"""What the times mean, beside ``DEFINITIONS``."""
+
 
 def evaluate(
     ranker: Ranker | RankerFactory,
@@ -43,6 +49,7 @@ def evaluate(
     folds: int | None = None,
     seeds: int = 1,
     split_seed: int = 0,
+    programs: int | None = None,
     model: str = "",
     data: Sequence[str] = (),
     skipped: Mapping[str, int] | None = None,
@@ -60,6 +67,8 @@ def evaluate(
         folds: See ``cross_validation``.
         seeds: Rankers trained per split, with seeds 0, 1, 2...
         split_seed: Seeds the splits, the order of equal scores and the intervals.
+        programs: Learned from per group, at most (``foretune.evaluate.thinned``); all if None.
+            Groups that are tested are never thinned.
         model: What the ranker is called.
         data: Where the groups are from.
         skipped: What reading the data left out, to be passed on.
@@ -73,7 +82,7 @@ def evaluate(
         BadInputError: An unknown split, too little data for it, numbers below one, groups that are
             kept for evaluation among those to learn from, or a split that does not fit the ranker.
     """
-    check_request(not callable(ranker), by, folds, seeds)
+    check_request(not callable(ranker), by, folds, seeds, programs)
     kept, few = keep_judgeable(groups)
     if not kept:
         raise BadInputError(
@@ -82,7 +91,9 @@ def evaluate(
         )
     run = _Run(kept, split_seed)
     if callable(ranker):
-        parts, numbers = _cross_validate(run, ranker, by, folds, seeds, split_seed, progress)
+        parts, numbers = _cross_validate(
+            run, ranker, by, folds, seeds, split_seed, programs, progress
+        )
     else:
         part = Split(NONE, (), (), tuple(kept))
         run.test(ranker, part, 0)
@@ -95,25 +106,28 @@ def evaluate(
         "splits": [_part_json(part) for part in parts],
         "seeds": numbers,
         "split_seed": split_seed,
+        "programs_per_group": programs,
         "groups": len(kept),
         "workloads": len({group.workload for group in kept}),
         "programs": sum(len(group) for group in kept),
         "skipped": dict(Counter(skipped or {}) + few),
         "resamples": resamples,
         **run.result(resamples),
-        "definitions": DEFINITIONS,
+        "definitions": {**DEFINITIONS, **_TIMES},
     }
 
 
-def check_request(trained: bool, by: str, folds: int | None, seeds: int) -> None:
+def check_request(
+    trained: bool, by: str, folds: int | None, seeds: int, programs: int | None = None
+) -> None:
     """Refuses what can be refused before any data is read.
 
     Args:
         trained: Whether the ranker was trained before.
-        by, folds, seeds: As ``evaluate`` takes them.
+        by, folds, seeds, programs: As ``evaluate`` takes them.
 
     Raises:
-        BadInputError: They do not fit together, or a number is below one.
+        BadInputError: They do not fit together, or a number is too small.
     """
     if by != NONE:
         check_name(by)
@@ -127,6 +141,11 @@ def check_request(trained: bool, by: str, folds: int | None, seeds: int) -> None
             f"folds and seeds are for training, but got folds={folds} and seeds={seeds} with a "
             "trained ranker: leave them out"
         )
+    if trained and programs is not None:
+        raise BadInputError(
+            f"programs is for training, but got programs={programs} with a trained ranker: leave "
+            "it out"
+        )
     if not trained and by == NONE:
         raise BadInputError(
             "without a split nothing is left to learn from: give a trained ranker (FILE.npz), or a "
@@ -134,6 +153,10 @@ def check_request(trained: bool, by: str, folds: int | None, seeds: int) -> None
         )
     if seeds < 1:
         raise BadInputError(f"`seeds >= 1` must hold, but got seeds={seeds}")
+    if programs is not None and programs < 2:
+        raise BadInputError(
+            f"`programs >= 2` must hold, but got programs={programs}: nothing is learned from one"
+        )
 
 
 def _cross_validate(
@@ -143,15 +166,20 @@ def _cross_validate(
     folds: int | None,
     seeds: int,
     split_seed: int,
+    programs: int | None,
     progress: Say | None,
 ) -> tuple[list[Split], list[int]]:
-    parts = cross_validation(run.groups, by, folds, split_seed)
     refuse_excluded(run.groups)
-    for part in parts:
+    parts = cross_validation(run.groups, by, folds, split_seed)
+    for number, part in enumerate(parts):
+        learned: Sequence[Group] = (*part.train, *part.validation)
+        if programs is not None:
+            learned = thinned(learned, programs, number)
+        train, validation = learned[: len(part.train)], learned[len(part.train) :]
         for seed in range(seeds):
             ranker = make(seed)
             started = time.perf_counter()
-            ranker.fit(part.train, part.validation)
+            ranker.fit(train, validation)
             run.train_s.append(time.perf_counter() - started)
             top = run.test(ranker, part, seed)
             if progress is not None:
@@ -184,6 +212,10 @@ class _Run:
         """Judges a trained ranker on the test groups of a split; returns its top-1."""
         ratios = []
         for group in part.test:
+            if ranker.reads_programs:
+                # Programs are read before the clock starts: whether a ranker before this one, or a
+                # call before this one, has read them already must not show.
+                ranker.score(group.programs, group.machine, group.hardware)
             started = time.perf_counter()
             scores = ranker.score(group.programs, group.machine, group.hardware)
             self._score_s += time.perf_counter() - started

@@ -1,19 +1,21 @@
 """Who learns from what, and who is tested on what.
 
 Data is split by workload, never by row: programs of one workload share their computation, so a
-model that has seen some of them knows much about the others. All hardware variants of a workload
-are on one side, too, except in the one split that says otherwise in its name.
+model that has seen some of them knows much about the others. Workloads that differ in nothing but
+their epilogue are one family (``foretune.evaluate.families``) and stay together. So do all hardware
+variants of a workload, except in the one split that says otherwise in its name.
 
 =================  ===============================================================================
 ``workload``       k folds of workloads, with every operator kind spread over the folds
-``kind``           k folds of operator kinds: a test kind has no workload in training
+``kind``           k folds of operator kinds: a test kind has no workload in training; families
+                   that have several kinds are left out of training where one of them is tested
 ``hardware``       each device in turn is tested, on workloads that no other device showed either
 ``hardware_seen``  the same with the device's workloads in training on other devices: as published
                    (TLP, LLMTuner); easier, and named so
 =================  ===============================================================================
 
 Every group is tested exactly once. Validation groups, for early stopping, are carved from training,
-by workload as well. The same data and seed give the same splits, in whatever order groups come.
+by family as well. The same data and seed give the same splits, in whatever order groups come.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foretune.errors import BadInputError, unknown_name
+from foretune.evaluate.families import families
 
 if TYPE_CHECKING:
     from foretune.dataset import Group
@@ -42,7 +45,7 @@ class Split:
     Attributes:
         name: What is tested, in words.
         train: Groups to learn from.
-        validation: Groups to stop early by, of other workloads than ``train``.
+        validation: Groups to stop early by, of other families of workloads than ``train``.
         test: Groups to be judged on.
         seen_workloads: Whether tested workloads may have been seen on other hardware.
     """
@@ -54,12 +57,17 @@ class Split:
     seen_workloads: bool = False
 
     def __post_init__(self) -> None:
+        learned = (*self.train, *self.validation)
+        if not learned:
+            return
+        family_of = families((*learned, *self.test))
         train, validation, test = (
-            {g.workload for g in groups} for groups in (self.train, self.validation, self.test)
+            {family_of[g.workload] for g in groups}
+            for groups in (self.train, self.validation, self.test)
         )
         if train & validation or (not self.seen_workloads and test & (train | validation)):
-            raise ValueError(f"split {self.name}: a workload is on two sides")
-        if {g.key for g in self.test} & {g.key for g in (*self.train, *self.validation)}:
+            raise ValueError(f"split {self.name}: a family of workloads is on two sides")
+        if {g.key for g in self.test} & {g.key for g in learned}:
             raise ValueError(f"split {self.name}: a group is on two sides")
 
 
@@ -96,9 +104,9 @@ def cross_validation(
     Args:
         groups: The data.
         by: One of ``names()``.
-        folds: Parts of the workloads (or kinds); 5, or as many as there are if fewer.
+        folds: Parts of the families (or kinds); 5, or as many as there are if fewer.
         seed: Deals workloads to folds.
-        validation: Share of the training workloads that is held out for early stopping.
+        validation: Share of the training families that is held out for early stopping.
 
     Raises:
         BadInputError: Unknown name, or too few workloads, kinds or devices.
@@ -133,19 +141,20 @@ def split(
 def carve(
     groups: Iterable[Group], share: float = VALIDATION_SHARE, seed: int = 0
 ) -> tuple[tuple[Group, ...], tuple[Group, ...]]:
-    """Training and validation groups; some workloads of about every kind are held out.
+    """Training and validation groups; some families of about every kind are held out.
 
-    Fewer than three workloads are all trained on.
+    Fewer than three families are all trained on.
     """
     kept = tuple(groups)
-    workloads = _by_kind(_kinds(kept), seed)
-    if share <= 0 or len(workloads) < 3:
+    family_of = families(kept)
+    ordered = _by_kind(_kinds(kept, family_of), seed)
+    if share <= 0 or len(ordered) < 3:
         return kept, ()
-    count = max(1, round(share * len(workloads)))
-    places = ((np.arange(count) + 0.5) * len(workloads) / count).astype(int)
-    held = {workloads[i] for i in places.tolist()}
-    train = tuple(g for g in kept if g.workload not in held)
-    return train, tuple(g for g in kept if g.workload in held)
+    count = max(1, round(share * len(ordered)))
+    places = ((np.arange(count) + 0.5) * len(ordered) / count).astype(int)
+    held = {ordered[i] for i in places.tolist()}
+    train = tuple(g for g in kept if family_of[g.workload] not in held)
+    return train, tuple(g for g in kept if family_of[g.workload] in held)
 
 
 _Part = tuple[str, "list[Group]", "list[Group]"]
@@ -166,22 +175,29 @@ def _by_workload(groups: list[Group], folds: int | None, seed: int) -> list[_Par
 
 def _by_operator_kind(groups: list[Group], folds: int | None, seed: int) -> list[_Part]:
     del seed  # the heaviest kind goes to the lightest fold: nothing is left to chance
-    kind_of = _kinds(groups)
-    sizes = Counter(kind_of.values())
+    sizes = Counter(kind for kind, _ in {(g.kind, g.workload) for g in groups})
     count = _fold_count(folds, len(sizes), "operator kinds")
     loads = [0] * count
     fold_of: dict[str, int] = {}
     for kind, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0])):
         fold_of[kind] = loads.index(min(loads))
         loads[fold_of[kind]] += size
-    return [
-        (
-            ", ".join(sorted(kind for kind in fold_of if fold_of[kind] == fold)),
-            [g for g in groups if fold_of[kind_of[g.workload]] != fold],
-            [g for g in groups if fold_of[kind_of[g.workload]] == fold],
-        )
-        for fold in range(count)
-    ]
+    family_of = families(groups)
+    parts = []
+    for fold in range(count):
+        name = ", ".join(sorted(kind for kind in fold_of if fold_of[kind] == fold))
+        test = [g for g in groups if fold_of[g.kind] == fold]
+        # A product with one row is a convolution of one pixel as well: rare, and not to be seen.
+        tested = {family_of[g.workload] for g in test}
+        others = (g for g in groups if fold_of[g.kind] != fold)
+        train = [g for g in others if family_of[g.workload] not in tested]
+        if not train:
+            raise BadInputError(
+                f"other kinds than {name} have no other computations to learn from: give more "
+                "data, or split by workload"
+            )
+        parts.append((name, train, test))
+    return parts
 
 
 def _by_hardware(groups: list[Group], folds: int | None, seed: int) -> list[_Part]:
@@ -230,27 +246,31 @@ _MAKERS: Mapping[str, Callable[[list[Group], int | None, int], list[_Part]]] = {
 def _deal(groups: Sequence[Group], folds: int | None, seed: int) -> tuple[dict[str, int], int]:
     """The fold of every workload, and the number of folds.
 
-    Dealt like cards, kind after kind: folds differ by at most one workload, and by at most one
-    workload of each kind.
+    Families are dealt like cards, kind after kind: folds differ by at most one family, and by at
+    most one family of each kind.
     """
-    workloads = _by_kind(_kinds(groups), seed)
-    count = _fold_count(folds, len(workloads), "workloads")
-    return {workload: i % count for i, workload in enumerate(workloads)}, count
+    family_of = families(groups)
+    ordered = _by_kind(_kinds(groups, family_of), seed)
+    alone = len(ordered) == len(family_of)
+    count = _fold_count(folds, len(ordered), "workloads" if alone else "families of workloads")
+    fold_of = {name: i % count for i, name in enumerate(ordered)}
+    return {workload: fold_of[name] for workload, name in family_of.items()}, count
 
 
-def _kinds(groups: Sequence[Group]) -> dict[str, str]:
-    """The operator kind of every workload, whatever the order of the groups."""
+def _kinds(groups: Sequence[Group], family_of: Mapping[str, str]) -> dict[str, str]:
+    """The operator kind of every family, whatever the order of the groups."""
     kinds: dict[str, str] = {}
     for group in groups:
-        kinds[group.workload] = min(kinds.get(group.workload, group.kind), group.kind)
+        name = family_of[group.workload]
+        kinds[name] = min(kinds.get(name, group.kind), group.kind)
     return kinds
 
 
 def _by_kind(kind_of: Mapping[str, str], seed: int) -> list[str]:
-    """Workloads, kind after kind, in random order within a kind."""
-    workloads = sorted(kind_of)
-    order = np.random.default_rng(seed).permutation(len(workloads))
-    return sorted((workloads[i] for i in order.tolist()), key=lambda w: kind_of[w])
+    """Families, kind after kind, in random order within a kind."""
+    found = sorted(kind_of)
+    order = np.random.default_rng(seed).permutation(len(found))
+    return sorted((found[i] for i in order.tolist()), key=lambda name: kind_of[name])
 
 
 def _fold_count(folds: int | None, available: int, what: str) -> int:

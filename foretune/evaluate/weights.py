@@ -20,6 +20,7 @@ from foretune._files import write_json
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.evaluate.data import keep_judgeable
 from foretune.evaluate.exclusions import refuse_excluded
+from foretune.evaluate.families import signature_of
 from foretune.evaluate.splits import VALIDATION_SHARE, carve
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Provenance:
         skipped: Reason to the number of records or groups left out.
         training_workloads: Keys of the workloads it learned from.
         validation_workloads: Keys of those it stopped early by: seen as well.
+        training_signatures: What all of these compute, epilogues aside, where their programs are
+            known: seen with any epilogue.
         train_s: Seconds of training.
         versions: Package to version.
         date: When, in UTC.
@@ -65,15 +68,17 @@ class Provenance:
     skipped: Mapping[str, int]
     training_workloads: Sequence[str]
     validation_workloads: Sequence[str]
+    training_signatures: Sequence[str]
     train_s: float
     versions: Mapping[str, str]
     date: str
     digest: str = ""
 
     def seen(self, groups: Sequence[Group]) -> list[Group]:
-        """Those groups whose workload it has seen, on whatever hardware."""
+        """Those groups whose workload it has seen, on whatever hardware, with whatever epilogue."""
         known = {*self.training_workloads, *self.validation_workloads}
-        return [group for group in groups if group.workload in known]
+        signatures = set(self.training_signatures)
+        return [g for g in groups if g.workload in known or signature_of(g) in signatures]
 
     def refuse_seen(self, groups: Sequence[Group], path: Path) -> None:
         """Refuses groups of workloads that the ranker has seen.
@@ -81,13 +86,14 @@ class Provenance:
         Raises:
             BadInputError: There are such groups.
         """
-        seen = sorted({group.name for group in self.seen(groups)})
-        if seen:
+        found = self.seen(groups)
+        if found:
+            seen = sorted({group.name for group in found})
             more = f" and {len(seen) - _SHOWN} more" if len(seen) > _SHOWN else ""
             raise BadInputError(
                 f"{path} was trained on workloads of this data ({', '.join(seen[:_SHOWN])}{more}; "
-                f"{len(self.seen(groups))} of {len(groups)} groups): give other data, leave them "
-                "out with --exclude, or take the flattered figures with --allow-seen"
+                f"{len(found)} of {len(groups)} groups): give other data, leave them out with "
+                "--exclude, or take the flattered figures with --allow-seen"
             )
 
     def to_json(self) -> dict[str, Any]:
@@ -98,6 +104,31 @@ class Provenance:
 def provenance_path(weights: Path) -> Path:
     """``FILE.json`` beside ``FILE.npz``."""
     return weights.with_suffix(".json")
+
+
+def check_output(path: Path) -> None:
+    """Refuses a place for weights before any data is read.
+
+    Raises:
+        BadInputError: It is no ``.npz`` file, or the file of its provenance is something else.
+    """
+    if path.suffix != ".npz":
+        raise BadInputError(f"weights are a .npz file, but got {path}: name it {path.stem}.npz")
+    beside = provenance_path(path)
+    if beside.exists() and not _is_provenance(beside):
+        raise BadInputError(
+            f"what {path} is trained on goes into {beside}, but that file is something else: move "
+            "it away, or give the weights another name"
+        )
+
+
+def _is_provenance(path: Path) -> bool:
+    """Whether ``train`` wrote it, under this or another schema."""
+    try:
+        schema = json.loads(path.read_text(encoding="utf-8"))["schema"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return str(schema).startswith(SCHEMA.partition("/")[0] + "/")
 
 
 def train(
@@ -128,13 +159,12 @@ def train(
         validation: Share of the workloads that is held out.
 
     Raises:
-        BadInputError: ``path`` is no ``.npz`` file, there is nothing to learn from, or groups that
-            are kept for evaluation are among the data.
+        BadInputError: ``path`` is no ``.npz`` file, its ``FILE.json`` is something else, there is
+            nothing to learn from, or groups that are kept for evaluation are among the data.
         RecordError: A file cannot be written.
     """
     path = Path(path)
-    if path.suffix != ".npz":
-        raise BadInputError(f"weights are a .npz file, but got {path}: name it {path.stem}.npz")
+    check_output(path)
     kept, few = keep_judgeable(groups)
     if not kept:
         raise BadInputError(
@@ -158,6 +188,7 @@ def train(
         skipped={**(skipped or {}), **few},
         training_workloads=tuple(sorted({group.workload for group in learned})),
         validation_workloads=tuple(sorted({group.workload for group in held})),
+        training_signatures=tuple(sorted({signature_of(group) for group in kept} - {""})),
         train_s=time.perf_counter() - started,
         versions=_versions(),
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),

@@ -2,6 +2,7 @@
 
 from foretune.features.actions import (
     ACTION_FEATURE_VERSION,
+    MACHINE_FEATURE_VERSION,
     action_columns,
     action_features,
     machine_features,
@@ -20,6 +21,7 @@ from foretune.features.tokens import TOKEN_VERSION, action_tokens, token_vocabul
 __all__ = [
     "ACTION_FEATURE_VERSION",
     "FEATURE_VERSION",
+    "MACHINE_FEATURE_VERSION",
     "PER_STORE",
     "TOKEN_VERSION",
     "Column",

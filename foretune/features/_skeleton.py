@@ -170,7 +170,9 @@ def skeleton_of(sketch: Any) -> tuple[Step, ...]:
     instructions, recorded = json.loads(sketch.trace)
     chosen: dict[int, Any] = dict(recorded)
     switches: dict[int, int] = {}
-    for index, (variable, at) in enumerate(zip(sketch.variables, sketch.positions, strict=True)):
+    # Variables of a sketch that was made by hand may stand for no instruction.
+    placed = zip(sketch.variables, sketch.positions, strict=False)
+    for index, (variable, at) in enumerate(placed):
         if at not in chosen:
             switches[at] = index
         elif isinstance(variable, PerfectTile):

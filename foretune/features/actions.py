@@ -7,8 +7,8 @@ or "work for every thread". What is the same for all candidates of a sketch is r
 of one sketch are filled in as columns.
 
 Symbols: a nest has spatial parts ``s`` and reduction parts ``r``, counted from the innermost: on a
-CPU (S S R S R S) the register tile is ``s0``, the vector its last axis; ``s3`` are the parallel
-chunks. Axes are counted from the innermost, too. Sizes are log2.
+CPU (S S R S R S) the register tile is ``s0``, its last axis the vector; ``s3`` and ``s2`` make up
+the parallel loop. Axes are counted from the innermost, too. Sizes are log2.
 
 Programs that others measured have actions but no sketch: they get the counts of kinds and the
 ``foreign`` columns, which align the numbers of split steps and flatten the first steps; the others
@@ -22,15 +22,16 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from foretune.features._blocks import Access, Block, blocks_of
+from foretune.features._blocks import blocks_of
+from foretune.features._footprints import FOOTPRINT_COLUMNS, FOOTPRINT_NAMES, LEVELS, footprints
 from foretune.features._foreign import FOREIGN_COLUMNS, foreign_features
+from foretune.features._generated import GENERATED_COLUMNS, generated
 from foretune.features._layout import (
     CHOICES,
     LEVEL_NAMES,
@@ -38,6 +39,7 @@ from foretune.features._layout import (
     SPATIAL_PARTS,
     columns_of,
 )
+from foretune.features._shared import Shared
 from foretune.features._skeleton import KINDS, kind_index, skeleton_of
 from foretune.features.per_store import Column
 from foretune.features.schedule import (
@@ -45,7 +47,10 @@ from foretune.features.schedule import (
     SUMMARY_VERSION,
     Decided,
     Nest,
+    chunks_of,
+    jobs_of,
     summary_of,
+    vector_of,
     vector_unit,
 )
 from foretune.features.tokens import actions_of
@@ -58,61 +63,22 @@ if TYPE_CHECKING:
 Rows = npt.NDArray[np.float32]
 FloatArray = npt.NDArray[np.float64]
 
-ACTION_FEATURE_VERSION = f"1+{SUMMARY_VERSION}"
+MACHINE_FEATURE_VERSION = 2
+"""Number of what ``machine_features`` gives beside the factors: how they are scaled and rounded."""
+
+ACTION_FEATURE_VERSION = f"2+{MACHINE_FEATURE_VERSION}+{SUMMARY_VERSION}"
 """Number of the layout. Raised whenever a column changes its place or meaning."""
 
 _SPATIAL_AXES, _REDUCTION_AXES = 6, 4
-_READS = 3
 _LOCATIONS = 6
 _SPLITS = 2
-
-_LEVELS = ((3, 2), (2, 2), (2, 1), (1, 1), (1, 0))
-"""Tiles inside one another, as (spatial parts, reduction parts) from the innermost: the work of a
-parallel chunk, the tile inside it, ... down to the register tile."""
 
 
 def _grid(letter: str, axes: int, parts: int) -> list[str]:
     return [f"{letter}{a}.part{p}" for a in range(axes) for p in range(parts)]
 
 
-@dataclass(frozen=True)
-class _Shared:
-    """Candidates of one sketch and what their features need.
-
-    Attributes:
-        decided: Their decisions.
-        hardware: What they run on.
-        blocks: The blocks of the untransformed program.
-    """
-
-    decided: Decided
-    hardware: Hardware
-    blocks: tuple[Block, ...]
-
-    @property
-    def n(self) -> int:
-        """Number of candidates."""
-        return self.decided.n
-
-    @property
-    def nest(self) -> Nest | None:
-        """The tiled block with the most iterations."""
-        nests = self.decided.layout.nests
-        return nests[0] if nests else None
-
-    @property
-    def block(self) -> Block | None:
-        """The block of ``nest``; the one with the most iterations where nothing is tiled."""
-        if self.nest is None:
-            return max(self.blocks, key=lambda b: b.iterations, default=None)
-        return next((b for b in self.blocks if b.name == self.nest.block), None)
-
-    def same(self, values: Sequence[float]) -> FloatArray:
-        """One row for all candidates, shape (n, values)."""
-        return np.tile(np.asarray(values, dtype=np.float64), (self.n, 1))
-
-
-def _kinds(shared: _Shared) -> FloatArray:
+def _kinds(shared: Shared) -> FloatArray:
     counts = np.zeros((shared.n, len(KINDS) + 1))
     for step in skeleton_of(shared.decided.sketch):
         there = np.ones(shared.n)
@@ -142,7 +108,7 @@ _WORKLOAD_COLUMNS = [
 ]
 
 
-def _workload(shared: _Shared) -> FloatArray:
+def _workload(shared: Shared) -> FloatArray:
     sketch, block = shared.decided.sketch, shared.block
     written = {a.buffer: a.bytes for b in shared.blocks for a in b.writes}
     read = {a.buffer: a.bytes for b in shared.blocks for a in b.reads}
@@ -172,7 +138,7 @@ def _workload(shared: _Shared) -> FloatArray:
     )
 
 
-def _tiled_extents(shared: _Shared) -> tuple[list[int], list[int]]:
+def _tiled_extents(shared: Shared) -> tuple[list[int], list[int]]:
     if shared.nest is None:
         return [], []
     variables: Any = shared.decided.sketch.variables
@@ -196,7 +162,7 @@ _TILE_COLUMNS = columns_of(
 )
 
 
-def _tiles(shared: _Shared) -> FloatArray:
+def _tiles(shared: Shared) -> FloatArray:
     if shared.nest is None:
         return np.zeros((shared.n, len(_TILE_COLUMNS)))
     spatial = _factors(shared, shared.nest.spatial, _SPATIAL_AXES, SPATIAL_PARTS)
@@ -204,7 +170,7 @@ def _tiles(shared: _Shared) -> FloatArray:
     return np.concatenate([spatial, reduction], axis=1)
 
 
-def _factors(shared: _Shared, variables: Sequence[int], axes: int, parts: int) -> FloatArray:
+def _factors(shared: Shared, variables: Sequence[int], axes: int, parts: int) -> FloatArray:
     """log2 of factors, axes and parts from the innermost, shape (n, axes * parts)."""
     table = np.zeros((shared.n, axes, parts))
     for axis, variable in enumerate(list(reversed(variables))[:axes]):
@@ -215,7 +181,7 @@ def _factors(shared: _Shared, variables: Sequence[int], axes: int, parts: int) -
 
 _LEVEL_COLUMNS = [
     *columns_of("level", LEVEL_NAMES, "log2(iterations)"),
-    Column("level.parallel", "log2(iterations)"),
+    Column("level.parallel", "log2(jobs)"),
     Column("level.vector", "log2(iterations)"),
     Column("level.nests", "blocks"),
     Column("second.share", "log2(iterations/iterations)"),
@@ -223,7 +189,7 @@ _LEVEL_COLUMNS = [
 ]
 
 
-def _levels(shared: _Shared) -> FloatArray:
+def _levels(shared: Shared) -> FloatArray:
     nests = shared.decided.layout.nests
     if not nests:
         return np.zeros((shared.n, len(_LEVEL_COLUMNS)))
@@ -232,13 +198,13 @@ def _levels(shared: _Shared) -> FloatArray:
     if len(nests) > 1:
         second[:, 0] = math.log2(nests[1].iterations / first.iterations)
         second[:, 1:] = _level_products(shared, nests[1])
-    merged = np.log2(np.column_stack([_parallel(shared, first), _vector(shared, first)]))
+    merged = np.log2([jobs_of(shared.decided, first), vector_of(shared.decided, first)]).T
     return np.concatenate(
         [_level_products(shared, first), merged, shared.same([len(nests)]), second], axis=1
     )
 
 
-def _level_products(shared: _Shared, nest: Nest) -> FloatArray:
+def _level_products(shared: Shared, nest: Nest) -> FloatArray:
     """log2 of the product of each part, from the innermost, shape (n, 5 + 3)."""
     spatial = _factors(shared, nest.spatial, len(nest.spatial), SPATIAL_PARTS)
     reduction = _factors(shared, nest.reduction, len(nest.reduction), REDUCTION_PARTS)
@@ -251,106 +217,10 @@ def _level_products(shared: _Shared, nest: Nest) -> FloatArray:
     )
 
 
-def _parallel(shared: _Shared, nest: Nest) -> FloatArray:
-    """Iterations of the loops that are fused and run in parallel, shape (n,).
-
-    Outer loops are fused as long as their product stays within the limit.
-    """
-    tiles = [shared.decided.tile(variable) for variable in nest.spatial]
-    outside = np.stack([tile[:, part] for part in (0, 1) for tile in tiles], axis=1)
-    return _within(outside, shared.decided.choice("parallel", 0))
-
-
-def _vector(shared: _Shared, nest: Nest) -> FloatArray:
-    """Iterations of the innermost loops that are fused and vectorised, shape (n,)."""
-    tiles = [shared.decided.tile(variable)[:, -1] for variable in reversed(nest.spatial)]
-    return _within(np.stack(tiles, axis=1), shared.decided.choice("vectorize", 0))
-
-
-def _within(factors: npt.NDArray[np.int64], limit: npt.NDArray[np.int64]) -> FloatArray:
-    """The largest product of leading factors that is at most the limit, at least 1."""
-    products = np.cumprod(factors, axis=1)
-    kept = np.where(products <= limit[:, None], products, 1)
-    return np.asarray(kept.max(axis=1), dtype=np.float64)
-
-
-_FOOTPRINT_NAMES = [*(f"read{b}" for b in range(_READS)), "write", "all"]
-_FOOTPRINT_COLUMNS = [
-    *(
-        Column(f"footprint{level}.{name}", "log2(1 + bytes)")
-        for level in range(len(_LEVELS))
-        for name in _FOOTPRINT_NAMES
-    ),
-    *columns_of("traffic", [str(i) for i in range(len(_LEVELS))], "log2(bytes/operation)"),
-    *(
-        Column(f"{name}.{what}_along_vector", "flag")
-        for name in _FOOTPRINT_NAMES[:-1]
-        for what in ("varies", "contiguous")
-    ),
-]
-
-
-def _footprints(shared: _Shared) -> FloatArray:
-    nest, block = shared.nest, shared.block
-    axes = None if nest is None or block is None else _positions(shared, nest, block)
-    if nest is None or block is None or axes is None:
-        return np.zeros((shared.n, len(_FOOTPRINT_COLUMNS)))
-    vector = axes[nest.spatial[-1]]
-    reads = sorted(block.reads, key=lambda a: (not a.uses(vector), -a.bytes))[:_READS]
-    named: list[Access | None] = [*reads, *[None] * (_READS - len(reads)), *block.writes[:1]]
-    columns, traffic = [], []
-    for spatial, reduction in _LEVELS:
-        tiles = _tile_sizes(shared, nest, block, axes, spatial, reduction)
-        touched = [np.zeros(shared.n) if a is None else a.footprint(tiles) for a in named]
-        total = np.sum([a.footprint(tiles) for a in (*block.reads, *block.writes)], axis=0)
-        columns += [np.log2(1 + each) for each in (*touched, total)]
-        work = np.prod(tiles, axis=0)
-        traffic.append(np.log2(1 + total) - np.log2(work))
-    flags = [
-        float(flag)
-        for a in named
-        for flag in ((False, False) if a is None else (a.uses(vector), a.contiguous(vector)))
-    ]
-    return np.concatenate([np.column_stack([*columns, *traffic]), shared.same(flags)], axis=1)
-
-
-def _positions(shared: _Shared, nest: Nest, block: Block) -> dict[int, int] | None:
-    """Variable -> position of its axis in the block; None where names do not fit."""
-    names = shared.decided.sketch.axes.get(nest.block, ())
-    if len(names) != len(block.extents) or not block.writes:
-        return None
-    found = {}
-    for variable in (*nest.spatial, *nest.reduction):
-        axis = shared.decided.sketch.variables[variable].name.rpartition(".")[2]
-        if axis not in names:
-            return None
-        found[variable] = names.index(axis)
-    return found
-
-
-def _tile_sizes(
-    shared: _Shared,
-    nest: Nest,
-    block: Block,
-    axes: Mapping[int, int],
-    spatial: int,
-    reduction: int,
-) -> list[FloatArray]:
-    """Iterations of each axis of the block inside the innermost parts, (n,) per axis."""
-    # An axis that is not tiled runs through inside everything.
-    sizes = [np.full(shared.n, float(extent)) for extent in block.extents]
-    for variables, parts in ((nest.spatial, spatial), (nest.reduction, reduction)):
-        for variable in variables:
-            tile = shared.decided.tile(variable)
-            inner = tile[:, max(0, tile.shape[1] - parts) :]
-            sizes[axes[variable]] = inner.prod(axis=1).astype(np.float64)
-    return sizes
-
-
 _CHOICE_COLUMNS = columns_of("choice", [*CHOICES, "others"], "log2(1 + value)")
 
 
-def _choices(shared: _Shared) -> FloatArray:
+def _choices(shared: Shared) -> FloatArray:
     known = [np.log2(1.0 + shared.decided.choice(name, 0)) for name in CHOICES]
     others = np.zeros(shared.n)
     for name in shared.decided.layout.choices:
@@ -374,7 +244,7 @@ _LOCATION_COLUMNS = [
 ]
 
 
-def _locations(shared: _Shared) -> FloatArray:
+def _locations(shared: Shared) -> FloatArray:
     variables = shared.decided.layout.locations
     table = np.zeros((shared.n, _LOCATIONS, 4))
     counts = np.zeros((shared.n, 4))
@@ -401,7 +271,7 @@ _SPLIT_COLUMNS = [
 ]
 
 
-def _splits(shared: _Shared) -> FloatArray:
+def _splits(shared: Shared) -> FloatArray:
     table = np.zeros((shared.n, _SPLITS, 2))
     for at, variable in enumerate(shared.decided.layout.splits[:_SPLITS]):
         tile = shared.decided.tile(variable)
@@ -417,49 +287,61 @@ _SUMMARY_COLUMNS = [*_SUMMARY, Column("summary.fit", "-log2(slow-down)")]
 _MACHINE_COLUMNS = [Column(f"machine.{name}", f"log2(1 + {u})") for name, u in FEATURE_COLUMNS]
 
 
+_STEPS_PER_OCTAVE = {"peak_gflops": 2, "bandwidth_gbs": 1}
+"""Rounding of factors that are measured. What two probes of one machine differ by would otherwise
+tell a tree which probe it was, and a tree would tell by noise how programs compare."""
+
+
 def machine_features(machine: Hardware | None) -> FloatArray:
-    """The factors of a machine, log2(1 + x), shape (len(FEATURE_COLUMNS),); 0 if unknown."""
+    """The factors of a machine, log2(1 + x), shape (len(FEATURE_COLUMNS),); 0 if unknown.
+
+    Measured ones are rounded: the peak to half octaves, the bandwidth to octaves.
+    """
     if machine is None:
         return np.zeros(len(FEATURE_COLUMNS))
-    return np.log2(1.0 + machine.features())
+    factors = np.log2(1.0 + machine.features())
+    for at, (name, _unit) in enumerate(FEATURE_COLUMNS):
+        steps = _STEPS_PER_OCTAVE.get(name)
+        if steps is not None:
+            factors[at] = np.round(factors[at] * steps) / steps
+    return factors
 
 
 _MATCH_COLUMNS = [
     Column("match.lanes_empty", "log2(lanes/lanes)"),
     Column("match.vector", "log2(iterations/lanes)"),
     Column("match.registers", "log2(elements/register elements)"),
-    Column("match.chunks", "log2(chunks/threads)"),
-    Column("match.parallel", "log2(iterations/threads)"),
+    Column("match.chunks", "log2(iterations/threads)"),
+    Column("match.parallel", "log2(jobs/threads)"),
     Column("match.uneven", "log2(time/ideal time)"),
     *(
         Column(f"match.footprint{level}_{cache}", "log2(bytes/cache bytes)")
-        for level in range(len(_LEVELS))
+        for level in range(len(LEVELS))
         for cache in ("l1", "l2", "l3")
     ),
 ]
 
 
-def _match(shared: _Shared, levels: FloatArray, footprints: FloatArray) -> FloatArray:
+def _match(shared: Shared, levels: FloatArray, touched: FloatArray) -> FloatArray:
     """How the sizes stand to those of the machine; 0 where nothing is tiled."""
     nest, hardware = shared.nest, shared.hardware
     if nest is None:
         return np.zeros((shared.n, len(_MATCH_COLUMNS)))
     lanes, registers = vector_unit(hardware)
     innermost = shared.decided.tile(nest.spatial[-1])[:, -1]
-    chunks = shared.decided.products(nest.spatial, nest.spatial_parts)[:, 0]
     threads = max(1, hardware.threads)
-    rounds = -(-chunks // threads)
+    jobs = jobs_of(shared.decided, nest)
     columns = [
         np.log2(lanes / np.gcd(innermost, lanes)),
         np.log2(innermost / lanes),
         levels[:, 0] - math.log2(registers * lanes),
-        np.log2(chunks / threads),
-        levels[:, _LEVEL_INDEX["level.parallel"]] - math.log2(threads),
-        np.log2(rounds * threads / chunks),
+        np.log2(chunks_of(shared.decided, nest) / threads),
+        np.log2(jobs / threads),
+        np.log2(-(-jobs // threads) * threads / jobs),
     ]
     caches = (hardware.l1_bytes, hardware.l2_bytes, hardware.l3_bytes)
-    for level in range(len(_LEVELS)):
-        total = footprints[:, (level + 1) * len(_FOOTPRINT_NAMES) - 1]
+    for level in range(len(LEVELS)):
+        total = touched[:, (level + 1) * len(FOOTPRINT_NAMES) - 1]
         # Where a footprint or a cache is unknown its size is 0, and so is the column.
         columns += [
             np.where(total > 0, total - math.log2(size), 0.0) if size else np.zeros(shared.n)
@@ -481,12 +363,13 @@ def action_columns() -> tuple[Column, ...]:
         *_WORKLOAD_COLUMNS,
         *_TILE_COLUMNS,
         *_LEVEL_COLUMNS,
-        *_FOOTPRINT_COLUMNS,
+        *FOOTPRINT_COLUMNS,
         *_CHOICE_COLUMNS,
         *_LOCATION_COLUMNS,
         *_SPLIT_COLUMNS,
         *_SUMMARY_COLUMNS,
         *_MATCH_COLUMNS,
+        *GENERATED_COLUMNS,
         *FOREIGN_COLUMNS,
     )
 
@@ -522,8 +405,8 @@ def action_features(programs: Sequence[Any], machine: Hardware | None = None) ->
 def _own(candidates: Sequence[Any], hardware: Hardware) -> FloatArray:
     """The columns of candidates of one sketch, all but the foreign ones."""
     decided = Decided(candidates)
-    shared = _Shared(decided, hardware, blocks_of(decided.sketch.workload.module_json))
-    levels, footprints = _levels(shared), _footprints(shared)
+    shared = Shared(decided, hardware, blocks_of(decided.sketch.workload.module_json))
+    levels, touched = _levels(shared), footprints(shared)
     sections = [
         np.ones((shared.n, 1)),
         _kinds(shared),
@@ -531,12 +414,13 @@ def _own(candidates: Sequence[Any], hardware: Hardware) -> FloatArray:
         _workload(shared),
         _tiles(shared),
         levels,
-        footprints,
+        touched,
         _choices(shared),
         _locations(shared),
         _splits(shared),
         summary_of(decided, hardware),
-        _match(shared, levels, footprints),
+        _match(shared, levels, touched),
+        generated(shared),
     ]
     return np.concatenate(sections, axis=1)
 

@@ -31,13 +31,50 @@ Rows = npt.NDArray[np.float32]
 Extractor = Callable[[Sequence[Any]], "Sequence[npt.NDArray[Any] | None]"]
 """Candidates to rows of features per candidate, None for one that cannot be applied."""
 
-_REMEMBERED = 16_384
-"""Programs kept in memory per process, a few KB each."""
+_REMEMBERED_BYTES = 64 << 20
+"""Rows kept in memory per process: thousands of programs, a few KB each."""
+_ENTRY_BYTES = 256
+"""What a program takes beside its rows, so that those without rows are bounded, too."""
 _ILLEGAL = -1
 
-_memory: OrderedDict[str, Any] = OrderedDict()
-"""Candidate key -> rows or None. A key covers the program and the target, which is all that the
-features depend on."""
+
+class _Memory:
+    """Rows by candidate key, at most so many bytes of them; the longest unused go first.
+
+    A key covers the program and the target, which is all that the features depend on.
+    """
+
+    def __init__(self, limit: int = _REMEMBERED_BYTES) -> None:
+        self.limit = limit
+        self.bytes = 0
+        self._rows: OrderedDict[str, Rows | None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._rows
+
+    def __getitem__(self, key: str) -> Rows | None:
+        return self._rows[key]
+
+    def remember(self, found: Mapping[str, Rows | None]) -> None:
+        """Takes programs in, or notes that they were used; forgets what does not fit."""
+        for key, rows in found.items():
+            if key in self._rows:
+                self.bytes -= _size(self._rows[key])
+            self._rows[key] = rows
+            self._rows.move_to_end(key)
+            self.bytes += _size(rows)
+        while self.bytes > self.limit:
+            self.bytes -= _size(self._rows.popitem(last=False)[1])
+
+
+def _size(rows: Rows | None) -> int:
+    return _ENTRY_BYTES + (0 if rows is None else rows.nbytes)
+
+
+_memory = _Memory()
 
 
 def program_rows(programs: Sequence[Any], folder: Path | None = None) -> list[Rows | None]:
@@ -73,7 +110,7 @@ def candidate_rows(
     if folder is None:
         found = {key: _memory[key] for key in wanted if key in _memory}
         found |= _extract({key: c for key, c in wanted.items() if key not in found})
-        _remember(found)
+        _memory.remember(found)
     else:
         for path, group in _files(wanted, folder):
             stored = _read(path)
@@ -92,14 +129,6 @@ def _extract(candidates: Mapping[str, Candidate]) -> dict[str, Rows | None]:
         key: None if row is None else row.astype(np.float32)
         for key, row in zip(candidates, rows, strict=True)
     }
-
-
-def _remember(found: Mapping[str, Rows | None]) -> None:
-    for key, rows in found.items():
-        _memory[key] = rows
-        _memory.move_to_end(key)
-    while len(_memory) > _REMEMBERED:
-        _memory.popitem(last=False)
 
 
 def _files(

@@ -1,7 +1,7 @@
 """What can be said about a schedule before anything is measured, from its decisions alone.
 
 Idea: the innermost tiles of a multi-level tiled loop nest say whether its core can fill the vector
-units and fit the registers, the outermost whether there is work for every thread. A few penalties
+units and fit the registers, the outer ones whether there is work for every thread. A few penalties
 of that kind order random schedules of a dense kernel better than a model trained on dozens of
 measurements does, and cost microseconds because no program is made. They say little about kernels
 with hardly any reduction, so their weight falls with the reduction's size.
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from foretune.features._skeleton import skeleton_of
 from foretune.space import Choice, ComputeLocation, PerfectTile
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ IntArray = npt.NDArray[np.int64]
 
 SPATIAL_PARTS = 4
 REDUCTION_PARTS = 2
+_OUTER_PARTS = 2
 _ELEMENT_BITS = 32
 _UNKNOWN_SIMD_BITS = 128
 _AVX512_BITS = 512
@@ -52,7 +54,7 @@ _FULL_WEIGHT_REDUCTION = 64
 _MIN_ACCUMULATORS = 4
 
 
-SUMMARY_VERSION = 1
+SUMMARY_VERSION = 2
 SUMMARY_COLUMNS = (
     "parallel",
     "vectorize",
@@ -155,6 +157,7 @@ class Decided:
         self.n = len(candidates)
         self._columns = list(zip(*(c.decisions for c in candidates), strict=True))
         self._arrays: dict[int, IntArray] = {}
+        self.outer_loops: dict[Nest, IntArray] = {}
 
     def tile(self, variable: int) -> IntArray:
         """Factors of a tile, shape (n, parts)."""
@@ -186,6 +189,136 @@ class Decided:
         return product
 
 
+@functools.lru_cache(maxsize=512)
+def _attached(sketch: Any, block: str) -> tuple[tuple[str, int], ...]:
+    """What the sketch itself computes at spatial loops of a block: kinds of actions and parts."""
+    found = []
+    variables = {variable.name: variable for variable in sketch.variables}
+    for step in skeleton_of(sketch):
+        if step.kind not in ("compute_at", "reverse_compute_at"):
+            continue
+        loop, _, part = str(step.args[1]).rpartition(".")
+        # A location that is decided is a slot, not the name of a loop.
+        if loop.rpartition(".")[0] != block or not part.isdigit():
+            continue
+        tile = variables.get(loop)
+        if not isinstance(tile, PerfectTile) or tile.parts >= SPATIAL_PARTS:
+            found.append((step.kind, int(part)))
+    return tuple(found)
+
+
+def single_parts(sketch: Any, block: str) -> int:
+    """Outer spatial parts of a tiled block whose loops can be fused: 1 or 2.
+
+    A loop that holds another block beside the next loop ends what is fused. Only what the sketch
+    fixes is looked at; see ``jobs_of`` for locations that are decided.
+    """
+    return min([_OUTER_PARTS, *(1 + part for _, part in _attached(sketch, block))])
+
+
+def kept_from(sketch: Any, block: str) -> int | None:
+    """The first spatial part inside which a block's results are kept until they are read.
+
+    None where nothing that reads them is computed at the block's loops: they go to memory.
+    """
+    parts = [1 + part for kind, part in _attached(sketch, block) if kind == "reverse_compute_at"]
+    return max(parts, default=None)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _around(
+    sketch: Any, nest: Nest, variable: int, context: tuple[int, ...], location: int
+) -> tuple[bool, ...]:
+    """Which outer loops of a nest hold a block that has this location; all if it is elsewhere.
+
+    The order is that of ``_outer_loops``.
+    """
+    known = sketch.locations.nests.get(variable, {}).get(context)
+    places = [(tile, part) for part in range(_OUTER_PARTS) for tile in nest.spatial]
+    if known is None or location < 0:
+        return (True,) * len(places)
+    above = {loop.unit for loop in known.loops[: location + 1]}
+    # The loop of one factor is the one that has one iteration when just this factor is 1.
+    bits = {place: 1 << bit for bit, place in enumerate(sketch.locations.bits)}
+    around = tuple(bits.get(place) in above for place in places)
+    return around if any(around) else (True,) * len(places)
+
+
+def _outer_loops(decided: Decided, nest: Nest) -> IntArray:
+    """Iterations of the outer loops, outermost first, 1 where one cannot be fused, shape (n, l)."""
+    if nest in decided.outer_loops:
+        return decided.outer_loops[nest]
+    tiles = [decided.tile(variable) for variable in nest.spatial]
+    loops = np.stack([tile[:, part] for part in range(_OUTER_PARTS) for tile in tiles], axis=1)
+    loops[:, single_parts(decided.sketch, nest.block) * len(tiles) :] = 1
+    locations = decided.layout.locations
+    for order, variable in enumerate(locations):
+        if (decided.index(variable) < 0).all():
+            continue
+        chosen = np.stack([decided.index(v) for v in locations[: order + 1]], axis=1)
+        distinct, which = np.unique(chosen, axis=0, return_inverse=True)
+        around = [
+            _around(decided.sketch, nest, variable, tuple(row[:-1]), row[-1])
+            for row in distinct.tolist()
+        ]
+        loops = np.where(np.array(around)[which.reshape(-1)], loops, 1)
+    decided.outer_loops[nest] = loops
+    return loops
+
+
+def chunks_of(decided: Decided, nest: Nest) -> IntArray:
+    """Iterations of all outer loops that can be fused, whatever the limit, shape (n,)."""
+    return np.asarray(_outer_loops(decided, nest).prod(axis=1))
+
+
+def jobs_of(decided: Decided, nest: Nest) -> IntArray:
+    """Iterations of the parallel loop of a nest, which threads share out, shape (n,); 1: serial.
+
+    TVM fuses the outer loops of both outermost spatial parts one by one. It stops after the loop
+    that exceeds the limit, which is fused all the same, and after a loop that another block is
+    computed at. A sketch without the decision is not parallel.
+
+    Before → after, with limit 8: ``4, 2 | 2, 2`` iterations → 4 * 2 * 2 = 16 jobs.
+
+    Source: RewriteParallelVectorizeUnroll in TVM's ``rewrite_parallel_vectorize_unroll.cc``.
+    """
+    loops = _outer_loops(decided, nest)
+    products = np.cumprod(loops, axis=1)
+    before = products // loops
+    # The first loop is fused under any limit but 0, which switches it off.
+    fused = before <= decided.choice("parallel", 0)[:, None]
+    return np.asarray(np.where(fused, products, 1).max(axis=1))
+
+
+@functools.lru_cache(maxsize=512)
+def _ends_tiled(sketch: Any, nest: Nest) -> bool:
+    """Whether the innermost loop belongs to a tile that is decided, not to an axis of extent 1."""
+    split = [
+        step.args[0]
+        for step in skeleton_of(sketch)
+        if step.kind == "split"
+        and len(step.args) == 1 + nest.spatial_parts
+        and str(step.args[0]).rpartition(".")[0] == nest.block
+    ]
+    return not split or split[-1] == sketch.variables[nest.spatial[-1]].name
+
+
+def vector_of(decided: Decided, nest: Nest) -> IntArray:
+    """Iterations of the vectorised loop of a nest, shape (n,); 1: scalar code.
+
+    TVM fuses innermost loops only as far as every access stays contiguous. An operand of a product
+    or a convolution does not depend on the last axis, and strides along the one before; so only
+    the last axis is vectorised, and where its factor exceeds the limit nothing is. It differs where
+    the innermost factor is a whole axis and TVM cannot see the strides (of padding that is
+    inlined) or where these run on (a convolution by 1 x 1 in NCHW): more axes may be fused there.
+
+    Source: as ``jobs_of``.
+    """
+    last = decided.tile(nest.spatial[-1])[:, -1]
+    limit = decided.choice("vectorize", 0) * _ends_tiled(decided.sketch, nest)
+    return np.asarray(np.where(last <= limit, last, 1))
+
+
 def by_sketch(candidates: Sequence[Candidate]) -> Iterator[tuple[list[int], Hardware]]:
     """Rows of the candidates that share a sketch and a hardware, and that hardware."""
     rows: dict[tuple[str, int], list[int]] = {}
@@ -205,9 +338,9 @@ def machine_fit(candidates: Sequence[Candidate]) -> FloatArray:
     - its innermost spatial factor does not fill the vector lanes;
     - its innermost tile needs more accumulators than there are vector registers (they spill), or
       so few that the latency of multiply-add is not hidden;
-    - fewer or unevenly many outermost tiles than threads.
+    - fewer jobs than threads, or unevenly many (``jobs_of``).
 
-    And of every sketch: parallel or vectorise switched off.
+    And of every sketch: vectorise switched off; where nothing is tiled, parallel, too.
     """
     scores = np.zeros(len(candidates))
     for rows, hardware in by_sketch(candidates):
@@ -232,20 +365,21 @@ class _Core:
         vector: Innermost factor of the last spatial loop, shape (n,).
         next_to_vector: The factor outside of it, shape (n,).
         reduction: Product of the reduction factors at both levels, shape (n, 2).
+        nest: The nest; None where a sketch has none.
     """
 
     levels: IntArray
     vector: IntArray
     next_to_vector: IntArray
     reduction: IntArray
-    tiled: bool
+    nest: Nest | None
 
 
 def _core(decided: Decided) -> _Core:
     nests = [n for n in decided.layout.nests if n.spatial_parts == SPATIAL_PARTS]
     if not nests:
         ones = np.ones((decided.n, SPATIAL_PARTS), dtype=np.int64)
-        return _Core(ones, ones[:, 0], ones[:, 0], ones[:, :REDUCTION_PARTS], False)
+        return _Core(ones, ones[:, 0], ones[:, 0], ones[:, :REDUCTION_PARTS], None)
     nest = nests[0]
     last = decided.tile(nest.spatial[-1])
     variables: Any = decided.sketch.variables
@@ -255,7 +389,7 @@ def _core(decided: Decided) -> _Core:
         last[:, -1],
         last[:, -2],
         decided.products(halves, REDUCTION_PARTS),
-        True,
+        nest,
     )
 
 
@@ -293,10 +427,9 @@ def fit_of(decided: Decided, hardware: Hardware) -> FloatArray:
     if hardware.kind != "llvm":
         return np.zeros(decided.n)
     penalty = _SCALAR * (decided.choice("vectorize") == 0)
-    penalty = penalty + _SERIAL * (decided.choice("parallel") == 0)
     core = _core(decided)
-    if not core.tiled:
-        return np.asarray(-penalty)
+    if core.nest is None:
+        return np.asarray(-penalty - _SERIAL * (decided.choice("parallel") == 0))
     lanes, registers = vector_unit(hardware)
     filled = np.gcd(core.vector, lanes)
     accumulators = core.levels[:, -1] / filled
@@ -306,11 +439,11 @@ def fit_of(decided: Decided, hardware: Hardware) -> FloatArray:
     waste += _LATENCY * np.maximum(0.0, np.log2(_MIN_ACCUMULATORS / accumulators))
     size = np.log2(core.reduction.prod(axis=1).astype(np.float64))
     weight = np.minimum(1.0, size / math.log2(_FULL_WEIGHT_REDUCTION))
-    penalty = penalty + weight * waste + _balance_penalty(core.levels[:, 0], hardware.threads)
-    return np.asarray(-penalty)
+    balance = _balance_penalty(jobs_of(decided, core.nest), hardware.threads)
+    return np.asarray(-(penalty + weight * waste + balance))
 
 
-def _balance_penalty(chunks: IntArray, threads: int) -> FloatArray:
-    # With four chunks per thread or more the unevenness is less than a quarter.
-    uneven = (chunks % threads != 0) & (chunks < 4 * threads)
-    return np.where(chunks < threads, _SERIAL, np.where(uneven, _UNEVEN, 0.0))
+def _balance_penalty(jobs: IntArray, threads: int) -> FloatArray:
+    # With four jobs per thread or more the unevenness is less than a quarter.
+    uneven = (jobs % threads != 0) & (jobs < 4 * threads)
+    return np.where(jobs < threads, _SERIAL, np.where(uneven, _UNEVEN, 0.0))

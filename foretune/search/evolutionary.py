@@ -5,7 +5,8 @@ Idea: the first batch is spread over the sketches and prefers schedules whose de
 candidates measured and from fresh random ones; the model ranks the children, and the best of them,
 thinned for diversity, are proposed with a few random ones. A model that learned from other
 workloads (``CostModel.informed``) is followed from the first batch: with nothing measured yet, the
-first generation is what its draft thinks best of many random candidates.
+first generation is what its draft thinks best of random candidates, of many where the draft learned
+from other workloads, too (``CostModel.informed_draft``).
 
 Symbols: ``n`` candidates are asked for, ``scored_per_ask * n`` are scored by the model per ask,
 ``epsilon`` of the proposals are random.
@@ -44,9 +45,9 @@ case it is wrong."""
 _NOISE = 0.5
 """Spread of the noise added to a draft, in its unit (log2 of a slow-down)."""
 _INFORMED_NOISE = 0.25
-"""The same for the draft of an informed model, which errs less."""
+"""The same for an informed draft, which errs less."""
 _LEAST_POOL = 512
-"""Random candidates that an informed model drafts at least."""
+"""Random candidates that an informed draft looks at, at least."""
 _APART = 2
 """Decisions in which proposals of a batch differ."""
 _FIRST_APART = 3
@@ -69,8 +70,9 @@ class EvolutionConfig:
         prior: Whether the draft has a say in what is drawn and bred. Off for ablations.
         pool: Random candidates drawn for each one that the draft keeps.
         litter: Children bred for each one that the draft keeps.
-        informed_per_ask, informed_generations, informed_pool, informed_litter: The same for a model
-            that learned from other workloads: its judgement is worth more candidates.
+        informed_per_ask, informed_generations: The same for a model that learned from other
+            workloads: its judgement is worth more candidates.
+        informed_pool, informed_litter: The same for a draft that did.
     """
 
     scored_per_ask: float = 3.0
@@ -190,9 +192,9 @@ class Evolutionary(Strategy):
             # Measured parents stay: a model trained on few programs errs, a measurement does not.
             parents = _alternate(elites, best[: config.elites])
         best = sorted(scored.values(), key=lambda c: (-scores[c.key], c.key))
-        # Rounded by chance: a batch of four explores too, now and then. Without the draft, so
+        # Rounded by chance: a batch of one explores too, now and then. Without the draft, so
         # that what it misjudges everywhere is still seen.
-        explored = min(n - 1, int(config.epsilon * n + self.rng.random()))
+        explored = int(config.epsilon * n + self.rng.random())
         apart = _APART if elites else _FIRST_APART
         guided = self._sampler.legal(n - explored, _spread(best, apart))
         drawn = self._sampler.unseen(explored * DRAWS_PER_CANDIDATE, _keys(guided))
@@ -203,13 +205,13 @@ class Evolutionary(Strategy):
         if n < 1 or not self.config.prior:
             return self._sampler.unseen(n, exclude)
         size = self.config.pool * n
-        if self.model.informed:
+        if self.model.informed_draft:
             size = max(self.config.informed_pool * n, _LEAST_POOL)
         return self._suited(self._sampler.unseen(size, exclude), n)
 
     def _suited(self, pool: Sequence[Candidate], n: int) -> list[Candidate]:
         """``n`` of the pool by the draft, softly: noise lets a misjudged candidate through."""
-        scale = _INFORMED_NOISE if self.model.informed else _NOISE
+        scale = _INFORMED_NOISE if self.model.informed_draft else _NOISE
         noise = self.rng.gumbel(size=len(pool), scale=scale)
         order = np.argsort(-(self.model.draft(pool) + noise), kind="stable")
         return [pool[i] for i in order[:n].tolist()]
@@ -220,7 +222,8 @@ class Evolutionary(Strategy):
             return []
         weights = 1.0 / (1.0 + np.arange(len(parents)))
         weights /= weights.sum()
-        litter = self.config.informed_litter if self.model.informed else self.config.litter
+        informed = self.model.informed_draft
+        litter = self.config.informed_litter if informed else self.config.litter
         wanted = n * (litter if self.config.prior else 1)
         children: dict[str, Candidate] = {}
         for first, second in self.rng.choice(

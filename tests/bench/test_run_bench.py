@@ -139,6 +139,23 @@ def test_finished_runs_are_found_again(
     assert json.loads(path.read_text()) == again
 
 
+def test_other_code_or_weights_make_our_runs_anew_but_not_those_of_peers(
+    calls: list[tuple[str, int]], workload: Workload, hardware: Hardware, tmp_path: Path
+) -> None:
+    def run(state: str) -> dict[str, Any]:
+        both = ["evolutionary", "metaschedule"]
+        return run_bench([workload], both, 8, 1, hardware=hardware, work_dir=tmp_path, state=state)
+
+    before = run("before")
+    assert calls == [("evolutionary", 0), ("metaschedule", 0)]
+    after = run("after")
+    assert calls[2:] == [("evolutionary", 0)]
+    assert [row["strategy"] for row in after["runs"]] == ["evolutionary", "metaschedule"]
+    assert all(row["curve"] for row in after["runs"]), "both are compared in one sitting again"
+    assert run("before")["runs"] == before["runs"]
+    assert len(calls) == 3, "what was made in either state is still there"
+
+
 def test_an_interrupted_bench_keeps_its_finished_runs(
     calls: list[tuple[str, int]],
     workload: Workload,

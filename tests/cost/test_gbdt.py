@@ -178,6 +178,23 @@ def test_program_vector_of_several_stores():
     assert program_vector(rows[:0]).tolist() == [0] * 7
 
 
+def test_the_heaviest_store_is_the_one_with_most_operations():
+    rows = np.zeros((3, 12), dtype=np.float32)
+    rows[0, 7:] = 30  # much else, but no operation
+    rows[1, 0], rows[1, 2] = 19, 19
+    rows[2, 0] = 20.5
+    assert program_vector(rows)[:12].tolist() == rows[2].tolist()
+    # Flags and sizes that another candidate of the workload has do not change which it is.
+    rows[1, 7:] = 60
+    assert program_vector(rows)[:12].tolist() == rows[2].tolist()
+
+
+def test_the_first_of_equally_heavy_stores_counts():
+    rows = np.zeros((2, 9), dtype=np.float32)
+    rows[1, 8] = 5
+    assert program_vector(rows)[:9].tolist() == [0] * 9
+
+
 class TestFile:
     def test_round_trip_and_training_goes_on(self, tmp_path):
         model, other = make(), make(seed=9)
@@ -201,7 +218,7 @@ class TestFile:
         model = make()
         model.fit(records(20))
         model.save(tmp_path / "model")
-        with pytest.raises(VersionMismatchError, match="feature_version must be '2\\+1'"):
+        with pytest.raises(VersionMismatchError, match="feature_version must be '2\\+2\\+2'"):
             make(version=2).load(tmp_path / "model")
 
     @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not a zip", b"{}"])

@@ -78,3 +78,14 @@ def test_equal_importance_changes_nothing():
     alike, _ = lambda_objective([level], 128, rng())(np.zeros(4), None)
     same, _ = lambda_objective([level], 128, rng(), [np.full(4, 0.3)])(np.zeros(4), None)
     assert np.allclose(alike, same)
+
+
+def test_disturbed_readings_pull_less_and_make_no_other_pull_more():
+    level = np.array([3.0, 2.0, 1.0, 0.0])
+    alike, _ = lambda_objective([level], 128, rng())(np.zeros(4), None)
+    trust = [np.array([0.5, 1.0, 1.0, 1.0])]
+    less, _ = lambda_objective([level], 128, rng(), trust=trust)(np.zeros(4), None)
+    assert less[0] == pytest.approx(alike[0] / 2)
+    assert abs(less[3]) < abs(alike[3])
+    half, _ = lambda_objective([level], 128, rng(), trust=[np.full(4, 0.5)])(np.zeros(4), None)
+    assert np.allclose(half, alike / 4)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from foretune.cost._model_file import read_model, write_model
-from foretune.cost._ranker import score_group
+from foretune.cost._ranker import fitted_scale, score_group
 from foretune.cost.mlp import MlpRanker
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
@@ -35,7 +35,7 @@ def some(n=20):
     return support.groups(1, n=n, seed=99)[0].programs
 
 
-@pytest.mark.parametrize("loss", ["lambda_rank", "pairwise"])
+@pytest.mark.parametrize("loss", ["lambda_rank", "pairwise", "list_net"])
 def test_orders_programs_of_unseen_workloads(loss):
     ranker = make(**LEARN, loss=loss)
     ranker.fit(support.groups(10), support.groups(4, seed=1))
@@ -171,6 +171,18 @@ def test_members_differ_and_are_averaged():
     assert (each[0] == alone.score(some(), None)).all()
 
 
+def test_the_scale_says_what_a_unit_of_score_is_worth():
+    ranker = make(**LEARN)
+    assert ranker.scale == 1.0
+    held = support.groups(6, seed=1)
+    ranker.fit(support.groups(10), held)
+    judged = [(score_group(ranker, group), group.seconds) for group in held]
+    assert ranker.scale == pytest.approx(fitted_scale(judged), rel=1e-3)
+    # Scores in log2 slow-downs stand beside measurements.
+    score, speed = score_group(ranker, held[0]) * ranker.scale, -np.log2(held[0].seconds)
+    assert np.std(score) == pytest.approx(np.std(speed), rel=0.5)
+
+
 def test_half_precision_keeps_the_order():
     ranker, precise = (make(**LEARN, storage=s) for s in ("float16", "float32"))
     for one in (ranker, precise):
@@ -191,6 +203,7 @@ def test_what_is_read_back_scores_the_same(tmp_path, variant, storage):
     ranker.save(tmp_path / "model.npz")
     loaded = load(tmp_path / "model.npz")
     assert (loaded.config, loaded.variant, loaded.seed) == (ranker.config, variant, 3)
+    assert (loaded.scale, loaded.strength) == (ranker.scale, ranker.strength)
     assert loaded.name == ranker.name
     machine = support.machine(2)
     assert (loaded.score(some(), machine) == ranker.score(some(), machine)).all()

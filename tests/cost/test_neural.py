@@ -71,6 +71,21 @@ def test_pairwise_by_hand():
     assert loss.tolist() == pytest.approx([expected])
 
 
+def test_list_net_by_hand():
+    # The labels are sharpened to 16/17 and 1/17.
+    loss = _networks.list_net(*tensors([1.0, 0.0], [1.0, 0.5]))
+    total = math.log(1 + math.e)
+    assert loss.tolist() == pytest.approx([16 / 17 * (total - 1) + 1 / 17 * total])
+
+
+def test_list_net_of_failures_pulls_nowhere():
+    scores, labels, mask = tensors([1.0, 0.5], [0.0, 0.0])
+    scores.requires_grad_()
+    loss = _networks.list_net(scores, labels, mask).sum()
+    loss.backward()
+    assert loss.item() == 0.0 and (scores.grad == 0).all()
+
+
 def test_losses_of_single_labels_by_hand():
     # The sigmoid of log 3 is 3/4.
     values = tensors([math.log(3), 0.0], [1.0, 0.5])

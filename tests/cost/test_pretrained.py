@@ -188,6 +188,43 @@ class TestDraft:
         np.testing.assert_allclose(made.draft(nests()), 3 * levels(nests()))
         np.testing.assert_allclose(made.predict(nests()).score, levels(nests()))
 
+    @pytest.mark.parametrize("reads", [True, False])
+    def test_one_that_misleads_is_forgotten(self, reads):
+        """Where no program is read, the trees put something better in its place."""
+        misled = Expert(factor=-1.0, reads=False)
+        if reads:
+            made = model(Expert(factor=-1.0), draft=misled)
+        else:
+            made = model(misled, extract=None, feature_version=None)
+        unseen = nests(64, seed=1)
+        assert correlation(made.draft(unseen), levels(unseen)) < -0.99
+        made.update(records(nests(64)))
+        if reads:
+            np.testing.assert_allclose(made.draft(unseen), 0, atol=1e-9)
+        else:
+            assert correlation(made.draft(unseen), levels(unseen)) > 0.2
+        made.fit([])
+        assert correlation(made.draft(unseen), levels(unseen)) < -0.99
+
+    def test_a_draft_is_forgotten_on_the_workload_it_misleads_on(self):
+        made = model(Expert(), draft=Expert(factor=-1.0, reads=False))
+        made.update(records(nests(64)))
+        other = nests(16, shape=(64, 64, 64))
+        np.testing.assert_allclose(made.draft(other), -levels(other))
+
+    def test_one_that_reads_no_program_drafts_with_the_trees(self):
+        made = model(Expert(reads=False), extract=None, feature_version=None)
+        made.update(records(nests(24)))
+        unseen = nests(16, seed=1)
+        np.testing.assert_array_equal(made.draft(unseen), made.predict(unseen).score)
+
+    def test_only_a_trained_draft_is_informed(self):
+        assert model(Expert(reads=False)).informed_draft
+        assert model(Expert(), draft=Expert(reads=False)).informed_draft
+        untrained = model(Expert())
+        assert untrained.informed and not untrained.informed_draft
+        assert not cost.create("gbdt:scratch").informed_draft
+
     def test_a_draft_that_reads_programs_is_refused(self):
         with pytest.raises(BadInputError, match="drafts must not read programs"):
             model(Expert(), draft=Expert())
@@ -207,7 +244,8 @@ class TestDraft:
 
 @pytest.fixture(scope="module")
 def trained():
-    ranker = rankers.create("gbdt_actions", rounds=60)
+    options = {"min_child_weight": 0.5, "learning_rate": 0.15, "columns": 0.4}
+    ranker = rankers.create("gbdt_actions", rounds=80, **options)
     ranker.fit(training_groups(32), unseen_groups(32)[:1])
     return ranker
 
@@ -267,10 +305,35 @@ class TestShipped:
         )
         assert isinstance(made, GradientBoosting)
 
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"simd_bits": 0},
+            {"l1_bytes": 0},
+            {"l2_bytes": 0},
+            {"target": '{"kind": "llvm", "mtriple": "aarch64-linux-gnu"}'},
+        ],
+    )
+    def test_hardware_of_which_too_little_is_known_starts_from_scratch(self, weights, change):
+        self.put(weights / "default-llvm.npz")
+        assert not cost.create("gbdt", hardware=replace(NEST_HARDWARE, **change)).informed
+
+    def test_a_triple_of_the_same_architecture_is_known(self, weights):
+        self.put(weights / "default-llvm.npz")
+        target = '{"kind": "llvm", "mtriple": "x86_64-linux-gnu"}'
+        assert cost.create("gbdt", hardware=replace(NEST_HARDWARE, target=target)).informed
+
+    def test_they_use_one_thread_however_they_were_trained(self, weights):
+        self.put(weights / "default-llvm.npz", threads=2)
+        assert cost.create("gbdt", hardware=NEST_HARDWARE).ranker.config.threads == 1
+
     def test_options_reach_the_trees(self, weights):
         self.put(weights / "default-llvm.npz")
         made = cost.create("gbdt", hardware=NEST_HARDWARE, rounds=7, trust=3)
         assert (made._trees.config.rounds, made._trees.config.trust) == (7, 3)
+        assert made._trees.config.prior_strength == made.ranker.strength
+        given = cost.create("gbdt", hardware=NEST_HARDWARE, prior_strength=5)
+        assert given._trees.config.prior_strength == 5
         with pytest.raises(BadInputError, match="no option 'deep'"):
             cost.create("gbdt", hardware=NEST_HARDWARE, deep=1)
 

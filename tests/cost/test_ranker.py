@@ -7,13 +7,21 @@ import functools
 import numpy as np
 import pytest
 
-from foretune.cost import Ranker, fitted_scale, rankers
+from foretune.cost import Ranker, fitted_scale, fitted_strength, rankers
 from foretune.cost.gbdt_ranker import GbdtActionRanker, GbdtRanker
 from foretune.cost.random_ranker import RandomRanker
 from foretune.testing import rankers as suite
 from foretune.testing.rankers import Subject
 
-SMALL = {"rounds": 60, "patience": 20}
+SMALL = {
+    "rounds": 100,
+    "patience": 20,
+    "min_child_weight": 0.5,
+    "learning_rate": 0.15,
+    "columns": 0.4,
+    "boosters": 3,
+}
+"""For hundreds of programs."""
 NEST = {"extract": suite.nest_features, "feature_version": "nest"}
 LEARNED = {
     "gbdt": Subject(
@@ -64,13 +72,47 @@ class TestScale:
         [
             [],
             [(np.zeros(5), np.arange(1.0, 6.0))],
-            [(np.arange(5.0), np.arange(1.0, 6.0))],
             [(np.ones(1), np.ones(1))],
             [(np.full(3, np.nan), np.ones(3))],
         ],
     )
-    def test_scores_that_say_nothing_or_the_opposite_have_scale_one(self, judged):
+    def test_scores_that_say_nothing_have_scale_one(self, judged):
         assert fitted_scale(judged) == 1.0
+
+    def test_scores_that_say_the_opposite_are_worth_nothing(self):
+        assert fitted_scale([(np.arange(5.0), np.arange(1.0, 6.0))]) == 0.0
+
+
+class TestStrength:
+    """Workloads whose slopes and rests are drawn."""
+
+    def judged(self, slopes, rest, groups=400, n=60):
+        rng = np.random.default_rng(0)
+        found = []
+        for _ in range(groups):
+            score = rng.normal(size=n)
+            level = rng.normal(1, slopes) * score + rng.normal(0, rest, size=n)
+            found.append((score / 2, 2.0**-level))
+        return found
+
+    @pytest.mark.parametrize(("slopes", "rest"), [(0.5, 1.0), (0.25, 1.0), (0.5, 2.0)])
+    def test_it_is_the_ratio_of_the_variances(self, slopes, rest):
+        judged = self.judged(slopes, rest)
+        assert fitted_strength(judged, 2.0) == pytest.approx((rest / slopes) ** 2, rel=0.35)
+
+    def test_it_stays_between_1_and_64(self):
+        assert fitted_strength(self.judged(3.0, 0.1), 2.0) == 1
+        assert fitted_strength(self.judged(0.0, 1.0), 2.0) > 32
+        assert fitted_strength(self.judged(0.0, 0.0, n=8), 2.0) == 64
+
+    @pytest.mark.parametrize("scale", [1.0, 0.0])
+    def test_it_is_16_where_few_groups_can_be_judged(self, scale):
+        flat = [(np.zeros(9), np.arange(1.0, 10)), (np.arange(2.0), np.ones(2))]
+        assert fitted_strength([*self.judged(0.5, 1, groups=3), *flat], scale) == 16
+        assert fitted_strength([], scale) == 16
+
+    def test_nothing_is_known_of_scores_worth_nothing(self):
+        assert fitted_strength(self.judged(0.5, 1), 0.0) == 16
 
 
 def test_the_suite_finds_a_ranker_that_learned_nothing():
@@ -86,7 +128,7 @@ class Biased(RandomRanker):
 
 
 class Opinionated(Biased):
-    """Reads programs, as it says, but scores illegal ones."""
+    """Reads programs, as it says, but scores illegal ones, and those that cannot be rebuilt."""
 
     reads_programs = True
 
@@ -98,6 +140,7 @@ class Opinionated(Biased):
         (suite.check_batch_independence, Biased, "depend on the batch"),
         (suite.check_nothing_to_learn, Biased, "were taken"),
         (suite.check_illegal, Opinionated, "an illegal program was scored"),
+        (suite.check_foreign, Opinionated, "not refused with BadInputError"),
     ],
 )
 def test_the_suite_finds_broken_promises(check, ranker, complaint):

@@ -66,6 +66,10 @@ def test_load_finds_the_class_by_the_file(tmp_path):
     assert isinstance(other, RandomRanker) and other.seed == 7
 
 
+DAMAGED = {"seed": 0, "versions": GbdtActionRanker().versions}
+"""Meta data without a configuration."""
+
+
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not a zip", b"{}"])
 def test_a_file_that_is_no_ranker_is_refused(tmp_path, content):
     (tmp_path / "file.npz").write_bytes(content)
@@ -86,8 +90,33 @@ def test_a_truncated_file_is_refused(tmp_path):
             rankers.load(tmp_path / "part.npz")
 
 
+def test_parts_reach_the_reader(tmp_path):
+    rankers.create("gbdt_actions", threads=3).save(tmp_path / "a.npz")
+    rankers.create("random").save(tmp_path / "b.npz")
+    assert rankers.load(tmp_path / "a.npz").config.threads == 3
+    assert rankers.load(tmp_path / "a.npz", threads=2).config.threads == 2
+    with pytest.raises(BadInputError, match="'device'"):
+        rankers.load(tmp_path / "a.npz", device="cpu")
+    with pytest.raises(BadInputError, match="random has no options, but got 'threads'"):
+        rankers.load(tmp_path / "b.npz", threads=1)
+
+
+def test_beside_a_run_one_thread_is_enough(tmp_path):
+    rankers.create("gbdt_actions", threads=3).save(tmp_path / "a.npz")
+    rankers.create("random", seed=5).save(tmp_path / "b.npz")
+    assert rankers.load_for_run(tmp_path / "a.npz").config.threads == 1
+    assert rankers.load_for_run(tmp_path / "b.npz").seed == 5
+
+
+def test_beside_a_run_a_network_stays_on_the_processor(tmp_path):
+    pytest.importorskip("torch")
+    rankers.create("tlp", threads=4, device="cuda").save(tmp_path / "c.npz")
+    read = rankers.load_for_run(tmp_path / "c.npz")
+    assert (read.threads, read.device) == (1, "cpu")
+
+
 def test_a_damaged_content_is_refused(tmp_path):
-    _model_file.write_model(tmp_path / "m.npz", "gbdt_actions", {"seed": 0}, {})
+    _model_file.write_model(tmp_path / "m.npz", "gbdt_actions", DAMAGED, {})
     with pytest.raises(RecordError, match="damaged ranker 'gbdt_actions'"):
         rankers.load(tmp_path / "m.npz")
 

@@ -128,7 +128,7 @@ def test_groups_that_say_nothing_are_left_out_and_counted(
 
 def test_rows_that_cannot_be_used_are_counted(written: Path) -> None:
     def spoil(rows: list[dict[str, Any]]) -> None:
-        rows[0]["seconds"] = [float("nan"), float("nan")]
+        rows[0]["seconds"] = [1e-3, float("nan")]
         rows[1]["seconds"] = [0.0, 1e-3]
         rows[2]["decisions"] = [7, 7, 7]
         rows[3]["sketch"] = "no such sketch"
@@ -136,15 +136,19 @@ def test_rows_that_cannot_be_used_are_counted(written: Path) -> None:
         rows[5]["quiet"] = [True]
         rows[6]["seconds"] = None
         rows[7]["decisions"] = [2 * d for d in rows[7]["decisions"]]
+        rows[8]["seconds"] = [1e-3, float("inf")]
+        rows[9] |= {"status": "cut_short", "seconds": [0.0], "quiet": [True]}
+        rows[10]["seconds"] = [None, 1e-3]
+        rows[11]["environment"] = -1
 
     edit(written, spoil)
     data = read_dataset(written)
-    assert len(data.records) == 17 - 8
+    assert len(data.records) == 17 - 12
     assert data.skipped == {
-        "seconds not positive": 2,
+        "seconds not positive": 4,
         "illegal decisions": 2,
         "unknown sketch": 1,
-        "malformed row": 3,
+        "malformed row": 5,
     }
 
 
@@ -183,6 +187,41 @@ def test_a_broken_index_is_refused(written: Path, text: str) -> None:
     (written / "dataset.json").write_text(text)
     with pytest.raises(RecordError):
         load(written)
+
+
+@pytest.mark.parametrize(
+    "change", [{"files": None}, {"hardware": [{"name": "x"}]}, {"environments": 3}, {"records": ""}]
+)
+def test_a_damaged_index_is_refused(written: Path, change: dict[str, Any]) -> None:
+    index = json.loads((written / "dataset.json").read_text())
+    (written / "dataset.json").write_text(json.dumps(index | change))
+    with pytest.raises(RecordError, match="damaged"):
+        load(written)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", "{}"])
+def test_a_damaged_sketch_is_refused(written: Path, text: str) -> None:
+    file = written / "sketches.parquet"
+    table = pq.read_table(file)
+    rows = table.to_pylist()
+    rows[0]["sketch"] = text
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), file)
+    with pytest.raises(RecordError, match="damaged"):
+        load(written)
+
+
+def test_an_interrupted_rewrite_leaves_the_old_data_set(
+    written: Path, matmul: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretune.dataset._write._record_table", _interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write(written, [matmul], records(matmul, 3))
+    assert sum(map(len, load(written))) == 17
+    assert [f.name for f in written.parent.iterdir()] == [written.name]
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_a_directory_without_an_index_is_no_data_set(tmp_path: Path) -> None:

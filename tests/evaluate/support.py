@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,8 @@ import numpy as np
 from foretune.cost import Ranker
 from foretune.dataset import Group, Program
 from foretune.space import Action
+from foretune.workload import Workload
+from foretune.workload.catalog import _operators as operators
 
 
 def group(
@@ -105,3 +109,25 @@ def write_log(path: Path, tasks: Sequence[int], steps: int = 8) -> Path:
     ]
     path.write_text("".join(lines))
     return path
+
+
+def convolutions(sizes: Sequence[int]) -> list[tuple[int, Workload]]:
+    """Small convolutions with three epilogues for each image size, and the size."""
+    made = []
+    for size in sizes:
+        for epilogue in (operators.relu, operators.relu6, operators.gelu):
+            image = operators.tensor("image", 1, size, size, 4)
+            weight = operators.tensor("weight", 3, 3, 4, 8)
+            out = epilogue(operators.conv2d(image, weight, 1, 1))
+            function = operators.program(image, weight, out)
+            name = f"conv2d_{size}_{epilogue.__name__}"
+            made.append((size, Workload.from_module(function, name)))
+    return made
+
+
+def of_program(workload: Workload, *, kind: str = "conv2d", hardware: str = "h") -> Group:
+    """A group whose programs know the workload that they are schedules of."""
+    made = group(workload.key, kind=kind, hardware=hardware)
+    candidate: Any = SimpleNamespace(workload=workload)
+    programs = [Program(candidate, program.actions) for program in made.programs]
+    return replace(made, name=workload.name, programs=programs)

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from foretune import dataset
 from foretune.errors import BadInputError
-from foretune.evaluate import keep_judgeable, read_data, select
+from foretune.evaluate import keep_judgeable, measured_everywhere, read_data, select, thinned
 from foretune.evaluate.data import FEW_TIMES
 from tests.evaluate.support import ansor_line, group, several
 
@@ -89,3 +91,40 @@ def test_a_selection_that_matches_nothing_is_refused(
     groups = several(4, kinds=("conv2d", "dense"), hardware=("k80", "mi50"))
     with pytest.raises(BadInputError, match=told):
         select(groups, hardware, exclude)
+
+
+@pytest.mark.parametrize("name", ["matmul(64, 64)", '["dense", 0, 64]', "all [1*2?]"])
+def test_a_name_is_matched_as_it_stands(name: str) -> None:
+    groups = [replace(group("w0"), name=name), replace(group(name), name="x"), group("d")]
+    assert select(groups, exclude=[name]) == groups[2:]
+
+
+def test_training_groups_are_thinned_by_draws_that_the_seed_repeats() -> None:
+    groups = [*several(3), group("small", [1.0, 2.0]), group("failing", [1.0, 2.0, *[np.nan] * 98])]
+    fewer = thinned(groups, 5, seed=1)
+    assert [len(g) for g in fewer] == [5, 5, 5, 2, 100], "whole, where too little would be left"
+    for one, less in zip(groups, fewer, strict=True):
+        assert less.key == one.key
+        at = [one.programs.index(program) for program in less.programs]
+        assert at == sorted(set(at))
+        np.testing.assert_array_equal(less.seconds, one.seconds[at])
+    again, other = thinned(groups, 5, seed=1), thinned(groups, 5, seed=2)
+    assert [g.programs for g in again] == [g.programs for g in fewer]
+    assert [g.programs for g in other] != [g.programs for g in fewer]
+    assert thinned(groups, 100) == groups
+
+
+@pytest.mark.parametrize("programs", [1, 0, -3])
+def test_thinning_leaves_an_order_to_learn(programs: int) -> None:
+    with pytest.raises(BadInputError, match=f"programs >= 2.*programs={programs}"):
+        thinned(several(2), programs)
+
+
+def test_workloads_measured_on_all_hardware() -> None:
+    both = several(3, hardware=("a", "b"))
+    groups = [group("x", hardware="a"), *both, group("y", hardware="b")]
+    assert measured_everywhere(groups) == both
+    assert len(measured_everywhere(several(3))) == 3, "one device is all"
+    assert measured_everywhere([]) == []
+    with pytest.raises(BadInputError, match="all of a, b"):
+        measured_everywhere([groups[0], groups[-1]])

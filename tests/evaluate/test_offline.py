@@ -3,14 +3,16 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Sequence
 from io import StringIO
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from foretune.dataset import Group
+from foretune.dataset import Group, Program
 from foretune.errors import BadInputError
 from foretune.evaluate import (
     Bootstrap,
@@ -148,6 +150,51 @@ def test_a_trained_ranker_is_judged_on_everything_as_it_is() -> None:
     assert data["metrics"]["top1"]["mean"] == 1
 
 
+def test_only_what_is_learned_from_is_thinned() -> None:
+    made: list[Hinted] = []
+
+    def make(_seed: int) -> Hinted:
+        made.append(Hinted())
+        return made[-1]
+
+    data = run(make, several(10), programs=4)
+    assert {len(g) for ranker in made for g in (*ranker.trained, *ranker.validated)} == {4}
+    assert {row["programs"] for row in data["per_group"]} == {12}
+    assert data["programs_per_group"] == 4 and data["programs"] == 120
+    assert run(make, several(10))["programs_per_group"] is None
+
+
+@pytest.mark.parametrize(("trained", "programs"), [(False, 1), (True, 100)])
+def test_programs_to_learn_from_are_several_and_for_training(trained: bool, programs: int) -> None:
+    with pytest.raises(BadInputError, match=f"programs={programs}"):
+        check_request(trained, "none" if trained else "workload", None, 1, programs)
+
+
+def test_programs_are_read_before_scoring_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    timer = SimpleNamespace(perf_counter=lambda: clock[0])
+    monkeypatch.setattr("foretune.evaluate.offline.time", timer)
+
+    class Reading(Hinted):
+        """Takes a second to read a group, the first time only."""
+
+        reads_programs: ClassVar[bool] = True
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.read: set[int] = set()
+
+        def score(self, programs: Sequence[Program], machine: Any, hardware: str = "") -> Any:
+            clock[0] += 0.0 if id(programs) in self.read else 1.0
+            self.read.add(id(programs))
+            return super().score(programs, machine, hardware)
+
+    data = run(Reading(), several(3), "none")
+    assert clock[0] == 3.0 and data["score_s_per_program"] == 0.0
+    assert "features kept" in data["definitions"]["score_s_per_program"]
+    assert data["metrics"]["top1"]["mean"] == 1
+
+
 def test_one_group_has_no_width_of_interval() -> None:
     data = run(Hinted(-1.0), [group("w", [1.0, 4.0])], "none")
     assert data["metrics"]["top1"] == {"mean": 0.25, "low": 0.25, "high": 0.25}
@@ -251,5 +298,6 @@ def test_the_printed_result_names_every_metric_and_what_was_left_out() -> None:
     print_evaluation({**data, "trained_on": trained_on}, Console(file=text, width=80))
     assert "mlp, trained on 7 groups of 1 workloads" in text.getvalue()
     assert "none of the groups" in text.getvalue()
-    print_evaluation({**data, "trained_on": None}, Console(file=text, width=80))
+    unknown = {**data, "split": "none", "trained_on": None}
+    print_evaluation(unknown, Console(file=text, width=80))
     assert "is not known" in text.getvalue()

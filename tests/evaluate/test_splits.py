@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from foretune.dataset import Group
 from foretune.errors import BadInputError
-from foretune.evaluate import Split, carve, cross_validation, split
+from foretune.evaluate import Split, carve, cross_validation, families, family, split
 from foretune.evaluate.splits import names
-from tests.evaluate.support import group, several
+from tests.evaluate.support import convolutions, group, of_program, several
 
 DEVICES = ("k80", "mi50", "t4")
 
@@ -196,3 +196,60 @@ def test_a_split_with_a_workload_on_two_sides_cannot_be_made() -> None:
     with pytest.raises(ValueError, match="two sides"):
         Split("x", (one,), (), (one,), seen_workloads=True)
     Split("x", (one,), (), (other,), seen_workloads=True)
+
+
+def test_epilogues_of_one_convolution_are_a_family() -> None:
+    made = convolutions((6, 7))
+    groups = [of_program(workload) for _, workload in made]
+    assert len({g.workload for g in groups}) == 6
+    assert len({family(g) for g in groups}) == 2
+    for (size, _), one in zip(made, groups, strict=True):
+        for (other_size, _), other in zip(made, groups, strict=True):
+            assert (family(one) == family(other)) is (size == other_size)
+
+
+def test_a_workload_without_a_program_is_its_own_family_unless_another_group_knows_it() -> None:
+    known = of_program(convolutions((6,))[0][1])
+    foreign = group(known.workload, hardware="other")
+    assert family(foreign) == foreign.workload
+    for groups in ([known, foreign], [foreign, known]):
+        assert families(groups) == {known.workload: family(known)}
+    with pytest.raises(ValueError, match="two sides"):
+        Split("x", (foreign,), (), (of_program(convolutions((6,))[1][1]), known))
+
+
+@pytest.mark.parametrize("by", ["workload", "kind", "hardware"])
+def test_epilogues_of_one_convolution_are_never_on_both_sides(by: str) -> None:
+    kinds = {"relu": "conv2d", "relu6": "conv2d", "gelu": "dense"}
+    groups = [
+        of_program(workload, kind=kinds[workload.name.rpartition("_")[2]], hardware=device)
+        for _, workload in convolutions(range(5, 13))
+        for device in ("a", "b")
+    ]
+    # Kinds that have everything in common leave nothing to learn from.
+    groups += several(4, kinds=("pool", "softmax"), hardware=("a", "b"))
+    parts = cross_validation(groups, by, folds=4 if by == "kind" else 3)
+    assert Counter(g.key for part in parts for g in part.test) == Counter(g.key for g in groups)
+    for part in parts:
+        train, validation, test = (
+            {family(g) for g in side} for side in (part.train, part.validation, part.test)
+        )
+        assert train and not train & test and not validation & (train | test)
+
+
+def test_a_split_with_a_family_on_two_sides_cannot_be_made() -> None:
+    relu, gelu = (of_program(convolutions((6,))[i][1]) for i in (0, 2))
+    with pytest.raises(ValueError, match="two sides"):
+        Split("x", (relu,), (), (gelu,))
+    with pytest.raises(ValueError, match="two sides"):
+        Split("x", (relu,), (gelu,), (group("w"),), seen_workloads=True)
+
+
+def test_families_are_too_few_where_only_epilogues_differ() -> None:
+    groups = [of_program(workload) for _, workload in convolutions((6, 7))]
+    with pytest.raises(BadInputError, match="got 3 folds and 2 families of workloads"):
+        cross_validation(groups, folds=3)
+    assert carve(groups)[1] == (), "two families are too few to hold one out"
+    both = [of_program(convolutions((6,))[i][1], kind=k) for i, k in ((0, "conv2d"), (1, "dense"))]
+    with pytest.raises(BadInputError, match="no other computations to learn from"):
+        cross_validation(both, "kind")

@@ -6,9 +6,15 @@ from pathlib import Path
 import pytest
 
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
-from foretune.evaluate import Provenance, provenance_path, read_provenance, train
+from foretune.evaluate import (
+    Provenance,
+    check_output,
+    provenance_path,
+    read_provenance,
+    train,
+)
 from foretune.workload.training import Excluded
-from tests.evaluate.support import Hinted, group, several
+from tests.evaluate.support import Hinted, convolutions, group, of_program, several
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +60,37 @@ def test_seen_workloads_are_refused_on_other_hardware_too(tmp_path: Path) -> Non
     assert found.seen([*fresh, *seen]) == seen, "stopping early by them is seeing them"
     with pytest.raises(BadInputError, match=r"w\.npz was trained on.*conv2d w0.*2 of 3 groups"):
         found.refuse_seen([*fresh, *seen], path)
+
+
+def test_a_workload_with_another_epilogue_is_seen_too(tmp_path: Path) -> None:
+    (_, relu), (_, relu6), _, (_, other), *_ = convolutions((6, 7))
+    found = train(Hinted(), [of_program(relu), *several(4)], tmp_path / "w.npz")
+    assert relu6.key not in (*found.training_workloads, *found.validation_workloads)
+    assert len(found.training_signatures) == 1, "what others measured has none"
+    again = read_provenance(tmp_path / "w.npz")
+    for provenance in (found, again):
+        tested = [of_program(relu6, hardware="elsewhere"), of_program(other), group("new")]
+        assert provenance.seen(tested) == tested[:1]
+        with pytest.raises(BadInputError, match=r"conv2d_6_relu6; 1 of 3 groups"):
+            provenance.refuse_seen(tested, tmp_path / "w.npz")
+
+
+@pytest.mark.parametrize("text", ['{"name": "mine"}', "[1, 2]", "notes", '"foretune.weights/1"'])
+def test_a_json_file_of_something_else_is_left_alone(tmp_path: Path, text: str) -> None:
+    (tmp_path / "w.json").write_text(text)
+    with pytest.raises(BadInputError, match=r"w\.json, but that file is something else: move"):
+        check_output(tmp_path / "w.npz")
+    with pytest.raises(BadInputError, match="something else"):
+        trained(tmp_path / "w.npz")
+    assert (tmp_path / "w.json").read_text() == text
+    assert not (tmp_path / "w.npz").exists()
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_weights_may_be_trained_again_in_their_place(tmp_path: Path, number: int) -> None:
+    (tmp_path / "w.json").write_text(json.dumps({"schema": f"foretune.weights/{number}"}))
+    made = trained(tmp_path / "w.npz")
+    assert read_provenance(tmp_path / "w.npz").digest == made.digest
 
 
 def test_weights_of_unknown_origin_are_refused(tmp_path: Path) -> None:

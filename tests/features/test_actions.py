@@ -9,6 +9,7 @@ import pytest
 
 from foretune.dataset import Program
 from foretune.features import action_columns, action_features, machine_features, machine_fit
+from foretune.features.schedule import kept_from
 from foretune.hardware import FEATURE_COLUMNS
 from foretune.space import Action
 from foretune.testing.rankers import NEST_HARDWARE, nest_space
@@ -77,15 +78,15 @@ def test_tiles_and_levels_mean_what_they_are_called():
     assert found["level.s0"] == np.log2(4 * 16)
     assert found["level.s3"] == np.log2(4 * 2)
     assert found["level.r1"] == pytest.approx(np.log2(24))
-    assert found["level.parallel"] == np.log2(8)
-    assert found["level.vector"] == np.log2(16 * 4)
+    assert found["level.parallel"] == np.log2(16)
+    assert found["level.vector"] == np.log2(16)
     assert found["choice.unroll_explicit"] == pytest.approx(np.log2(17))
     assert found["summary.vector"] == pytest.approx(np.log2(18))
 
 
-def test_limits_stop_the_parallel_and_the_vector_loop():
+def test_limits_of_the_parallel_and_the_vector_loop():
     found = row(matmul_program((4, 2, 2, 4), (2, 2, 2, 16), (24, 4), 2, 16), MACHINE)
-    assert found["level.parallel"] == 0  # the first loop has 4 iterations already
+    assert found["level.parallel"] == 2  # the loop that exceeds the limit is fused all the same
     assert found["level.vector"] == 4
     off = row(matmul_program((4, 2, 2, 4), (2, 2, 2, 16), (24, 4), 0, 0), MACHINE)
     assert off["level.parallel"] == off["level.vector"] == 0
@@ -167,13 +168,88 @@ def test_the_machine_is_what_was_given_or_the_candidate_s():
     own, other = row(program), row(program, MACHINE)
     assert own["machine.threads"] == pytest.approx(np.log2(1 + CPU.threads))
     assert other["machine.simd_bits"] == pytest.approx(np.log2(513))
-    assert other["match.chunks"] == np.log2(8 / 2)
+    assert other["match.chunks"] == np.log2(32 / 2)
+    assert other["match.parallel"] == np.log2(16 / 2) and other["match.uneven"] == 0
     assert other["match.vector"] == 0 and other["match.lanes_empty"] == 0
     assert other["match.registers"] == np.log2(64 / (32 * 16))
     assert other["match.footprint4_l1"] == pytest.approx(
         other["footprint4.all"] - np.log2(MACHINE.l1_bytes), rel=1e-4
     )
     assert own["match.footprint4_l1"] == 0  # nothing is known of that machine's caches
+
+
+def test_jobs_that_do_not_divide_by_the_threads_are_uneven():
+    program = matmul_program((4, 2, 2, 4), (2, 2, 2, 16), (24, 4))
+    assert row(program, replace(MACHINE, threads=5))["match.uneven"] == pytest.approx(
+        np.log2(4 * 5 / 16)
+    )
+
+
+class TestGenerated:
+    """A matmul with a register tile of 4 rows and one vector, for 32 registers of 16 lanes."""
+
+    TILES = ((4, 2, 2, 4), (2, 2, 2, 16), (24, 4))
+
+    def found(self, *args, **kwargs):
+        named = row(matmul_program(*(args or self.TILES), **kwargs), MACHINE)
+        return {k.partition(".")[2]: v for k, v in named.items() if k.startswith("generated.")}
+
+    def test_a_tile_that_is_unrolled_is_in_registers(self):
+        found = self.found()
+        assert found["lanes_empty"] == 0 and found["tile_unrolled"] == 1
+        assert found["registers"] == pytest.approx(np.log2((4 + 1 + 1) / 32))
+        assert found["registers_if_unrolled"] == found["registers"]
+        assert found["loads"] == pytest.approx(np.log2((4 + 1) / 4))
+        assert found["kept"] == found["kept_l1"] == 0
+
+    @pytest.mark.parametrize(
+        ("limit", "steps", "whole"), [(0, 1, 0), (16, 4 * 4, 1), (64, 4 * 4 * 2 * 2, 1)]
+    )
+    def test_steps_are_unrolled_from_the_innermost_as_far_as_the_limit(self, limit, steps, whole):
+        found = self.found(unroll=limit)
+        assert found["unrolled"] == np.log2(steps) and found["tile_unrolled"] == whole
+        assert (found["registers_if_unrolled"] == 6) == (not whole)
+
+    def test_scalar_code_leaves_lanes_empty_and_unrolls_the_whole_tile(self):
+        found = self.found(vectorize=0)
+        assert found["lanes_empty"] == np.log2(16) and found["tile_unrolled"] == 0
+        assert found["registers"] == pytest.approx(np.log2((64 + 2) / 32))
+        assert found["unrolled"] == np.log2(16)
+
+    def test_vectors_of_several_registers_and_of_parts_of_one(self):
+        wide = self.found((8, 2, 1, 4), (2, 2, 1, 32), (24, 4))
+        assert wide["lanes_empty"] == 0
+        assert wide["registers"] == pytest.approx(np.log2((8 + 2 + 1) / 32))
+        assert wide["loads"] == pytest.approx(np.log2((4 + 2) / 8))
+        half = self.found((4, 2, 2, 4), (2, 2, 4, 8), (24, 4))
+        assert half["lanes_empty"] == 1
+
+    def test_a_tile_of_one_step_needs_no_unrolling(self):
+        found = self.found((16, 2, 2, 1), (2, 2, 2, 16), (24, 4), unroll=0)
+        assert found["tile_unrolled"] == 1 and found["unrolled"] == 0
+
+    def test_what_is_written_is_kept_inside_the_loop_where_it_is_copied(self):
+        sizes = {}
+        for program in programs("matmul", 60):
+            candidate = program.candidate
+            inside = kept_from(candidate.sketch, "C")
+            found = row(program, MACHINE)
+            if inside is None:
+                assert found["generated.kept"] == found["generated.kept_l1"] == 0
+                continue
+            names = [v.name for v in candidate.sketch.variables]
+            rows, columns = (candidate.decisions[names.index(f"C.{a}")] for a in "ij")
+            size = 4 * np.prod(rows[inside:]) * np.prod(columns[inside:])
+            assert found["generated.kept"] == pytest.approx(np.log2(size / 1024), abs=1e-5)
+            assert found["generated.kept_l1"] == pytest.approx(
+                np.log2(size / MACHINE.l1_bytes), abs=1e-5
+            )
+            sizes[inside] = size
+        assert set(sizes) == {1, 2}
+
+    def test_nothing_is_said_of_programs_without_tiles(self):
+        found = row(programs("softmax", 1)[0], MACHINE)
+        assert all(v == 0 for k, v in found.items() if k.startswith("generated."))
 
 
 def test_the_summary_is_that_of_the_prior():
@@ -262,3 +338,25 @@ def test_nothing_gives_nothing():
 def test_machine_features_are_logarithms_and_zero_if_unknown():
     assert machine_features(None).tolist() == [0.0] * len(FEATURE_COLUMNS)
     assert machine_features(MACHINE)[1] == pytest.approx(np.log2(3))
+
+
+@pytest.mark.parametrize("other", [0.96, 1.04])
+def test_another_probe_of_a_machine_is_the_same_machine(other):
+    again = replace(
+        MACHINE,
+        peak_gflops=MACHINE.peak_gflops * other,
+        bandwidth_gbs=MACHINE.bandwidth_gbs * other,
+    )
+    assert (machine_features(again) == machine_features(MACHINE)).all()
+    drawn = programs("matmul", 6)
+    assert (action_features(drawn, again) == action_features(drawn, MACHINE)).all()
+
+
+def test_another_machine_has_other_figures():
+    names = [name for name, _ in FEATURE_COLUMNS]
+    peak, bandwidth = names.index("peak_gflops"), names.index("bandwidth_gbs")
+    twice = replace(MACHINE, peak_gflops=400.0, bandwidth_gbs=80.0)
+    apart = machine_features(twice) - machine_features(MACHINE)
+    assert apart[peak] == 1 and apart[bandwidth] == 1
+    assert machine_features(MACHINE)[peak] == 7.5 and machine_features(MACHINE)[bandwidth] == 5
+    assert machine_features(replace(MACHINE, peak_gflops=0.0))[peak] == 0

@@ -53,10 +53,47 @@ def test_memory_is_asked_first(extract):
     assert len(extract.asked) == len(set(extract.asked))
 
 
-def test_memory_is_bounded(extract, monkeypatch):
-    monkeypatch.setattr(cache, "_REMEMBERED", 4)
-    cache.candidate_rows(drawn(n=9))
-    assert len(cache._memory) == 4
+class TestMemory:
+    def rows(self, count):
+        return np.zeros((count, 164), dtype=np.float32)
+
+    def room_for(self, count):
+        return count * (cache._ENTRY_BYTES + self.rows(1).nbytes)
+
+    def test_it_is_bounded_by_bytes_not_by_programs(self):
+        memory = cache._Memory(self.room_for(4))
+        for at in range(9):
+            memory.remember({str(at): self.rows(1)})
+        assert len(memory) == 4 and memory.bytes == self.room_for(4)
+        memory.remember({"large": self.rows(3)})
+        assert "large" in memory and "8" in memory and "7" not in memory
+        assert memory.bytes <= memory.limit
+
+    def test_what_was_used_stays_longer(self):
+        memory = cache._Memory(self.room_for(2))
+        for key in ("a", "b", "a", "c"):
+            memory.remember({key: self.rows(1)})
+        assert "a" in memory and "b" not in memory
+
+    def test_another_size_under_the_same_key_is_counted_once(self):
+        memory = cache._Memory(self.room_for(9))
+        memory.remember({"a": self.rows(5)})
+        memory.remember({"a": self.rows(1)})
+        assert memory.bytes == self.room_for(1)
+
+    def test_illegal_programs_are_bounded_too(self):
+        memory = cache._Memory(10 * cache._ENTRY_BYTES)
+        memory.remember({str(at): None for at in range(100)})
+        assert len(memory) == 10
+
+    def test_more_than_it_holds_is_given_but_not_kept(self, extract, monkeypatch):
+        monkeypatch.setattr(cache, "_memory", cache._Memory(limit=0))
+        candidates = drawn(n=9)
+        same(cache.candidate_rows(candidates), candidates)
+        assert not cache._memory
+
+    def test_a_process_keeps_at_most_64_mib(self):
+        assert cache._memory.limit == 64 * 2**20
 
 
 def test_a_program_asked_for_twice_is_read_once(extract):

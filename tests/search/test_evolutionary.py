@@ -240,10 +240,12 @@ class TestInformed:
         assert max(seconds) > np.median([c.seconds for c in fresh])
 
     def test_it_is_not_one_schedule_eight_times(self):
-        _, first = self.first(InformedModel(), epsilon=0)
         apart = [
             sum(x != y for x, y in zip(a.decisions, b.decisions, strict=True))
-            for a, b in itertools.combinations(first, 2)
+            for seed in range(6)
+            for a, b in itertools.combinations(
+                self.first(InformedModel(), 8, seed, epsilon=0)[1], 2
+            )
             if a.sketch.key == b.sketch.key
         ]
         assert np.mean(apart) >= 3
@@ -259,6 +261,28 @@ class TestInformed:
         options = {"informed_per_ask": 2.0, "informed_generations": 1, "informed_pool": 1}
         self.first(model, 8, **options)
         assert model.scored == 16 and model.drafted == 512
+
+    def test_a_draft_that_learned_nothing_is_not_followed_far(self):
+        class Drafting(InformedModel):
+            informed_draft = False
+
+        model = Drafting()
+        self.first(model, 8)
+        # A first generation of 22, then two bred from it.
+        assert model.drafted <= 22 * 16 + 2 * 22 * 3
+        assert model.scored >= 8 * 8 * 0.9
+
+    def test_a_batch_of_one_is_random_now_and_then(self):
+        fresh = SyntheticSpace(seed=21).sample(np.random.default_rng(5), 2000)
+        best = np.quantile([c.seconds for c in fresh], 0.05)
+
+        def guided(epsilon):
+            asked = [self.first(InformedModel(), 1, seed, epsilon=epsilon)[1] for seed in range(16)]
+            return sum(batch[0].seconds < best for batch in asked)
+
+        assert guided(0.0) == 16
+        assert guided(1.0) <= 6
+        assert guided(1.0) < guided(0.5) < 16
 
     def test_without_the_draft_it_is_not_asked(self):
         model = InformedModel()

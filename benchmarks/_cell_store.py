@@ -1,0 +1,94 @@
+"""Finished cells on disk, each under a hash of everything that its figures depend on."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks._cells import Cell
+from benchmarks.results import read_json
+from benchmarks.sources import code_of
+from foretune.bench import write_json
+from foretune.cost import rankers
+from foretune.dataset import Group
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where finished cells are.
+
+    Attributes:
+        folder: The directory; made when something is written.
+        programs: Programs learned from per group, at most.
+        fingerprint: Of the groups of the table at hand.
+    """
+
+    folder: Path
+    programs: int
+    fingerprint: str
+
+    def file(self, cell: Cell) -> Path:
+        """The file of a cell."""
+        settings = {
+            **asdict(cell.job),
+            "number": cell.number,
+            "part": cell.part.name,
+            # Who stands where follows from rooms that the hash of code does not reach.
+            "sides": [
+                [group.key for group in side]
+                for side in (cell.part.train, cell.part.validation, cell.part.test)
+            ],
+            "model": cell.model,
+            "seed": cell.seed,
+            "programs": self.programs,
+            "fingerprint": self.fingerprint,
+            "code": model_code(cell.model),
+        }
+        text = json.dumps(settings, sort_keys=True)
+        digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+        names = (cell.job.data, cell.job.by, cell.model, cell.number, cell.seed, digest)
+        return self.folder / ("-".join(map(str, names)).replace(":", "_") + ".json")
+
+    def read(self, cell: Cell) -> dict[str, Any] | None:
+        """A finished cell, or None."""
+        file = self.file(cell)
+        return dict(read_json(file)) if file.exists() else None
+
+    def write(self, cell: Cell, result: Mapping[str, Any]) -> None:
+        """Keeps a finished cell."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(self.file(cell), result)
+
+
+def fingerprint(groups: Iterable[Group]) -> str:
+    """Changes with whatever a model can see of groups, and with the order of all of it."""
+    digest = hashlib.blake2b(digest_size=8)
+    for group in groups:
+        machine = None if group.machine is None else group.machine.to_json()
+        named = [group.key, group.kind, group.weight, len(group), sorted(group.networks), machine]
+        digest.update(json.dumps(named, sort_keys=True).encode())
+        digest.update(group.seconds.tobytes())
+        digest.update(group.quiet.tobytes())
+        for program in group.programs:
+            digest.update(f"{program.key}\n".encode())
+    return digest.hexdigest()
+
+
+@functools.cache
+def model_code(model: str) -> str:
+    """A hash of the code that a cell of this model runs, comments and formatting left out."""
+    own = type(rankers.create(model, seed=0)).__module__
+    return code_of(
+        own,
+        "benchmarks._cells",
+        "foretune.cost.rankers",
+        "foretune.dataset.readers",
+        "foretune.evaluate.metrics",
+        "foretune.evaluate.splits",
+        within=("cost", "features", "dataset", "evaluate", "space", "hardware"),
+    )
