@@ -14,9 +14,10 @@ Symbols: a program has rows of shape (n_stores, n_columns) and a level, minus lo
 a failure's level is one below the slowest program of its workload.
 
 Sources: the features are Ansor's (Zheng et al., OSDI 2020, appendix B) as MetaSchedule extracts
-them; the loss is LambdaRank (Burges, 2010) with the weights of ``foretune.cost._lambdarank``.
-MetaSchedule's own model sums per-store predictions under a weighted square error; here programs are
-aggregated first, because a ranking loss needs one score per program.
+them; the loss compares pairs (RankNet, Burges, 2010) with fixed weights, those of
+``foretune.cost._lambdarank``. MetaSchedule's own model sums per-store predictions under a weighted
+square error; here programs are aggregated first, because a ranking loss needs one score per
+program.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ class _Group:
 
 
 class GradientBoosting(CostModel):
-    """LambdaRank over aggregated per-store features, retrained from all records when it must.
+    """Pairwise ranking over aggregated per-store features, retrained from all records when it must.
 
     ``update`` only collects; the trees are grown by the next ``predict``, so that several updates
     cost one training. A failed measurement ranks below every program that ran.

@@ -148,14 +148,15 @@ class TlpRanker(NeuralRanker):
 
     @property
     def versions(self) -> dict[str, Any]:
-        """Versions of the tokens and the hardware features."""
-        from foretune import hardware
+        """Versions of the tokens, the hardware's factors and how they are read."""
+        from foretune import features, hardware
         from foretune.features.tokens import TOKEN_VERSION
 
         given = self._feature_version
         return {
             "tokens": given if given is not None else TOKEN_VERSION,
             "hardware": hardware.FEATURE_VERSION,
+            "machine": features.MACHINE_FEATURE_VERSION,
         }
 
     @classmethod
