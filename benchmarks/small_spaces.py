@@ -119,16 +119,7 @@ def measure(
             break
         environment = measurer.environment()
         for candidate, measurement in measurer.measure(waiting[start : start + _BATCH]):
-            record = Record(
-                workload=candidate.workload.key,
-                hardware=candidate.hardware.key,
-                candidate_key=candidate.key,
-                decisions=candidate.to_json(),
-                measurement=measurement,
-                origin=_ORIGIN,
-                time=time.time(),
-                environment=environment,
-            )
+            record = Record.of(candidate, measurement, _ORIGIN, environment)
             journal.append(record)
             known[candidate.key] = record
         say(f"{space.workload.name}: {len(known)} of {len(candidates)}")

@@ -19,7 +19,7 @@ from foretune.collect.collector import COLLECT_POLICY, MeasurerFactory, Store, d
 from foretune.dataset import AUDIT, is_valid
 from foretune.errors import BadInputError
 from foretune.hardware import Hardware
-from foretune.measure import LocalMeasurer, Measurement, MeasurePolicy
+from foretune.measure import LocalMeasurer, MeasurePolicy
 from foretune.records import Record
 from foretune.space import Candidate, Space
 
@@ -100,7 +100,7 @@ def audit(
         with measurer(machine, policy) as device:
             environment = device.environment()
             for candidate, measurement in device.measure(candidates):
-                record = _audited(candidate, measurement, environment)
+                record = Record.of(candidate, measurement, AUDIT, environment)
                 store.journal.append(record)
                 made.append(record)
     return made
@@ -148,19 +148,6 @@ def _candidates(store: Store, machine: Hardware, records: Iterable[Record]) -> l
             spaces[workload.key] = store.space(workload, machine)
         found.append(spaces[workload.key].candidate(record.decisions))
     return found
-
-
-def _audited(candidate: Candidate, measurement: Measurement, environment: dict[str, Any]) -> Record:
-    return Record(
-        workload=candidate.workload.key,
-        hardware=candidate.hardware.key,
-        candidate_key=candidate.key,
-        decisions=candidate.to_json(),
-        measurement=measurement,
-        origin=AUDIT,
-        time=time.time(),
-        environment=environment,
-    )
 
 
 def summarise_audit(records: Iterable[Record]) -> Audit:

@@ -22,7 +22,7 @@ from foretune.collect.plan import EVOLVED, UNIFORM, Plan
 from foretune.dataset import AUDIT, StoredWorkload
 from foretune.errors import BadInputError, IllegalCandidateError, RecordError
 from foretune.hardware import Hardware
-from foretune.measure import LocalMeasurer, Measurement, MeasurePolicy, Measurer
+from foretune.measure import LocalMeasurer, MeasurePolicy, Measurer
 from foretune.records import Journal, Record
 from foretune.search import Strategy
 from foretune.space import Candidate, Sketch, Space
@@ -226,7 +226,7 @@ class Collector:
         told: dict[int, list[Record]] = {}
         for candidate, measurement in measurer.measure(_interleaved(queues), best):
             group, name = origin[candidate.key]
-            record = _record(candidate, measurement, name, environment)
+            record = Record.of(candidate, measurement, name, environment)
             self.store.journal.append(record)
             told.setdefault(id(group), []).append(record)
             self._measured += 1
@@ -325,22 +325,6 @@ def _interleaved(queues: Sequence[list[Candidate]]) -> list[Candidate]:
     """One of each in turn, so that a slow build of one workload has others beside it."""
     longest = max((len(queue) for queue in queues), default=0)
     return [queue[i] for i in range(longest) for queue in queues if i < len(queue)]
-
-
-def _record(
-    candidate: Candidate, measurement: Measurement, origin: str, environment: dict[str, object]
-) -> Record:
-    return Record(
-        workload=candidate.workload.key,
-        hardware=candidate.hardware.key,
-        candidate_key=candidate.key,
-        decisions=candidate.to_json(),
-        measurement=measurement,
-        origin=origin,
-        time=time.time(),
-        environment=environment,
-        candidate=candidate,
-    )
 
 
 def _duration(seconds: float) -> str:

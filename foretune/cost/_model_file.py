@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-import secrets
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -15,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from foretune._files import write_bytes
 from foretune.errors import RecordError, VersionMismatchError
 
 SCHEMA = "foretune.ranker/1"
@@ -50,18 +49,7 @@ def write_model(
     text = json.dumps({**meta, "schema": SCHEMA, "ranker": ranker_name})
     buffer = io.BytesIO()
     np.savez_compressed(buffer, meta=np.array(text), **arrays)  # type: ignore[arg-type]
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-    try:
-        temporary.write_bytes(buffer.getvalue())
-        temporary.replace(path)
-    except OSError as error:
-        raise RecordError(
-            f"{path} cannot be written ({error.strerror}): make room or choose another place"
-        ) from error
-    finally:
-        # Gone already unless something went wrong.
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    write_bytes(path, buffer.getvalue())
 
 
 def read_model(path: Path) -> tuple[dict[str, Any], Arrays]:

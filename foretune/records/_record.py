@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,27 @@ class Record:
     time: float = 0.0
     environment: Mapping[str, Any] = field(default_factory=dict)
     candidate: Candidate | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        candidate: Candidate,
+        measurement: Measurement,
+        origin: str,
+        environment: Mapping[str, Any],
+    ) -> Record:
+        """The record of a candidate that was measured just now."""
+        return cls(
+            workload=candidate.workload.key,
+            hardware=candidate.hardware.key,
+            candidate_key=candidate.key,
+            decisions=candidate.to_json(),
+            measurement=measurement,
+            origin=origin,
+            time=time.time(),
+            environment=environment,
+            candidate=candidate,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``from_json`` reverses it (all but ``candidate``)."""
