@@ -10,6 +10,7 @@ import sys
 
 from benchmarks import (
     audit,
+    limits,
     model_speed,
     models,
     networks,
@@ -35,6 +36,7 @@ _LONG = {
     "search22": search22.main,
     "networks": networks.main,
     "models": models.main,
+    "limits": limits.main,
     "replay": replay.main,
 }
 LONG = {
@@ -44,6 +46,7 @@ LONG = {
     "search22": "about 3 hours, resumable",
     "networks": "about 80 minutes",
     "models": "about 2 hours, resumable",
+    "limits": "about 10 minutes",
     "replay": "about 20 minutes",
 }
 
@@ -71,7 +74,7 @@ def _show_long() -> None:
     print("The long ones, not run now:")
     for name, duration in LONG.items():
         print(f"  python -m benchmarks.{name} --write   ({duration})")
-    for name in (retest, search64, search22, networks, models, replay):
+    for name in (retest, search64, search22, networks, models, limits, replay):
         path = RESULTS / f"{name.__name__.rsplit('.', 1)[-1]}.md"
         shown = path.relative_to(RESULTS.parents[1])
         if path.exists():

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks._cells import Cell
+from benchmarks._cells import Cell, is_network
 from benchmarks.results import read_json
 from benchmarks.sources import code_of
 from foretune.bench import write_json
@@ -24,18 +24,20 @@ class Store:
 
     Attributes:
         folder: The directory; made when something is written.
-        programs: Programs learned from per group, at most.
         fingerprint: Of the groups of the table at hand.
+        precision: Of networks.
     """
 
     folder: Path
-    programs: int
     fingerprint: str
+    precision: str = "float32"
 
     def file(self, cell: Cell) -> Path:
         """The file of a cell."""
-        settings = {
+        settings: dict[str, Any] = {
             **asdict(cell.job),
+            # Which other models a table has makes no difference to this one.
+            "models": None,
             "number": cell.number,
             "part": cell.part.name,
             # Who stands where follows from rooms that the hash of code does not reach.
@@ -45,8 +47,8 @@ class Store:
             ],
             "model": cell.model,
             "seed": cell.seed,
-            "programs": self.programs,
             "fingerprint": self.fingerprint,
+            "precision": self.precision if is_network(cell.model) else None,
             "code": model_code(cell.model),
         }
         text = json.dumps(settings, sort_keys=True)

@@ -23,8 +23,15 @@ from foretune.evaluate.metrics import GroupMetrics, judge
 from foretune.evaluate.splits import Split
 from foretune.features.cache import program_rows
 
+MODELS = ("gbdt_actions", "gbdt", "mlp", "tlp", "mtl_tlp")
+_NETWORKS = ("mlp", "tlp", "mtl_tlp")
 _SPLIT_SEED = 0
 """As ``foretune.evaluate.evaluate`` has it unless told otherwise."""
+
+
+def is_network(model: str) -> bool:
+    """Whether a ranker depends on chance much, and on ``precision`` at all."""
+    return model.partition(":")[0] in _NETWORKS
 
 
 @dataclass(frozen=True)
@@ -37,12 +44,16 @@ class Job:
         folds: See there.
         on_all_devices: Whether only workloads that were measured on every device count, so that
             tables with and without workloads seen on another device test the same groups.
+        programs: Learned from per group, at most.
+        models: Names of rankers.
     """
 
     data: str
     by: str
     folds: int | None = None
     on_all_devices: bool = False
+    programs: int = 32
+    models: tuple[str, ...] = MODELS
 
     @property
     def name(self) -> str:
@@ -69,7 +80,7 @@ class Cell:
     seed: int
 
 
-def train_and_judge(cell: Cell, programs: int, features: Path) -> dict[str, Any]:
+def train_and_judge(cell: Cell, features: Path, precision: str = "float32") -> dict[str, Any]:
     """Trains the model of a cell and judges it on every test group.
 
     Models that read programs find the features of all of them in a folder before the clock starts.
@@ -78,18 +89,18 @@ def train_and_judge(cell: Cell, programs: int, features: Path) -> dict[str, Any]
 
     Args:
         cell: What to train.
-        programs: Learned from per group, at most.
         features: Folder in which models that read programs keep what they read.
+        precision: Of networks, as ``foretune.cost`` takes it.
     """
     # The same draw as in `foretune eval --programs`: of both together, by the number of the part.
-    learned = thinned((*cell.part.train, *cell.part.validation), programs, cell.number)
+    learned = thinned((*cell.part.train, *cell.part.validation), cell.job.programs, cell.number)
     train, validation = learned[: len(cell.part.train)], learned[len(cell.part.train) :]
     refuse_excluded(learned)
-    kept: dict[str, Path] = {}
+    options: dict[str, Any] = {"precision": precision} if is_network(cell.model) else {}
     if rankers.reads_programs(cell.model):
-        kept = {"cache": features}
+        options["cache"] = features
         keep_features([*learned, *cell.part.test], features)
-    ranker = rankers.create(cell.model, seed=cell.seed, **kept)
+    ranker = rankers.create(cell.model, seed=cell.seed, **options)
     started = time.perf_counter()
     ranker.fit(train, validation)
     train_s = time.perf_counter() - started

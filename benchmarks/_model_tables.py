@@ -74,7 +74,7 @@ def _learned_from(found: Mapping[str, Any]) -> str:
     return (
         f"Of each group to learn from at most {found['programs_per_group']} programs are taken; "
         f"groups to be tested are whole. `{found['command']}` gives the row of a MODEL alone"
-        + (f" (a network's with `--seeds {found['seeds']}`)." if found["seeds"] > 1 else ".")
+        + f" (a network's with `--seeds {found['seeds']} --option precision={found['precision']}`)."
     )
 
 

@@ -14,13 +14,21 @@ import os
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks._cell_store import Store, fingerprint
-from benchmarks._cells import Cell, Job, metrics_from_json, train_and_judge
+from benchmarks._cells import (
+    MODELS,
+    Cell,
+    Job,
+    is_network,
+    metrics_from_json,
+    train_and_judge,
+)
 from benchmarks._model_tables import GOAL, body_of
 from benchmarks.results import ROOT, conditions, publish, say
 from foretune.cost import rankers
@@ -48,31 +56,23 @@ DATA: Mapping[str, tuple[Path, ...]] = {
     "a100": (SHARED / "metaschedule-a100-resnet34",),
 }
 """Measurements by name: our own, and those that others published (../shared/data/README.md)."""
-MODELS = (
-    "gbdt_actions",
-    "gbdt",
-    "mlp",
-    "tlp",
-    "mtl_tlp",
-    "mlp:reference",
-    "tlp:reference",
-    "mtl_tlp:reference",
-)
-_NETWORKS = ("mlp", "tlp", "mtl_tlp")
+REFERENCES = ("mlp:reference", "tlp:reference", "mtl_tlp:reference")
+"""As published: larger and slower than ours, so that not every table has them, and one seed."""
+_ALL = (*MODELS, *REFERENCES)
 _SEVERAL_DEVICES = "mtl_tlp"
 _SCHEMA = "foretune.models/1"
 _TITLE = "Learned models on what they have not learned from"
 JOBS = (
-    Job("cpu", "workload", 5),
-    Job("k80", "workload", 5),
-    Job("mi50", "workload", 5),
-    Job("a100", "workload", 5),
+    Job("cpu", "workload", 5, models=_ALL),
+    Job("k80", "workload", 5, programs=100, models=_ALL),
+    Job("mi50", "workload", 5, programs=100),
+    Job("a100", "workload", 5, programs=200),
     Job("cpu", "kind", 5),
     Job("cpu", "hardware_seen", None, True),
     Job("cpu", "hardware", 2, True),
-    Job("k80+mi50", "hardware_seen", None, True),
-    Job("k80+mi50", "hardware", 3, True),
-    Job("k80+mi50", "workload", 5),
+    Job("k80+mi50", "hardware_seen", None, True, programs=100),
+    Job("k80+mi50", "hardware", 3, True, programs=100),
+    Job("k80+mi50", "workload", 5, programs=100, models=(*MODELS, "mtl_tlp:reference")),
 )
 
 
@@ -90,25 +90,20 @@ def groups_of(job: Job) -> list[Group]:
     return measured_everywhere(groups) if job.on_all_devices else groups
 
 
-def eval_command(job: Job, programs: int) -> str:
-    """The ``foretune eval`` that computes a row of a table alone, in the root of the project.
-
-    Args:
-        job: The table.
-        programs: Learned from per group, at most.
-    """
+def eval_command(job: Job) -> str:
+    """The ``foretune eval`` that computes a row of a table alone, in the root of the project."""
     data = ",".join(os.path.relpath(path, ROOT) for path in DATA[job.data])
     words = ["foretune", "eval", "MODEL", "--data", data, "--split", job.by]
     if job.folds is not None:
         words += ["--folds", str(job.folds)]
     if job.on_all_devices:
         words.append("--on-all-hardware")
-    return shlex.join([*words, "--programs", str(programs)])
+    return shlex.join([*words, "--programs", str(job.programs)])
 
 
 def seeds_of(model: str, seeds: int) -> range:
-    """Seeds of a model: several for networks, one for what depends on chance little."""
-    return range(seeds if model.partition(":")[0] in _NETWORKS else 1)
+    """Seeds of a model: several for our networks, one for what depends on chance little."""
+    return range(seeds if is_network(model) and model not in REFERENCES else 1)
 
 
 def why_not(model: str, part: Split) -> str:
@@ -163,9 +158,10 @@ def summarise_table(
     return {
         "data": job.data,
         "split": job.by,
-        "programs_per_group": store.programs,
+        "programs_per_group": job.programs,
+        "precision": store.precision,
         "seeds": seeds,
-        "command": eval_command(job, store.programs),
+        "command": eval_command(job),
         "parts": [
             {"name": p.name, "train": len(p.train), "validation": len(p.validation),
              "test": len(p.test)} for p in parts
@@ -225,13 +221,13 @@ def main(arguments: list[str] | None = None) -> None:
             continue
         groups = groups_of(job)
         parts = cross_validation(groups, job.by, job.folds)
-        store = Store(options.work_dir, options.programs, fingerprint(groups))
-        failed = _fill(cells(job, parts, options.models, options.seeds), store, deadline)
-        summary = summarise_table(job, parts, options.models, options.seeds, store)
+        chosen = [model for model in job.models if model in options.models]
+        store = Store(options.work_dir, fingerprint(groups), options.precision)
+        failed = _fill(cells(job, parts, chosen, options.seeds), store, deadline)
+        summary = summarise_table(job, parts, chosen, options.seeds, store)
         tables.append({**summary, "failed": failed})
     result = {
         "schema": _SCHEMA,
-        "programs_per_group": options.programs,
         "goal": GOAL,
         "tables": tables,
         "absent": absent,
@@ -243,9 +239,15 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help=f"tables: {', '.join(j.name for j in JOBS)}")
     parser.add_argument("--data", default="", help=f"data sets: {', '.join(DATA)}")
-    parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--seeds", type=int, default=3, help="for networks; others have one")
-    parser.add_argument("--programs", type=int, default=200, help="learned from per group, at most")
+    parser.add_argument("--models", default=",".join(_ALL))
+    parser.add_argument("--seeds", type=int, default=3, help="for our networks; others have one")
+    parser.add_argument("--programs", type=int, help="learned from per group, at most")
+    parser.add_argument(
+        "--precision",
+        choices=("float32", "bfloat16"),
+        default="float32",
+        help="of networks; bfloat16 is faster where the processor has it",
+    )
     parser.add_argument("--time", type=float, help="seconds after which no cell is begun")
     parser.add_argument("--work-dir", type=Path, default=Path("foretune-work/models"))
     parser.add_argument("--write", action="store_true")
@@ -266,7 +268,7 @@ def _names(kind: str, text: str, known: Sequence[str]) -> list[str]:
 
 def _chosen(options: argparse.Namespace) -> list[Job]:
     return [
-        job
+        job if options.programs is None else replace(job, programs=options.programs)
         for job in JOBS
         if (not options.only or job.name in options.only)
         and (not options.data or job.data in options.data)
@@ -283,7 +285,7 @@ def _fill(every: Iterable[Cell], store: Store, deadline: float | None) -> list[s
             break
         label = f"{cell.job.name}  {cell.part.name}  {cell.model}  seed {cell.seed}"
         try:
-            result = train_and_judge(cell, store.programs, store.folder / "features")
+            result = train_and_judge(cell, store.folder / "features", store.precision)
         except ForetuneError as error:
             failed.append(f"{label}: {error}")
             say(f"failed: {failed[-1]}")

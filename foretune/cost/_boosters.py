@@ -14,11 +14,11 @@ import xgboost
 
 from foretune.cost._base import FloatArray
 from foretune.cost._lambdarank import Objective, lambda_objective
-from foretune.cost._listwise import SHARPNESS, blended, cross_entropy, list_objective, list_target
+from foretune.cost._listwise import SHARPNESS, cross_entropy, list_objective, list_target
 from foretune.cost._tables import Integers, Rows, Table
 from foretune.errors import BadInputError, unknown_name
 
-_LEAF_WEIGHTS = {"lambda": 15.0, "list": 30.0, "mixed": 22.0, "ndcg": 1.0, "regression": 30.0}
+_LEAF_WEIGHTS = {"lambda": 15.0, "list": 30.0, "ndcg": 1.0, "regression": 30.0}
 """Second derivatives of about 30 programs before the first tree, by objective: a program has 1/2 in
 its pairs and 1 in its list or as a square; XGBoost scales those of ``"ndcg"`` itself."""
 _MEMBER_COLUMNS = 3.0
@@ -30,8 +30,7 @@ class GbdtRankerConfig:
     """How the trees are grown. The defaults suit tens of thousands of programs.
 
     Attributes:
-        objective: ``"mixed"``, ``"lambda"``, ``"list"``, ``"ndcg"`` or ``"regression"``.
-        mix: Share of the lists in ``"mixed"``; the rest is of the pairs.
+        objective: ``"list"``, ``"lambda"``, ``"ndcg"`` or ``"regression"``.
         sharpness: How fast a program's share of the target of lists, and of what growing is
             stopped by, falls with its seconds: it is their power of minus this.
         top: Share of a pair's weight that depends on how close its faster program is to the best
@@ -57,19 +56,18 @@ class GbdtRankerConfig:
             fastest eighth.
     """
 
-    objective: str = "mixed"
-    mix: float = 0.5
+    objective: str = "list"
     sharpness: float = SHARPNESS
     top: float = 0.75
     disturbed: float = 0.5
     rounds: int = 600
     patience: int = 60
-    depth: int = 5
+    depth: int = 7
     learning_rate: float = 0.06
     min_child_weight: float | None = None
     l2: float = 1.0
     subsample: float = 0.7
-    columns: float = 0.15
+    columns: float = 0.3
     bins: int = 64
     opponents: int = 32
     boosters: int = 5
@@ -87,7 +85,7 @@ class GbdtRankerConfig:
             self._require(f"0 < {name} <= 1", 0 < getattr(self, name) <= 1, getattr(self, name))
         for name in ("learning_rate", "sharpness"):
             self._require(f"{name} > 0", getattr(self, name) > 0, getattr(self, name))
-        for name in ("top", "mix", "disturbed"):
+        for name in ("top", "disturbed"):
             self._require(f"0 <= {name} <= 1", 0 <= getattr(self, name) <= 1, getattr(self, name))
         leaf = self.min_child_weight
         self._require("min_child_weight >= 0", leaf is None or leaf >= 0, leaf)
@@ -182,21 +180,16 @@ def _training_data(
 def _objective(
     config: GbdtRankerConfig, tables: Sequence[Table], rng: np.random.Generator
 ) -> Objective:
-    """Pairs, lists or both."""
-    mix = {"lambda": 0.0, "list": 1.0}.get(config.objective, config.mix)
-    parts: list[tuple[float, Objective]] = []
-    if mix < 1.0:
-        pairs = lambda_objective(
-            [table.levels for table in tables],
-            config.opponents,
-            rng,
-            [table.importance(config.top) for table in tables],
-            [table.trust(config.disturbed) for table in tables],
-        )
-        parts.append((1.0 - mix, pairs))
-    if mix > 0.0:
-        parts.append((mix, list_objective(_targets(config, tables))))
-    return blended(parts)
+    """Pairs or lists."""
+    if config.objective == "list":
+        return list_objective(_targets(config, tables))
+    return lambda_objective(
+        [table.levels for table in tables],
+        config.opponents,
+        rng,
+        [table.importance(config.top) for table in tables],
+        [table.trust(config.disturbed) for table in tables],
+    )
 
 
 def _targets(config: GbdtRankerConfig, tables: Sequence[Table]) -> list[FloatArray]:

@@ -10,7 +10,7 @@ Symbols: ``q`` is the target, proportional to (fastest / seconds) ** sharpness, 
 
 Source: ListNet's top-one probability (Cao et al., 2007). Deviation: the target is sharpened, as a
 search measures a few programs out of thousands. A workload counts as many times as it has programs,
-as in ``foretune.cost._lambdarank``, so that the two can be mixed.
+as in ``foretune.cost._lambdarank``.
 """
 
 from __future__ import annotations
@@ -75,18 +75,6 @@ def cross_entropy(
         return "cross_entropy", -float(q @ _log_softmax(scores, starts, sizes)) / len(sizes)
 
     return metric
-
-
-def blended(parts: Sequence[tuple[float, Objective]]) -> Objective:
-    """The weighted sum of objectives over the same rows."""
-
-    def objective(scores: npt.NDArray[Any], data: Any) -> Gradients:
-        found = [(weight, part(scores, data)) for weight, part in parts]
-        gradient: FloatArray = np.sum([weight * each[0] for weight, each in found], axis=0)
-        hessian: FloatArray = np.sum([weight * each[1] for weight, each in found], axis=0)
-        return gradient, hessian
-
-    return objective
 
 
 def _joined(

@@ -42,6 +42,7 @@ _SCALINGS = {"standard": Scaling.standard, "maximum": Scaling.maximum, "none": S
 _CHOICES: Mapping[str, Sequence[str]] = {
     "loss": ("lambda_rank", "pairwise", "mse", "bce", "list_net"),
     "select": ("validation", "training", "rows"),
+    "precision": ("float32", "bfloat16"),
     "storage": ("float16", "float32"),
     "scaling": tuple(_SCALINGS),
 }
@@ -99,6 +100,9 @@ class NeuralConfig:
             tenth of the training programs, left out at random (TLP).
         patience: Epochs without a better one after which training ends; not for ``"rows"``.
         members: Networks trained, each from its own seed. The score is their mean.
+        precision: Of the products while training: ``"float32"``, or ``"bfloat16"``, two to three
+            times as fast on processors that have it (AVX512-BF16, AMX, recent GPUs) and slower on
+            others. Weights and losses stay float32, and so does scoring.
         storage: Type that weights are rounded to and stored in: ``"float16"`` or ``"float32"``.
         scaling: Of the rows. ``"standard"``: to mean 0 and deviation 1, clipped at 8 deviations;
             ``"maximum"``: divided by the largest value; ``"none"``.
@@ -125,6 +129,7 @@ class NeuralConfig:
     select: str = "validation"
     patience: int = 15
     members: int = 1
+    precision: str = "float32"
     storage: str = "float16"
     scaling: str = "standard"
     hardware: bool = True

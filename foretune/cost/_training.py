@@ -273,10 +273,13 @@ class _Training:
         return loss.item()
 
     def _loss(self, batch: Batch) -> Tensor:
-        programs = torch.from_numpy(batch.programs).to(self._loaded.device)
-        outputs = self.network(*self._loaded.inputs(batch.programs))
+        device = self._loaded.device
+        programs = torch.from_numpy(batch.programs).to(device)
+        fast = self._config.precision == "bfloat16"
+        with torch.autocast(device.type, torch.bfloat16, enabled=fast):
+            outputs = self.network(*self._loaded.inputs(batch.programs)).float()
         scores, labels = _of_heads(outputs, self._head[programs]), self._labels[programs]
-        at = torch.from_numpy(batch.lists).to(self._loaded.device)
+        at = torch.from_numpy(batch.lists).to(device)
         there, at = at >= 0, at.clamp(min=0)
         each = LOSSES[self._config.loss](scores[at], labels[at], there)
         # The published trainers add up the losses of the heads.

@@ -6,13 +6,12 @@ factors of its hardware; trees learn to order the programs of one workload by sp
 
 ``objective`` says how:
 
+- ``"list"`` (the default): the softmax of a workload's scores is to be where its fastest programs
+  are (``foretune.cost._listwise``). What a search measures are the few candidates that the model
+  puts on top; only this loss looks at which these are.
 - ``"lambda"``: pairs of programs of one workload pull their scores apart, the more the larger their
   difference in log2 seconds is, and the more the closer the faster one is to the best of its
   workload (``foretune.cost._lambdarank``).
-- ``"list"``: the softmax of a workload's scores is to be where its fastest programs are
-  (``foretune.cost._listwise``). What a search measures are the few candidates that the model puts
-  on top; only this loss looks at which these are.
-- ``"mixed"`` (the default): both, as pairs still say something about programs far from the top.
 - ``"ndcg"``: XGBoost's own LambdaMART, which looks at ranks instead of seconds. Ranks become
   levels of relevance, finer towards the top, at most 31 (XGBoost's exponential gain allows no
   more).

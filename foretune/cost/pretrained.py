@@ -10,12 +10,12 @@ explains the ``n`` programs measured so far, shrunk towards 1 while they are few
 ``strength`` says how few), and ``trees`` a correction on top of it (``foretune.cost.gbdt``). So the
 first batch is informed, and a ranker that misleads on a workload is forgotten there.
 
-The draft learns in the same way: where no program is read it is that score itself; else what
-another ranker expects, times an ``a`` of its own.
+The draft learns in the same way: where no program is read it is that score itself; else what the
+default ranker expects, times an ``a`` of its own.
 
 Weights that come with the package lie in ``foretune/cost/weights`` as ``NAME-KIND.npz``: ``KIND``
-is the kind of target they are for, ``NAME`` one of ``default`` (read by the cost model ``gbdt``),
-``draft`` (a ranker of actions that drafts for ``gbdt``), ``mlp`` and ``tlp``.
+is the kind of target they are for, ``NAME`` one of ``default`` (a ranker of actions, read by the
+cost model ``gbdt``, that drafts for models that read programs), ``mlp`` and ``tlp``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from foretune.space import Candidate
 
 DEFAULT = "default"
-DRAFT = "draft"
 
 _TRUST = 16.0
 """``GbdtConfig.trust`` here: a trained ranker is a better belief than ``machine_fit``."""
@@ -58,7 +57,7 @@ def shipped(name: str, kind: str) -> Ranker | None:
     """The trained ranker called ``name`` that comes with the package; None if there is none.
 
     Args:
-        name: ``"default"``, ``"draft"``, ``"mlp"`` or ``"tlp"``.
+        name: ``"default"``, ``"mlp"`` or ``"tlp"``.
         kind: Kind of target that it is for, as ``Hardware.kind``.
 
     Raises:
@@ -193,7 +192,7 @@ class PretrainedModel(CostModel):
 
     def _choose_drafter(self, draft: Ranker | Path | str | None, kind: str) -> Ranker | None:
         if draft is None:
-            return shipped(DRAFT, kind) if self.ranker.reads_programs else self.ranker
+            return shipped(DEFAULT, kind) if self.ranker.reads_programs else self.ranker
         drafter = _trained(draft, kind)
         if drafter.reads_programs:
             raise BadInputError(

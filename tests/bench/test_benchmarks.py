@@ -257,8 +257,8 @@ def test_models_are_trained_once_and_the_table_has_floors(
     assert "## cpu, split by workload" in printed and "3 torn line" in printed
     rows = [line for line in printed.splitlines() if line.startswith("| tlp")]
     assert "1.000 (1.000–1.000)" in rows[0] and "| random order" in printed
-    assert "ms/program, features kept" in printed and "at most 200 programs are taken" in printed
-    assert "--split workload --folds 2 --programs 200` gives the row" in printed
+    assert "ms/program, features kept" in printed and "at most 32 programs are taken" in printed
+    assert "--split workload --folds 2 --programs 32` gives the row" in printed
     assert "Goal: top1 at least 0.90" in printed and "has 1.000, met" in printed
     assert "missing: k80/workload: absent is not on this machine" in printed
     models.main(arguments)
@@ -352,16 +352,20 @@ def test_a_cell_is_of_its_settings_its_sides_and_its_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_cell_store, "model_code", lambda model: model)
-    cell, store = made_up_cell(), _cell_store.Store(tmp_path, 5, "data")
+    cell, store = made_up_cell(), _cell_store.Store(tmp_path, "data")
     fewer = replace(cell.part, train=cell.part.train[1:])
     files = [
         store.file(cell),
         *(store.file(replace(cell, **{k: v})) for k, v in (("seed", 1), ("part", fewer))),
-        replace(store, programs=6).file(cell),
+        store.file(replace(cell, job=replace(cell.job, programs=6))),
+        store.file(replace(cell, model="tlp")),
+        replace(store, precision="bfloat16").file(replace(cell, model="tlp")),
         replace(store, fingerprint="other").file(cell),
     ]
     assert len(set(files)) == len(files)
     assert store.file(made_up_cell()) == files[0]
+    assert replace(store, precision="bfloat16").file(cell) == files[0], "trees have none"
+    assert store.file(replace(cell, job=replace(cell.job, models=("gbdt",)))) == files[0]
 
 
 def test_features_are_kept_before_the_clock_starts(
@@ -386,7 +390,7 @@ def test_features_are_kept_before_the_clock_starts(
 
     monkeypatch.setattr(_cells, "program_rows", program_rows)
     monkeypatch.setattr(_cells.rankers, "create", create)
-    result = _cells.train_and_judge(cell, 200, tmp_path)
+    result = _cells.train_and_judge(cell, tmp_path)
     assert set(result["groups"]) == {group.key for group in part.test}
 
 
@@ -396,10 +400,12 @@ def test_groups_to_learn_from_are_thinned_and_those_to_be_tested_are_whole(
     ranker = Hinted(0.0)
     monkeypatch.setattr(_cells.rankers, "create", lambda name, **options: ranker)
     monkeypatch.setattr(_cells.rankers, "reads_programs", lambda name: False)
-    result = _cells.train_and_judge(made_up_cell(), 5, tmp_path)
+    cell = made_up_cell()
+    cell = replace(cell, job=replace(cell.job, programs=5))
+    result = _cells.train_and_judge(cell, tmp_path)
     assert {len(group) for group in (*ranker.trained, *ranker.validated)} == {5}
     assert result["train_programs"] == 5 * result["train_groups"]
-    assert {len(group) for group in made_up_cell().part.test} == {12}
+    assert {len(group) for group in cell.part.test} == {12}
 
 
 @pytest.mark.parametrize("sign", [1.0, 0.0])
@@ -407,13 +413,13 @@ def test_a_row_of_a_table_is_what_foretune_eval_gives(
     sign: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups = several(8, hardware=("a", "b"))
-    job = models.Job("cpu", "hardware", 2, True)
+    job = models.Job("cpu", "hardware", 2, True, programs=5)
     monkeypatch.setattr(models, "load", lambda data: (tuple(groups), {}))
     monkeypatch.setattr(models.rankers, "create", lambda name, **options: Hinted(sign))
     monkeypatch.setattr(models.rankers, "reads_programs", lambda name: False)
     monkeypatch.setattr(_cell_store, "model_code", lambda model: "code")
     parts = models.cross_validation(models.groups_of(job), job.by, job.folds)
-    store = _cell_store.Store(tmp_path, 5, _cell_store.fingerprint(groups))
+    store = _cell_store.Store(tmp_path, _cell_store.fingerprint(groups))
     assert models._fill(models.cells(job, parts, ["tlp"], 2), store, None) == []
     found = models.summarise_table(job, parts, ["tlp"], 2, store)
     told = evaluate(lambda _seed: Hinted(sign), groups, job.by, folds=2, seeds=2, programs=5)
@@ -561,7 +567,7 @@ def test_the_state_of_ours_changes_with_weights(tmp_path: Path) -> None:
     assert sources.state_of_ours(tmp_path) == first, "provenance does not search"
     (tmp_path / "default-llvm.npz").write_bytes(b"two")
     second = sources.state_of_ours(tmp_path)
-    (tmp_path / "default-llvm.npz").rename(tmp_path / "draft-llvm.npz")
+    (tmp_path / "default-llvm.npz").rename(tmp_path / "mlp-llvm.npz")
     assert len({first, second, sources.state_of_ours(tmp_path)}) == 3
 
 

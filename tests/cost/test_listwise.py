@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretune.cost._listwise import blended, cross_entropy, list_objective, list_target
+from foretune.cost._listwise import cross_entropy, list_objective, list_target
 
 LABELS = [np.array([1.0, 0.5, 0.25, 0.0]), np.array([0.2, 1.0])]
 TARGETS = [list_target(labels) for labels in LABELS]
@@ -65,10 +65,3 @@ def test_the_metric_is_least_where_scores_say_what_is_true():
     assert least == pytest.approx(np.mean(entropy), abs=1e-6)
     assert least < metric(0.5 * true, None)[1] < metric(np.zeros(6), None)[1]
     assert metric(true + np.repeat([7.0, -3.0], [4, 2]), None)[1] == pytest.approx(least)
-
-
-def test_objectives_are_blended_by_weight():
-    one = list_objective(TARGETS)
-    gradient, hessian = one(SCORES, None)
-    both = blended([(0.25, one), (0.5, one)])(SCORES, None)
-    assert np.allclose(both[0], 0.75 * gradient) and np.allclose(both[1], 0.75 * hessian)

@@ -363,6 +363,7 @@ def test_threads_and_random_numbers_of_others_are_left_alone():
         ({"hidden": 0}, "hidden >= 1"),
         ({"loss": "hinge"}, "'hinge'.*lambda_rank"),
         ({"select": "luck"}, "'luck'.*validation"),
+        ({"precision": "int8"}, "'int8'.*bfloat16"),
         ({"storage": "int8"}, "'int8'.*float16"),
         ({"scaling": "rank"}, "'rank'.*standard"),
         ({"variant": "best"}, "'best'.*reference"),

@@ -338,7 +338,7 @@ class TestShipped:
             cost.create("gbdt", hardware=NEST_HARDWARE, deep=1)
 
     def test_a_draft_comes_with_them(self, weights):
-        self.put(weights / "draft-llvm.npz")
+        self.put(weights / "default-llvm.npz")
         made = model(Expert())
         assert not np.allclose(made.draft(nests()), machine_fit(nests()))
 

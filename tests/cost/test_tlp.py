@@ -143,6 +143,16 @@ def test_untrained_every_score_is_zero():
     assert (make().score(some(), None) == np.zeros(20)).all()
 
 
+def test_training_in_half_precision_learns_the_same():
+    ranker, precise = (make(**LEARN, precision=p) for p in ("bfloat16", "float32"))
+    for one in (ranker, precise):
+        one.fit(support.groups(4))
+    programs = some(200)
+    scores = ranker.score(programs, None)
+    assert (scores != precise.score(programs, None)).any()
+    assert support.agreement(precise.score(programs, None), scores) > 0.9
+
+
 def test_half_precision_keeps_the_order():
     ranker, precise = (make(**LEARN, storage=s) for s in ("float16", "float32"))
     for one in (ranker, precise):

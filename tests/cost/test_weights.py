@@ -33,5 +33,5 @@ def test_they_are_small():
 
 
 def test_what_drafts_reads_no_programs():
-    drafter = pretrained.shipped(pretrained.DRAFT, "llvm")
-    assert drafter is None or not drafter.reads_programs
+    drafter = pretrained.shipped(pretrained.DEFAULT, "llvm")
+    assert drafter is not None and not drafter.reads_programs
