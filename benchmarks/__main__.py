@@ -15,6 +15,7 @@ from benchmarks import (
     models,
     networks,
     placement,
+    pools,
     replay,
     retest,
     sampling,
@@ -37,6 +38,7 @@ _LONG = {
     "networks": networks.main,
     "models": models.main,
     "limits": limits.main,
+    "pools": pools.main,
     "replay": replay.main,
 }
 LONG = {
@@ -47,6 +49,7 @@ LONG = {
     "networks": "about 80 minutes",
     "models": "about 2 hours, resumable",
     "limits": "about 10 minutes",
+    "pools": "about 15 minutes",
     "replay": "about 20 minutes",
 }
 
@@ -74,7 +77,7 @@ def _show_long() -> None:
     print("The long ones, not run now:")
     for name, duration in LONG.items():
         print(f"  python -m benchmarks.{name} --write   ({duration})")
-    for name in (retest, search64, search22, networks, models, limits, replay):
+    for name in (retest, search64, search22, networks, models, limits, pools, replay):
         path = RESULTS / f"{name.__name__.rsplit('.', 1)[-1]}.md"
         shown = path.relative_to(RESULTS.parents[1])
         if path.exists():

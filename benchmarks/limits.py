@@ -85,7 +85,8 @@ class Study:
 
     def left_out(self, what: str, learned: Callable[[Group], Group | None]) -> dict[str, Any]:
         """Learns from other workloads: of every group what ``learned`` leaves of it."""
-        started, judged = time.perf_counter(), {}
+        started = time.perf_counter()
+        judged: dict[str, Any] = {}
         for part in self._parts:
             groups = [learned(group) for group in (*part.train, *part.validation)]
             tested = [self._judged[group.key] for group in part.test]

@@ -28,6 +28,7 @@ LAYERS = (
     "measure",
     "records",
     "dataset",
+    "world",
     "cost",
     "search",
     "evaluate",

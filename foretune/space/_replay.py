@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -118,15 +118,28 @@ class Template:
             {kept[at]: decision for at, decision in chosen.items() if at < len(kept)},
         )
 
-    def replay(self, decisions: Sequence[Decision]) -> Schedule:
+    def replay(
+        self, decisions: Sequence[Decision], before: Callable[[Any, Schedule], None] | None = None
+    ) -> Schedule:
         """Applies the trace and checks that TVM kept every decision.
+
+        Args:
+            decisions: One per variable.
+            before: Called before each instruction, with it and the schedule as it is then.
 
         Raises:
             IllegalCandidateError: TVM refused an instruction or changed a decision.
         """
         schedule = self.base.schedule()
+
+        def look(instruction: Any, _inputs: Any, _attributes: Any, decision: Any) -> Any:
+            assert before is not None
+            before(instruction, schedule)
+            return decision
+
+        provider = {} if before is None else {"decision_provider": look}
         try:
-            self.trace(decisions).apply_to_schedule(schedule, remove_postproc=True)
+            self.trace(decisions).apply_to_schedule(schedule, remove_postproc=True, **provider)
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             raise IllegalCandidateError(
                 f"every instruction must apply, but TVM refused decisions {list(decisions)!r}: "
