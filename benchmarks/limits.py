@@ -16,11 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._cells import is_network
 from benchmarks.results import ROOT, conditions, publish, say, table
 from foretune.cost import rankers
 from foretune.cost._ranker import score_group
 from foretune.dataset import Group
 from foretune.evaluate import Bootstrap, cross_validation, keep_judgeable, read_data, summarise
+from foretune.evaluate.data import thinned
 from foretune.evaluate.metrics import judge, judgeable
 
 _TITLE = "What limits the best ranker"
@@ -66,16 +68,19 @@ class Study:
         model: Name of a ranker.
         folds: Folds of workloads.
         seed: Of the halves, of what is drawn, and of the ranker.
+        options: Of the ranker.
     """
 
-    def __init__(self, groups: Sequence[Group], model: str, folds: int, seed: int) -> None:
+    def __init__(
+        self, groups: Sequence[Group], model: str, folds: int, seed: int, **options: Any
+    ) -> None:
         rng = np.random.default_rng(seed)
         cut = {group.key: halves(group, rng) for group in groups}
         self._known = {key: pair[0] for key, pair in cut.items() if pair is not None}
         self._judged = {key: pair[1] for key, pair in cut.items() if pair is not None}
         whole = [group for group in groups if group.key in self._judged]
         self._parts = cross_validation(whole, "workload", folds, seed=seed)
-        self._model, self._seed = model, seed
+        self._model, self._seed, self._options = model, seed, options
         self._bootstrap = Bootstrap([group.workload for group in self._judged.values()])
 
     @property
@@ -117,7 +122,8 @@ class Study:
         )
         rows.append(self.left_out("all programs of all other workloads", lambda group: group))
         rows.append(self.seen("control: the other half of its own programs, too"))
-        rows.append(self.seen("the same control with deep trees", **_DEEP))
+        if self._model.startswith("gbdt"):
+            rows.append(self.seen("the same control with deep trees", **_DEEP))
         return rows
 
     def _all(self) -> list[Group]:
@@ -126,7 +132,7 @@ class Study:
     def _judge(
         self, learned: Sequence[Group], tested: Sequence[Group], **options: Any
     ) -> dict[str, Any]:
-        ranker = rankers.create(self._model, seed=self._seed, **options)
+        ranker = rankers.create(self._model, seed=self._seed, **self._options, **options)
         ranker.fit(learned)
         rng = np.random.default_rng(self._seed)
         return {
@@ -155,7 +161,7 @@ def _body(result: Mapping[str, Any]) -> str:
     return "\n\n".join(
         [
             f"`{result['model']}` on the second halves of {result['groups']} groups "
-            f"({result['programs']:,} programs). Halves make top-k easier than whole groups, so "
+            f"({result['programs']:,} programs) of {result['data']}. Halves make top-k easier than whole groups, so "
             "that figures compare within this table only. Intervals: bootstrap over workloads, "
             "95 %.",
             table(["learned from", "top-1", "top-5", "tau", "NDCG@16"], rows),
@@ -166,6 +172,11 @@ def _body(result: Mapping[str, Any]) -> str:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=ROOT / "data" / "cpu")
+    parser.add_argument("--programs", type=int, help="of each group, at most")
+    parser.add_argument(
+        "--precision", choices=("float32", "bfloat16"), default="float32", help="of networks"
+    )
+    parser.add_argument("--name", default="limits", help="file name of the result")
     parser.add_argument("--model", default="gbdt_actions")
     parser.add_argument("--folds", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
@@ -173,16 +184,20 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     where = conditions("limits", [options.seed])
     groups, _few = keep_judgeable(read_data([options.data]).groups)
-    study = Study(groups, options.model, options.folds, options.seed)
+    if options.programs is not None:
+        groups, _few = keep_judgeable(thinned(groups, options.programs, options.seed))
+    chosen = {"precision": options.precision} if is_network(options.model) else {}
+    study = Study(groups, options.model, options.folds, options.seed, **chosen)
     count, programs = study.size
     result = {
         "schema": "foretune.limits/1",
         "model": options.model,
+        "data": options.data.name,
         "groups": count,
         "programs": programs,
         "rows": study.rows(),
     }
-    publish("limits", _TITLE, _body(result), result, where.end(), options.write)
+    publish(options.name, _TITLE, _body(result), result, where.end(), options.write)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def test_the_table_names_every_way_to_learn(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(limits.rankers, "create", lambda name, **options: Hinted())
     study = limits.Study(several(8), "gbdt_actions", folds=2, seed=0)
     text = limits._body(
-        {"model": "gbdt_actions", "groups": 8, "programs": 48, "rows": study.rows()}
+        {"model": "gbdt_actions", "data": "cpu", "groups": 8, "programs": 48, "rows": study.rows()}
     )
     assert "25% of the other workloads" in text and "control: the other half" in text
     assert "1.000 (1.000–1.000)" in text
