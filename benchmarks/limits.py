@@ -161,8 +161,9 @@ def _body(result: Mapping[str, Any]) -> str:
     return "\n\n".join(
         [
             f"`{result['model']}` on the second halves of {result['groups']} groups "
-            f"({result['programs']:,} programs) of {result['data']}. Halves make top-k easier than whole groups, so "
-            "that figures compare within this table only. Intervals: bootstrap over workloads, "
+            f"({result['programs']:,} programs) of {result['data']}. Halves make top-k easier "
+            "than whole groups, so that figures compare within this table only. Intervals: "
+            "bootstrap over workloads, "
             "95 %.",
             table(["learned from", "top-1", "top-5", "tau", "NDCG@16"], rows),
         ]
