@@ -22,6 +22,7 @@ from benchmarks import (
     search22,
     search64,
     throughput,
+    world,
 )
 from benchmarks.results import RESULTS
 
@@ -40,6 +41,7 @@ _LONG = {
     "limits": limits.main,
     "pools": pools.main,
     "replay": replay.main,
+    "world": world.main,
 }
 LONG = {
     "retest first": "about 5 minutes, then wait half an hour",
@@ -51,6 +53,7 @@ LONG = {
     "limits": "about 10 minutes",
     "pools": "about 15 minutes",
     "replay": "about 20 minutes",
+    "world": "about 6 hours, resumable",
 }
 
 
@@ -77,7 +80,7 @@ def _show_long() -> None:
     print("The long ones, not run now:")
     for name, duration in LONG.items():
         print(f"  python -m benchmarks.{name} --write   ({duration})")
-    for name in (retest, search64, search22, networks, models, limits, pools, replay):
+    for name in (retest, search64, search22, networks, models, limits, pools, replay, world):
         path = RESULTS / f"{name.__name__.rsplit('.', 1)[-1]}.md"
         shown = path.relative_to(RESULTS.parents[1])
         if path.exists():

@@ -45,6 +45,7 @@ _MODELS: Registry[CostModel] = Registry(
         "mlp": "foretune.cost.pretrained:mlp",
         "random": "foretune.cost.random:RandomModel",
         "tlp": "foretune.cost.pretrained:tlp",
+        "world": "foretune.cost.pretrained:world",
     },
 )
 

@@ -30,6 +30,8 @@ _RANKERS: Registry[Ranker] = Registry(
         "random": "foretune.cost.random_ranker:RandomRanker",
         "tlp": "foretune.cost.tlp:TlpRanker",
         "tlp:reference": "foretune.cost.tlp:TlpRanker",
+        "world": "foretune.cost.world:WorldRanker",
+        "world:reference": "foretune.cost.world:WorldRanker",
     },
 )
 
@@ -38,6 +40,13 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "mtl_tlp": {"heads": "hardware"},
     "mtl_tlp:reference": {"variant": "reference", "heads": "hardware"},
     "tlp:reference": {"variant": "reference"},
+    "world:reference": {
+        "encoder": "codebert",
+        "positives": "dropout",
+        "objective": "ndcg",
+        "folds": 1,
+        "transition_options": {"action_embedding": "text", "attainable": False, "members": 1},
+    },
 }
 """Options that a name stands for."""
 

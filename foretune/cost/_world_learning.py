@@ -1,0 +1,443 @@
+"""How the ranker ``world`` learns its world: programs seen, states encoded, actions followed.
+
+Reading order: ``observe`` replays some training programs; ``read_states`` trains the encoder on
+their states; ``Lesson`` joins both to what transitions learn from; ``learn`` trains these.
+
+Symbols: z0 the encoded untransformed program, zT the predicted terminal state.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune.cost._world_actions import ActionBook, Floats, Integers, some_rows
+from foretune.errors import BadInputError, unknown_name
+from foretune.space import Candidate
+from foretune.world import StateStore, Trajectory, program_text, trajectories_of, variant
+from foretune.world.contrastive import ContrastiveConfig, TextFile, train_encoder
+from foretune.world.encoder import StateEncoder, encoder_config
+from foretune.world.transition import Paths, TransitionConfig, TransitionModel, train_transition
+
+if TYPE_CHECKING:
+    from foretune.dataset import Group
+    from foretune.workload import Workload
+
+_log = logging.getLogger("foretune.cost.world")
+
+TRANSITIONS = ("trained", "untrained", "actions_only")
+_LEAST_PATHS = 2
+_GRID = 4096.0
+"""Steps of a unit to which states are rounded: what rounding errors differ by falls on one side of
+a tree's threshold, whichever other programs were scored beside."""
+
+
+@dataclass(frozen=True)
+class WorldConfig:
+    """What the world is made of and how it is learned.
+
+    Attributes:
+        encoder: ``"compact"`` or ``"codebert"``.
+        positives: How the encoder's positives are made; see ``ContrastiveConfig``.
+        transition: ``"trained"``; the controls ``"untrained"``, weights as they were drawn, and
+            ``"actions_only"``, which does not look at the initial state.
+        trajectories: Training programs that are replayed, about, as many of each workload.
+        encoder_states: States that the encoder learns from, about; all are encoded.
+        folds: Parts of the training workloads. The terminal states that trees learn from come from
+            transitions that have not seen the workload; 1: from those that have.
+        encoder_options: Further fields of the encoder's configuration.
+        contrastive_options: Further fields of ``ContrastiveConfig``.
+        transition_options: Further fields of ``TransitionConfig``.
+    """
+
+    encoder: str = "compact"
+    positives: str = "both"
+    transition: str = "trained"
+    trajectories: int = 6000
+    encoder_states: int = 6000
+    folds: int = 2
+    encoder_options: Mapping[str, Any] | None = None
+    contrastive_options: Mapping[str, Any] | None = None
+    transition_options: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.transition not in TRANSITIONS:
+            raise unknown_name("transition of world", self.transition, TRANSITIONS)
+        for name, least in (("trajectories", _LEAST_PATHS), ("encoder_states", 2), ("folds", 1)):
+            if getattr(self, name) < least:
+                raise BadInputError(
+                    f"world: {name} >= {least} must hold, but got {getattr(self, name)}"
+                )
+        # Refused now, not after minutes of replaying.
+        _ = self.reading, self.contrast, self.following
+
+    @property
+    def reading(self) -> Any:
+        """The encoder's configuration."""
+        return encoder_config(self.encoder, **(self.encoder_options or {}))
+
+    @property
+    def contrast(self) -> ContrastiveConfig:
+        """The configuration of the encoder's training."""
+        options = {"positives": self.positives, **(self.contrastive_options or {})}
+        return ContrastiveConfig(**_known(ContrastiveConfig, "contrastive_options", options))
+
+    @property
+    def following(self) -> TransitionConfig:
+        """The configuration of transitions and their training."""
+        options: dict[str, Any] = {
+            "initial": self.transition != "actions_only",
+            **(self.transition_options or {}),
+        }
+        if "horizons" in options:
+            # A file has lists.
+            options["horizons"] = tuple((int(a), int(b)) for a, b in options["horizons"])
+        if self.transition == "untrained":
+            options |= {"horizons": (), "terminal_epochs": 0}
+        return TransitionConfig(**_known(TransitionConfig, "transition_options", options))
+
+
+def _known(kind: Any, name: str, options: dict[str, Any]) -> dict[str, Any]:
+    for option in options:
+        if option not in kind.__dataclass_fields__:
+            raise unknown_name(f"field of {name} of world", option, kind.__dataclass_fields__)
+    return options
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Training programs that were replayed.
+
+    Attributes:
+        candidates: They.
+        trajectories: Of each, its states.
+        seconds: Of each, how long it took; NaN for a failure.
+        texts: Key of a state -> its text.
+    """
+
+    candidates: Sequence[Candidate]
+    trajectories: Sequence[Trajectory]
+    seconds: Sequence[float]
+    texts: Mapping[str, str]
+
+    @cached_property
+    def workloads(self) -> tuple[str, ...]:
+        """Keys of the workloads, sorted."""
+        return tuple(sorted({trajectory.workload for trajectory in self.trajectories}))
+
+
+def replayable(candidate: Candidate | None) -> bool:
+    """Whether a candidate's program can be made: it is one of ours and has a program."""
+    return candidate is not None and bool(candidate.workload.module_json)
+
+
+def observe(groups: Sequence[Group], count: int, seed: int, cache: Path | None = None) -> Observed:
+    """Replays about ``count`` programs, as many of each workload.
+
+    Programs that differ by the hardware alone are one. Those that TVM refuses, and those without
+    steps, are left out.
+
+    Args:
+        groups: Training groups.
+        count: Programs over all workloads.
+        seed: Decides which.
+        cache: Folder in which states are kept; None: in memory.
+    """
+    rng = np.random.default_rng(seed)
+    pools: dict[str, dict[Any, tuple[Candidate, float]]] = {}
+    for group in groups:
+        pool = pools.setdefault(group.workload, {})
+        for program, seconds in zip(group.programs, group.seconds.tolist(), strict=True):
+            candidate = program.candidate
+            if candidate is not None and replayable(candidate):
+                pool.setdefault((candidate.sketch.trace, candidate.decisions), (candidate, seconds))
+    chosen: list[tuple[Candidate, float]] = []
+    filled = {key: list(pool.values()) for key, pool in pools.items() if pool}
+    each = max(1, count // max(1, len(filled)))
+    for key in sorted(filled):
+        pool_ = filled[key]
+        at = rng.permutation(len(pool_))[:each]
+        chosen += [pool_[i] for i in at.tolist()]
+    candidates = [candidate for candidate, _ in chosen]
+    with StateStore(cache) as store:
+        found = trajectories_of(candidates, store, progress=_log.info)
+        kept = [at for at, one in enumerate(found) if one is not None and one.actions]
+        trajectories = [one for at in kept if (one := found[at]) is not None]
+        keys = sorted({key for one in trajectories for key in one.states})
+        texts = dict(zip(keys, store.texts(keys), strict=True))
+    return Observed(
+        [candidates[at] for at in kept], trajectories, [chosen[at][1] for at in kept], texts
+    )
+
+
+def read_states(
+    observed: Observed,
+    config: WorldConfig,
+    seed: int,
+    threads: int | None = None,
+    device: str | None = None,
+) -> StateEncoder:
+    """An encoder trained on a sample of the states, the initial and the terminal ones first."""
+    rng = np.random.default_rng(seed)
+    files = _files(observed, config.encoder_states, rng)
+    encoder, history = train_encoder(
+        files,
+        config.contrast,
+        config.reading,
+        rewrite=variant,
+        seed=seed,
+        threads=threads,
+        device=device,
+        progress=_log.info,
+    )
+    if history:
+        _log.info("encoder: %.0f %% of the states found", 100 * history[-1].found)
+    return encoder
+
+
+def _files(observed: Observed, count: int, rng: np.random.Generator) -> list[TextFile]:
+    """One file per workload, and one of actions, which the encoder has to read, too."""
+    each = max(2, count // max(1, len(observed.workloads)))
+    ends: dict[str, dict[str, float]] = {}
+    others: dict[str, dict[str, None]] = {}
+    for trajectory, seconds in zip(observed.trajectories, observed.seconds, strict=True):
+        first, *between, last = trajectory.states
+        own = ends.setdefault(trajectory.workload, {first: float("nan")})
+        own.setdefault(last, seconds)
+        others.setdefault(trajectory.workload, {}).update(dict.fromkeys(between))
+    files = []
+    for workload in observed.workloads:
+        own = ends[workload]
+        rest = [key for key in others[workload] if key not in own]
+        drawn = [rest[at] for at in rng.permutation(len(rest)).tolist()]
+        # Half of them terminal where there are as many.
+        known = list(own)[: max(each // 2, each - len(drawn))]
+        keys = known + drawn[: each - len(known)]
+        files.append(
+            TextFile(
+                [observed.texts[key] for key in keys], [own.get(key, float("nan")) for key in keys]
+            )
+        )
+    actions = _action_texts(observed)
+    at = rng.permutation(len(actions))[: max(2, count // 10)]
+    return [*files, TextFile([actions[i] for i in at.tolist()])]
+
+
+def _action_texts(observed: Observed) -> list[str]:
+    book = ActionBook(lambda texts: np.zeros((len(texts), 0), np.float32))
+    book.paths(observed.candidates)
+    return book.texts
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What transitions learn from.
+
+    Attributes:
+        encoder: Frozen.
+        paths: Of all observed programs.
+        workloads: Key of the workload of each path.
+    """
+
+    encoder: StateEncoder
+    paths: Paths
+    workloads: Sequence[str]
+
+    @classmethod
+    def of(cls, observed: Observed, encoder: StateEncoder) -> Lesson:
+        """Encodes every state and every action that was observed."""
+        book = ActionBook(encoder.pooled)
+        rows, lengths = book.paths(observed.candidates)
+        place = {key: at for at, key in enumerate(observed.texts)}
+        _log.info("encoding %d states and %d actions", len(place), len(book))
+        states = encoder.encode(list(observed.texts.values()))
+        steps = [
+            (np.array([place[key] for key in trajectory.states]), row[:length])
+            for trajectory, row, length in zip(
+                observed.trajectories, rows, lengths.tolist(), strict=True
+            )
+        ]
+        number = {key: at for at, key in enumerate(observed.workloads)}
+        owner = [trajectory.workload for trajectory in observed.trajectories]
+        workload = np.array([number[key] for key in owner], dtype=np.int64)
+        return cls(encoder, Paths(states, book.table(), steps, workload), owner)
+
+    def some(self, workloads: Iterable[str]) -> Paths:
+        """The paths of some workloads."""
+        wanted = set(workloads)
+        at = [i for i, key in enumerate(self.workloads) if key in wanted]
+        steps = [self.paths.steps[i] for i in at]
+        return Paths(self.paths.states, self.paths.actions, steps, self.paths.workload[at])
+
+
+class World:
+    """Predicts where programs end: an encoder, transitions, and what has been read already.
+
+    Args:
+        encoder: Of texts.
+        transition: Of states; None where nothing is predicted.
+        unaware: Key of a training workload -> transitions that have not seen it.
+    """
+
+    def __init__(
+        self,
+        encoder: StateEncoder,
+        transition: TransitionModel | None,
+        unaware: Mapping[str, TransitionModel] | None = None,
+    ) -> None:
+        self.encoder = encoder
+        self.transition = transition
+        self.unaware = dict(unaware or {})
+        self._book = ActionBook(encoder.pooled)
+        self._initial: dict[str, Floats] = {}
+        self._warned: set[str] = set()
+
+    @property
+    def columns(self) -> int:
+        """Numbers of a program: its state, and how far the transitions disagree."""
+        return self.encoder.config.dimension + 1
+
+    def initial(self, workload: Workload) -> Floats:
+        """z0, shape (d,)."""
+        if workload.key not in self._initial:
+            self._initial[workload.key] = self.read([program_text(workload.module)])[0]
+        return self._initial[workload.key]
+
+    def read(self, texts: Sequence[str]) -> Floats:
+        """The states of programs, shape (n, d), and a warning the first time one is too long."""
+        config = self.encoder.config
+        most = config.window + (config.windows - 1) * config.stride
+        longest = max(texts, key=len)
+        if len(self.encoder.tokenizer.encode(longest).ids) > most:
+            self._warn(
+                f"a program's text is longer than the {most} tokens that the encoder reads: "
+                f"{config.windows} windows of it, spread evenly, stand for the whole"
+            )
+        return self.encoder.encode(texts)
+
+    def predicted(
+        self,
+        candidates: Sequence[Candidate],
+        aware: bool = True,
+        initial: Floats | None = None,
+    ) -> Floats:
+        """zT and the spread of the members, float32 of shape (n, d + 1).
+
+        Args:
+            candidates: Of any workloads.
+            aware: Whether transitions may have seen the workload in training.
+            initial: Stands for z0, shape (d,): a control.
+        """
+        assert self.transition is not None
+        self._book.trim()
+        rows, lengths = self._book.paths(candidates)
+        used = np.unique(rows[np.arange(rows.shape[1]) < lengths[:, None]])
+        table = some_rows(self._book.table(), used)
+        rows = np.searchsorted(used, rows) if len(used) else rows
+        found = np.zeros((len(candidates), self.columns), dtype=np.float32)
+        for workload, at in _by_workload(candidates):
+            model = self.transition if aware else self.unaware.get(workload.key, self.transition)
+            self._warn_of(set(table.kinds) - set(model.kinds))
+            start = self.initial(workload) if initial is None else initial
+            each = model.rollout(start, table, rows[at], lengths[at])
+            mean = each.mean(axis=0)
+            found[at, :-1] = mean
+            found[at, -1] = ((each - mean) ** 2).sum(axis=2).mean(axis=0)
+        return rounded(found)
+
+    def _warn_of(self, kinds: Iterable[str]) -> None:
+        for kind in sorted(kinds):
+            self._warn(
+                f"no program in training had an action {kind!r}: its numbers are looked at, not "
+                "what it does"
+            )
+
+    def _warn(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            _log.warning("world: %s", text)
+
+    def dump(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        """All that is needed to score, as a JSON object and arrays."""
+        meta: dict[str, Any] = {}
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        for name, part in (("encoder", self.encoder), ("transition", self.transition)):
+            if part is not None:
+                meta[name], own = part.dump()
+                arrays |= {f"{name}/{key}": value for key, value in own.items()}
+        return meta, arrays
+
+    @classmethod
+    def restore(
+        cls,
+        meta: Mapping[str, Any],
+        arrays: Mapping[str, npt.NDArray[Any]],
+        threads: int | None = None,
+        device: str | None = None,
+    ) -> World:
+        """Reverses ``dump``."""
+
+        def own(name: str) -> dict[str, npt.NDArray[Any]]:
+            prefix = f"{name}/"
+            return {
+                key.removeprefix(prefix): value
+                for key, value in arrays.items()
+                if key.startswith(prefix)
+            }
+
+        given: dict[str, Any] = {"threads": threads, "device": device}
+        encoder = StateEncoder.restore(meta["encoder"], own("encoder"), **given)
+        transition = None
+        if "transition" in meta:
+            transition = TransitionModel.restore(meta["transition"], own("transition"), **given)
+        return cls(encoder, transition)
+
+
+def rounded(states: Floats) -> Floats:
+    """States to steps of 1/4096."""
+    found: Floats = (np.round(states * _GRID) / _GRID).astype(np.float32)
+    return found
+
+
+def _by_workload(candidates: Sequence[Candidate]) -> list[tuple[Workload, Integers]]:
+    rows: dict[str, list[int]] = {}
+    for row, candidate in enumerate(candidates):
+        rows.setdefault(candidate.workload.key, []).append(row)
+    return [(candidates[at[0]].workload, np.array(at)) for at in rows.values()]
+
+
+def learn(
+    lesson: Lesson,
+    config: WorldConfig,
+    seed: int,
+    threads: int | None = None,
+    device: str | None = None,
+) -> World:
+    """Transitions trained on everything, and one for every fold of the workloads on the others."""
+    following = config.following
+
+    def train(paths: Paths, name: str) -> TransitionModel:
+        _log.info("transitions that have learned from %s: %d paths", name, len(paths))
+        return train_transition(
+            paths, following, seed=seed, threads=threads, device=device, progress=_log.info
+        )
+
+    whole = train(lesson.paths, "all workloads")
+    keys = sorted(set(lesson.workloads))
+    folds = min(config.folds, len(keys))
+    unaware: dict[str, TransitionModel] = {}
+    # What has learned nothing has seen no workload.
+    if folds > 1 and following.phases:
+        fold = np.random.default_rng(seed).permutation(len(keys)) % folds
+        for number in range(folds):
+            out = {key for key, place in zip(keys, fold.tolist(), strict=True) if place == number}
+            model = train(lesson.some(set(keys) - out), f"fold {number + 1} of {folds} left out")
+            unaware |= dict.fromkeys(out, model)
+    return World(lesson.encoder, whole, unaware)

@@ -1,0 +1,255 @@
+"""The compiler world model: programs are ranked by where their actions are predicted to lead.
+
+Idea: the untransformed program is read once, as a point z0 in a space of programs; the scheduling
+actions of a candidate move it, one after the other, to a predicted terminal state zT; trees rank by
+zT beside the features of the actions, phi, and the factors of the hardware, h. No candidate's
+program is made.
+
+Symbols: d the numbers of a state; the columns of a program are [zT; spread; phi; h], the spread
+being the mean squared distance of the ensemble's predictions from their mean, which zT is.
+
+- The encoder (``foretune.world.encoder``) and the transitions (``foretune.world.transition``) learn
+  from the training workloads' own trajectories; the trees are those of ``gbdt_actions``.
+- The terminal states that trees learn from come from transitions that have not seen the workload
+  (``folds``): the others would be better than any that will be scored later, and trusted too much.
+  Those that score have seen all training workloads.
+- z0 is the same for all programs of a workload, so that trees, which only read columns that differ
+  within workloads, cannot learn from it which workload it is. With ``state="initial"`` they rank as
+  with ``state="none"``.
+- Programs that others measured have no program text: their states are zeros, and they are ranked by
+  phi and h.
+
+Source: Pan et al., Toward Compiler World Models, 2026. What is ours besides: lists instead of
+LambdaRank (``objective="ndcg"`` is the paper's), cross-fitting, the spread.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune import features as feature_room
+from foretune.cost._boosters import GbdtRankerConfig
+from foretune.cost._examples import comparable
+from foretune.cost._model_file import read_model, write_model
+from foretune.cost._tables import Rows
+from foretune.cost._world_learning import (
+    Lesson,
+    World,
+    WorldConfig,
+    _log,
+    learn,
+    observe,
+    read_states,
+    replayable,
+    rounded,
+)
+from foretune.cost.gbdt_ranker import GbdtActionRanker
+from foretune.errors import BadInputError, IllegalCandidateError, unknown_name
+from foretune.world import TEXT_VERSION, program_text
+from foretune.world import encoder as encoder_module
+from foretune.world import transition as transition_module
+
+if TYPE_CHECKING:
+    from foretune.dataset import Group, Program
+    from foretune.hardware import Hardware
+    from foretune.space import Candidate
+
+__all__ = ["World", "WorldConfig", "WorldRanker"]
+
+STATES = ("predicted", "initial", "final", "none")
+_HARDWARE = ("machine.", "match.", "summary.")
+"""Columns that look at the factors of a machine begin so."""
+_SWITCHES = ("state", "actions", "hardware")
+
+
+class WorldRanker(GbdtActionRanker):
+    """Trees over predicted terminal states, action features and hardware factors.
+
+    Args:
+        seed: Of everything that is drawn.
+        features: ``"actions"``, nothing else.
+        state: ``"predicted"``; the ablations ``"initial"``, z0 in place of zT, ``"final"``, the
+            encoded program itself, which is made (milliseconds each), and ``"none"``.
+        actions: Whether trees look at phi; if not, only at the state and the machine's factors.
+        hardware: Whether trees look at h, and at what phi holds of it.
+        cache: Folder in which replayed states are kept; None: in memory.
+        device: PyTorch's name of a device; None: a CUDA device where there is one.
+        world: A trained world to use; none is learned then.
+        options: Fields of ``WorldConfig`` and of ``GbdtRankerConfig``. ``threads`` is for PyTorch,
+            too.
+
+    Raises:
+        BadInputError: An option is unknown or makes no sense.
+    """
+
+    name: ClassVar[str] = "world"
+    run_parts: ClassVar[Mapping[str, Any]] = {"threads": 1, "device": "cpu"}
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        features: str = "actions",
+        state: str = "predicted",
+        actions: bool = True,
+        hardware: bool = True,
+        cache: Path | str | None = None,
+        device: str | None = None,
+        world: World | None = None,
+        **options: Any,
+    ) -> None:
+        own = {k: v for k, v in options.items() if k in WorldConfig.__dataclass_fields__}
+        trees = {k: v for k, v in options.items() if k not in own}
+        for name in trees:
+            if name not in GbdtRankerConfig.__dataclass_fields__:
+                known = (*WorldConfig.__dataclass_fields__, *GbdtRankerConfig.__dataclass_fields__)
+                raise unknown_name(f"option of {self.name}", name, (*_SWITCHES, "cache", *known))
+        if state not in STATES:
+            raise unknown_name(f"state of {self.name}", state, STATES)
+        if state in ("none", "initial") and not actions:
+            raise BadInputError(
+                f"world: state='predicted' or 'final', or actions, must tell the programs of a "
+                f"workload apart, but got state={state!r} and actions=False"
+            )
+        super().__init__(seed=seed, features=features, cache=cache, **trees)
+        self.world_config = WorldConfig(**own)
+        self.state, self.actions, self.hardware = state, actions, hardware
+        self._device = device
+        self._given = world
+        self._world: World | None = None
+        self._fitting = False
+        columns = [column.name for column in feature_room.action_columns()]
+        self._hidden = [at for at, name in enumerate(columns) if self._hides(name)]
+
+    def _hides(self, column: str) -> bool:
+        of_machine = column.startswith(_HARDWARE)
+        if not self.hardware and of_machine:
+            return True
+        return not self.actions and not column.startswith("machine.")
+
+    @classmethod
+    def _versions(cls, feature_version: int | str | None) -> dict[str, Any]:
+        return {
+            **super()._versions(feature_version),
+            "text": TEXT_VERSION,
+            "encoder": encoder_module.SCHEMA,
+            "transition": transition_module.SCHEMA,
+        }
+
+    def fit(self, groups: Sequence[Group], validation: Sequence[Group] = ()) -> None:
+        """Forgets everything and learns from these groups alone; a given world stays.
+
+        Validation groups stop the trees early; the world is not learned from them.
+        """
+        self._members = []
+        self._world = self._given if self.state != "none" else None
+        if self.state != "none" and self._world is None:
+            self._world = self._learned([g for g in groups if comparable(g.seconds)])
+        self._fitting = True
+        try:
+            super().fit(groups, validation)
+        finally:
+            self._fitting = False
+
+    def _learned(self, groups: Sequence[Group]) -> World | None:
+        """A world; None where no program can be replayed."""
+        config = self.world_config
+        observed = observe(groups, config.trajectories, self.seed, self._cache)
+        if len(observed.trajectories) < 1:
+            if groups:
+                _log.warning(
+                    "world: no training program can be replayed, so that there are no states to "
+                    "learn from: programs are ranked by their actions alone"
+                )
+            return None
+        parts: dict[str, Any] = {"threads": self.config.threads, "device": self._device}
+        encoder = read_states(observed, config, self.seed, **parts)
+        if self.state != "predicted":
+            return World(encoder, None)
+        return learn(Lesson.of(observed, encoder), config, self.seed, **parts)
+
+    def _matrix(
+        self, programs: Sequence[Program], machine: Hardware | None
+    ) -> tuple[Rows, npt.NDArray[np.bool_]]:
+        states, legal = self._states([program.candidate for program in programs])
+        kept = [
+            program for program, is_legal in zip(programs, legal.tolist(), strict=True) if is_legal
+        ]
+        described = feature_room.action_features(kept, machine)
+        described[:, self._hidden] = 0.0
+        return np.concatenate([states[legal], described], axis=1), legal
+
+    def _states(self, candidates: Sequence[Candidate | None]) -> tuple[Rows, npt.NDArray[np.bool_]]:
+        """State columns, shape (n, d + 1), zeros where there is no text; which rows are legal."""
+        legal = np.ones(len(candidates), dtype=bool)
+        if self._world is None:
+            return np.zeros((len(candidates), 0), np.float32), legal
+        found = np.zeros((len(candidates), self._world.columns), dtype=np.float32)
+        at = [row for row, candidate in enumerate(candidates) if replayable(candidate)]
+        own = [candidate for row in at if (candidate := candidates[row]) is not None]
+        if not own:
+            return found, legal
+        if self.state == "predicted":
+            found[at] = self._world.predicted(own, aware=not self._fitting)
+        elif self.state == "initial":
+            found[at, :-1] = [self._world.initial(candidate.workload) for candidate in own]
+        else:
+            texts = [_final_text(candidate) for candidate in own]
+            legal[at] = [text is not None for text in texts]
+            made = [row for row in at if legal[row]]
+            if made:
+                found[made, :-1] = self._world.read([text for text in texts if text is not None])
+        return rounded(found), legal
+
+    def save(self, path: Path) -> None:
+        """Writes the world, the trees and the versions of all they read to one file.
+
+        Weights of networks are rounded to 16 bits, as they are in use.
+        """
+        world: Any = ({}, {}) if self._world is None else self._world.dump()
+        with tempfile.TemporaryDirectory() as folder:
+            trees = Path(folder) / "trees.npz"
+            super().save(trees)
+            meta, arrays = read_model(trees)
+        options = {**asdict(self.world_config), **{name: getattr(self, name) for name in _SWITCHES}}
+        write_model(
+            path, self.name, {**meta, "options": options, "world": world[0]}, {**arrays, **world[1]}
+        )
+
+    @classmethod
+    def load(cls, path: Path, **parts: Any) -> WorldRanker:
+        """Reads what ``save`` wrote.
+
+        Args:
+            path: The file.
+            parts: Arguments of the constructor that no file holds, ``cache``, ``device``..., or
+                that are to differ from the file's: ``threads``.
+
+        Raises:
+            RecordError: The file cannot be read or is not such a file.
+            VersionMismatchError: Written under another schema or feature version.
+            MissingDependencyError: PyTorch is not installed.
+        """
+        meta, arrays = read_model(path)
+        ranker = super().load(path, **{**meta.get("options", {}), **parts})
+        assert isinstance(ranker, WorldRanker)
+        if meta["world"]:
+            ranker._world = World.restore(
+                meta["world"], arrays, threads=ranker.config.threads, device=ranker._device
+            )
+        return ranker
+
+
+def _final_text(candidate: Candidate) -> str | None:
+    """The text of a candidate's program; None for one that TVM refuses."""
+    try:
+        return program_text(candidate.sketch.template.replay(candidate.decisions).mod)
+    except IllegalCandidateError:
+        return None

@@ -1,0 +1,182 @@
+"""The networks that predict what an action does to a state, in PyTorch.
+
+Imported when a transition model is made, never earlier: PyTorch is optional.
+
+Symbols: z a state, a vector of length 1; a an action's vector; w the normal of the hyperplane on
+which the action acts, r its translation within.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from foretune.world._paths import Integers, Plan
+
+_LEAST_NORM = 1e-6
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Brought to length 1 along the last dimension; what is shorter than 1e-6 stays short."""
+    return functional.normalize(vectors, dim=-1, eps=_LEAST_NORM)
+
+
+class Inputs(NamedTuple):
+    """Distinct actions as networks read them.
+
+    Attributes:
+        kind: Number of the kind, 0 for one that is not known; int64 of shape (A,).
+        texts, numbers: Scaled, shapes (A, e) and (A, N); a part that is not looked at has no
+            columns.
+    """
+
+    kind: Tensor
+    texts: Tensor
+    numbers: Tensor
+
+    def rows(self, at: Tensor) -> Inputs:
+        """Those with these numbers."""
+        return Inputs(self.kind[at], self.texts[at], self.numbers[at])
+
+
+class ActionEmbedding(nn.Module):
+    """Text and numbers of an action through two layers, and a vector for its kind.
+
+    Of a kind that is not known the text is not looked at: it has words that no training text had.
+    Its numbers are, and row 0 of the kinds, which is learned by forgetting kinds now and then.
+    """
+
+    def __init__(self, texts: int, numbers: int, kinds: int, dimension: int) -> None:
+        super().__init__()
+        self.kind = nn.Embedding(kinds + 1, dimension)
+        self.project = nn.Sequential(
+            nn.Linear(texts + numbers, dimension), nn.GELU(), nn.Linear(dimension, dimension)
+        )
+
+    def forward(self, actions: Inputs) -> Tensor:
+        """Vectors of A actions, shape (A, d)."""
+        texts = actions.texts * (actions.kind > 0)[:, None]
+        out: Tensor = self.project(torch.cat([texts, actions.numbers], dim=1))
+        kind: Tensor = self.kind(actions.kind)
+        return out + kind
+
+
+class Prepared(NamedTuple):
+    """What of a step depends on the action alone.
+
+    Attributes:
+        normal: w, shape (A, d).
+        base: What the first layer makes of r and a, shape (A, 2 d).
+    """
+
+    normal: Tensor
+    base: Tensor
+
+    def rows(self, at: Tensor) -> Prepared:
+        """Those with these numbers."""
+        return Prepared(self.normal.index_select(0, at), self.base.index_select(0, at))
+
+
+class Step(nn.Module):
+    """One action (TransH: Wang et al., AAAI 2014; paper, equation 8).
+
+        w = unit(W_w a)             r = W_r a
+        u = z - (w . z) w + r       projected onto the action's hyperplane, moved within
+        z' = unit(z + MLP([u; a]))
+
+    The first of the MLP's two layers is 2 d wide and normalised. As it is linear, what it makes of
+    r and a is taken once per action (``prepared``), not once per state that the action is applied
+    to.
+    """
+
+    def __init__(self, dimension: int) -> None:
+        super().__init__()
+        self.normal = nn.Linear(dimension, dimension, bias=False)
+        self.translation = nn.Linear(dimension, dimension, bias=False)
+        self.first = nn.Linear(2 * dimension, 2 * dimension)
+        self.norm = nn.LayerNorm(2 * dimension)
+        self.second = nn.Linear(2 * dimension, dimension)
+
+    def prepared(self, actions: Tensor) -> Prepared:
+        """What ``forward`` needs of actions, shape (A, d)."""
+        inputs = torch.cat([self.translation(actions), actions], dim=1)
+        return Prepared(unit(self.normal(actions)), self.first(inputs))
+
+    def forward(self, states: Tensor, actions: Prepared) -> Tensor:
+        """The states after one action each, shapes (n, d) -> (n, d)."""
+        along = (actions.normal * states).sum(dim=1, keepdim=True)
+        projected = torch.addcmul(states, actions.normal, along, value=-1.0)
+        of_state = self.first.weight[:, : states.shape[1]]
+        hidden = torch.addmm(actions.base, projected, of_state.T)
+        change: Tensor = self.second(functional.gelu(self.norm(hidden)))
+        return unit(states + change)
+
+
+class Member(nn.Module):
+    """One network of the ensemble.
+
+    Args:
+        texts, numbers: Columns of an action's parts.
+        kinds: That are known.
+        dimension: Of states.
+        initial: Whether the initial state is looked at; if not, a learned vector stands for it.
+    """
+
+    def __init__(
+        self, texts: int, numbers: int, kinds: int, dimension: int, initial: bool = True
+    ) -> None:
+        super().__init__()
+        self.embedding = ActionEmbedding(texts, numbers, kinds, dimension)
+        self.step = Step(dimension)
+        self.start = None if initial else nn.Parameter(torch.randn(dimension))
+
+    def begin(self, states: Tensor) -> Tensor:
+        """The states to go on from, shape (n, d)."""
+        return states if self.start is None else unit(self.start).expand_as(states)
+
+    def prepared(self, actions: Inputs) -> Prepared:
+        """What a step needs of distinct actions."""
+        return self.step.prepared(self.embedding(actions))
+
+    def unrolled(self, states: Tensor, table: Prepared, actions: Tensor, mask: Tensor) -> Tensor:
+        """States after every step, each from the predicted one before, shape (n, K, d).
+
+        Args:
+            states: Shape (n, d).
+            table: Distinct actions.
+            actions: Rows of the table, shape (n, K).
+            mask: Shape (n, K); where it is not set, the state stays.
+        """
+        states = self.begin(states)
+        found = []
+        for at in range(actions.shape[1]):
+            moved = self.step(states, table.rows(actions[:, at]))
+            states = torch.where(mask[:, at, None], moved, states)
+            found.append(states)
+        return torch.stack(found, dim=1)
+
+    def rolled(self, states: Tensor, actions: Inputs, plan: Plan, count: int) -> Tensor:
+        """The last states of sequences, shape (count, d), by a plan.
+
+        Args:
+            states: Initial states, shape (m, d).
+            actions: The table that the plan's numbers are rows of.
+            plan: For ``count`` sequences.
+            count: Sequences.
+        """
+
+        def numbers(each: Integers) -> Tensor:
+            return torch.from_numpy(each).to(states.device)
+
+        table = self.prepared(actions)
+        states = self.begin(states)
+        found = states.new_zeros(count, states.shape[1])
+        for step, (ending, place) in enumerate(zip(plan.ending, plan.place, strict=True)):
+            if step:
+                parent, action = numbers(plan.parent[step - 1]), numbers(plan.action[step - 1])
+                states = self.step(states.index_select(0, parent), table.rows(action))
+            found[numbers(ending)] = states[numbers(place)]
+        return found

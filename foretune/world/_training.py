@@ -1,0 +1,348 @@
+"""The two training loops of the world model, in PyTorch: its encoder's and its transition's.
+
+Imported when something is trained, never earlier: PyTorch is optional.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from foretune.world._dynamics import Inputs, Member
+from foretune.world._losses import rollout_loss, tuple_loss
+from foretune.world._paths import Draw, Paths, Plan, windows_of
+from foretune.world._torch import finished, limited_threads, seeded
+from foretune.world.contrastive import EncoderEpoch, tuple_batches
+from foretune.world.transition import TransitionEpoch
+
+if TYPE_CHECKING:
+    from foretune.world.contrastive import ContrastiveConfig, Rewrite, TextFile
+    from foretune.world.encoder import StateEncoder
+    from foretune.world.transition import TransitionConfig
+
+Integers = npt.NDArray[np.int64]
+Say = Callable[[str], None]
+
+_JUDGE_SEED = 1
+"""Held-out states are judged with the same dropout and tuples after every epoch."""
+
+
+def step_share(progress: float, warm_up: float) -> float:
+    """The share of the step size at some point of training: a rise, then half a cosine to 0.
+
+    Args:
+        progress: From 0 to 1.
+        warm_up: Where the rise ends.
+    """
+    if progress < warm_up:
+        return progress / warm_up
+    return 0.5 * (1.0 + math.cos(math.pi * (progress - warm_up) / (1.0 - warm_up)))
+
+
+class Descent:
+    """AdamW with a step size that rises and falls, and clipped gradients.
+
+    Args:
+        parts: Networks and the step sizes at their peak.
+        warm_up, weight_decay, clip: As in the configurations.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[tuple[nn.Module, float]],
+        warm_up: float,
+        weight_decay: float,
+        clip: float,
+    ) -> None:
+        groups: list[dict[str, Any]] = []
+        for network, peak in parts:
+            weights = list(network.parameters())
+            groups += [
+                {"params": [w for w in weights if w.ndim > 1], "weight_decay": weight_decay},
+                {"params": [w for w in weights if w.ndim <= 1], "weight_decay": 0.0},
+            ]
+            for group in groups[-2:]:
+                group["peak"] = peak
+        self._weights = [w for group in groups for w in group["params"]]
+        self._optimiser = torch.optim.AdamW(groups, lr=0.0)
+        self._warm_up, self._clip = warm_up, clip
+
+    def step(self, loss: Tensor, progress: float) -> float:
+        """Goes one step down; the loss as a number.
+
+        Args:
+            loss: Of this step.
+            progress: How much of the training is done, 0 to 1.
+        """
+        share = step_share(progress, self._warm_up)
+        for group in self._optimiser.param_groups:
+            group["lr"] = group["peak"] * share
+        self._optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self._weights, self._clip)
+        self._optimiser.step()
+        return loss.item()
+
+
+def contrast(
+    encoder: StateEncoder,
+    files: Sequence[TextFile],
+    validation: Sequence[TextFile],
+    config: ContrastiveConfig,
+    rewrite: Rewrite | None,
+    seed: int,
+    progress: Say | None,
+) -> tuple[EncoderEpoch, ...]:
+    """Trains an encoder in place; see ``contrastive.train_encoder``."""
+    rng = np.random.default_rng(seed)
+    network = encoder.network
+    published = config.backbone_rate if encoder.config.published else config.learning_rate
+    parts = [(network.backbone, published), (network.head, config.learning_rate)]
+    descent = Descent(parts, config.warm_up, config.weight_decay, config.clip)
+    learned = _Tuples(encoder, files, config, rewrite)
+    held = _Tuples(encoder, validation, config, rewrite) if validation else None
+    history: list[EncoderEpoch] = []
+    with limited_threads(encoder.threads), seeded(seed):
+        for number in range(config.epochs):
+            start = time.monotonic()
+            seen = []
+            batches = list(learned.batches(rng))
+            for at, batch in enumerate(batches):
+                loss, found = learned.loss(batch, rng)
+                done = (number + (at + 0.5) / len(batches)) / config.epochs
+                seen.append((descent.step(loss, done), found))
+            epoch = EncoderEpoch(*_mean(seen), *_judged(held))
+            history.append(epoch)
+            if progress is not None:
+                progress(
+                    f"encoder: epoch {number + 1} of {config.epochs}, loss {epoch.loss:.3f}, found "
+                    f"{epoch.found:.3f}; held out {epoch.held_out_loss:.3f}, "
+                    f"{epoch.held_out_found:.3f}; {time.monotonic() - start:.0f} s"
+                )
+    finished(network, config.learning_rate)
+    return tuple(history)
+
+
+def _mean(seen: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    loss, found = np.mean(seen, axis=0) if seen else (math.nan, math.nan)
+    return float(loss), float(found)
+
+
+def _judged(held: _Tuples | None) -> tuple[float, float]:
+    """Loss and share found on held-out files, under dropout as in training."""
+    if held is None:
+        return math.nan, math.nan
+    rng = np.random.default_rng(_JUDGE_SEED)
+    with torch.no_grad(), seeded(_JUDGE_SEED):
+        pairs = [held.loss(batch, rng) for batch in held.batches(rng)]
+    return _mean([(loss.item(), found) for loss, found in pairs])
+
+
+class _Tuples:
+    """The states of files, and the loss of those of a batch."""
+
+    def __init__(
+        self,
+        encoder: StateEncoder,
+        files: Sequence[TextFile],
+        config: ContrastiveConfig,
+        rewrite: Rewrite | None,
+    ) -> None:
+        self._encoder, self._config, self._rewrite = encoder, config, rewrite
+        self._texts = [text for file in files for text in file.texts]
+        self._tokens = encoder.tokens(self._texts) if self._texts else []
+        self._sizes = [len(file.texts) for file in files]
+        self._file = np.repeat(np.arange(len(files)), self._sizes)
+        self._logs = np.concatenate(
+            [
+                np.full(len(file.texts), np.nan)
+                if file.seconds is None
+                else np.log2(np.asarray(file.seconds, dtype=np.float64))
+                for file in files
+            ]
+        )
+
+    def batches(self, rng: np.random.Generator) -> Iterator[Integers]:
+        """Numbers of states, at least two."""
+        for batch in tuple_batches(self._sizes, self._config.intra, self._config.files, rng):
+            if len(batch) > 1:
+                yield batch
+
+    def loss(self, batch: Integers, rng: np.random.Generator) -> tuple[Tensor, float]:
+        """The loss of a batch, and the share of its states that were found."""
+        network = self._encoder.network.train()
+        first = [self._tokens[state] for state in batch.tolist()]
+        views = network([*first, *self._second(batch, rng)])
+        cosines = views[: len(batch)] @ views[len(batch) :].T
+        weights, there = (
+            torch.from_numpy(each).to(views.device) for each in self._negatives(batch)
+        )
+        positive = cosines.diagonal()
+        loss = tuple_loss(
+            positive,
+            cosines,
+            weights,
+            there,
+            temperature=self._config.temperature,
+            neg_weight=self._config.neg_weight,
+        )
+        others = cosines.detach().masked_fill(~there, -math.inf).max(dim=1).values
+        return loss, float((positive.detach() > others).float().mean())
+
+    def _second(self, batch: Integers, rng: np.random.Generator) -> list[Integers]:
+        """Tokens of each state's other view."""
+        tokens = [self._tokens[state] for state in batch.tolist()]
+        if self._rewrite is None or self._config.positives == "dropout":
+            return tokens
+        other = np.arange(len(batch))
+        if self._config.positives == "both":
+            other = np.flatnonzero(rng.random(len(batch)) < 0.5)
+        texts = [self._rewrite(self._texts[batch[at]], rng) for at in other.tolist()]
+        written = self._encoder.tokens(texts)
+        for at, new in zip(other.tolist(), written, strict=True):
+            tokens[at] = new
+        return tokens
+
+    def _negatives(self, batch: Integers) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+        """Weights of the states as negatives of one another and whether they are, (n, n)."""
+        config = self._config
+        same_file = self._file[batch][:, None] == self._file[batch]
+        intra = np.full(same_file.shape, config.intra_weight)
+        if config.by_time:
+            apart = np.abs(self._logs[batch][:, None] - self._logs[batch])
+            intra = intra * np.minimum(np.where(np.isnan(apart), 1.0, apart), 1.0)
+        weights = np.where(same_file, intra, config.inter_weight).astype(np.float32)
+        texts = [self._texts[state] for state in batch.tolist()]
+        number = {text: at for at, text in enumerate(texts)}
+        which = np.array([number[text] for text in texts])
+        return weights, which[:, None] != which
+
+
+class Side:
+    """Paths on a device: those to learn from, or those to be judged on.
+
+    Args:
+        paths: Which.
+        inputs: Their actions.
+    """
+
+    def __init__(self, paths: Paths, inputs: Inputs) -> None:
+        self.paths, self.inputs = paths, inputs
+        self.states = torch.from_numpy(paths.states).to(inputs.kind.device)
+
+    def at(self, states: Integers) -> Tensor:
+        """Encoded states by number, shape (..., d)."""
+        return self.states[torch.from_numpy(states).to(self.states.device)]
+
+    def error(self, member: Member) -> float:
+        """Mean of 1 - cos(p_T, z_T)."""
+        paths = self.paths
+        plan = Plan.of(np.arange(len(paths)), paths.matrix(), paths.lengths)
+        with torch.inference_mode():
+            ends = member.rolled(self.at(paths.initial), self.inputs, plan, len(paths))
+            return float(1.0 - (ends * self.at(paths.terminal)).sum(dim=1).mean())
+
+
+def follow(
+    member: Member,
+    sides: Sequence[Side],
+    config: TransitionConfig,
+    *,
+    number: int,
+    seed: int,
+    threads: int | None,
+    say: Say | None,
+) -> list[TransitionEpoch]:
+    """Trains one network in place; see ``transition.train_transition``.
+
+    Args:
+        member: On the device of the sides.
+        sides: What to learn from and, if there is one, what to be judged on.
+        config: How.
+        number: Of the network.
+        seed: Of order, negatives and forgotten kinds.
+        threads: PyTorch may use.
+        say: Called with one line per epoch.
+    """
+    rng = np.random.default_rng(seed)
+    descent = Descent(
+        [(member, config.learning_rate)], config.warm_up, config.weight_decay, config.clip
+    )
+    learned, held = sides[0], sides[1] if len(sides) > 1 else None
+    phases = config.phases
+    history: list[TransitionEpoch] = []
+    kept, best = None, math.inf
+    with limited_threads(threads):
+        for at, (horizon, terminal) in enumerate(phases):
+            start = time.monotonic()
+            draws = list(_draws(learned.paths, horizon, config, rng))
+            losses = []
+            for step, draw in enumerate(draws):
+                loss = _rolled_loss(member, learned, draw, config, terminal, rng)
+                losses.append(descent.step(loss, (at + (step + 0.5) / len(draws)) / len(phases)))
+            error = math.nan if held is None else held.error(member)
+            history.append(TransitionEpoch(number, horizon, float(np.mean(losses)), error))
+            if horizon == 0 and error < best:
+                best = error
+                kept = {name: w.detach().clone() for name, w in member.state_dict().items()}
+            if say is not None:
+                say(
+                    f"transition {number}: epoch {at + 1} of {len(phases)}, horizon "
+                    f"{horizon or 'whole'}{', end only' if terminal else ''}, loss "
+                    f"{losses and np.mean(losses):.4f}, held out {error:.4f}; "
+                    f"{time.monotonic() - start:.1f} s"
+                )
+    if kept is not None:
+        member.load_state_dict(kept)
+    finished(member, config.learning_rate)
+    return history
+
+
+def _draws(
+    paths: Paths, horizon: int, config: TransitionConfig, rng: np.random.Generator
+) -> Iterator[Draw]:
+    """One pass over the paths."""
+    windows = windows_of(paths, horizon, rng, whole=not config.initial)
+    order = rng.permutation(len(windows))
+    each = max(1, config.batch // int(windows.length.max()))
+    for at in range(0, len(order), each):
+        some = windows.some(order[at : at + each])
+        yield Draw.of(paths, some, config.cross, config.same, rng)
+
+
+def _rolled_loss(
+    member: Member,
+    side: Side,
+    draw: Draw,
+    config: TransitionConfig,
+    terminal: bool,
+    rng: np.random.Generator,
+) -> Tensor:
+    distinct, back = np.unique(draw.actions, return_inverse=True)
+    inputs = side.inputs.rows(torch.from_numpy(distinct).to(side.states.device))
+    forgotten = torch.from_numpy(rng.random(len(distinct)) < config.unknown)
+    inputs = inputs._replace(kind=inputs.kind.masked_fill(forgotten.to(inputs.kind.device), 0))
+    actions, mask = (
+        torch.from_numpy(each).to(side.states.device)
+        for each in (back.reshape(draw.actions.shape), draw.mask)
+    )
+    predicted = member.unrolled(side.at(draw.first), member.prepared(inputs), actions, mask)
+    if terminal:
+        # The last of a row that is set.
+        mask = mask & ~torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], dim=1)
+    return rollout_loss(
+        predicted,
+        side.at(draw.targets),
+        mask,
+        side.at(draw.negatives),
+        match_share=config.match_share,
+        margin=config.margin,
+        attainable=config.attainable,
+    )

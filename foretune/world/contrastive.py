@@ -1,0 +1,218 @@
+"""Training the state encoder: a program is to be found among others by another view of it.
+
+Idea: every state of a batch is read twice. Its two vectors are to be nearer to one another than to
+those of the other states of its workload (intra) and of other workloads (inter).
+
+Symbols: a file holds the states of one workload; the tuple of a state a is (a, its positive p,
+intra negatives, inter negatives); the loss is ``foretune.world._losses.tuple_loss``.
+
+Source: Pan et al., Toward Compiler World Models, 2026, section 3.3. There, the positive is the same
+text under another dropout, which teaches to tell all programs apart, not that some are alike. So:
+
+- ``positives="variant"`` reads a different writing of the same program instead, ``"both"`` one or
+  the other;
+- ``by_time`` pushes states of a workload apart only as far as their seconds differ;
+- the tuples of a batch share their texts: every state is anchor, positive and negative of others,
+  so that a tuple costs two encodings, not two and as many as it has negatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune.errors import BadInputError, unknown_name
+from foretune.world._tokenizer import require
+from foretune.world.encoder import EncoderConfig, StateEncoder
+
+Rewrite = Callable[[str, np.random.Generator], str]
+
+_CHOICES = {
+    "positives": ("dropout", "variant", "both"),
+    "neg_weight": ("log_add", "multiply"),
+}
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """States of one workload.
+
+    Attributes:
+        texts: Each program once.
+        seconds: How long each takes, NaN where that is not known; None: nowhere.
+    """
+
+    texts: Sequence[str]
+    seconds: Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        if self.seconds is not None and len(self.seconds) != len(self.texts):
+            raise BadInputError(
+                f"a file must have as many seconds as texts, but got {len(self.seconds)} and "
+                f"{len(self.texts)}: give NaN where seconds are not known"
+            )
+
+
+@dataclass(frozen=True)
+class ContrastiveConfig:
+    """How the encoder is trained.
+
+    Attributes:
+        positives: ``"dropout"``: the same text, read again; ``"variant"``: the program written in
+            another way; ``"both"``: for every state one of them, by chance.
+        temperature: Divides cosines.
+        neg_weight: ``"log_add"`` or ``"multiply"``, see ``tuple_loss``.
+        intra_weight, inter_weight: Of negatives of the same and of other workloads.
+        by_time: Weigh an intra negative by ``|log2 t_i - log2 t_j|``, 1 at most and where a time is
+            not known.
+        intra: Intra negatives of a state; as many fewer as its file lacks.
+        files: Workloads of a batch; so a state has ``(files - 1) * (intra + 1)`` inter negatives.
+        epochs: Passes over the states.
+        learning_rate: Step size of AdamW, at its peak.
+        backbone_rate: The same for a published backbone, which is not to forget what it knows.
+        warm_up: Share of the steps in which the step size rises; it falls along a cosine then.
+        weight_decay: AdamW's, on matrices.
+        clip: Norm of a step's gradient at most.
+    """
+
+    positives: str = "both"
+    temperature: float = 0.05
+    neg_weight: str = "log_add"
+    intra_weight: float = 1.0
+    inter_weight: float = 1.0
+    by_time: bool = False
+    intra: int = 4
+    files: int = 8
+    epochs: int = 4
+    learning_rate: float = 1e-3
+    backbone_rate: float = 2e-5
+    warm_up: float = 0.05
+    weight_decay: float = 1e-2
+    clip: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                raise unknown_name(f"{name} of contrastive training", getattr(self, name), known)
+        for name in ("temperature", "learning_rate", "backbone_rate", "clip"):
+            self._require(f"{name} > 0", getattr(self, name) > 0, getattr(self, name))
+        for name in ("intra_weight", "inter_weight", "intra", "epochs", "weight_decay"):
+            self._require(f"{name} >= 0", getattr(self, name) >= 0, getattr(self, name))
+        self._require("files >= 1", self.files >= 1, self.files)
+        self._require("0 <= warm_up < 1", 0 <= self.warm_up < 1, self.warm_up)
+
+    def _require(self, rule: str, holds: bool, value: object) -> None:
+        if not holds:
+            raise BadInputError(f"contrastive training: {rule} must hold, but got {value}")
+
+
+@dataclass(frozen=True)
+class EncoderEpoch:
+    """What was seen of one pass over the states.
+
+    Attributes:
+        loss: Mean over the steps.
+        found: Share of states whose positive was nearer than every negative.
+        held_out_loss, held_out_found: The same on workloads that are not learned from; NaN without.
+    """
+
+    loss: float
+    found: float
+    held_out_loss: float
+    held_out_found: float
+
+
+def train_encoder(
+    files: Sequence[TextFile],
+    config: ContrastiveConfig | None = None,
+    encoder: EncoderConfig | None = None,
+    *,
+    validation: Sequence[TextFile] = (),
+    rewrite: Rewrite | None = None,
+    seed: int = 0,
+    device: str | None = None,
+    threads: int | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> tuple[StateEncoder, tuple[EncoderEpoch, ...]]:
+    """An encoder trained on the states of workloads.
+
+    Texts of another kind that the encoder is to read, too, may be a file of their own.
+
+    Args:
+        files: What to learn from.
+        config: How.
+        encoder: What the encoder is; the compact one if None.
+        validation: Other workloads, to be judged on after every epoch.
+        rewrite: Writes a program in another way; needed unless ``positives`` is ``"dropout"``.
+        seed: Of weights, order, dropout and rewriting. The same seed, texts, threads and processor
+            give the same encoder.
+        device: PyTorch's name of a device; None: a CUDA device where there is one.
+        threads: Threads PyTorch may use here and in the encoder; None: as many as it would.
+        progress: Called with one line of text per epoch.
+
+    Returns:
+        The encoder, and what was seen of each epoch.
+
+    Raises:
+        BadInputError: There are no two texts, ``rewrite`` is missing, dropout is 0 where the
+            positives need it, the device is not there, or the weights grew without bound.
+        MissingDependencyError: An optional package is not installed.
+    """
+    config = config or ContrastiveConfig()
+    texts = [text for file in files for text in file.texts]
+    if len(texts) < 2:
+        raise BadInputError(
+            f"contrastive training: at least 2 texts must be there, but got {len(texts)}: "
+            "give states of several workloads"
+        )
+    if config.positives != "dropout" and rewrite is None:
+        raise BadInputError(
+            f"contrastive training: positives={config.positives!r} needs a rewrite function: "
+            "give foretune.world.text.variant, or choose positives='dropout'"
+        )
+    require("torch", "tokenizers")
+    from foretune.world import _training
+
+    made = StateEncoder.fresh(texts, encoder, seed=seed, device=device, threads=threads)
+    if config.positives != "variant" and made.config.dropout == 0:
+        raise BadInputError(
+            f"contrastive training: positives={config.positives!r} needs dropout > 0, but it is 0: "
+            "a text read twice would give the same vector"
+        )
+    history = _training.contrast(made, files, validation, config, rewrite, seed, progress)
+    return made, history
+
+
+def tuple_batches(
+    sizes: Sequence[int], intra: int, files: int, rng: np.random.Generator
+) -> Iterator[npt.NDArray[np.int64]]:
+    """States by which tuples are made, all of them once.
+
+    Each file is shuffled and cut into blocks of ``intra + 1`` states, and its blocks are spread
+    over the epoch, so that a batch has blocks of as many different files as can be.
+
+    Args:
+        sizes: States of each file.
+        intra: States of a block, less one.
+        files: Blocks of a batch.
+        rng: Decides.
+
+    Yields:
+        Numbers of states, counted through all files, about ``files * (intra + 1)`` at a time.
+    """
+    blocks: list[Any] = []
+    places: list[float] = []
+    start = 0
+    for size in sizes:
+        order = start + rng.permutation(size)
+        start += size
+        own = [order[at : at + intra + 1] for at in range(0, size, intra + 1)]
+        blocks += own
+        places += ((rng.random() + np.arange(len(own))) / max(1, len(own))).tolist()
+    order = np.argsort(places, kind="stable")
+    for at in range(0, len(order), files):
+        yield np.concatenate([blocks[block] for block in order[at : at + files]])

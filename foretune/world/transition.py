@@ -1,0 +1,423 @@
+"""The transition model: where in the space of states a program ends, from its actions alone.
+
+Idea: a state is a point on a sphere (``foretune.world.encoder``) and an action moves it. The state
+of the untransformed program is moved by one action of a candidate after the other; where it ends
+stands for the program that nobody has made. Three networks, which start from different weights, say
+by their spread how sure that is.
+
+Symbols: z_t the encoded state after t actions, p_t the predicted one; T the actions of a path;
+K the actions in a window that is learned from. One step is ``foretune.world._dynamics.Step``, the
+loss ``foretune.world._losses.rollout_loss``.
+
+Source: Pan et al., Toward Compiler World Models, 2026, section 3.4. What is ours:
+
+- An action is its text (the paper's) and its numbers, so that a factor that was never seen is near
+  to those beside it.
+- Windows grow in training, from one action over eight to whole paths, and at last only the end
+  counts: at inference paths are longer than the paper's windows.
+- Margins that no prediction could keep are lowered (``attainable``).
+- Sequences that begin alike are rolled out once as far as they are alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune.errors import BadInputError, RecordError, unknown_name
+from foretune.world._action_inputs import PARTS, ActionInputs
+from foretune.world._model_file import Arrays, check_schema, read_model, write_model
+from foretune.world._paths import NUMBERS, ActionTable, Floats, Integers, Paths, Plan
+from foretune.world._tokenizer import require
+
+if TYPE_CHECKING:
+    from foretune.world._dynamics import Member
+
+__all__ = [
+    "NUMBERS",
+    "SCHEMA",
+    "ActionTable",
+    "Paths",
+    "TransitionConfig",
+    "TransitionEpoch",
+    "TransitionModel",
+    "train_transition",
+]
+
+SCHEMA = "foretune.transition/1"
+"""Of what ``TransitionModel.dump`` gives. Another number when weights or inputs change meaning."""
+
+
+@dataclass(frozen=True)
+class TransitionConfig:
+    """What a transition model is and how it is trained.
+
+    Attributes:
+        action_embedding: What is looked at of an action besides its kind: ``"text"``, as in the
+            paper, ``"numbers"`` or ``"both"``.
+        initial: Whether the initial state is looked at. If not, a learned vector stands for it,
+            and a path's end depends on its actions alone: a control.
+        members: Networks, each from its own seed.
+        horizons: Phases of training in order: actions of a window at most, 0 for whole paths, and
+            passes over the paths. No phase at all: an untrained model, a control.
+        terminal_epochs: Passes over whole paths at the end where only their last state counts.
+        match_share: Lambda, the weight of being near to the true state; the rest is that of being
+            nearer to it than to others.
+        margin: Gamma: by how much nearer, in squared distance.
+        attainable: Lower the margin to the distance of the true state and the other where that is
+            less; the paper does not.
+        cross, same: Other states per step: of other paths, half of them of the same workload at
+            the same step, and of the same path.
+        unknown: Share of actions whose kind is forgotten in a training step, so that the model
+            learns what to make of a kind that it does not know.
+        batch: Actions per training step, about: windows times their length at most.
+        learning_rate: Step size of Adam, at its peak; it falls along a cosine.
+        warm_up: Share of the steps in which it rises.
+        weight_decay: AdamW's, on matrices.
+        clip: Norm of a step's gradient at most.
+    """
+
+    action_embedding: str = "both"
+    initial: bool = True
+    members: int = 3
+    horizons: tuple[tuple[int, int], ...] = ((1, 6), (8, 8), (0, 12))
+    terminal_epochs: int = 8
+    match_share: float = 0.5
+    margin: float = 0.2
+    attainable: bool = True
+    cross: int = 4
+    same: int = 4
+    unknown: float = 0.02
+    batch: int = 1024
+    learning_rate: float = 1e-3
+    warm_up: float = 0.05
+    weight_decay: float = 0.0
+    clip: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.action_embedding not in PARTS:
+            raise unknown_name("action_embedding", self.action_embedding, PARTS)
+        for name in ("members", "batch"):
+            self._require(f"{name} >= 1", getattr(self, name) >= 1, getattr(self, name))
+        for name in ("terminal_epochs", "margin", "cross", "same", "weight_decay"):
+            self._require(f"{name} >= 0", getattr(self, name) >= 0, getattr(self, name))
+        self._require("cross + same >= 1", self.cross + self.same >= 1, self.cross + self.same)
+        for name in ("learning_rate", "clip"):
+            self._require(f"{name} > 0", getattr(self, name) > 0, getattr(self, name))
+        for name in ("unknown", "warm_up"):
+            self._require(f"0 <= {name} < 1", 0 <= getattr(self, name) < 1, getattr(self, name))
+        self._require("0 <= match_share <= 1", 0 <= self.match_share <= 1, self.match_share)
+        for horizon, epochs in self.horizons:
+            rule = "horizon >= 0 and epochs >= 0 of every phase"
+            self._require(rule, horizon >= 0 and epochs >= 0, (horizon, epochs))
+
+    def _require(self, rule: str, holds: bool, value: object) -> None:
+        if not holds:
+            raise BadInputError(f"transition model: {rule} must hold, but got {value}")
+
+    @property
+    def phases(self) -> list[tuple[int, bool]]:
+        """Of each epoch, its horizon and whether only the last state counts."""
+        grown = [(horizon, False) for horizon, epochs in self.horizons for _ in range(epochs)]
+        return grown + [(0, True)] * self.terminal_epochs
+
+
+@dataclass(frozen=True)
+class TransitionEpoch:
+    """What was seen of one pass over the paths.
+
+    Attributes:
+        member: Number of the network.
+        horizon: Actions of a window at most; 0: whole paths.
+        loss: Mean over the steps.
+        held_out: Mean of 1 - cos(p_T, z_T) over the validation paths; NaN without any.
+    """
+
+    member: int
+    horizon: int
+    loss: float
+    held_out: float
+
+
+class TransitionModel:
+    """Initial states and actions to predicted terminal states; made by ``train_transition``.
+
+    An action of a kind that was not in training is taken for an action of unknown kind with its
+    numbers: its text is not looked at.
+
+    Attributes:
+        config: What was chosen.
+        history: The epochs of training, member by member; empty after ``load``.
+        mean_terminal: The mean of the terminal states of training, of length 1 and shape (d,): the
+            prediction of who knows nothing.
+        threads: Threads PyTorch may use here; None: as many as it would otherwise.
+    """
+
+    def __init__(
+        self,
+        config: TransitionConfig,
+        inputs: ActionInputs,
+        members: Sequence[Member],
+        mean_terminal: Floats,
+        *,
+        history: Sequence[TransitionEpoch] = (),
+        device: str | None = None,
+        threads: int | None = None,
+    ) -> None:
+        from foretune.world._torch import choose_device
+
+        self.config = config
+        self.history = tuple(history)
+        self.mean_terminal = mean_terminal
+        self.threads = threads
+        self._inputs = inputs
+        self._device = choose_device(device)
+        self._members = [member.to(self._device).eval() for member in members]
+
+    @property
+    def dimension(self) -> int:
+        """Numbers of a state."""
+        return len(self.mean_terminal)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of actions that are known."""
+        return self._inputs.kinds
+
+    def rollout(
+        self,
+        states: Floats,
+        table: ActionTable,
+        actions: Integers,
+        lengths: Integers,
+        start: Integers | None = None,
+    ) -> Floats:
+        """Predicted terminal states, float32 of shape (members, n, d), of length 1.
+
+        Sequences that begin alike are rolled out once as far as they are alike.
+
+        Args:
+            states: Encoded initial states, float32 of shape (m, d), or (d,) for one.
+            table: Distinct actions.
+            actions: Rows of the table, integers of shape (n, T).
+            lengths: Actions of each sequence, shape (n,), at most T; what is behind is not looked
+                at.
+            start: Which of the initial states each begins with, shape (n,); None: the first.
+
+        Raises:
+            BadInputError: Shapes or rows do not fit.
+        """
+        import torch
+
+        from foretune.world._torch import limited_threads
+
+        states = np.atleast_2d(np.asarray(states, dtype=np.float32))
+        actions, lengths = np.asarray(actions), np.asarray(lengths)
+        start = np.zeros(len(actions), dtype=np.int64) if start is None else np.asarray(start)
+        self._check(states, table, actions, lengths, start)
+        plan = Plan.of(start, actions, lengths)
+        found = np.zeros((len(self._members), len(actions), self.dimension), dtype=np.float32)
+        with limited_threads(self.threads), torch.inference_mode():
+            inputs = self._inputs.of(table, self.config.action_embedding, self._device)
+            first = torch.from_numpy(states).to(self._device)
+            for out, member in zip(found, self._members, strict=True):
+                out[:] = member.rolled(first, inputs, plan, len(actions)).cpu().numpy()
+        return found
+
+    def _check(
+        self,
+        states: Floats,
+        table: ActionTable,
+        actions: Integers,
+        lengths: Integers,
+        start: Integers,
+    ) -> None:
+        if states.shape[1] != self.dimension:
+            raise BadInputError(
+                f"states must have {self.dimension} numbers, but have {states.shape[1]}: encode "
+                "them with the encoder that the model came with"
+            )
+        if actions.ndim != 2 or not len(actions) == len(lengths) == len(start):
+            raise BadInputError(
+                f"n sequences must be actions of shape (n, T) and n lengths, but got shapes "
+                f"{actions.shape} and {lengths.shape}: fill up shorter sequences"
+            )
+        used = actions[np.arange(actions.shape[1]) < lengths[:, None]]
+        for name, rows, there in (
+            ("lengths", lengths, actions.shape[1] + 1),
+            ("start", start, len(states)),
+            ("actions", used, len(table)),
+        ):
+            if len(rows) and not 0 <= rows.min() <= rows.max() < there:
+                raise BadInputError(
+                    f"{name} must be from 0 to {there - 1}, but got {rows.min()} to {rows.max()}: "
+                    "sequences, table and states belong to one another"
+                )
+
+    def dump(self) -> tuple[dict[str, Any], Arrays]:
+        """All of the model as a JSON object and arrays, to be stored in a file of one's own."""
+        from foretune.world._torch import weights_of
+
+        meta = {"schema": SCHEMA, "config": asdict(self.config), "kinds": self.kinds}
+        arrays: Arrays = {
+            "mean_terminal": self.mean_terminal,
+            "shift": self._inputs.shift,
+            "factor": self._inputs.factor,
+        }
+        for number, member in enumerate(self._members):
+            named = weights_of(member).items()
+            arrays |= {f"member{number}/{name}": weight for name, weight in named}
+        return meta, arrays
+
+    @classmethod
+    def restore(
+        cls,
+        meta: Mapping[str, Any],
+        arrays: Mapping[str, npt.NDArray[Any]],
+        *,
+        device: str | None = None,
+        threads: int | None = None,
+    ) -> TransitionModel:
+        """What ``dump`` gave becomes a model that answers alike.
+
+        Raises:
+            VersionMismatchError: Written under another schema.
+            RecordError: Something is missing or does not fit.
+            MissingDependencyError: PyTorch is not installed.
+        """
+        check_schema(meta, SCHEMA)
+        require("torch")
+        from foretune.world._torch import with_weights
+
+        try:
+            config = _configured(meta["config"])
+            inputs = ActionInputs(tuple(meta["kinds"]), arrays["shift"], arrays["factor"])
+            mean = arrays["mean_terminal"]
+            members = []
+            for number in range(config.members):
+                prefix = f"member{number}/"
+                weights = {
+                    name.removeprefix(prefix): weight
+                    for name, weight in arrays.items()
+                    if name.startswith(prefix)
+                }
+                member = _member(config, inputs, len(mean), 0)
+                with_weights(member, weights)
+                members.append(member)
+        except (KeyError, TypeError, ValueError, RuntimeError, BadInputError) as error:
+            raise RecordError(
+                f"a stored transition model is damaged ({error}): train it again"
+            ) from error
+        return cls(config, inputs, members, mean, device=device, threads=threads)
+
+    def save(self, path: Path) -> None:
+        """Writes the model into one file, weights rounded to 16 bits.
+
+        Raises:
+            RecordError: The file cannot be written.
+        """
+        write_model(path, *self.dump())
+
+    @classmethod
+    def load(
+        cls, path: Path, *, device: str | None = None, threads: int | None = None
+    ) -> TransitionModel:
+        """Reads what ``save`` wrote.
+
+        Raises:
+            RecordError: The file cannot be read or is not such a file.
+            VersionMismatchError: Written under another schema.
+            MissingDependencyError: PyTorch is not installed.
+        """
+        return cls.restore(*read_model(path), device=device, threads=threads)
+
+
+def _configured(options: Mapping[str, Any]) -> TransitionConfig:
+    """A configuration of what JSON made of it."""
+    known = {field.name for field in fields(TransitionConfig)}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise BadInputError(f"there is no option {unknown[0]!r}")
+    horizons = tuple((int(horizon), int(epochs)) for horizon, epochs in options["horizons"])
+    return TransitionConfig(**{**options, "horizons": horizons})
+
+
+def _member(config: TransitionConfig, inputs: ActionInputs, dimension: int, seed: int) -> Member:
+    from foretune.world._dynamics import Member
+    from foretune.world._torch import seeded
+
+    texts, numbers = PARTS[config.action_embedding]
+    columns = (inputs.text_columns * texts, NUMBERS * numbers)
+    with seeded(seed):
+        return Member(*columns, len(inputs.kinds), dimension, config.initial)
+
+
+def train_transition(
+    paths: Paths,
+    config: TransitionConfig | None = None,
+    *,
+    validation: Paths | None = None,
+    seed: int = 0,
+    device: str | None = None,
+    threads: int | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> TransitionModel:
+    """A transition model trained on paths.
+
+    Args:
+        paths: What to learn from. Their states are frozen: an encoder that could move them would
+            make them all alike.
+        config: What the model is and how it is trained.
+        validation: Paths of other workloads, whose numbers of actions are rows of a table of their
+            own. With them, each network keeps the weights of the epoch, among those of whole
+            paths, that ended nearest; without, those of the last.
+        seed: Of weights, order and negatives. The same seed, paths, threads and processor give the
+            same model.
+        device: PyTorch's name of a device; None: a CUDA device where there is one.
+        threads: Threads PyTorch may use here and in the model; None: as many as it would.
+        progress: Called with one line of text per epoch and network.
+
+    Raises:
+        BadInputError: There is no path, validation paths do not fit, the device is not there, or
+            the weights grew without bound.
+        MissingDependencyError: PyTorch is not installed.
+    """
+    config = config or TransitionConfig()
+    if not len(paths):
+        raise BadInputError(
+            "transition model: at least 1 path must be there, but got 0: give trajectories"
+        )
+    require("torch")
+    from foretune.world import _training
+    from foretune.world._torch import choose_device
+
+    inputs = ActionInputs.fitted(paths.actions)
+    where = choose_device(device)
+    sides = [
+        _training.Side(side, inputs.of(side.actions, config.action_embedding, where))
+        for side in (paths, validation)
+        if side is not None and len(side)
+    ]
+    terminal = paths.states[paths.terminal].mean(axis=0)
+    mean = terminal / max(float(np.linalg.norm(terminal)), 1e-6)
+    members, history = [], []
+    for number in range(config.members):
+        member = _member(config, inputs, paths.states.shape[1], seed + number).to(where)
+        history += _training.follow(
+            member, sides, config, number=number, seed=seed + number, threads=threads, say=progress
+        )
+        members.append(member)
+    return TransitionModel(
+        config,
+        inputs,
+        members,
+        mean.astype(np.float32),
+        history=history,
+        device=device,
+        threads=threads,
+    )

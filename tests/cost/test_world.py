@@ -1,0 +1,412 @@
+"""The ranker of the compiler world model: what its trees see, its switches, files and bad input."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import zlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from foretune import cost
+from foretune.cost import _world_learning, rankers, score_group
+from foretune.cost import world as world_module
+from foretune.cost._model_file import read_model, write_model
+from foretune.cost._world_actions import ActionBook
+from foretune.cost._world_learning import Lesson, WorldConfig, observe, read_states
+from foretune.cost.world import WorldRanker
+from foretune.dataset import Group, Program
+from foretune.errors import BadInputError, RecordError, VersionMismatchError
+from foretune.features import action_columns
+from foretune.hardware import Hardware
+from foretune.metaschedule._cost_model import positive
+from foretune.testing import rankers as suite
+from foretune.testing.rankers import Subject, nest_group, training_groups
+from foretune.world import action_text, steps_of
+from tests.space.programs import CPU, space
+
+pytest.importorskip("torch")
+pytest.importorskip("tokenizers")
+
+TREES = {
+    "rounds": 30,
+    "patience": 20,
+    "min_child_weight": 0.5,
+    "learning_rate": 0.15,
+    "columns": 0.4,
+    "boosters": 2,
+}
+"""For hundreds of programs."""
+TINY = {
+    "encoder_options": {
+        "dimension": 8,
+        "width": 16,
+        "layers": 1,
+        "heads": 2,
+        "vocabulary": 300,
+        "windows": 4,
+    },
+    "contrastive_options": {"epochs": 1},
+    "transition_options": {
+        "members": 2,
+        "horizons": ((1, 1), (0, 1)),
+        "terminal_epochs": 1,
+        "batch": 256,
+    },
+    "trajectories": 30,
+    "encoder_states": 60,
+    "device": "cpu",
+}
+LEARNED_FROM = ("matmul", "batch_matmul", "softmax")
+UNSEEN = "layer_norm"
+D = 8
+
+
+def group(name, n=12, seed=0):
+    """Candidates of a small program with made-up seconds."""
+    here = space(name)
+    candidates = list(dict.fromkeys(here.sample(np.random.default_rng(seed), n)))
+    seconds = [1e-3 * (1 + zlib.crc32(c.key.encode()) % 97 / 97) for c in candidates]
+    programs = [Program(candidate=c) for c in candidates]
+    return Group(
+        here.workload.key, name, name, here.hardware.key, programs, np.array(seconds), here.hardware
+    )
+
+
+def groups():
+    return [group(name) for name in LEARNED_FROM]
+
+
+def make(**options):
+    return WorldRanker(**{**TREES, **TINY, **options})
+
+
+@pytest.fixture(scope="module")
+def trained():
+    ranker = make()
+    ranker.fit(groups())
+    return ranker
+
+
+@pytest.fixture(scope="module")
+def lesson():
+    config = WorldConfig(**{k: v for k, v in TINY.items() if k != "device"})
+    observed = observe(groups(), config.trajectories, 0)
+    return Lesson.of(observed, read_states(observed, config, 0, 1, "cpu")), config
+
+
+def columns_of(ranker):
+    """Which columns the trees of a ranker read."""
+    return set(np.concatenate([member.columns for member in ranker._members]).tolist())
+
+
+def same_trees(first, second):
+    here = group(UNSEEN)
+    return np.array_equal(score_group(first, here), score_group(second, here))
+
+
+# Without programs that can be replayed, the ranker is one of actions, and a ranker all the same.
+
+NESTS = functools.partial(WorldRanker, **{**TREES, "rounds": 100, "boosters": 3, "device": "cpu"})
+
+
+@pytest.mark.parametrize("check", suite.CHECKS, ids=lambda check: check.__name__)
+def test_contract(check):
+    check(Subject(NESTS))
+
+
+def test_without_a_program_to_replay_it_says_so(caplog):
+    with caplog.at_level(logging.WARNING, "foretune.cost.world"):
+        NESTS().fit(training_groups(8))
+    assert "ranked by their actions alone" in caplog.text
+
+
+# Actions as numbers
+
+
+@pytest.mark.parametrize("name", ["matmul", "conv2d_nhwc", "pooling", "softmax"])
+def test_rows_are_the_steps_of_the_candidate(name):
+    check_rows(space(name).sample(np.random.default_rng(1), 20))
+
+
+def check_rows(candidates):
+    book = ActionBook(lambda texts: np.array([[len(t)] for t in texts], np.float32))
+    half = len(candidates) // 2
+    for some in (candidates[:half], candidates):
+        rows, lengths = book.paths(some)
+        table = book.table()
+        for candidate, row, length in zip(some, rows, lengths, strict=True):
+            steps = steps_of(candidate.actions())
+            texts = [action_text(action, candidate.sketch.axes) for action in steps]
+            assert [book.texts[at] for at in row[:length]] == texts
+            assert [table.kinds[at] for at in row[:length]] == [step.kind for step in steps]
+            assert table.texts[row[:length], 0].tolist() == [len(text) for text in texts]
+    assert len(table) == len(book) == len(set(book.texts))
+
+
+# What is learned
+
+
+def test_scores_order_programs_of_workloads_it_has_not_seen(trained):
+    here = group(UNSEEN)
+    scores = score_group(trained, here)
+    assert scores.shape == (len(here),) and np.isfinite(scores).all()
+    assert len(np.unique(scores)) > 1
+    alone = [trained.score([p], here.machine)[0] for p in here.programs]
+    assert np.allclose(scores, alone, atol=1e-3)
+    assert np.isfinite(trained.score(here.programs, None)).all()
+
+
+def test_trees_read_predicted_states(trained):
+    assert {at for at in columns_of(trained) if at < D}
+    states, legal = trained._states([p.candidate for p in group(UNSEEN).programs])
+    assert states.shape[1] == D + 1 and legal.all()
+    # The mean of unit vectors, and how far they lie apart.
+    norms = np.linalg.norm(states[:, :-1], axis=1)
+    assert (norms <= 1.01).all() and (states[:, -1] >= 0).all() and states[:, -1].any()
+    assert np.allclose(norms**2 + states[:, -1], 1.0, atol=0.01)
+
+
+def test_the_same_seed_gives_the_same_ranker(trained):
+    again = make()
+    again.fit(groups())
+    assert same_trees(trained, again)
+
+
+def test_trees_learn_from_transitions_that_have_not_seen_the_workload(lesson, monkeypatch):
+    lesson, config = lesson
+    learned_from = {}
+    real = _world_learning.train_transition
+
+    def train(paths, *args, **options):
+        model = real(paths, *args, **options)
+        learned_from[id(model)] = {int(number) for number in paths.workload}
+        return model
+
+    monkeypatch.setattr(_world_learning, "train_transition", train)
+    world = _world_learning.learn(lesson, replace(config, folds=3), 0, 1, "cpu")
+    number = dict(zip(lesson.workloads, lesson.paths.workload.tolist(), strict=True))
+    assert set(world.unaware) == set(number) and len(learned_from) == 4
+    assert learned_from[id(world.transition)] == set(number.values())
+    for key, model in world.unaware.items():
+        assert learned_from[id(model)] == set(number.values()) - {number[key]}
+    # Those are what fitting looks at, and nothing else does.
+    candidates = [p.candidate for p in group("matmul").programs]
+    fitting, scoring = world.predicted(candidates, aware=False), world.predicted(candidates)
+    assert not np.array_equal(fitting, scoring)
+    unseen = [p.candidate for p in group(UNSEEN).programs]
+    assert np.array_equal(world.predicted(unseen, aware=False), world.predicted(unseen))
+
+
+def test_trajectories_are_spread_over_workloads(tmp_path):
+    found = observe(groups(), 9, 0, tmp_path)
+    counts = [sum(t.workload == key for t in found.trajectories) for key in found.workloads]
+    assert counts == [3, 3, 3]
+    assert all(key in found.texts for t in found.trajectories for key in t.states)
+    again = observe(groups(), 9, 0, tmp_path)
+    assert [t.states for t in again.trajectories] == [t.states for t in found.trajectories]
+
+
+def test_programs_on_several_machines_are_replayed_once():
+    here = group("softmax", 4)
+    elsewhere = replace(here, hardware="another")
+    found = observe([here, elsewhere], 100, 0)
+    assert len(found.trajectories) == len(here)
+
+
+def test_a_given_world_is_not_learned_again(trained):
+    other = WorldRanker(**TREES, world=trained._world)
+    other.fit(groups())
+    assert other._world is trained._world and same_trees(trained, other)
+
+
+# Switches
+
+
+@pytest.fixture(scope="module")
+def switched(trained):
+    """A ranker with the trained world and a switch, fitted."""
+
+    def fitted(**options):
+        ranker = WorldRanker(**TREES, world=trained._world, **options)
+        ranker.fit(groups())
+        return ranker
+
+    return fitted
+
+
+def test_the_initial_state_says_as_much_as_none(switched):
+    initial, none = switched(state="initial"), switched(state="none")
+    assert not {at for at in columns_of(initial) if at <= D}
+    assert same_trees(initial, none)
+
+
+def test_the_final_state_is_that_of_the_program(switched, trained, monkeypatch):
+    ranker = switched(state="final")
+    here = group(UNSEEN)
+    candidates = [p.candidate for p in here.programs]
+    texts = [world_module._final_text(c) for c in candidates]
+    states, _ = ranker._states(candidates)
+    assert np.allclose(states[:, :-1], trained._world.encoder.encode(texts), atol=2e-4)
+    assert not states[:, -1].any()
+    monkeypatch.setattr(
+        world_module, "_final_text", lambda c: None if c is candidates[3] else texts[0]
+    )
+    scores = score_group(ranker, here)
+    assert np.isnan(scores[3]) and np.isfinite(np.delete(scores, 3)).all()
+
+
+def test_without_action_features_only_the_state_tells_programs_apart(switched):
+    names = ["state"] * D + ["spread"] + [column.name for column in action_columns()]
+    read = {names[at] for at in columns_of(switched(actions=False))}
+    assert "state" in read
+    assert all(name in ("state", "spread") or name.startswith("machine.") for name in read)
+
+
+def test_without_hardware_every_machine_is_the_same(switched):
+    here = group(UNSEEN)
+    other = replace(CPU, threads=64, simd_bits=128, l1_bytes=1024, peak_gflops=9.0)
+    ranker = switched(hardware=False)
+    assert np.array_equal(ranker.score(here.programs, CPU), ranker.score(here.programs, other))
+
+
+@pytest.mark.parametrize("transition", ["untrained", "actions_only"])
+def test_controls_of_the_transition(lesson, transition):
+    lesson, config = lesson
+    world = _world_learning.learn(lesson, replace(config, transition=transition), 0, 1, "cpu")
+    candidates = [p.candidate for p in group(UNSEEN).programs]
+    found = world.predicted(candidates)
+    turned = world.predicted(candidates, initial=-world.initial(candidates[0].workload))
+    assert np.array_equal(found, turned) == (transition == "actions_only")
+    assert bool(world.unaware) == (transition == "actions_only")
+    assert (world.transition.history == ()) == (transition == "untrained")
+
+
+# Files
+
+
+def test_a_file_holds_everything(trained, tmp_path):
+    path = tmp_path / "w.npz"
+    trained.save(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["w.npz"]
+    for read in (rankers.load(path), rankers.load_for_run(path)):
+        assert isinstance(read, WorldRanker) and same_trees(trained, read)
+        assert read.world_config.folds == trained.world_config.folds
+        assert (read.scale, read.strength) == (trained.scale, trained.strength)
+    assert rankers.load(path, threads=2).config.threads == 2
+    read = rankers.load(path)
+    read.save(tmp_path / "again.npz")
+    assert same_trees(trained, rankers.load(tmp_path / "again.npz"))
+
+
+def test_switches_are_in_the_file(switched, tmp_path):
+    ranker = switched(state="none", hardware=False)
+    ranker.save(tmp_path / "w.npz")
+    read = rankers.load(tmp_path / "w.npz")
+    assert (read.state, read.actions, read.hardware) == ("none", True, False)
+    assert same_trees(ranker, read)
+
+
+@pytest.mark.parametrize(
+    "name", ["TEXT_VERSION", "encoder_module.SCHEMA", "transition_module.SCHEMA"]
+)
+def test_another_version_is_refused(trained, tmp_path, monkeypatch, name):
+    trained.save(tmp_path / "w.npz")
+    monkeypatch.setattr(f"foretune.cost.world.{name}", "another")
+    with pytest.raises(VersionMismatchError, match="versions must be"):
+        rankers.load(tmp_path / "w.npz")
+
+
+def test_a_file_without_its_world_is_refused(trained, tmp_path):
+    trained.save(tmp_path / "w.npz")
+    meta, arrays = read_model(tmp_path / "w.npz")
+    fewer = {k: v for k, v in arrays.items() if not k.startswith("transition/")}
+    write_model(tmp_path / "w.npz", "world", meta, fewer)
+    with pytest.raises(RecordError, match="damaged"):
+        rankers.load(tmp_path / "w.npz")
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"deep": 3}, "'deep'"),
+        ({"state": "final?"}, "unknown state of world"),
+        ({"transition": "none"}, "unknown transition of world"),
+        ({"encoder": "bert"}, "unknown backend"),
+        ({"positives": "none"}, "unknown positives"),
+        ({"folds": 0}, "folds >= 1"),
+        ({"trajectories": 1}, "trajectories >= 2"),
+        ({"encoder_options": {"deep": 1}}, "'deep'"),
+        ({"contrastive_options": {"deep": 1}}, "contrastive_options.*'deep'"),
+        ({"transition_options": {"deep": 1}}, "transition_options.*'deep'"),
+        ({"state": "none", "actions": False}, "tell the programs of a workload apart"),
+        ({"state": "initial", "actions": False}, "tell the programs of a workload apart"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, message):
+    with pytest.raises(BadInputError, match=message):
+        WorldRanker(**options)
+
+
+def test_unknown_kinds_and_long_texts_are_scored_with_a_warning_each(caplog):
+    short = {**TINY["encoder_options"], "window": 16, "stride": 8, "windows": 2}
+    ranker = make(encoder_options=short)
+    ranker.fit([group("softmax")])
+    here = group("matmul")
+    with caplog.at_level(logging.WARNING, "foretune.cost.world"):
+        for _ in range(2):
+            assert np.isfinite(score_group(ranker, here)).all()
+    assert caplog.text.count("longer than the 24 tokens") == 1
+    assert caplog.text.count("an action 'cache_write'") == 1
+
+
+def test_programs_of_others_are_ranked_by_their_actions(trained):
+    own = group(UNSEEN, 4)
+    foreign = [Program(actions=p.actions) for p in own.programs]
+    scores = trained.score([*own.programs, *foreign], own.machine)
+    assert np.isfinite(scores).all()
+    assert np.allclose(scores[: len(own)], score_group(trained, own), atol=1e-3)
+    states, _ = trained._states([None, own.programs[0].candidate])
+    assert not states[0].any() and states[1].any()
+    assert np.isfinite(score_group(trained, nest_group((64, 64, 64), 4))).all()
+
+
+def test_the_book_forgets_when_it_has_become_large(trained, monkeypatch):
+    candidates = [p.candidate for p in group(UNSEEN).programs]
+    before = trained._world.predicted(candidates)
+    monkeypatch.setattr("foretune.cost._world_actions._ACTIONS", 1)
+    assert np.allclose(trained._world.predicted(candidates), before, atol=5e-4)
+    assert len(trained._world._book) <= sum(len(c.actions()) for c in candidates)
+
+
+# In a run
+
+
+def test_it_becomes_a_cost_model(trained, tmp_path):
+    trained.save(tmp_path / "w.npz")
+    here = group(UNSEEN)
+    candidates = [p.candidate for p in here.programs]
+    model = cost.create("world", rng=0, hardware=CPU, ranker=tmp_path / "w.npz")
+    assert model.informed and model.informed_draft
+    scores = model.predict(candidates).score
+    assert np.isfinite(scores).all()
+    assert np.allclose(scores, trained.scale * score_group(trained, here), atol=1e-3)
+    for_tvm = positive(scores)
+    assert np.isfinite(for_tvm).all() and (for_tvm >= 0).all()
+    assert (np.argsort(for_tvm, kind="stable") == np.argsort(scores, kind="stable")).all()
+
+
+def test_without_weights_the_cost_model_says_what_to_do():
+    no_such = Hardware("board", '{"kind": "no such"}', threads=1)
+    with pytest.raises(BadInputError, match="foretune train"):
+        cost.create("world", rng=0, hardware=no_such)
+
+
+def test_names():
+    assert rankers.create("world:reference").config.objective == "ndcg"
+    assert not rankers.reads_programs("world")

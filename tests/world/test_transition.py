@@ -1,0 +1,508 @@
+"""The transition model: its step, its losses, its rollouts, what it learns, and what it refuses.
+
+The worlds here follow a rule: an action ``("turn", x)`` turns a state by an angle that grows with
+log2 x, in a plane that belongs to its kind. What is learned on some states holds for all.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretune.errors import BadInputError, RecordError, VersionMismatchError
+from foretune.space import Action
+from foretune.world._model_file import write_model
+from foretune.world._paths import Draw, Plan, windows_of
+from foretune.world.judge import judge
+from foretune.world.transition import (
+    NUMBERS,
+    ActionTable,
+    Paths,
+    TransitionConfig,
+    TransitionModel,
+    train_transition,
+)
+
+torch = pytest.importorskip("torch")
+
+from foretune.world._dynamics import Inputs, Member, Step  # noqa: E402 - needs PyTorch
+from foretune.world._losses import rollout_loss  # noqa: E402
+
+D = 12
+KINDS = ("split", "fuse", "bind")
+FACTORS = (1, 2, 4, 8, 16, 32)
+ON_CPU = {"threads": 1, "device": "cpu"}
+QUICK = {"members": 1, "horizons": ((1, 2), (0, 2)), "terminal_epochs": 1, "batch": 256}
+LEARN = {
+    "members": 1,
+    "horizons": ((1, 10), (4, 10), (0, 15)),
+    "terminal_epochs": 10,
+    "batch": 256,
+    "learning_rate": 3e-3,
+}
+
+
+def unit(rows):
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+
+def table_of(kinds=KINDS, factors=FACTORS, seed=0):
+    """Every kind with every factor. Texts are random: nothing in them says that 4 is near 8."""
+    actions = [Action(kind, ("C.i", factor)) for kind in kinds for factor in factors]
+    rng = np.random.default_rng(seed)
+    return actions, rng.standard_normal((len(actions), 10)).astype(np.float32)
+
+
+def turned(state, action):
+    """Where an action leads; kind k acts in the plane of axes 2k and 2k + 1, and pushes."""
+    at = 2 * KINDS.index(action.kind)
+    angle = 0.25 * math.log2(1 + action.args[1])
+    out = state.copy()
+    cos, sin = math.cos(angle), math.sin(angle)
+    out[at], out[at + 1] = (
+        cos * state[at] - sin * state[at + 1],
+        sin * state[at] + cos * state[at + 1],
+    )
+    out[at + 6] += 0.15
+    return unit(out)
+
+
+def world(workloads, each=8, seed=0, factors=FACTORS, longest=8):
+    """Paths of several workloads, each with its own initial state."""
+    rng = np.random.default_rng(seed)
+    actions, texts = table_of()
+    usable = [at for at, action in enumerate(actions) if action.args[1] in factors]
+    states, steps, owner = [], [], []
+    for workload in range(workloads):
+        initial = unit(rng.standard_normal(D))
+        states.append(initial)
+        first = len(states) - 1
+        for _ in range(each):
+            chosen = rng.choice(usable, rng.integers(3, longest + 1))
+            path, state = [first], initial
+            for at in chosen:
+                state = turned(state, actions[at])
+                states.append(state)
+                path.append(len(states) - 1)
+            steps.append((np.array(path), chosen))
+            owner.append(workload)
+    table = ActionTable.of(actions, texts)
+    return Paths(np.array(states, dtype=np.float32), table, steps, np.array(owner))
+
+
+def train(paths, validation=None, seed=0, **options):
+    config = TransitionConfig(**{**QUICK, **options})
+    return train_transition(paths, config, validation=validation, seed=seed, **ON_CPU)
+
+
+@pytest.fixture(scope="module")
+def learned():
+    return train(world(40), world(6, seed=8), **LEARN)
+
+
+@pytest.fixture(scope="module")
+def quick():
+    return train(world(4), members=2)
+
+
+def random_states(*shape, seed=0):
+    rows = np.random.default_rng(seed).standard_normal((*shape, D))
+    return torch.tensor(unit(rows), dtype=torch.float32)
+
+
+# Losses
+
+
+def test_a_right_prediction_far_from_others_costs_nothing():
+    target = random_states(4, 3)
+    negatives = -target[:, :, None].expand(-1, -1, 5, -1)
+    mask = torch.ones(4, 3, dtype=torch.bool)
+    assert rollout_loss(target, target, mask, negatives).item() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_the_loss_is_that_of_the_hardest_negative():
+    predicted, target = random_states(1, 1), random_states(1, 1, seed=1)
+    negatives = random_states(1, 1, 6, seed=2)
+    match = (predicted - target).square().sum().item()
+    nearest = (predicted[:, :, None] - negatives).square().sum(dim=-1).min().item()
+    expected = 0.3 * match + 0.7 * max(0.0, match - nearest + 0.9)
+    mask = torch.ones(1, 1, dtype=torch.bool)
+    options = {"match_share": 0.3, "margin": 0.9, "attainable": False}
+    assert rollout_loss(predicted, target, mask, negatives, **options).item() == pytest.approx(
+        expected, abs=1e-5
+    )
+
+
+def test_padded_steps_count_for_nothing_and_long_windows_not_for_more():
+    predicted, target = random_states(2, 4), random_states(2, 4, seed=1)
+    negatives = random_states(2, 4, 3, seed=2)
+    mask = torch.tensor([[True, True, False, False], [True, False, False, False]])
+    predicted = predicted.clone().requires_grad_()
+    loss = rollout_loss(predicted, target, mask, negatives)
+    loss.backward()
+    assert not predicted.grad[~mask].any()
+    assert predicted.grad[mask].any(dim=-1).all()
+    ones = torch.ones(1, 1, dtype=torch.bool)
+    each = [
+        rollout_loss(
+            predicted[i, t][None, None], target[i, t][None, None], ones, negatives[i, t][None, None]
+        )
+        for i, t in ((0, 0), (0, 1), (1, 0))
+    ]
+    assert loss.item() == pytest.approx(sum(e.item() for e in each) / 3, abs=1e-5)
+    assert rollout_loss(predicted, target, torch.zeros_like(mask), negatives).item() == 0.0
+
+
+def test_negatives_that_are_the_target_are_left_out():
+    target = random_states(3, 2)
+    mask = torch.ones(3, 2, dtype=torch.bool)
+    same = target[:, :, None].expand(-1, -1, 2, -1)
+    for attainable in (True, False):
+        alone = rollout_loss(target, target, mask, same, attainable=attainable)
+        assert alone.item() == 0.0
+    others = random_states(3, 2, 2, seed=3)
+    predicted = random_states(3, 2, seed=4)
+    both = rollout_loss(predicted, target, mask, torch.cat([same, others], dim=2))
+    assert both.item() == pytest.approx(rollout_loss(predicted, target, mask, others).item())
+
+
+def test_a_margin_that_cannot_be_kept_is_lowered():
+    target = random_states(1, 1)
+    near = torch.nn.functional.normalize(target + 0.1 * random_states(1, 1, seed=1), dim=-1)
+    mask = torch.ones(1, 1, dtype=torch.bool)
+    at_target = rollout_loss(target, target, mask, near[:, :, None])
+    assert at_target.item() == pytest.approx(0.0, abs=1e-6)
+    assert rollout_loss(target, target, mask, near[:, :, None], attainable=False).item() > 0.05
+    assert rollout_loss(near, target, mask, near[:, :, None]).item() > 0.0
+
+
+# The step
+
+
+def a_step(seed=0):
+    torch.manual_seed(seed)
+    return Step(D)
+
+
+def test_a_step_projects_moves_and_normalises():
+    step = a_step()
+    states, actions = random_states(5), random_states(5, seed=1) * 2.0
+    with torch.inference_mode():
+        found = step(states, step.prepared(actions)).numpy()
+        normal = unit(step.normal(actions).numpy())
+        moved = states.numpy() - (normal * states.numpy()).sum(axis=1, keepdims=True) * normal
+        assert (normal * moved).sum(axis=1) == pytest.approx(0.0, abs=1e-6)
+        moved = moved + step.translation(actions).numpy()
+        hidden = step.first(torch.cat([torch.tensor(moved), actions], dim=1))
+        change = step.second(torch.nn.functional.gelu(step.norm(hidden))).numpy()
+    assert found == pytest.approx(unit(states.numpy() + change), abs=1e-5)
+    assert np.linalg.norm(found, axis=1) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_no_state_and_no_action_give_no_nan():
+    step = a_step()
+    nothing = torch.zeros(2, D)
+    with torch.inference_mode():
+        assert torch.isfinite(step(nothing, step.prepared(nothing))).all()
+
+
+# Rollouts
+
+SEQUENCES = st.lists(st.lists(st.integers(0, 4), max_size=6), min_size=1, max_size=12)
+
+
+def as_matrix(sequences):
+    lengths = np.array([len(sequence) for sequence in sequences])
+    actions = np.full((len(sequences), int(lengths.max(initial=0)) + 1), 3)
+    for row, sequence in zip(actions, sequences, strict=True):
+        row[: len(sequence)] = sequence
+    return actions, lengths
+
+
+@given(SEQUENCES, st.integers(1, 3))
+@settings(deadline=None, max_examples=30)
+def test_a_rollout_is_its_steps_one_by_one(sequences, roots):
+    torch.manual_seed(0)
+    member = Member(4, 2, 3, D).eval()
+    rng = np.random.default_rng(0)
+    inputs = Inputs(
+        torch.tensor([0, 1, 2, 3, 1]),
+        torch.tensor(rng.standard_normal((5, 4)), dtype=torch.float32),
+        torch.tensor(rng.standard_normal((5, 2)), dtype=torch.float32),
+    )
+    states = random_states(roots)
+    start = np.arange(len(sequences)) % roots
+    actions, lengths = as_matrix(sequences)
+    plan = Plan.of(start, actions, lengths)
+    with torch.inference_mode():
+        found = member.rolled(states, inputs, plan, len(sequences))
+        table = member.prepared(inputs)
+        for row, sequence in enumerate(sequences):
+            state = states[start[row]][None]
+            for action in sequence:
+                state = member.step(state, table.rows(torch.tensor([action])))
+            assert found[row].numpy() == pytest.approx(state[0].numpy(), abs=1e-5)
+        mask = torch.tensor(np.arange(actions.shape[1]) < lengths[:, None])
+        padded = member.unrolled(states[start], table, torch.tensor(actions), mask)[:, -1]
+        assert padded.numpy() == pytest.approx(found.numpy(), abs=1e-5)
+
+
+@given(SEQUENCES)
+def test_common_beginnings_are_rolled_out_once(sequences):
+    actions, lengths = as_matrix(sequences)
+    plan = Plan.of(np.zeros(len(sequences), dtype=int), actions, lengths)
+    beginnings = {tuple(s[:t]) for s in sequences for t in range(1, len(s) + 1)}
+    assert plan.steps == len(beginnings)
+    assert sorted(np.concatenate(plan.ending).tolist()) == list(range(len(sequences)))
+
+
+def test_predictions_have_length_one_for_every_member(quick):
+    paths = world(3, seed=2)
+    start = np.arange(len(paths))
+    initial = paths.states[paths.initial]
+    found = quick.rollout(initial, paths.actions, paths.matrix(), paths.lengths, start)
+    assert found.shape == (2, len(paths), D)
+    assert found.dtype == np.float32
+    assert np.linalg.norm(found, axis=2) == pytest.approx(1.0, abs=1e-5)
+    assert not np.allclose(found[0], found[1], atol=1e-3)
+    none = quick.rollout(initial[0], paths.actions, np.zeros((2, 0), int), np.zeros(2, int))
+    assert none == pytest.approx(np.broadcast_to(initial[0], (2, 2, D)))
+    assert (
+        quick.rollout(initial[0], paths.actions, np.zeros((0, 3), int), np.zeros(0, int)).size == 0
+    )
+
+
+def test_what_is_behind_the_last_action_is_not_looked_at(quick):
+    paths = world(1)
+    state = paths.states[0]
+    actions, lengths = np.array([[1, 2, 3], [1, 2, 5]]), np.array([2, 2])
+    found = quick.rollout(state, paths.actions, actions, lengths)
+    assert np.array_equal(found[:, 0], found[:, 1])
+    actions[:, 2] = 10**9
+    assert np.array_equal(quick.rollout(state, paths.actions, actions, lengths), found)
+
+
+# Paths
+
+
+@given(horizon=st.integers(0, 9), seed=st.integers(0, 20))
+@settings(deadline=None, max_examples=30)
+def test_windows_hold_every_action_once_and_draws_tell_the_truth(horizon, seed):
+    paths = world(3, each=3, seed=seed)
+    rng = np.random.default_rng(seed)
+    windows = windows_of(paths, horizon, rng, whole=False)
+    assert windows.length.max() <= (horizon or paths.lengths.max())
+    seen = [
+        (p, s + t)
+        for p, s, n in zip(windows.path, windows.start, windows.length, strict=True)
+        for t in range(n)
+    ]
+    assert sorted(seen) == [(p, t) for p, n in enumerate(paths.lengths) for t in range(n)]
+    draw = Draw.of(paths, windows, 3, 2, rng)
+    assert draw.mask.sum(axis=1).tolist() == windows.length.tolist()
+    assert draw.negatives.shape == (*draw.mask.shape, 5)
+    for row, (p, s, n) in enumerate(zip(windows.path, windows.start, windows.length, strict=True)):
+        states, actions = paths.steps[p]
+        assert draw.first[row] == states[s]
+        assert draw.targets[row, :n].tolist() == states[s + 1 : s + n + 1].tolist()
+        assert draw.actions[row, :n].tolist() == actions[s : s + n].tolist()
+        assert set(draw.negatives[row, :, 3:].flat) <= set(states.tolist())
+        siblings = np.flatnonzero(paths.workload == paths.workload[p])
+        own = {state for sibling in siblings for state in paths.steps[sibling][0].tolist()}
+        assert set(draw.negatives[row, :, 0:3:2].flat) <= own
+
+
+def test_numbers_of_an_action_are_small_and_in_order():
+    actions = [
+        Action("split", ("C.i", 1, 7, 31)),
+        Action("reorder", ("C.i.0", "C.j.0")),
+        Action("pad", tuple(range(20))),
+        Action("storage_align", ("C", -3)),
+    ]
+    table = ActionTable.of(actions, np.zeros((4, 2), np.float32))
+    assert table.kinds == ("split", "reorder", "pad", "storage_align")
+    assert table.numbers.shape == (4, NUMBERS)
+    assert table.numbers[0, :4].tolist() == [1.0, 3.0, 5.0, 0.0]
+    assert not table.numbers[1].any()
+    assert table.numbers[3, 0] == -2.0
+
+
+# Learning
+
+
+def test_unseen_workloads_end_nearer_than_both_floors_at_every_length(learned):
+    found = judge(learned, world(12, seed=9))
+    assert found.predicted.mean() < 0.3 * min(found.initial.mean(), found.mean.mean())
+    for length in np.unique(found.length):
+        at = found.length == length
+        assert found.predicted[at].mean() < 0.5 * min(
+            found.initial[at].mean(), found.mean[at].mean()
+        )
+    assert found.found.mean() > 0.6
+
+
+def test_training_and_held_out_error_fall(learned):
+    assert learned.history[-1].held_out < 0.5 * learned.history[0].held_out
+    assert [epoch.horizon for epoch in learned.history][::10] == [1, 4, 0, 0, 0]
+
+
+def test_training_for_whole_paths_pays_for_long_ones():
+    """Errors add up over steps that were learned one at a time."""
+    paths, held = world(20), world(8, seed=9)
+    one = train(paths, **{**LEARN, "horizons": ((1, 30),), "terminal_epochs": 0})
+    grown = train(paths, **{**LEARN, "horizons": ((1, 10), (4, 10), (0, 10)), "terminal_epochs": 0})
+    assert judge(grown, held).predicted.mean() < judge(one, held).predicted.mean()
+
+
+def test_without_the_initial_state_actions_alone_decide():
+    paths = world(6)
+    model = train(paths, initial=False)
+    actions, lengths = paths.matrix()[:4], paths.lengths[:4]
+    one, two = (model.rollout(s, paths.actions, actions, lengths) for s in paths.states[[0, -1]])
+    assert np.array_equal(one, two)
+    seeing = train(paths)
+    one, two = (seeing.rollout(s, paths.actions, actions, lengths) for s in paths.states[[0, -1]])
+    assert not np.allclose(one, two, atol=1e-2)
+
+
+def test_a_kind_never_seen_is_read_by_its_numbers_alone(quick):
+    rng = np.random.default_rng(0)
+    actions = [Action("tensorize", (4,)), Action("blockize", (4,)), Action("blockize", (32,))]
+    texts = rng.standard_normal((3, 10)).astype(np.float32)
+    table = ActionTable.of(actions, texts)
+    assert "tensorize" not in quick.kinds
+    found = quick.rollout(world(1).states[0], table, np.arange(3)[:, None], np.ones(3, int))
+    assert np.linalg.norm(found, axis=2) == pytest.approx(1.0, abs=1e-5)
+    assert np.array_equal(found[:, 0], found[:, 1])
+    assert not np.allclose(found[:, 1], found[:, 2], atol=1e-4)
+
+
+def test_paths_that_stand_still_are_learned_too():
+    paths = world(6)
+    still = [(np.repeat(states[:1], len(states)), actions) for states, actions in paths.steps]
+    standing = Paths(paths.states, paths.actions, still, paths.workload)
+    found = judge(train(standing, **LEARN), standing)
+    assert found.predicted.mean() < 0.05
+
+
+def test_no_phase_leaves_the_model_untrained():
+    model = train(world(2), horizons=(), terminal_epochs=0)
+    assert model.history == ()
+    assert judge(model, world(2)).predicted.mean() > 0.05
+
+
+def test_the_same_seed_gives_the_same_model():
+    def predictions(seed):
+        return judge(train(world(3), seed=seed), world(2, seed=1)).predicted
+
+    assert np.array_equal(predictions(0), predictions(0))
+    assert not np.array_equal(predictions(0), predictions(1))
+
+
+def test_members_differ_more_where_nothing_was_learned():
+    paths = world(12)
+    model = train(paths, **{**LEARN, "members": 3})
+    known = judge(model, paths).spread.mean()
+    actions = [Action("tensorize", (2**k,)) for k in range(len(paths.actions))]
+    foreign = ActionTable.of(actions, paths.actions.texts[::-1].copy())
+    strange = Paths(paths.states, foreign, paths.steps, paths.workload)
+    assert judge(model, strange).spread.mean() > 2 * known
+
+
+# Files and refusals
+
+
+def test_a_file_gives_back_the_same_model(quick, tmp_path):
+    path = tmp_path / "transition.npz"
+    quick.save(path)
+    again = TransitionModel.load(path, **ON_CPU)
+    assert again.config == quick.config
+    assert again.kinds == quick.kinds == tuple(sorted(KINDS))
+    paths = world(2, seed=3)
+    for name in ("predicted", "mean", "spread"):
+        assert np.array_equal(
+            getattr(judge(again, paths), name), getattr(judge(quick, paths), name)
+        )
+
+
+def test_another_schema_or_a_damaged_file_is_refused(quick, tmp_path):
+    path = tmp_path / "transition.npz"
+    meta, arrays = quick.dump()
+    meta = json.loads(json.dumps(meta))
+    write_model(path, {**meta, "schema": "foretune.transition/9"}, arrays)
+    with pytest.raises(VersionMismatchError, match="transition/1"):
+        TransitionModel.load(path)
+    write_model(path, {**meta, "config": {**meta["config"], "depth": 2}}, arrays)
+    with pytest.raises(RecordError, match="damaged"):
+        TransitionModel.load(path)
+    write_model(path, {**meta, "kinds": ["split"]}, arrays)
+    with pytest.raises(RecordError, match="damaged"):
+        TransitionModel.load(path)
+    write_model(path, meta, {n: a for n, a in arrays.items() if not n.startswith("member1")})
+    with pytest.raises(RecordError, match="damaged"):
+        TransitionModel.load(path)
+
+
+def test_states_texts_and_rows_that_do_not_fit_are_refused(quick):
+    paths = world(1)
+    state, table = paths.states[0], paths.actions
+    actions, lengths = np.zeros((2, 3), int), np.full(2, 3)
+    with pytest.raises(BadInputError, match="states must have 12 numbers"):
+        quick.rollout(state[:5], table, actions, lengths)
+    other = ActionTable(table.kinds, table.numbers, table.texts[:, :3])
+    with pytest.raises(BadInputError, match="must have 10 columns"):
+        quick.rollout(state, other, actions, lengths)
+    with pytest.raises(BadInputError, match="actions must be from 0 to 17"):
+        quick.rollout(state, table, actions + 18, lengths)
+    with pytest.raises(BadInputError, match="lengths must be from 0 to 3"):
+        quick.rollout(state, table, actions, lengths + 1)
+    with pytest.raises(BadInputError, match="start must be from 0 to 0"):
+        quick.rollout(state, table, actions, lengths, np.array([0, 1]))
+    with pytest.raises(BadInputError, match="n sequences"):
+        quick.rollout(state, table, actions, lengths[:1])
+
+
+def test_paths_that_are_none_are_refused():
+    paths = world(1)
+    for steps, workload, message in (
+        ([(np.array([0]), np.zeros(0, int))], [0], "T >= 1"),
+        ([(np.array([0, 1]), np.array([0, 1]))], [0], "T \\+ 1 states"),
+        ([(np.array([0, 10**6]), np.array([0]))], [0], "states of paths must be rows"),
+        ([(np.array([0, 1]), np.array([99]))], [0], "actions of paths must be rows"),
+        ([(np.array([0, 1]), np.array([0]))], [0, 1], "must have a workload"),
+    ):
+        with pytest.raises(BadInputError, match=message):
+            Paths(paths.states, paths.actions, steps, np.array(workload))
+    none = Paths(paths.states, paths.actions, [], np.zeros(0, int))
+    with pytest.raises(BadInputError, match="at least 1 path"):
+        train(none)
+    with pytest.raises(BadInputError, match="table of 18 actions"):
+        ActionTable(paths.actions.kinds, paths.actions.numbers[:, :2], paths.actions.texts)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"action_embedding": "name"}, "choose one of both, numbers, text"),
+        ({"members": 0}, "members >= 1"),
+        ({"margin": -1.0}, "margin >= 0"),
+        ({"match_share": 1.5}, "match_share <= 1"),
+        ({"cross": 0, "same": 0}, "cross \\+ same >= 1"),
+        ({"horizons": ((-1, 2),)}, "horizon >= 0"),
+        ({"learning_rate": 0.0}, "learning_rate > 0"),
+        ({"unknown": 1.0}, "unknown < 1"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused(options, message):
+    with pytest.raises(BadInputError, match=message):
+        TransitionConfig(**options)
+
+
+def test_weights_that_grow_without_bound_are_refused():
+    with pytest.raises(BadInputError, match="lower learning_rate"):
+        train(world(2), learning_rate=1e30, clip=1e30)
