@@ -1,0 +1,28 @@
+"""Language models: one door to servers, to local models and to recorded answers.
+
+``open_session`` makes a session from the text a user gives. What is asked and how an answer is read
+is the business of whoever asks (``foretune.search.proposers.llm``).
+"""
+
+from foretune.llm._base import Answer, LanguageModel, LlmError, Message
+from foretune.llm._endpoint import Endpoint, EndpointConfig
+from foretune.llm._local import LocalModel
+from foretune.llm._open import open_session
+from foretune.llm._session import Session, SessionConfig, Usage
+from foretune.llm._transcript import Replay, Transcript
+
+__all__ = [
+    "Answer",
+    "Endpoint",
+    "EndpointConfig",
+    "LanguageModel",
+    "LlmError",
+    "LocalModel",
+    "Message",
+    "Replay",
+    "Session",
+    "SessionConfig",
+    "Transcript",
+    "Usage",
+    "open_session",
+]

@@ -1,0 +1,83 @@
+"""The door to language models: messages in, one answer out."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from foretune.errors import ForetuneError
+
+Message = Mapping[str, str]
+"""``{"role": "system" or "user", "content": text}``, as every chat interface has them."""
+
+
+class LlmError(ForetuneError):
+    """A language model gave no answer.
+
+    Args:
+        message: What happened; never holds a key.
+        again: Whether the same call may succeed later.
+        final: Whether no call will ever succeed: a wrong key, an unknown model.
+        wait_s: Seconds that the server asks to be left alone.
+    """
+
+    def __init__(
+        self, message: str, *, again: bool = False, final: bool = False, wait_s: float = 0.0
+    ) -> None:
+        super().__init__(message)
+        self.again = again
+        self.final = final
+        self.wait_s = wait_s
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model said.
+
+    Attributes:
+        text: The answer: data, of which nothing may ever be executed.
+        prompt_tokens, completion_tokens: As the model counts them; 0 where it does not.
+        seconds: Wall seconds that it took.
+    """
+
+    text: str
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+
+
+class LanguageModel(abc.ABC):
+    """Completes a conversation. May be called from several threads.
+
+    Attributes:
+        name: What it is called in prompts' hashes, results and messages.
+    """
+
+    name: str
+
+    @abc.abstractmethod
+    def complete(self, messages: Sequence[Message], seconds: float) -> Answer:
+        """The answer to messages.
+
+        Args:
+            messages: The conversation.
+            seconds: Wall seconds that it may take.
+
+        Raises:
+            LlmError: There is none.
+        """
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What decides an answer beside the messages: temperature, limits... A JSON object."""
+        return {}
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it runs on another machine's processors, so that it may think while we time."""
+        return True
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to let go of
+        """Lets go of connections and memory."""

@@ -1,0 +1,205 @@
+"""Any server that speaks OpenAI's chat completions: OpenAI, vLLM, llama.cpp, Ollama...
+
+The client is ``httpx2``, or its predecessor ``httpx`` on Python 3.10: they bound time and size of
+an answer while it is read. OpenAI's own package would bring pydantic and a second configuration by
+environment variables, and reads answers whole.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from foretune.errors import BadInputError, MissingDependencyError
+from foretune.llm._base import Answer, LanguageModel, LlmError, Message
+
+OPENAI_URL = "https://api.openai.com/v1"
+_LARGEST = 1 << 18
+"""Bytes of a response at most: an answer has a few thousand."""
+_SHOWN = 200
+"""Characters of a server's complaint that are passed on."""
+_CONNECT_S = 10.0
+_FINAL = {401, 403, 404, 405}
+_AGAIN = {408, 409, 425, 429, 500, 502, 503, 504, 529}
+
+
+@dataclass(frozen=True)
+class EndpointConfig:
+    """Where a model is and how it is asked.
+
+    Attributes:
+        model: Its name on the server.
+        base_url: Up to and without ``/chat/completions``.
+        key: Sent as a bearer token, shown nowhere; empty for none.
+        temperature: Of sampling; None leaves it to the server.
+        max_tokens: Longest answer; None leaves it to the server.
+        extra: Further fields of the request, for example ``{"reasoning_effort": "low"}``.
+    """
+
+    model: str
+    base_url: str = OPENAI_URL
+    key: str = field(default="", repr=False)
+    temperature: float | None = 0.7
+    max_tokens: int | None = 2048
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.base_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+            raise BadInputError(
+                "the address of a language model reads http://HOST[:PORT]/v1, without a user, but "
+                f"got {parts.scheme or '?'}://{parts.hostname or '?'}: give its base URL"
+            )
+        if not self.model:
+            raise BadInputError("a language model has a name, but got none: give MODEL@URL")
+        if not self.key.isascii() or not self.key.isprintable():
+            raise BadInputError("the key of a language model is one line of ASCII: check it")
+
+
+class Endpoint(LanguageModel):
+    """A model behind an OpenAI-compatible server.
+
+    Args:
+        config: Where and how.
+
+    Raises:
+        MissingDependencyError: Neither httpx2 nor httpx is installed.
+    """
+
+    def __init__(self, config: EndpointConfig) -> None:
+        self.config = config
+        self.name = config.model
+        self._http = http = _import_httpx()
+        headers = {"Accept-Encoding": "identity"}
+        if config.key:
+            headers["Authorization"] = f"Bearer {config.key}"
+        # Neither redirects, which would carry the key elsewhere, nor what the environment says.
+        self._client = http.Client(headers=headers, follow_redirects=False, trust_env=False)
+        self._url = config.base_url.rstrip("/") + "/chat/completions"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What is sent beside model and messages."""
+        chosen = {
+            "temperature": self.config.temperature,
+            "max_tokens": self.config.max_tokens,
+            **self.config.extra,
+        }
+        return {name: value for name, value in chosen.items() if value is not None}
+
+    def complete(self, messages: Sequence[Message], seconds: float) -> Answer:
+        """One request; what it answers is read only so far.
+
+        Raises:
+            LlmError: No answer, in time and in a form that can be read.
+        """
+        began = time.monotonic()
+        body = {"model": self.name, "messages": list(messages), **self.settings, "stream": False}
+        http = self._http
+        timeout = http.Timeout(seconds, connect=min(seconds, _CONNECT_S))
+        try:
+            with self._client.stream("POST", self._url, json=body, timeout=timeout) as response:
+                content = self._read(response, began + seconds)
+                status, headers = response.status_code, response.headers
+        except http.TimeoutException as error:
+            raise LlmError(f"no answer within {seconds:.0f} s", again=True) from error
+        except http.HTTPError as error:
+            told = self._told(str(error))
+            raise LlmError(f"{self._host} cannot be reached ({told})", again=True) from error
+        if status != 200:
+            raise LlmError(
+                f"{self._host} answers {status}: {self._told(_complaint(content))}",
+                again=status in _AGAIN,
+                final=status in _FINAL,
+                wait_s=_wait_s(headers.get("Retry-After", "")),
+            )
+        return _answer(content, time.monotonic() - began)
+
+    def _read(self, response: Any, deadline: float) -> bytes:
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            raise LlmError(f"{self._host} sends a compressed answer, which was not asked for")
+        content = bytearray()
+        for chunk in response.iter_raw():
+            content += chunk
+            if len(content) > _LARGEST:
+                raise LlmError(f"an answer has at most {_LARGEST} bytes, but this one has more")
+            if time.monotonic() > deadline:
+                raise LlmError("the answer comes too slowly", again=True)
+        return bytes(content)
+
+    @property
+    def _host(self) -> str:
+        return str(urlsplit(self.config.base_url).netloc)
+
+    def _told(self, text: str) -> str:
+        """Foreign text for a message: one short line, without the key."""
+        if self.config.key:
+            text = text.replace(self.config.key, "***")
+        line = "".join(c if c.isprintable() else " " for c in text[: 4 * _SHOWN])
+        return " ".join(line.split())[:_SHOWN] or "no reason given"
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._client.close()
+
+
+def _import_httpx() -> Any:
+    try:
+        import httpx2
+
+        return httpx2
+    except ModuleNotFoundError:
+        pass
+    try:
+        import httpx
+
+        return httpx
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            "language models behind a server need an HTTP client, which is not installed: install "
+            "it with `pip install foretune[llm]`"
+        ) from error
+
+
+def _answer(content: bytes, seconds: float) -> Answer:
+    try:
+        data = json.loads(content)
+        text = data["choices"][0]["message"]["content"]
+        usage = data.get("usage") or {}
+        if not isinstance(text, str):
+            raise TypeError("its content is no text")
+        used = [_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens")]
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+        raise LlmError(
+            f"the answer is no chat completion ({type(error).__name__})", again=True
+        ) from error
+    return Answer(text, used[0], used[1], seconds)
+
+
+def _count(value: Any) -> int:
+    return max(0, value) if type(value) is int else 0
+
+
+def _complaint(content: bytes) -> str:
+    try:
+        error = json.loads(content)["error"]
+        return str(error["message"] if isinstance(error, dict) else error)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return content[:_SHOWN].decode(errors="replace")
+
+
+def _wait_s(header: str) -> float:
+    """Seconds that ``Retry-After`` asks for: a number or a date; 0 if it says nothing."""
+    try:
+        return max(0.0, float(header))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
+    except ValueError:
+        return 0.0

@@ -1,0 +1,114 @@
+"""A model of transformers in this process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from foretune.errors import BadInputError, MissingDependencyError
+from foretune.llm._base import Answer, LanguageModel, LlmError, Message
+
+
+class LocalModel(LanguageModel):
+    """A causal language model in a folder, as transformers saves it. Nothing is downloaded.
+
+    Sampling is seeded by the messages, so that the same ones get the same answer.
+
+    Args:
+        folder: With the model and its tokenizer.
+        temperature: Of sampling; 0 takes the likeliest token.
+        max_tokens: Longest answer.
+
+    Raises:
+        BadInputError: The folder holds no such model.
+        MissingDependencyError: transformers or PyTorch is not installed.
+    """
+
+    def __init__(
+        self, folder: Path | str, *, temperature: float = 0.0, max_tokens: int = 512
+    ) -> None:
+        try:
+            import transformers
+        except ModuleNotFoundError as error:
+            raise MissingDependencyError(
+                "local language models need transformers and PyTorch: install them with "
+                "`pip install foretune[models,torch]`"
+            ) from error
+        self.name = Path(folder).name
+        self.temperature = temperature
+        self.max_tokens = max_tokens
+        try:
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(
+                folder, local_files_only=True
+            )
+            self._model = transformers.AutoModelForCausalLM.from_pretrained(
+                folder, local_files_only=True
+            )
+        except (OSError, ValueError, KeyError, ImportError) as error:
+            raise BadInputError(
+                f"{folder} must hold a causal language model of transformers, but cannot be read "
+                f"({str(error).splitlines()[0][:200]}): give the folder of `save_pretrained`"
+            ) from error
+        self._model.eval()
+        self._lock = threading.Lock()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Temperature and longest answer."""
+        return {"temperature": self.temperature, "max_tokens": self.max_tokens}
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it runs on an accelerator: on the processor it would disturb what is timed."""
+        return str(self._model.device.type) != "cpu"
+
+    def complete(self, messages: Sequence[Message], seconds: float) -> Answer:
+        """Generates an answer, one at a time; it ends where the time does.
+
+        Raises:
+            LlmError: The prompt is longer than the model can read.
+        """
+        import torch
+
+        began = time.monotonic()
+        tokens = self._tokenizer(self._prompt(messages), return_tensors="pt")["input_ids"]
+        tokens = tokens.to(self._model.device)
+        room = getattr(self._model.config, "max_position_embeddings", None)
+        length = min(self.max_tokens, (room or 1 << 30) - tokens.shape[1])
+        if length < 1:
+            raise LlmError(f"the model reads {room} tokens, but the prompt has {tokens.shape[1]}")
+        sampling: dict[str, Any] = {"do_sample": False}
+        if self.temperature > 0:
+            sampling = {"do_sample": True, "temperature": self.temperature}
+        with self._lock, torch.random.fork_rng(), torch.inference_mode():
+            torch.manual_seed(_seed_of(messages))
+            generated = self._model.generate(
+                tokens,
+                attention_mask=torch.ones_like(tokens),
+                max_new_tokens=length,
+                max_time=max(0.1, seconds - (time.monotonic() - began)),
+                pad_token_id=self._tokenizer.eos_token_id or 0,
+                **sampling,
+            )
+        new = generated[0, tokens.shape[1] :]
+        text = str(self._tokenizer.decode(new, skip_special_tokens=True))
+        return Answer(text, int(tokens.shape[1]), len(new), time.monotonic() - began)
+
+    def _prompt(self, messages: Sequence[Message]) -> str:
+        if getattr(self._tokenizer, "chat_template", None):
+            return str(
+                self._tokenizer.apply_chat_template(
+                    list(messages), tokenize=False, add_generation_prompt=True
+                )
+            )
+        return "\n\n".join(m["content"] for m in messages) + "\n\n"
+
+
+def _seed_of(messages: Sequence[Message]) -> int:
+    text = json.dumps([dict(m) for m in messages], sort_keys=True)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")

@@ -1,0 +1,273 @@
+"""Calls of a run: concurrent, counted, retried, remembered, given up."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+
+import pytest
+
+from foretune.errors import BadInputError, RecordError
+from foretune.llm import (
+    Answer,
+    Endpoint,
+    EndpointConfig,
+    LanguageModel,
+    LlmError,
+    LocalModel,
+    Replay,
+    Session,
+    SessionConfig,
+    Transcript,
+    open_session,
+)
+from tests.llm.server import KEY, Reply, Server, always, completion, in_turn, refusal, wait_for
+
+
+class Scripted(LanguageModel):
+    """Answers from a function of the last message."""
+
+    name = "scripted"
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.asked = []
+
+    def complete(self, messages, seconds):
+        self.asked.append(messages[-1]["content"])
+        found = self.answer(messages[-1]["content"])
+        if isinstance(found, Exception):
+            raise found
+        return Answer(found, 10, 5, 0.1)
+
+
+def say(text):
+    return [{"role": "user", "content": text}]
+
+
+def results(session, *texts):
+    return [future.result(10) for future in [session.submit(say(text)) for text in texts]]
+
+
+def test_answers_are_counted_and_priced():
+    config = SessionConfig(usd_per_million_prompt=1.0, usd_per_million_completion=10.0)
+    with Session(Scripted(str.upper), config) as session:
+        assert [a.text for a in results(session, "a", "b")] == ["A", "B"]
+        data = session.to_json()
+    assert (data["calls"], data["answers"], data["prompt_tokens"]) == (2, 2, 20)
+    assert data["usd"] == pytest.approx((20 * 1 + 10 * 10) / 1e6)
+    json.dumps(data)
+
+
+def test_the_same_question_is_asked_once():
+    gate = threading.Event()
+    model = Scripted(lambda text: gate.wait(10) and text)
+    with Session(model) as session:
+        first, second = session.submit(say("a")), session.submit(say("a"))
+        gate.set()
+        assert first.result(10) is second.result(10)
+        assert session.submit(say("a")).result(10).text == "a"
+    assert model.asked == ["a"] and session.usage.cached == 1
+
+
+def test_calls_overlap_with_the_caller_and_each_other():
+    with Server(always(Reply(completion("x").body, wait_s=0.2))) as server:
+        endpoint = Endpoint(EndpointConfig("m", server.url))
+        with Session(endpoint, SessionConfig(concurrency=2)) as session:
+            began = time.monotonic()
+            futures = [session.submit(say(str(i))) for i in range(4)]
+            assert time.monotonic() - began < 0.15
+            assert all(future.result(10).text == "x" for future in futures)
+    assert server.most_active == 2
+
+
+def test_a_busy_server_is_asked_again_when_it_says():
+    busy = Server(in_turn(refusal(429, Retry_After="1"), completion("later")))
+    with busy as server, Session(Endpoint(EndpointConfig("m", server.url))) as session:
+        began = time.monotonic()
+        assert session.submit(say("a")).result(10).text == "later"
+        assert time.monotonic() - began >= 0.95
+    assert session.usage.calls == 2 and session.usage.failed == 0
+
+
+def test_errors_of_the_server_are_retried_so_often():
+    with Server(always(refusal(500))) as server:
+        config = SessionConfig(retries=1, patience=9)
+        with Session(Endpoint(EndpointConfig("m", server.url)), config) as session:
+            assert results(session, "a") == [None]
+    assert len(server.requests) == session.usage.calls == 2
+
+
+def test_a_wait_longer_than_the_time_left_is_not_waited_for():
+    with Server(always(refusal(429, Retry_After="3600"))) as server:
+        config = SessionConfig(timeout_s=5)
+        with Session(Endpoint(EndpointConfig("m", server.url)), config) as session:
+            began = time.monotonic()
+            assert results(session, "a") == [None]
+            assert time.monotonic() - began < 2
+
+
+def given_up(session, caplog, *texts):
+    """Asks, and returns what was said about it."""
+    with caplog.at_level(logging.DEBUG):
+        answers = []
+        for text in texts:
+            answers += results(session, text)
+    assert answers == [None] * len(texts)
+    return [r.getMessage() for r in caplog.records if "is not asked any more" in r.getMessage()]
+
+
+def test_a_wrong_key_ends_it_at_once_and_is_said_once(caplog):
+    wrong = Server(always(refusal(401, f"bad key {KEY}")))
+    with wrong as server, Session(Endpoint(EndpointConfig("m", server.url, KEY))) as session:
+        told = given_up(session, caplog, "a", "b", "c")
+        assert session.given_up
+    assert len(server.requests) == 1
+    assert len(told) == 1 and "401" in told[0]
+    assert KEY not in caplog.text and KEY not in json.dumps(session.to_json())
+
+
+def test_a_model_that_never_answers_is_left_out_after_a_while(caplog):
+    with Server(always(Reply(wait_s=60))) as server:
+        config = SessionConfig(timeout_s=0.2, retries=0, patience=2)
+        with Session(Endpoint(EndpointConfig("m", server.url)), config) as session:
+            told = given_up(session, caplog, "a", "b", "c", "d")
+    assert len(server.requests) == 2 and len(told) == 1
+
+
+def test_no_endpoint_is_said_once(caplog):
+    endpoint = Endpoint(EndpointConfig("m", "http://127.0.0.1:9/v1"))
+    with Session(endpoint, SessionConfig(retries=0)) as session:
+        assert len(given_up(session, caplog, *"abcde")) == 1
+        assert session.status == "language model left out"
+
+
+def test_an_answer_in_between_restores_patience():
+    answers = iter([LlmError("x"), LlmError("x"), "fine", LlmError("x"), LlmError("x"), "fine"])
+    with Session(Scripted(lambda _: next(answers)), SessionConfig(patience=3)) as session:
+        found = [results(session, text)[0] for text in "abcdef"]
+    assert [answer is not None for answer in found] == [False, False, True, False, False, True]
+
+
+def test_the_budget_counts_failures_and_retries(caplog):
+    model = Scripted(lambda _: LlmError("busy", again=True))
+    with Session(model, SessionConfig(calls=3, retries=1, patience=99, timeout_s=30)) as session:
+        assert results(session, "a", "b", "c") == [None] * 3
+        assert session.usage.calls == len(model.asked) == 3
+        assert "budget of 3 calls" in session.reason
+
+
+def test_closing_ends_waiting():
+    session = Session(Scripted(lambda _: LlmError("x", again=True, wait_s=25)))
+    future = session.submit(say("a"))
+    assert wait_for(lambda: session.usage.calls == 1)
+    session.close()
+    assert future.result(5) is None
+    assert session.submit(say("b")).result(1) is None
+
+
+def test_answers_are_on_disk_and_replayed(tmp_path):
+    path = tmp_path / "llm.jsonl"
+    model = Scripted(str.upper)
+    with Session(model, transcript=path) as session:
+        results(session, "a", "b")
+    with path.open("ab") as file:
+        file.write(b'{"half')  # a run that was killed
+    with Session(model, transcript=path) as again:
+        assert [a.text for a in results(again, "a", "c")] == ["A", "C"]
+    assert model.asked == ["a", "b", "c"]
+    with Session(Replay(Transcript(path)), SessionConfig(patience=9)) as replay:
+        assert [a and a.text for a in results(replay, "a", "b", "c", "d")] == ["A", "B", "C", None]
+
+
+def test_other_settings_are_other_answers(tmp_path):
+    class Warm(Scripted):
+        settings = {"temperature": 1}  # noqa: RUF012
+
+    path = tmp_path / "llm.jsonl"
+    with Session(Scripted(str.upper), transcript=path) as session:
+        results(session, "a")
+    warm = Warm(str.lower)
+    with Session(warm, transcript=path) as session:
+        assert results(session, "a")[0].text == "a"
+
+
+def test_a_file_that_is_no_transcript_is_refused(tmp_path):
+    path = tmp_path / "other.jsonl"
+    path.write_text("hello\n", encoding="utf-8")
+    with pytest.raises(RecordError, match="must be a transcript"):
+        Transcript(path)
+    with pytest.raises(BadInputError, match="there is no transcript"):
+        open_session(str(tmp_path / "none.jsonl"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"concurrency": 0}, {"patience": 0}, {"retries": -1}, {"timeout_s": 0}, {"calls": -1}],
+)
+def test_impossible_settings_are_refused(options):
+    with pytest.raises(BadInputError, match="must hold"):
+        SessionConfig(**options)
+
+
+class TestOpening:
+    def test_a_model_and_its_server(self):
+        with open_session("org/name@v2@http://localhost:1/v1", key=KEY) as session:
+            config = session.model.config
+        assert (config.model, config.base_url) == ("org/name@v2", "http://localhost:1/v1")
+        assert config.key == KEY
+
+    def test_a_name_alone(self):
+        with open_session("name", base_url="http://localhost:2/v1") as session:
+            assert session.model.config.base_url == "http://localhost:2/v1"
+        with open_session("name") as session:
+            assert "openai" in session.model.config.base_url
+
+    def test_settings_in_a_file(self, tmp_path):
+        (tmp_path / "key").write_text(f"{KEY}\n", encoding="utf-8")
+        path = tmp_path / "llm.json"
+        data = {"model": "m", "base_url": "http://h/v1", "key_file": "key", "temperature": 0,
+                "calls": 9, "timeout_s": 3, "extra": {"seed": 1}}  # fmt: skip
+        path.write_text(json.dumps(data), encoding="utf-8")
+        with open_session(str(path), key="other") as session:
+            assert session.model.config.key == KEY
+            assert session.model.settings == {"temperature": 0, "max_tokens": 2048, "seed": 1}
+            assert (session.config.calls, session.config.timeout_s) == (9, 3)
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            [],
+            "x",
+            {"key": KEY},
+            {"model": "m", "calls": KEY},
+            {"model": "m", "key_file": "gone"},
+            {},
+        ],
+    )
+    def test_bad_files_are_refused(self, tmp_path, data):
+        path = tmp_path / "llm.json"
+        path.write_text(json.dumps(data), encoding="utf-8")
+        with pytest.raises(BadInputError) as caught:
+            open_session(str(path))
+        if data == {"key": KEY}:
+            assert KEY not in str(caught.value)
+
+    def test_a_folder_without_a_model(self, tmp_path):
+        with pytest.raises(BadInputError, match="must hold a causal language model"):
+            open_session(str(tmp_path))
+
+
+class TestLocal:
+    def test_a_real_model_answers_the_same_again(self, tiny_model):
+        warm = LocalModel(tiny_model, temperature=1.0, max_tokens=12)
+        first, second = (warm.complete(say("tiles"), 30) for _ in range(2))
+        assert first.text == second.text and first.completion_tokens <= 12
+        assert first.prompt_tokens > 3 and not warm.elsewhere
+        assert first.text != warm.complete(say("other"), 30).text
+
+    def test_a_prompt_that_is_too_long(self, tiny_model):
+        with pytest.raises(LlmError, match="reads 4096 tokens"):
+            LocalModel(tiny_model).complete(say("x y z " * 4000), 30)
