@@ -21,7 +21,7 @@ import numpy as np
 
 from foretune import _tvm
 from foretune._files import write_json
-from foretune.bench._sides import Point, Side, SideError, SideRun, run_side, sides
+from foretune.bench._sides import Point, Side, SideError, SideRun, asks_llm, run_side, sides
 from foretune.bench._summary import summarise
 from foretune.errors import BadInputError, IllegalCandidateError, NothingMeasuredError
 from foretune.hardware import Hardware, probe
@@ -51,6 +51,7 @@ def run_bench(
     policy: MeasurePolicy | None = None,
     timeout_s: float | None = None,
     state: str = "",
+    llm: str = "",
     progress: Say | None = None,
 ) -> dict[str, Any]:
     """Runs strategies against one another on workloads and says which finds faster programs.
@@ -72,6 +73,8 @@ def run_bench(
         state: Tells runs of our own sides apart that other code or other trained weights made: a
             finished one is found again only under the same text, which becomes part of a file
             name. Runs of peers are found under any.
+        llm: The language model of strategies with the proposer ``llm``, for example ``mcts:llm``,
+            as ``foretune.llm.open_session`` reads it; a key is given in the file of its settings.
         progress: Called with one line of text per event.
 
     Returns:
@@ -86,6 +89,12 @@ def run_bench(
         if value < 1:
             raise BadInputError(f"`{name} >= 1` must hold, but got {name}={value}")
     contestants = sides(strategies, cost_models)
+    asks = [s.strategy for s in contestants if not s.is_peer and asks_llm(s.strategy)]
+    if asks and not llm:
+        raise BadInputError(
+            f"{asks[0]!r} needs a language model, but got none: pass llm='MODEL@URL', or leave the "
+            "strategy out"
+        )
     if not contestants or not workloads:
         raise BadInputError("a benchmark needs at least one workload and one strategy")
     hardware = hardware or probe()
@@ -100,6 +109,7 @@ def run_bench(
             policy,
             timeout_s,
             state,
+            llm,
             progress or _silent,
             folder,
             target,
@@ -141,6 +151,7 @@ class _Bench:
         policy: MeasurePolicy | None,
         timeout_s: float | None,
         state: str,
+        llm: str,
         say: Say,
         folder: Path,
         path: Path | None,
@@ -151,6 +162,7 @@ class _Bench:
         self.policy = policy
         self.timeout_s = timeout_s
         self.state = state
+        self.llm = llm
         self.say = say
         self.folder = folder
         self.path = path
@@ -217,7 +229,14 @@ class _Bench:
         try:
             with tempfile.TemporaryDirectory(prefix="foretune-run-") as folder:
                 run = run_side(
-                    side, workload, self.hardware, self.trials, seed, Path(folder), self.timeout_s
+                    side,
+                    workload,
+                    self.hardware,
+                    self.trials,
+                    seed,
+                    Path(folder),
+                    self.timeout_s,
+                    llm=self.llm,
                 )
         except SideError as error:
             self.say(f"{label}: failed: {error}")
@@ -230,6 +249,7 @@ class _Bench:
             "trials": run.trials,
             "failed": run.failed,
             "spent_s": dict(run.spent_s),
+            **({} if run.llm is None else {"llm": dict(run.llm)}),
             "reported": _curve(run, [point.seconds for point in run.points]),
             "raw": run.to_json(),
         }

@@ -11,13 +11,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from foretune.bench._sides import asks_llm
 from foretune.hardware import Hardware
+from foretune.llm import open_session
 from foretune.tuning import tune
 from foretune.workload import Workload
 
 
 def _run(request: dict[str, Any]) -> None:
     hardware = Hardware.from_json(request["hardware"])
+    llm = open_session(request["llm"]) if asks_llm(request["strategy"]) else None
     workload = Workload(**request["workload"])
     result = tune(
         workload,
@@ -29,6 +32,7 @@ def _run(request: dict[str, Any]) -> None:
         patience=request["trials"],
         seed=request["seed"],
         work_dir=request["work_dir"],
+        llm=llm,
     )
     best = result.tasks[0].best
     answer = {

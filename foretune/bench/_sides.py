@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretune import _child
+from foretune import _child, search
 from foretune.errors import BadInputError, ForetuneError
 from foretune.measure import Status
 from foretune.metaschedule import PEERS, PeerError, PeerTrial, peer_options, run_peer
@@ -55,6 +55,11 @@ class Side:
     def note(self) -> str:
         """What a reader of the results must know about this side."""
         return peer_options(self.strategy).note if self.is_peer else ""
+
+
+def asks_llm(strategy: str) -> bool:
+    """Whether the name of a strategy asks for a language model."""
+    return bool(search.split_name(strategy)[1].get("proposer") == "llm")
 
 
 def sides(strategies: Sequence[str], cost_models: Sequence[str]) -> list[Side]:
@@ -112,6 +117,7 @@ class SideRun:
         points: The incumbents, in order; the last one is what the run returned.
         arrivals: Seconds since the start at which each trial's result was known.
         spent_s: Seconds by purpose, where the tuner tells.
+        llm: What a language model was asked, where one was.
     """
 
     trials: int
@@ -120,6 +126,7 @@ class SideRun:
     points: tuple[Point, ...]
     arrivals: tuple[float, ...]
     spent_s: Mapping[str, float]
+    llm: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``from_json`` reverses it."""
@@ -141,6 +148,7 @@ def run_side(
     folder: Path,
     timeout_s: float | None = None,
     progress: Callable[[int], None] | None = None,
+    llm: str = "",
 ) -> SideRun:
     """Runs one side once, in a fresh process.
 
@@ -153,6 +161,8 @@ def run_side(
         folder: An empty folder for the run's files.
         timeout_s: The run is killed after this.
         progress: Called with the number of trials so far (peers: after every batch).
+        llm: The language model of sides whose proposer is ``llm``, as ``foretune.llm.open_session``
+            reads it.
 
     Raises:
         SideError: The run failed.
@@ -165,7 +175,7 @@ def run_side(
         except PeerError as error:
             raise SideError(str(error)) from error
         return _peer_side(result.trials, result.elapsed_s)
-    return _run_ours(side, workload, hardware, trials, seed, folder, timeout_s)
+    return _run_ours(side, workload, hardware, trials, seed, folder, timeout_s, llm)
 
 
 def _peer_side(trials: Sequence[PeerTrial], elapsed_s: float) -> SideRun:
@@ -192,6 +202,7 @@ def _run_ours(
     seed: int,
     folder: Path,
     timeout_s: float | None,
+    llm: str,
 ) -> SideRun:
     request = {
         "hardware": hardware.to_json(),
@@ -202,6 +213,7 @@ def _run_ours(
         "seed": seed,
         "work_dir": str(folder / "work"),
         "answer": str(folder / "answer.json"),
+        "llm": llm,
     }
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
     epoch, started = time.time(), time.monotonic()
@@ -256,4 +268,5 @@ def _our_side(
         points=tuple(points),
         arrivals=tuple(r.time - epoch for r in records),
         spent_s=spent,
+        llm=answer["result"].get("llm"),
     )

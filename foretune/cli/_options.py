@@ -16,6 +16,7 @@ from foretune.errors import BadInputError
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
+    from foretune.llm import Session
 
 INTERRUPTED = 130
 """Exit code of a run that Ctrl-C or SIGTERM ended."""
@@ -68,6 +69,17 @@ def probe_hardware(args: argparse.Namespace, measure: bool = False) -> Hardware:
     # TVM's runtime takes half the cores unless told otherwise before its pool starts.
     os.environ["TVM_NUM_THREADS"] = str(hardware.threads)
     return hardware
+
+
+def open_llm(text: str) -> Session:
+    """The language model asked for, with the key and the server that the environment names."""
+    from foretune.llm import open_session
+
+    return open_session(
+        text,
+        key=os.environ.get("OPENAI_API_KEY", ""),
+        base_url=os.environ.get("OPENAI_BASE_URL", ""),
+    )
 
 
 def check_writable(path: Path | None) -> None:

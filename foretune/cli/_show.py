@@ -97,6 +97,9 @@ def _strategies(args: argparse.Namespace) -> int:
     for name, text in search.descriptions().items():
         print(f"{name:14} {text}")
     print(f"{'metaschedule':14} TVM's own tuner, in `bench` only")
+    print("\nproposers, for strategies that edit programs (--proposer):")
+    for name, text in search.proposers.descriptions().items():
+        print(f"{name:14} {text}")
     return 0
 
 

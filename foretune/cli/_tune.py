@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from foretune.cli._options import (
     add_hardware,
     add_input,
     check_writable,
+    open_llm,
+    parse_options,
     parse_shapes,
     probe_hardware,
     require_seed,
@@ -41,6 +44,24 @@ def add_tune(commands: Any) -> None:
     )
     tune.add_argument(
         "--cost-model", default="default", metavar="C", help="see `foretune cost-models`"
+    )
+    tune.add_argument(
+        "--proposer",
+        metavar="P",
+        help="who proposes edits, where the strategy makes any; see `foretune strategies`",
+    )
+    tune.add_argument(
+        "--llm",
+        metavar="MODEL@URL",
+        help="language model for the proposer `llm`: a server, settings (.json), a transcript "
+        "(.jsonl) or a folder; see docs/llm.md",
+    )
+    tune.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the strategy or its proposer; may be repeated",
     )
     budget = tune.add_mutually_exclusive_group()
     budget.add_argument(
@@ -74,27 +95,36 @@ def _tune(args: argparse.Namespace) -> int:
 
     # Everything that can be refused is refused before anything is measured.
     strategy, cost_model = _refuse_settings(args)
+    options = _strategy_options(args)
+    llm = None if args.llm is None else open_llm(args.llm)
     probe_hardware(args)
     source = load_input(args.input, shapes=parse_shapes(args.shape))
     _refuse_source(source, saved=args.output is not None)
     hardware = probe_hardware(args, measure=True)
+    chosen = [f"{name}={value}" for name, value in sorted(options.items())]
+    chosen += [] if llm is None else [llm.model.name]
     work_dir = args.work_dir or default_work_dir(
-        args.input, hardware, strategy, cost_model, args.seed
+        args.input, hardware, strategy, cost_model, args.seed, *chosen
     )
-    result = tune(
-        source,
-        target=hardware,
-        strategy=strategy,
-        cost_model=cost_model,
-        trials=args.trials,
-        time_s=args.time,
-        patience=args.patience,
-        seed=args.seed,
-        work_dir=work_dir,
-        fresh=args.fresh,
-        progress=TuneProgress(),
-        command=_reproducing(args),
-    )
+    with contextlib.ExitStack() as stack:
+        if llm is not None:
+            stack.callback(llm.close)
+        result = tune(
+            source,
+            target=hardware,
+            strategy=strategy,
+            cost_model=cost_model,
+            trials=args.trials,
+            time_s=args.time,
+            patience=args.patience,
+            seed=args.seed,
+            work_dir=work_dir,
+            fresh=args.fresh,
+            progress=TuneProgress(),
+            options=options,
+            llm=llm,
+            command=_reproducing(args),
+        )
     data = {**result.to_json(), "input": args.input}
     if args.json is not None:
         write_json(args.json, data)
@@ -110,6 +140,23 @@ def _tune(args: argparse.Namespace) -> int:
             )
     print(f"work directory: {work_dir}  (report: foretune report {shlex.quote(str(work_dir))})")
     return INTERRUPTED if result.interrupted else 0
+
+
+def _strategy_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Options of the strategy and its proposer; ``--llm`` alone means the proposer ``llm``."""
+    from foretune.search import proposers
+
+    options = parse_options(args.option)
+    name = args.proposer or ("llm" if args.llm is not None else None)
+    if name is not None:
+        proposers.check_name(name)
+        options["proposer"] = name
+    if options.get("proposer") == "llm" and args.llm is None:
+        raise BadInputError(
+            "the proposer 'llm' needs a language model: give one with --llm, for example "
+            "--llm qwen3@http://localhost:11434/v1"
+        )
+    return options
 
 
 def _refuse_settings(args: argparse.Namespace) -> tuple[str, str]:

@@ -147,7 +147,9 @@ class TuneProgress:
     def _headline(self) -> str:
         left = self.left_s()
         told = f"about {units.duration(left)} left" if left is not None else "time left not known"
-        return f"{self._summary()}, {told}"
+        current = self._tasks.get(self._current)
+        more = current.status if current is not None else ""
+        return f"{self._summary()}, {told}" + (f"; {more}" if more else "")
 
     def _summary(self) -> str:
         limit = f" of {self._budget_trials}" if self._budget_trials is not None else ""

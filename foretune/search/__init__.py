@@ -1,31 +1,44 @@
 """Strategies: which candidate next?
 
-``create`` makes one by name; ``register`` or an entry point in the group
-``foretune.strategies`` adds one. A factory is called as ``factory(space, model, rng, **options)``
-and returns a ``Strategy``.
+``create`` makes one by name, to which options may be added (``mcts:heuristic:branching=4``);
+``register`` or an entry point in the group ``foretune.strategies`` adds one. A factory is called as
+``factory(space, model, rng, **options)`` and returns a ``Strategy``. ``foretune.search.proposers``
+does the same for proposers of edits.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from foretune.cost import Registry
+from foretune.search import proposers
 from foretune.search._base import Strategy
 
 if TYPE_CHECKING:
     from foretune.cost import CostModel
     from foretune.space import Space
 
-__all__ = ["Strategy", "create", "descriptions", "names", "register", "unregister"]
+__all__ = [
+    "Strategy",
+    "create",
+    "descriptions",
+    "names",
+    "proposers",
+    "register",
+    "split_name",
+    "unregister",
+]
 
 _STRATEGIES: Registry[Strategy] = Registry(
     "strategy",
     "foretune.strategies",
     {
         "evolutionary": "foretune.search.evolutionary:Evolutionary",
+        "mcts": "foretune.search.mcts:Mcts",
         "random": "foretune.search.random:RandomSearch",
     },
 )
@@ -37,17 +50,39 @@ def create(
     """Makes the strategy called ``name`` for one space.
 
     Args:
-        name: One of ``names()``.
+        name: One of ``names()``, or one with options as ``split_name`` reads them.
         space: Where candidates come from.
         model: Who scores them.
         rng: The strategy's only source of randomness, or a seed for one.
-        options: Passed to the strategy as they are.
+        options: Passed to the strategy as they are; those in the name count less.
 
     Raises:
         BadInputError: The name is unknown, or the strategy refuses an option.
         MissingDependencyError: The strategy needs a package that is not installed.
     """
-    return _STRATEGIES.factory(name)(space, model, np.random.default_rng(rng), **options)
+    base, given = split_name(name)
+    merged = {**given, **options}
+    return _STRATEGIES.factory(base)(space, model, np.random.default_rng(rng), **merged)
+
+
+def split_name(name: str) -> tuple[str, dict[str, Any]]:
+    """The strategy and the options that a name holds; a word alone is the proposer.
+
+    Before → after: ``mcts:heuristic:branching=4`` → ``mcts`` and ``{"proposer": "heuristic",
+    "branching": 4}``.
+    """
+    base, *words = name.split(":")
+    options: dict[str, Any] = {}
+    for word in words:
+        option, equals, value = word.partition("=")
+        if not equals:
+            options["proposer"] = option
+            continue
+        try:
+            options[option] = json.loads(value)
+        except ValueError:
+            options[option] = value
+    return base, options
 
 
 def names() -> list[str]:

@@ -33,6 +33,11 @@ class Strategy(abc.ABC):
         self.model = model
         self.rng = rng
 
+    @property
+    def status(self) -> str:
+        """A few words for the progress of a run; empty where there is nothing to say."""
+        return ""
+
     @abc.abstractmethod
     def ask(self, n: int) -> list[Candidate]:
         """Proposes up to ``n`` distinct candidates that were never proposed or told before.

@@ -1,8 +1,8 @@
-"""Drawing candidates that are new and legal."""
+"""Drawing candidates that are new and legal, and thinning those that are alike."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +17,11 @@ _DRAWS_PER_POINT = 12
 """Fruitless draws allowed per point of a small space: the last one is missed once in e^12."""
 _MAX_FRUITLESS = 4096
 _DRAW = 64
+
+APART = 2
+"""Decisions in which proposals of a batch differ."""
+FIRST_APART = 3
+"""The same while nothing is measured: a wrong belief should not be tried eight times."""
 
 
 class FreshSampler:
@@ -100,3 +105,24 @@ class FreshSampler:
                 taken.add(candidate.key)
                 given += 1
                 yield candidate
+
+
+def spread(ranked: Sequence[Candidate], least: int = APART) -> list[Candidate]:
+    """Candidates that differ from every earlier one in ``least`` decisions first, then the rest.
+
+    What differs in one decision from a better one teaches little that the better one does not.
+    """
+    apart: list[Candidate] = []
+    near: list[Candidate] = []
+    for candidate in ranked:
+        close = any(
+            candidate.sketch.key == other.sketch.key and _difference(candidate, other) < least
+            for other in apart
+        )
+        (near if close else apart).append(candidate)
+    return apart + near
+
+
+def _difference(a: Candidate, b: Candidate) -> int:
+    """Decisions in which two candidates of one sketch differ."""
+    return sum(x != y for x, y in zip(a.decisions, b.decisions, strict=True))

@@ -22,16 +22,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from foretune.errors import BadInputError
 from foretune.measure import Status
+from foretune.search import proposers
 from foretune.search._base import Strategy
-from foretune.search._sampling import FreshSampler
+from foretune.search._options import configured
+from foretune.search._sampling import APART, FIRST_APART, FreshSampler, spread
+from foretune.search.proposers import Situation, Variant
 from foretune.search.random import DRAWS_PER_CANDIDATE
 
 if TYPE_CHECKING:
@@ -48,10 +52,6 @@ _INFORMED_NOISE = 0.25
 """The same for an informed draft, which errs less."""
 _LEAST_POOL = 512
 """Random candidates that an informed draft looks at, at least."""
-_APART = 2
-"""Decisions in which proposals of a batch differ."""
-_FIRST_APART = 3
-"""The same while nothing is measured: a wrong belief should not be tried eight times."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ class EvolutionConfig:
         informed_per_ask, informed_generations: The same for a model that learned from other
             workloads: its judgement is worth more candidates.
         informed_pool, informed_litter: The same for a draft that did.
+        proposer: Who makes the edits of a mutation. ``"random"`` draws them one by one.
     """
 
     scored_per_ask: float = 3.0
@@ -90,6 +91,7 @@ class EvolutionConfig:
     informed_generations: int = 3
     informed_pool: int = 64
     informed_litter: int = 16
+    proposer: str = "random"
 
     def __post_init__(self) -> None:
         for name in ("crossover", "fresh", "epsilon", "further_mutation"):
@@ -122,23 +124,33 @@ class Evolutionary(Strategy):
         space: Where candidates come from.
         model: Who scores them; ignored while it is not ready.
         rng: The only source of randomness.
-        options: Fields of ``EvolutionConfig``.
+        options: Fields of ``EvolutionConfig``; others go to its proposer.
     """
 
     def __init__(
         self, space: Space, model: CostModel, rng: np.random.Generator, **options: Any
     ) -> None:
         super().__init__(space, model, rng)
-        unknown = set(options) - set(EvolutionConfig.__dataclass_fields__)
-        if unknown:
+        self.config, rest = configured(EvolutionConfig, "evolutionary", options)
+        plain = self.config.proposer == "random"
+        if plain and rest:
             raise BadInputError(
-                f"evolutionary has no option {sorted(unknown)[0]!r}: "
+                f"evolutionary has no option {sorted(rest)[0]!r}: "
                 f"choose from {', '.join(EvolutionConfig.__dataclass_fields__)}"
             )
-        self.config = EvolutionConfig(**options)
+        # Random mutation needs nobody: it is part of breeding, and may be repeated on a child.
+        self.proposer = (
+            None if plain else proposers.create(self.config.proposer, space, rng, **rest)
+        )
+        self._prepared: list[Situation] = []
         self._sampler = FreshSampler(space, rng)
         self._sketches = {sketch.key for sketch in space.sketches}
         self._measured: dict[str, tuple[float, Candidate]] = {}
+
+    @property
+    def status(self) -> str:
+        """What the proposer has to say."""
+        return "" if self.proposer is None else self.proposer.status
 
     def ask(self, n: int) -> list[Candidate]:
         """Up to ``n`` candidates; fewer when the space (or its legal part) is exhausted."""
@@ -146,6 +158,7 @@ class Evolutionary(Strategy):
         chosen = self._exploit(n) if warm and self.model.ready else self._explore(n)
         if len(chosen) < n:
             chosen += self._random(n - len(chosen), chosen)
+        self._look_ahead()
         return self._sampler.propose(chosen)
 
     def tell(self, records: Sequence[Record]) -> None:
@@ -186,8 +199,11 @@ class Evolutionary(Strategy):
         for generation in range(generations):
             fresh = round(config.fresh * size) if parents else size
             children = self._fresh(fresh, scored) if generation == 0 else []
+            foreseen = self._foreseen({*_keys(children)}) if generation == 0 else []
+            children += {edit.key: edit for _, edits in foreseen for edit in edits}.values()
             children += self._breed(parents, size - len(children), {*scored, *_keys(children)})
             self._score(children, scored, scores)
+            self._tell_proposer(foreseen, scores)
             best = sorted(scored.values(), key=lambda c: (-scores[c.key], c.key))
             # Measured parents stay: a model trained on few programs errs, a measurement does not.
             parents = _alternate(elites, best[: config.elites])
@@ -195,8 +211,8 @@ class Evolutionary(Strategy):
         # Rounded by chance: a batch of one explores too, now and then. Without the draft, so
         # that what it misjudges everywhere is still seen.
         explored = int(config.epsilon * n + self.rng.random())
-        apart = _APART if elites else _FIRST_APART
-        guided = self._sampler.legal(n - explored, _spread(best, apart))
+        apart = APART if elites else FIRST_APART
+        guided = self._sampler.legal(n - explored, spread(best, apart))
         drawn = self._sampler.unseen(explored * DRAWS_PER_CANDIDATE, _keys(guided))
         return guided + self._sampler.legal(explored, drawn)
 
@@ -225,17 +241,67 @@ class Evolutionary(Strategy):
         informed = self.model.informed_draft
         litter = self.config.informed_litter if informed else self.config.litter
         wanted = n * (litter if self.config.prior else 1)
+        pairs = self.rng.choice(len(parents), p=weights, size=(4 * wanted, 2)).tolist()
         children: dict[str, Candidate] = {}
-        for first, second in self.rng.choice(
-            len(parents), p=weights, size=(4 * wanted, 2)
-        ).tolist():
+        if self.proposer is not None:
+            mutants = round((1 - self.config.crossover) * wanted)
+            edits = self._edits([parents[first] for first, _ in pairs[:mutants]])
+            children = {c.key: c for c in edits if self._is_unknown(c, known)}
+        for first, second in pairs:
             if len(children) >= wanted:
                 break
             child = self._child(parents[first], parents[second])
-            if child.key not in known and self._sampler.is_new(child):
+            if self._is_unknown(child, known):
                 children.setdefault(child.key, child)
         bred = list(children.values())
         return self._suited(bred, n) if self.config.prior else bred
+
+    def _is_unknown(self, child: Candidate, known: set[str]) -> bool:
+        return child.key not in known and self._sampler.is_new(child)
+
+    def _edits(self, parents: Sequence[Candidate]) -> list[Candidate]:
+        """What the proposer makes of parents: of each as many edits as it occurs."""
+        assert self.proposer is not None
+        distinct = {parent.key: parent for parent in parents}
+        counts = Counter(parent.key for parent in parents)
+        asked = [self._situation(parent, counts[key]) for key, parent in distinct.items()]
+        return [edit for edits in self.proposer.propose(asked) for edit in edits]
+
+    def _situation(self, parent: Candidate, wanted: int) -> Situation:
+        fastest = min(self._measured.values(), key=lambda m: (m[0], m[1].key), default=None)
+        seconds = self._measured[parent.key][0] if parent.key in self._measured else None
+        best = None if fastest is None else Variant(fastest[1], seconds=fastest[0])
+        return Situation(Variant(parent, seconds=seconds), max(1, wanted), best=best)
+
+    def _look_ahead(self) -> None:
+        """Lets a slow proposer begin on the fastest programs while candidates are measured."""
+        if self.proposer is not None and self.proposer.foresight:
+            ranking = sorted(self._measured.values(), key=lambda m: (m[0], m[1].key))
+            fastest = [candidate for _, candidate in ranking[: self.proposer.foresight]]
+            self._prepared = [self._situation(each, self.config.litter) for each in fastest]
+            self.proposer.prepare(self._prepared)
+
+    def _foreseen(self, known: set[str]) -> list[tuple[Situation, list[Candidate]]]:
+        """What the proposer made of the programs that it was told of before."""
+        prepared, self._prepared = self._prepared, []
+        if self.proposer is None or not prepared:
+            return []
+        return [
+            (situation, [edit for edit in edits if self._is_unknown(edit, known)])
+            for situation, edits in zip(prepared, self.proposer.propose(prepared), strict=True)
+        ]
+
+    def _tell_proposer(
+        self, foreseen: Sequence[tuple[Situation, list[Candidate]]], scores: Mapping[str, float]
+    ) -> None:
+        """What the model thinks of its edits, and of what they were made of."""
+        if self.proposer is None or not foreseen:
+            return
+        before = self.model.predict([each.program.candidate for each, _ in foreseen]).score.tolist()
+        for (situation, edits), score in zip(foreseen, before, strict=True):
+            program = replace(situation.program, score=score)
+            judged = [Variant(edit, scores[edit.key]) for edit in edits if edit.key in scores]
+            self.proposer.judged(replace(situation, program=program), judged)
 
     def _child(self, parent: Candidate, other: Candidate) -> Candidate:
         if self.rng.random() < self.config.crossover:
@@ -274,24 +340,3 @@ def _in_turns(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 def _alternate(a: Sequence[Candidate], b: Sequence[Candidate]) -> list[Candidate]:
     return [c for pair in itertools.zip_longest(a, b) for c in pair if c is not None]
-
-
-def _spread(ranked: Sequence[Candidate], least: int = _APART) -> list[Candidate]:
-    """Candidates that differ from every earlier one in ``least`` decisions first, then the rest.
-
-    What differs in one decision from a better one teaches little that the better one does not.
-    """
-    apart: list[Candidate] = []
-    near: list[Candidate] = []
-    for candidate in ranked:
-        close = any(
-            candidate.sketch.key == other.sketch.key and _difference(candidate, other) < least
-            for other in apart
-        )
-        (near if close else apart).append(candidate)
-    return apart + near
-
-
-def _difference(a: Candidate, b: Candidate) -> int:
-    """Decisions in which two candidates of one sketch differ."""
-    return sum(x != y for x, y in zip(a.decisions, b.decisions, strict=True))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune.errors import BadInputError
 from foretune.search._base import Strategy
 from foretune.search._sampling import FreshSampler
 
@@ -22,8 +23,14 @@ DRAWS_PER_CANDIDATE = 64
 class RandomSearch(Strategy):
     """Proposes legal candidates drawn independently from the space, none of them twice."""
 
-    def __init__(self, space: Space, model: CostModel, rng: np.random.Generator) -> None:
+    def __init__(
+        self, space: Space, model: CostModel, rng: np.random.Generator, **options: Any
+    ) -> None:
         super().__init__(space, model, rng)
+        if options:
+            raise BadInputError(
+                f"random has no option {sorted(options)[0]!r}: it has none, leave it out"
+            )
         self._sampler = FreshSampler(space, rng)
 
     def ask(self, n: int) -> list[Candidate]:

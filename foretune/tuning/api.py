@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +27,13 @@ from foretune.workload import Model, Workload, from_object, load_input
 
 if TYPE_CHECKING:
     from foretune.graph import Extraction
+    from foretune.llm import Session
 
 logger = logging.getLogger(__name__)
 
 JOURNAL = "journal.jsonl"
 RESULT = "tune.json"
+TRANSCRIPT = "llm.jsonl"
 _STRIDE = 1_000_003
 _SAVE_EVERY_S = 10.0
 
@@ -91,6 +93,8 @@ def tune(
     policy: MeasurePolicy | None = None,
     progress: Progress | None = None,
     batch: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    llm: Session | None = None,
     command: str = "",
 ) -> TuneResult:
     """Tunes a model or a workload and returns the result, which compiles, runs and reports.
@@ -112,6 +116,9 @@ def tune(
         policy: How local workers measure.
         progress: Who is told what happens.
         batch: Candidates per round; fitted to the budget if None.
+        options: Of the strategy: fields of its configuration and its proposer's.
+        llm: The language model for the proposer ``llm``; left open. Its answers are kept in
+            ``work_dir``, where the next run finds them.
         command: The command line to note in the result.
 
     Raises:
@@ -125,6 +132,11 @@ def tune(
     if not isinstance(target, Hardware):
         target = probe(target, threads=threads, measure=True)
     hardware = target
+    options = dict(options or {})
+    if llm is not None:
+        options["llm"] = llm
+        if work_dir is not None:
+            llm.record_in(Path(work_dir) / TRANSCRIPT)
     if isinstance(cost_model, str):
         cost_model = cost.create(model_name, rng=seed, hardware=hardware)
     with ExitStack() as stack:
@@ -138,6 +150,7 @@ def tune(
             strategy=strategy,
             cost_model=cost_model,
             seed=seed + _STRIDE * place,
+            options=options,
         )
         tuner = Tuner(
             tasks,
@@ -150,8 +163,9 @@ def tune(
             began=began,
         )
         run = _Run(
-            tuner, measurer, prepared, hardware, untunable, strategy, model_name, seed, command
-        )
+            tuner, measurer, prepared, hardware, untunable, strategy, model_name, seed, command,
+            options, llm,
+        )  # fmt: skip
         if work_dir is not None:
             tuner.after_round = _Saver(run.result, Path(work_dir) / RESULT)
         tuner.run()
@@ -198,6 +212,8 @@ class _Run:
     cost_model: str
     seed: int
     command: str
+    options: Mapping[str, Any]
+    llm: Session | None
 
     def result(self) -> TuneResult:
         """What was reached so far."""
@@ -215,6 +231,8 @@ class _Run:
             extraction=self.prepared.extraction,
             interrupted=self.tuner.interrupted,
             command=self.command,
+            options={name: _plain(v) for name, v in self.options.items() if name != "llm"},
+            llm=None if self.llm is None else self.llm.to_json(),
         )
 
 
@@ -237,6 +255,12 @@ def _tasks(
             logger.warning("operator %s stays untuned: %s", workload.name, error)
             untunable.append(workload.name)
     return tasks, tuple(untunable)
+
+
+def _plain(value: Any) -> Any:
+    """An option as JSON has it; what is no value, a policy for example, by its type."""
+    known = value is None or isinstance(value, (bool, int, float, str))
+    return value if known else type(value).__name__
 
 
 class _Saver:
@@ -307,8 +331,9 @@ def default_work_dir(what: str, hardware: Hardware, *settings: str | int) -> Pat
     One directory per input, hardware and settings (strategy, cost model, seed): runs that differ in
     one of them must not resume each other.
     """
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", Path(what).name if "/" in what else what)
-    return Path("foretune-work") / "-".join([name, hardware.key[:6], *map(str, settings)])
+    name = Path(what).name if "/" in what else what
+    whole = "-".join([name, hardware.key[:6], *map(str, settings)])
+    return Path("foretune-work") / re.sub(r"[^A-Za-z0-9_.:=-]+", "_", whole)
 
 
 def _spent(tuner: Tuner, measurer: Measurer) -> dict[str, float]:

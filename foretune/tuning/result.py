@@ -88,6 +88,9 @@ class TuneResult:
         interrupted: Whether Ctrl-C ended the run.
         command: The command line that reproduces the run, if one was used.
         extraction: How a model was taken apart; found out again by ``compile`` if None.
+        options: Options of the strategy that were given.
+        llm: What the language model was asked and how it fared (``Session.to_json``), if there
+            was one.
     """
 
     source: Model | Workload
@@ -103,6 +106,8 @@ class TuneResult:
     interrupted: bool = False
     command: str = ""
     extraction: Extraction | None = field(default=None, repr=False, compare=False)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    llm: Mapping[str, Any] | None = None
 
     @property
     def best(self) -> dict[str, Candidate]:
@@ -178,6 +183,8 @@ class TuneResult:
             "interrupted": self.interrupted,
             "environment": dict(self.environment),
             "command": self.command,
+            "options": dict(self.options),
+            **({} if self.llm is None else {"llm": dict(self.llm)}),
         }
 
 

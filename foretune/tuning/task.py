@@ -30,6 +30,9 @@ from foretune.workload import Workload
 DEFAULT_STRATEGY = "evolutionary"
 DEFAULT_COST_MODEL = "gbdt"
 
+_DOUBTFUL = 0.9
+"""A comparison that a baseline wins is in doubt where a contender takes less than this share."""
+
 
 def resolve_names(strategy: str, cost_model: str) -> tuple[str, str]:
     """Replaces ``"default"`` by the best known combination.
@@ -41,7 +44,10 @@ def resolve_names(strategy: str, cost_model: str) -> tuple[str, str]:
     """
     strategy = DEFAULT_STRATEGY if strategy == "default" else strategy
     cost_model = DEFAULT_COST_MODEL if cost_model == "default" else cost_model
-    if strategy not in search.names():
+    base, options = search.split_name(strategy)
+    if "proposer" in options:
+        search.proposers.check_name(options["proposer"])
+    if base not in search.names():
         raise unknown_name("strategy", strategy, [*search.names(), "default"])
     if cost_model not in cost.names():
         raise unknown_name("cost model", cost_model, [*cost.names(), "default"])
@@ -91,13 +97,14 @@ class Task:
             other tasks, for example).
         seed: Seeds the strategy and a model made here.
         space: The space, when the caller has generated it already.
+        options: Of the strategy, as ``foretune.search.create`` takes them.
 
     Attributes:
         environment: What records of this run carry. Baselines and comparisons that carry another
             one are measured again, because their seconds do not compare. None: all of them count.
 
     Raises:
-        BadInputError: Unknown strategy or cost model.
+        BadInputError: Unknown strategy or cost model, or the strategy refuses an option.
     """
 
     def __init__(
@@ -109,6 +116,7 @@ class Task:
         cost_model: str | CostModel = "default",
         seed: int = 0,
         space: Space | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         if seed < 0:
             raise BadInputError(f"`seed >= 0` must hold, but got seed={seed}: pass another one")
@@ -123,7 +131,9 @@ class Task:
             else cost_model
         )
         rng = np.random.default_rng([seed, int(workload.key, 16)])
-        self.strategy = search.create(self.strategy_name, self.space, self.model, rng)
+        self.strategy = search.create(
+            self.strategy_name, self.space, self.model, rng, **(options or {})
+        )
         self.trials: list[Trial] = []
         self.untuned_s: float | None = None
         self.exhausted = False
@@ -143,6 +153,11 @@ class Task:
     def spent(self) -> int:
         """Trials counted so far, those of resumed runs included."""
         return len(self.trials)
+
+    @property
+    def status(self) -> str:
+        """A few words of the strategy for the progress of a run; empty where it has none."""
+        return self.strategy.status
 
     @property
     def best(self) -> Candidate | None:
@@ -359,18 +374,29 @@ class Task:
         """What to time side by side to settle which is best; empty where that is settled.
 
         With the contenders come the best of the last comparison, because seconds of different
-        comparisons are not compared, and the baselines.
+        comparisons are not compared, and the baselines. It is not settled where a baseline was
+        the best of the last comparison, because contenders failed or were disturbed in it, and
+        others were much faster on their own.
         """
         found = self.contenders()
-        news = self._tried_since and any(c.key not in self._compared for c in found)
+        champion = min(self._last_comparison(), key=self._seconds, default=None)
+        news = any(c.key not in self._compared for c in found) and (
+            self._tried_since or self._is_doubtful(champion, found)
+        )
         if not found or (self.confirmed and not news):
             return []
-        champion = min(self._last_comparison(), key=self._seconds, default=None)
         if champion is not None and champion.candidate is not None:
             found.append(champion.candidate)
         found += [candidate for candidate, _ in self.baselines()]
         found.append(self.space.untuned)
         return list({candidate.key: candidate for candidate in found}.values())
+
+    def _is_doubtful(self, champion: Record | None, contenders: Sequence[Candidate]) -> bool:
+        """Whether a baseline was the best of a comparison and a contender is much faster."""
+        if champion is None or champion.candidate_key not in self._baselines:
+            return False
+        fastest = min(self._seconds(self._ok[c.key]) for c in contenders)
+        return fastest < _DOUBTFUL * self._seconds(champion)
 
     def _best_of_others(self, n: int) -> list[Candidate]:
         """The fastest candidates that others measured and this task has not: a warm start.

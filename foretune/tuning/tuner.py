@@ -23,6 +23,8 @@ from foretune.tuning.task import Task
 
 logger = logging.getLogger(__name__)
 
+_COMPARISONS = 3
+"""Comparisons of a task at most: the contenders of the first may fail or be disturbed in it."""
 _COMPARED_TOGETHER = 4
 """Tasks of one comparison: their programs are built in parallel, and all held until its end."""
 _PATIENCE_WITHOUT_ANY = 32
@@ -365,13 +367,22 @@ class Tuner:
                 self._seen += len(records)
 
     def _confirm(self) -> None:
-        """Compares each task's contenders and its baselines, the heaviest tasks first."""
+        """Compares each task's contenders and its baselines until no result is in doubt."""
+        for done in range(_COMPARISONS):
+            seconds = self.budget.seconds
+            if done and seconds is not None and self.elapsed_s >= seconds:
+                return
+            if not self._confirm_once():
+                return
+
+    def _confirm_once(self) -> bool:
+        """One comparison of every task that needs one, the heaviest first; whether any did."""
         heaviest = sorted(
             self.tasks, key=lambda task: task.workload.weight * (task.best_s or 0.0), reverse=True
         )
         waiting = [(task, found) for task in heaviest if (found := task.to_confirm())]
         if not waiting:
-            return
+            return False
         self.progress.phase("confirming the best candidates")
         for done in range(0, len(waiting), _COMPARED_TOGETHER):
             seconds = self.budget.seconds
@@ -380,8 +391,9 @@ class Tuner:
                     f"the time was spent before the bests of {len(waiting) - done} tasks were "
                     "confirmed: allow more with --time"
                 )
-                return
+                return False
             self._compare(waiting[done : done + _COMPARED_TOGETHER])
+        return True
 
     def _compare(self, group: Sequence[tuple[Task, Sequence[Candidate]]]) -> None:
         """Times candidates side by side, those of all tasks in one comparison.

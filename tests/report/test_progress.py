@@ -19,6 +19,7 @@ def _task(name: str, spent: int = 0, best_s: float | None = None, weight: int = 
         spent=spent,
         untuned_s=4e-3,
         best_s=best_s,
+        status="",
     )
 
 
@@ -59,6 +60,15 @@ def test_a_log_file_gets_a_line_now_and_then(out: io.StringIO) -> None:
     assert len(lines) == 6
     assert lines[-1].startswith("done: 30 of 100 trials")
     assert "\x1b" not in out.getvalue()
+
+
+def test_what_the_strategy_has_to_say_is_shown(out: io.StringIO) -> None:
+    progress = TuneProgress(Console(file=out, width=40), every_s=0.0)
+    task = _task("a", 1, 1e-3)
+    task.status = "language model: 3 calls"
+    progress.start([task], _budget(trials=9))
+    progress.update(task, 1, 1.0)
+    assert "; language model: 3 calls; a: best" in out.getvalue()
 
 
 def test_a_terminal_gets_a_table_that_marks_the_task_at_work(out: io.StringIO) -> None:

@@ -9,11 +9,13 @@ import pytest
 
 from foretune import search
 from foretune.search.evolutionary import Evolutionary
+from foretune.search.mcts import Mcts
 from foretune.search.random import RandomSearch
 from foretune.testing import strategies
 
 FACTORIES: dict[str, Callable[..., Any]] = {
     "evolutionary": Evolutionary,
+    "mcts": Mcts,
     "random": RandomSearch,
 }
 

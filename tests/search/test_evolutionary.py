@@ -16,7 +16,8 @@ from foretune.errors import BadInputError
 from foretune.features import machine_fit
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Status
-from foretune.search.evolutionary import Evolutionary, _spread
+from foretune.search._sampling import spread
+from foretune.search.evolutionary import Evolutionary
 from foretune.space import Candidate, Choice, PerfectTile, Sketch, Space
 from foretune.testing import (
     SyntheticMeasurer,
@@ -140,7 +141,7 @@ def test_near_duplicates_come_last():
     choice = dict(sketch=best.sketch, workload=space.workload, hardware=space.hardware)
     near = type(best)(decisions=(*best.decisions[:-1], (best.decisions[-1] + 1) % 3), **choice)
     far = space.sample(np.random.default_rng(0), 1)[0]
-    assert _spread([best, near, far]) == [best, far, near]
+    assert spread([best, near, far]) == [best, far, near]
 
 
 def test_unknown_and_impossible_options_are_refused():

@@ -217,6 +217,45 @@ def test_confirmation_decides_between_contenders() -> None:
     assert task.spent == 8, "confirming costs no trial"
 
 
+@pytest.mark.parametrize("status", [Status.CRASH, Status.OK])
+def test_a_comparison_in_which_all_contenders_fail_or_are_disturbed_is_not_the_last(
+    status: Status,
+) -> None:
+    measurer = FormulaMeasurer()
+    comparisons: list[Sequence[Candidate]] = []
+
+    def compare(candidates: Sequence[Candidate]) -> list[Measurement]:
+        comparisons.append(candidates)
+        untuned = candidates[-1]
+        disturbed = Measurement(status, (1.0,) if status is Status.OK else (), (True,))
+        first = len(comparisons) == 1
+        return [disturbed if first and c != untuned else ok(c) for c in candidates]
+
+    task = Task(matmul(), HARDWARE, strategy="random", cost_model="random")
+    measurer.compare = compare  # type: ignore[method-assign]
+    Tuner([task], measurer, Budget(trials=24), batch=8).run()
+    untuned = comparisons[0][-1]
+    left = [key for key in measurer.asked if key not in {c.key for c in comparisons[0]}]
+    assert left and len(comparisons) == 2
+    assert task.best != untuned and task.tuned and task.confirmed
+
+
+def test_a_baseline_that_wins_is_not_doubted_for_ever() -> None:
+    measurer = FormulaMeasurer()
+    comparisons = []
+
+    def compare(candidates: Sequence[Candidate]) -> list[Measurement]:
+        comparisons.append(candidates)
+        slow = Measurement(Status.OK, (1.0,), (True,))
+        return [*(slow for _ in candidates[:-1]), ok(candidates[-1])]
+
+    task = Task(matmul(), HARDWARE, strategy="random", cost_model="random")
+    measurer.compare = compare  # type: ignore[method-assign]
+    Tuner([task], measurer, Budget(trials=24), batch=8).run()
+    assert 1 < len(comparisons) <= 3
+    assert task.best == task.space.untuned and not task.tuned
+
+
 def test_seconds_limit_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("foretune.tuning.tuner.time.perf_counter", lambda: now[0])

@@ -1,0 +1,222 @@
+"""The tree of a tree search: nodes, their values on one scale, and which one to expand.
+
+Symbols: a node's *level* is minus log2 of its seconds, measured, or what the cost model's score
+says of it on the same axis. Rewards are levels, min-max scaled to [0, 1] within the tree. ``N`` is
+a node's visits: itself, its fruitless expansions (reward 0), and the visits of its children. ``Q``
+is the mean reward of these. UCT is ``Q + c sqrt(ln(N of the parent) / N)``.
+
+Values are computed anew from the levels of all nodes whenever a level changes. Sums that are only
+ever added to would keep what an earlier model said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from foretune.space import Candidate
+
+_SLOPE_STRENGTH = 4.0
+"""Measured programs with scores of unit variance that weigh as much as the belief that a score is
+in log2 slow-downs."""
+
+
+@dataclass(eq=False)
+class Node:
+    """A program in the tree; the root, which stands for the untransformed one, has no candidate.
+
+    Attributes:
+        candidate: The program.
+        parent: Where it came from.
+        children: What came from it.
+        score: What the cost model says; NaN until it was asked.
+        seconds: Measured seconds per call.
+        failed: Whether measuring it failed: a dead end with reward 0.
+        ends: Where rollouts from here ended.
+        end_scores: What the cost model says of these.
+        barren: Fruitless expansions.
+        closed: Whether nothing below can be expanded any more.
+        visits, total: ``N`` and the sum of rewards.
+        pending: Selections of this round whose outcome is not known yet.
+    """
+
+    candidate: Candidate | None
+    parent: Node | None
+    children: list[Node] = field(default_factory=list)
+    score: float = math.nan
+    seconds: float | None = None
+    failed: bool = False
+    ends: list[Candidate] = field(default_factory=list)
+    end_scores: list[float] = field(default_factory=list)
+    barren: int = 0
+    closed: bool = False
+    visits: int = 1
+    total: float = 0.0
+    pending: int = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether it may be measured."""
+        return self.seconds is None and not self.failed
+
+    def ancestors(self) -> Iterator[Node]:
+        """The programs it came from, its parent first; the root is none."""
+        node = self.parent
+        while node is not None and node.candidate is not None:
+            yield node
+            node = node.parent
+
+
+def uct(total: float, visits: int, parent_visits: int, c: float) -> float:
+    """Upper confidence bound of a node: mean reward plus ``c sqrt(ln(parent's visits) / visits)``.
+
+    Args:
+        total: Sum of rewards in [0, 1].
+        visits: How many, at least 1.
+        parent_visits: Those of its parent, at least as many.
+        c: Weight of exploration; with rewards in [0, 1] the theory's value is sqrt(2).
+    """
+    return total / visits + c * math.sqrt(math.log(parent_visits) / visits)
+
+
+class Tree:
+    """Nodes by the keys of their candidates, no key twice.
+
+    Args:
+        branching: Most children of a node; 0 lets it grow with the visits (progressive widening).
+        exploration: ``c`` of UCT.
+        patience: Fruitless expansions after which a node is a dead end.
+    """
+
+    def __init__(self, branching: int, exploration: float, patience: int) -> None:
+        self.root = Node(None, None)
+        self.nodes: dict[str, Node] = {}
+        self._branching = branching
+        self._exploration = exploration
+        self._patience = patience
+
+    def add(self, candidate: Candidate, parent: Node | None = None) -> Node:
+        """A new node; under the root if ``parent`` is None. The candidate must be new."""
+        node = Node(candidate, parent or self.root)
+        (parent or self.root).children.append(node)
+        self.nodes[candidate.key] = node
+        return node
+
+    def room(self, node: Node) -> int:
+        """How many more children a node may have now."""
+        if node.failed or node.candidate is None or node.barren >= self._patience:
+            return 0
+        most = self._branching or 1 + int(0.5 * math.log2(node.visits + 1))
+        return most - len(node.children) - node.pending
+
+    def select(self) -> Node | None:
+        """The node to expand next, counted as visited until ``settle``; None if all are closed."""
+        node = self.root
+        while True:
+            if self.room(node) > 0:
+                break
+            below = [child for child in node.children if not child.closed]
+            if not below:
+                # With an expansion pending it may have children soon.
+                if node is self.root or node.pending:
+                    return None
+                node.closed = True
+                assert node.parent is not None
+                node = node.parent
+                continue
+            visits = node.visits + node.pending
+            node = max(
+                below,
+                key=lambda n: uct(n.total, n.visits + n.pending, visits, self._exploration),
+            )
+        for visited in (node, *node.ancestors(), self.root):
+            visited.pending += 1
+        return node
+
+    def settle(self) -> None:
+        """Forgets the visits that ``select`` counted in advance."""
+        for node in (self.root, *self.nodes.values()):
+            node.pending = 0
+
+    def revalue(self) -> None:
+        """Computes rewards, visits and means of all nodes from their scores and seconds."""
+        nodes = list(self.nodes.values())
+        slope, offset = _line(nodes)
+        levels = {id(n): _level(n, slope, offset) for n in nodes}
+        known = [level for level in levels.values() if math.isfinite(level)]
+        low, high = (min(known), max(known)) if known else (0.0, 0.0)
+        width = high - low
+
+        def reward(level: float) -> float:
+            if not math.isfinite(level):
+                return 0.0
+            return min(max((level - low) / width, 0.0), 1.0) if width > 0 else 0.5
+
+        for node in (self.root, *nodes):
+            node.visits, node.total = 1 + node.barren, 0.0
+        for node in nodes:
+            rewards = [reward(levels[id(node)])]
+            rewards += [reward(offset + slope * score) for score in node.end_scores]
+            node.total = sum(rewards) / len(rewards)
+        # Children come after their parents.
+        for node in reversed(nodes):
+            assert node.parent is not None
+            node.parent.visits += node.visits
+            node.parent.total += node.total
+
+    def close(self, key: str) -> None:
+        """Makes a program that is illegal or failed a dead end."""
+        node = self.nodes.get(key)
+        if node is not None:
+            node.failed = node.closed = True
+
+    def trim(self, most: int, keep: Iterable[str] = ()) -> None:
+        """Drops leaves that were not measured, the worst first, until ``most`` nodes are left.
+
+        Args:
+            most: Nodes to be left, if enough of them may go.
+            keep: Keys of nodes that must stay.
+        """
+        kept = set(keep)
+        while len(self.nodes) > most:
+            leaves = [
+                (node.score, key)
+                for key, node in self.nodes.items()
+                if node.open and not node.children and key not in kept
+            ]
+            going = sorted(leaves)[: len(self.nodes) - most]
+            if not going:
+                return
+            for _, key in going:
+                node = self.nodes.pop(key)
+                assert node.parent is not None
+                node.parent.children.remove(node)
+
+
+def _line(nodes: Iterable[Node]) -> tuple[float, float]:
+    """Slope and offset that turn scores into levels: least squares over measured nodes."""
+    pairs = [
+        (node.score, -math.log2(node.seconds))
+        for node in nodes
+        if node.seconds is not None and math.isfinite(node.score)
+    ]
+    if not pairs:
+        return 1.0, 0.0
+    scores, levels = np.array(pairs).T
+    centred = scores - scores.mean()
+    moved = _SLOPE_STRENGTH + centred @ (levels - levels.mean())
+    slope = float(np.clip(moved / (_SLOPE_STRENGTH + centred @ centred), 0.0, 2.0))
+    return slope, float(levels.mean() - slope * scores.mean())
+
+
+def _level(node: Node, slope: float, offset: float) -> float:
+    if node.failed:
+        return -math.inf
+    if node.seconds is not None:
+        return -math.log2(node.seconds)
+    return offset + slope * node.score

@@ -1,0 +1,316 @@
+"""Monte Carlo tree search whose edits come from a proposer, for example a language model.
+
+Idea: a node is a program, an edge an edit. Roots are random candidates of which the draft thinks
+most. A round walks down the tree by UCT to the nodes to expand, asks the proposer for edits of all
+of them at once, keeps for each the edits that the draft likes best, and lets the cost model score
+what is left in one batch. What is measured are the nodes of the highest score, thinned for
+diversity, and a few random candidates. When measurements have arrived, all nodes are scored again
+by the model that has learned from them, and a measured program counts with its seconds.
+
+Symbols, and how values are made: ``foretune.search._tree``.
+
+Source: Reasoning Compiler (Tang et al., NeurIPS 2025), section 3. Deviations: the mean of min-max
+scaled rewards stands in the place of the paper's 1 / (kappa N), which falls with the square of the
+visits; values are never sums of what an older model said; a rollout has a fixed length and counts
+beside the node's own score, and by default there is none, because random edits of a good program
+mostly say how bad random edits are; a proposal is several edits, of which the best become children;
+the tree is expanded many times for each measurement, as scores are cheap; a dead end is marked and
+never walked into again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foretune.errors import BadInputError
+from foretune.measure import Status
+from foretune.search import proposers
+from foretune.search._base import Strategy
+from foretune.search._options import configured
+from foretune.search._sampling import APART, FIRST_APART, FreshSampler, spread
+from foretune.search._tree import Node, Tree
+from foretune.search.proposers import Situation, Variant
+from foretune.search.random import DRAWS_PER_CANDIDATE
+
+if TYPE_CHECKING:
+    from foretune.cost import CostModel
+    from foretune.records import Record
+    from foretune.space import Candidate, Space
+
+_LEAST_POOL = 512
+"""Random candidates that an informed draft chooses the first roots from, at least."""
+_NOISE = 0.25
+"""Spread of the noise added to a draft that chooses roots, in its unit (log2 of a slow-down)."""
+
+
+@dataclass(frozen=True)
+class MctsConfig:
+    """How the tree is grown.
+
+    Attributes:
+        proposer: Name of the proposer; ``"default"`` is the best one that needs nothing else.
+        branching: Most children of a node; 0 for progressive widening.
+        exploration: ``c`` of UCT. sqrt(2) is the paper's; less suits a few hundred nodes better.
+        rollout: Random edits that a rollout makes; 0 for none.
+        rollouts: Rollouts from each new node.
+        expansions: Nodes expanded per candidate asked for.
+        rounds: Batches in which the expansions of one ask are made.
+        alternatives: Edits that are drafted per expansion.
+        roots: Random candidates that join the tree per candidate asked for, the first time.
+        fresh: The same later on.
+        pool: Random candidates drawn for each one that becomes a root.
+        epsilon: Share of the proposals that is random.
+        warmup: Candidates measured before a model that is not informed is asked.
+        patience: Fruitless expansions after which a node is a dead end.
+        nodes: Nodes kept; the worst of those not measured are dropped.
+    """
+
+    proposer: str = proposers.DEFAULT
+    branching: int = 2
+    exploration: float = 0.5
+    rollout: int = 0
+    rollouts: int = 1
+    expansions: int = 8
+    rounds: int = 2
+    alternatives: int = 6
+    roots: int = 2
+    fresh: float = 0.5
+    pool: int = 32
+    epsilon: float = 0.1
+    warmup: int = 8
+    patience: int = 5
+    nodes: int = 512
+
+    def __post_init__(self) -> None:
+        for name in ("rollouts", "expansions", "rounds", "alternatives", "roots", "pool",
+                     "warmup", "patience", "nodes"):  # fmt: skip
+            if getattr(self, name) < 1:
+                raise BadInputError(f"mcts: {name} >= 1 must hold, but got {getattr(self, name)}")
+        for name in ("branching", "exploration", "rollout", "fresh"):
+            if getattr(self, name) < 0:
+                raise BadInputError(f"mcts: {name} >= 0 must hold, but got {getattr(self, name)}")
+        if not 0.0 <= self.epsilon <= 1.0:
+            raise BadInputError(f"mcts: 0 <= epsilon <= 1 must hold, but got {self.epsilon}")
+
+
+class Mcts(Strategy):
+    """Grows a tree of edits guided by UCT; a proposer makes the edits, the model values them.
+
+    Args:
+        space: Where candidates come from.
+        model: Who scores them; its draft alone is asked while it is not ready.
+        rng: The only source of randomness.
+        options: Fields of ``MctsConfig``; others go to the proposer.
+    """
+
+    def __init__(
+        self, space: Space, model: CostModel, rng: np.random.Generator, **options: Any
+    ) -> None:
+        super().__init__(space, model, rng)
+        self.config, rest = configured(MctsConfig, "mcts", options)
+        config = self.config
+        self.proposer = proposers.create(config.proposer, space, rng, **rest)
+        self.tree = Tree(config.branching, config.exploration, config.patience)
+        self.expanded = 0
+        self._sampler = FreshSampler(space, rng)
+        self._sketches = {sketch.key for sketch in space.sketches}
+        self._measured = 0
+        self._best: Node | None = None
+        self._stale = False
+        self._prepared: list[tuple[Node, Situation]] = []
+
+    @property
+    def status(self) -> str:
+        """What the proposer has to say."""
+        return self.proposer.status
+
+    def ask(self, n: int) -> list[Candidate]:
+        """Up to ``n`` candidates; fewer when the space (or its legal part) is exhausted."""
+        config = self.config
+        if self._stale:
+            self._rescore()
+        self._plant(round(config.fresh * n) if self.tree.nodes else config.roots * n)
+        self._expand(self._foreseen(), fill=True)
+        total = config.expansions * n
+        for done in range(config.rounds):
+            wave = total * (done + 1) // config.rounds - total * done // config.rounds
+            if not self._expand(self._selected(wave)):
+                break
+        chosen = self._chosen(n)
+        if len(chosen) < n:
+            chosen += self._random(n - len(chosen), chosen)
+        asked = self._sampler.propose(chosen)
+        self._look_ahead()
+        return asked
+
+    def tell(self, records: Sequence[Record]) -> None:
+        """What ran counts with its seconds from now on; what failed is a dead end."""
+        self._sampler.mark(records)
+        for record in records:
+            candidate, measurement = record.candidate, record.measurement
+            if candidate is None or candidate.sketch.key not in self._sketches:
+                continue
+            self._stale = True
+            node = self.tree.nodes.get(candidate.key) or self.tree.add(candidate)
+            ran = measurement.status in (Status.OK, Status.CUT_SHORT)
+            if not ran or measurement.best_s is None:
+                self.tree.close(candidate.key)
+                continue
+            self._measured += node.seconds is None
+            node.seconds = measurement.best_s
+            if self._best is None or node.seconds < (self._best.seconds or math.inf):
+                self._best = node
+
+    def _plant(self, n: int) -> None:
+        """Adds random candidates under the root, those of which the draft thinks most."""
+        size = self.config.pool * n
+        if n and self.model.informed_draft and not self.tree.nodes:
+            size = max(size, _LEAST_POOL)
+        drawn = self._sampler.unseen(size, self.tree.nodes)
+        if drawn:
+            worth = self.model.draft(drawn) + self.rng.gumbel(size=len(drawn), scale=_NOISE)
+            order = np.argsort(-worth, kind="stable")[:n]
+            self._score([self.tree.add(drawn[i]) for i in order.tolist()])
+        self.tree.revalue()
+
+    def _selected(self, n: int) -> list[tuple[Node, Situation]]:
+        """Up to ``n`` nodes to expand, by UCT, none of them oftener than it has room."""
+        nodes = []
+        for _ in range(n):
+            node = self.tree.select()
+            if node is None:
+                break
+            nodes.append(node)
+        self.tree.settle()
+        return [(node, self._situation(node)) for node in nodes]
+
+    def _foreseen(self) -> list[tuple[Node, Situation]]:
+        """What the proposer was told of before the last measurements, as far as it still counts."""
+        prepared, self._prepared = self._prepared, []
+        return [
+            # What is known of a program may have changed, the program has not.
+            (node, self._situation(node))
+            for node, situation in prepared
+            if situation.program.candidate.key in self.tree.nodes and not node.failed
+        ]
+
+    def _look_ahead(self) -> None:
+        """Lets a slow proposer begin while candidates are measured."""
+        if self.proposer.foresight:
+            found = self._selected(self.proposer.foresight)
+            self._prepared = list({id(node): (node, known) for node, known in found}.values())
+            self.proposer.prepare([situation for _, situation in self._prepared])
+
+    def _situation(self, node: Node) -> Situation:
+        return Situation(
+            _variant(node),
+            self.config.alternatives,
+            tuple(_variant(ancestor) for ancestor in node.ancestors()),
+            None if self._best is None else _variant(self._best),
+        )
+
+    def _expand(self, nodes: Sequence[tuple[Node, Situation]], fill: bool = False) -> bool:
+        """One batch of expansions; False if there was nothing to expand.
+
+        Args:
+            nodes: What to expand.
+            fill: Whether a node is given as many children as it has room for, and not just one.
+        """
+        if not nodes:
+            return False
+        self.expanded += len(nodes)
+        proposed = self.proposer.propose([situation for _, situation in nodes])
+        flat = [edit for edits in proposed for edit in edits]
+        worth = iter(self.model.draft(flat).tolist() if flat else ())
+        families: list[list[Node]] = []
+        for (node, _), edits in zip(nodes, proposed, strict=True):
+            ranked = sorted(((next(worth), i) for i in range(len(edits))), key=_best_first)
+            new = [edits[i] for _, i in ranked if self._is_new(edits[i])]
+            new = new[: min(self.tree.room(node), len(new) if fill else 1)]
+            families.append([self.tree.add(edit, node) for edit in new])
+            node.barren = 0 if new else node.barren + 1
+        self._score([child for children in families for child in children])
+        for (_, situation), children in zip(nodes, families, strict=True):
+            self.proposer.judged(situation, [_variant(child) for child in children])
+        self.tree.revalue()
+        return True
+
+    def _is_new(self, candidate: Candidate) -> bool:
+        return candidate.key not in self.tree.nodes and self._sampler.is_new(candidate)
+
+    def _score(self, nodes: Sequence[Node]) -> None:
+        """Asks the model about nodes and about rollouts from them, in one batch."""
+        config = self.config
+        for node in nodes:
+            if config.rollout and not node.ends and node.candidate is not None:
+                node.ends = [self._roll(node.candidate) for _ in range(config.rollouts)]
+        programs = [node.candidate for node in nodes if node.candidate is not None]
+        ends = [end for node in nodes for end in node.ends]
+        scores = iter(self._scores([*programs, *ends]))
+        for node in nodes:
+            node.score = next(scores)
+        for node in nodes:
+            found = [next(scores) for _ in node.ends]
+            node.end_scores = [score for score in found if not math.isnan(score)]
+        for node in nodes:
+            if math.isnan(node.score) and node.candidate is not None and node.open:
+                # The model read the program and found that it cannot be made.
+                self._sampler.illegal.add(node.candidate.key)
+                self.tree.close(node.candidate.key)
+
+    def _scores(self, candidates: Sequence[Candidate]) -> list[float]:
+        if not candidates:
+            return []
+        warm = self.model.informed or self._measured >= self.config.warmup
+        if warm and self.model.ready:
+            return list(self.model.predict(candidates).score.tolist())
+        return list(self.model.draft(candidates).tolist())
+
+    def _roll(self, candidate: Candidate) -> Candidate:
+        for _ in range(self.config.rollout):
+            candidate = self.space.mutate(candidate, self.rng)
+        return candidate
+
+    def _rescore(self) -> None:
+        """All nodes by the model as it is now."""
+        self._stale = False
+        self.tree.trim(self.config.nodes, [s.program.candidate.key for _, s in self._prepared])
+        self._score(list(self.tree.nodes.values()))
+
+    def _chosen(self, n: int) -> list[Candidate]:
+        """The best of the tree, apart from one another, and a few random candidates."""
+        # Rounded by chance: a batch of one explores too, now and then.
+        explored = int(self.config.epsilon * n + self.rng.random())
+        waiting = [
+            (node.score, key, node.candidate)
+            for key, node in self.tree.nodes.items()
+            if node.open and node.candidate is not None and key not in self._sampler.seen
+        ]
+        best = [candidate for _, _, candidate in sorted(waiting, key=_best_first)]
+        # Thinning compares all pairs.
+        ranked = best[: 16 * n]
+        least = APART if self._measured else FIRST_APART
+        guided = self._sampler.legal(n - explored, [*spread(ranked, least), *best[16 * n :]])
+        for candidate in best:
+            if candidate.key in self._sampler.illegal:
+                self.tree.close(candidate.key)
+        return guided + self._random(explored, guided)
+
+    def _random(self, n: int, beside: Iterable[Candidate]) -> list[Candidate]:
+        draws = self._sampler.stream(DRAWS_PER_CANDIDATE * n, [c.key for c in beside])
+        return self._sampler.legal(n, draws)
+
+
+def _variant(node: Node) -> Variant:
+    assert node.candidate is not None
+    score = None if math.isnan(node.score) else node.score
+    return Variant(node.candidate, score, node.seconds, node.failed)
+
+
+def _best_first(item: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Sorts by falling score; what has the same one, by what comes next."""
+    return (-item[0], *item[1:2])

@@ -1,0 +1,197 @@
+"""Reading what a language model answers: strictly, because a wrong tile would kill TVM's process.
+
+An answer is data. What is not a known name or a decision inside its domain is dropped with a
+sentence that says why, for the model to read; nothing is repaired by guessing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foretune.errors import IllegalCandidateError
+from foretune.search.proposers._transformations import canonical, transformations
+from foretune.space import INLINE, ROOT, Choice, ComputeLocation
+
+if TYPE_CHECKING:
+    from foretune.space import Candidate, Space
+
+_MOST_CORRECTIONS = 6
+_LONGEST_CORRECTION = 240
+_LONGEST_ANSWER = 1 << 16
+_MOST_OBJECTS = 32
+"""Places at which a JSON object is looked for."""
+_LOCATIONS = {"root": ROOT, "inline": INLINE}
+
+
+@dataclass
+class Reading:
+    """What an answer came to.
+
+    Attributes:
+        edits: Distinct candidates, in the order of the answer.
+        corrections: What is wrong with it, a few sentences.
+        dropped: Parts that could not be used.
+    """
+
+    edits: list[Candidate] = field(default_factory=list)
+    corrections: list[str] = field(default_factory=list)
+    dropped: int = 0
+
+    def drop(self, why: str) -> None:
+        """Counts a part that cannot be used, and keeps why."""
+        self.dropped += 1
+        line = "".join(c if c.isprintable() else " " for c in why)[:_LONGEST_CORRECTION]
+        if len(self.corrections) < _MOST_CORRECTIONS and line not in self.corrections:
+            self.corrections.append(line)
+
+
+def read(
+    text: str,
+    program: Candidate,
+    space: Space,
+    rng: np.random.Generator,
+    *,
+    form: str,
+    alternatives: int,
+    longest: int,
+) -> Reading:
+    """The usable edits of an answer.
+
+    Args:
+        text: What the model said.
+        program: What was to be edited.
+        space: Its space.
+        rng: Draws what an answer leaves open.
+        form: ``"decisions"`` or ``"names"``.
+        alternatives: Proposals read at most.
+        longest: Names of one proposal applied at most.
+    """
+    reading = Reading()
+    proposals = _proposals(text, form, reading)
+    if len(proposals) > alternatives:
+        reading.drop(f"there were {len(proposals)} proposals: give {alternatives} at most")
+    for proposal in proposals[:alternatives]:
+        if form == "names":
+            edit = _by_names(proposal, program, space, rng, longest, reading)
+        else:
+            edit = _by_decisions(proposal, program, space, rng, reading)
+        if edit is None:
+            continue
+        if edit == program:
+            reading.drop("a proposal changes nothing: change at least one decision")
+        elif edit not in reading.edits:
+            reading.edits.append(edit)
+    return reading
+
+
+def _proposals(text: str, form: str, reading: Reading) -> list[Any]:
+    # What a reasoning model thinks aloud is no answer.
+    text = re.sub(r"<think>.*?(</think>|$)", " ", text[:_LONGEST_ANSWER], flags=re.DOTALL)
+    data = _first_object(text)
+    if data is not None:
+        found = data.get("proposals")
+        if isinstance(found, list) and found:
+            # A single sequence of names, without the list around it, means the same.
+            single = form == "names" and all(isinstance(item, str) for item in found)
+            return [found] if single else found
+        reading.drop('the object has no list "proposals" with at least one proposal')
+        return []
+    lines = re.findall(r"(?im)^\W*(?:mutators|transformations)\W*:(.+)$", text)
+    if form == "names" and lines:
+        return [[name.strip() for name in line.split(",")] for line in lines]
+    reading.drop("no JSON object could be read: answer with one object, without trailing commas")
+    return []
+
+
+def _first_object(text: str) -> Mapping[str, Any] | None:
+    decoder = json.JSONDecoder()
+    for match in list(re.finditer(r"\{", text))[:_MOST_OBJECTS]:
+        try:
+            data, _ = decoder.raw_decode(text, match.start())
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(data, dict) and "proposals" in data:
+            return data
+    return None
+
+
+def _by_names(
+    proposal: Any,
+    program: Candidate,
+    space: Space,
+    rng: np.random.Generator,
+    longest: int,
+    reading: Reading,
+) -> Candidate | None:
+    """Applies the names that are known in turn; None if none is."""
+    known = {canonical(name): indices for name, indices in transformations(program.sketch).items()}
+    names = proposal if isinstance(proposal, list) else [proposal]
+    if len(names) > longest:
+        reading.drop(f"a proposal had {len(names)} transformations: give {longest} at most")
+    edit, applied = program, 0
+    for name in names[:longest]:
+        indices = known.get(canonical(name.strip())) if isinstance(name, str) else None
+        if indices is None:
+            there = ", ".join(transformations(program.sketch))
+            reading.drop(f"{_quoted(name)} is no transformation of this program: use {there}")
+            continue
+        edit, applied = space.mutate(edit, rng, indices), applied + 1
+    return edit if applied else None
+
+
+def _by_decisions(
+    proposal: Any, program: Candidate, space: Space, rng: np.random.Generator, reading: Reading
+) -> Candidate | None:
+    """Changes the decisions that are legal; None if there is none."""
+    if not isinstance(proposal, dict):
+        reading.drop(f"a proposal is an object of identifiers and values, not {_quoted(proposal)}")
+        return None
+    edit, applied = program, 0
+    # Locations last: which ones there are depends on the tiles.
+    entries = sorted(proposal.items(), key=lambda item: _is_location(item[0], program))
+    for name, value in entries[: len(program.sketch.variables)]:
+        index = _index(name, program)
+        if index is None:
+            reading.drop(f"{_quoted(name)} is no identifier of the table")
+            continue
+        try:
+            decision = _decision(program.sketch.variables[index], value)
+            edit, applied = space.edit(edit, {index: decision}, rng), applied + 1
+        except IllegalCandidateError as error:
+            reading.drop(f"v{index}: {error}")
+    return edit if applied else None
+
+
+def _index(name: str, program: Candidate) -> int | None:
+    found = re.fullmatch(r"v(\d{1,4})", name)
+    index = int(found[1]) if found else -1
+    return index if 0 <= index < len(program.sketch.variables) else None
+
+
+def _is_location(name: str, program: Candidate) -> bool:
+    index = _index(name, program)
+    return index is not None and isinstance(program.sketch.variables[index], ComputeLocation)
+
+
+def _decision(variable: Any, value: Any) -> Any:
+    """The decision that a value of an answer stands for; checked by whoever applies it."""
+    if isinstance(variable, Choice):
+        if type(value) is not int or value not in variable.values:
+            raise IllegalCandidateError(
+                f"{variable.name} is one of {list(variable.values)}, but got {_quoted(value)}"
+            )
+        return variable.values.index(value)
+    if isinstance(variable, ComputeLocation) and isinstance(value, str):
+        return _LOCATIONS.get(value.lower(), value)
+    return value
+
+
+def _quoted(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

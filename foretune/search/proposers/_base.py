@@ -1,0 +1,91 @@
+"""The door to proposers: which edits of a program are worth a look?"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from foretune.space import Candidate, Space
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A program and what is known of it.
+
+    Attributes:
+        candidate: The program.
+        score: What the cost model says of it, higher is better; None if it was not asked.
+        seconds: Measured seconds per call; None if it was not measured, or failed.
+        failed: Whether measuring it failed.
+    """
+
+    candidate: Candidate
+    score: float | None = None
+    seconds: float | None = None
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A program that is to be edited, and what is known around it.
+
+    Attributes:
+        program: The program.
+        wanted: Edits asked for, at least 1.
+        ancestors: The programs it came from, its parent first.
+        best: The fastest program measured so far.
+    """
+
+    program: Variant
+    wanted: int
+    ancestors: tuple[Variant, ...] = ()
+    best: Variant | None = None
+
+
+class Proposer(abc.ABC):
+    """Proposes edits of programs of one space.
+
+    Life cycle: construct with a space and a random generator, then call ``propose`` as often as
+    needed. What is slow may begin early: a strategy hands ``foresight`` situations to ``prepare``
+    before candidates are measured, and the same ones to ``propose`` afterwards. A proposer never
+    measures, never scores with the cost model and never remembers what was proposed: the strategy
+    drops what is known.
+
+    Args:
+        space: Where programs come from.
+        rng: The only source of randomness.
+    """
+
+    def __init__(self, space: Space, rng: np.random.Generator) -> None:
+        self.space = space
+        self.rng = rng
+
+    @abc.abstractmethod
+    def propose(self, situations: Sequence[Situation]) -> list[list[Candidate]]:
+        """For each situation up to ``wanted`` distinct candidates of this space, the best first.
+
+        They differ from the program; some may be illegal or known already. A list may be empty.
+        """
+
+    @property
+    def foresight(self) -> int:
+        """Situations that are worth preparing while candidates are measured."""
+        return 0
+
+    def prepare(self, situations: Sequence[Situation]) -> None:  # noqa: B027 - most are quick
+        """Begins to work on situations that ``propose`` will be asked about. Returns at once."""
+
+    def judged(  # noqa: B027 - most do not want to know
+        self, situation: Situation, children: Sequence[Variant]
+    ) -> None:
+        """Told what the cost model thinks of what was proposed for a situation."""
+
+    @property
+    def status(self) -> str:
+        """A few words for the progress of a run; empty where there is nothing to say."""
+        return ""

@@ -1,0 +1,89 @@
+"""Edits drawn at random of which the most promising are kept."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune.dataset import Program
+from foretune.features import action_columns, action_features
+from foretune.search.proposers.random import RandomProposer
+from foretune.space import Candidate as RealCandidate
+
+if TYPE_CHECKING:
+    from foretune.search.proposers._base import Situation
+    from foretune.space import Candidate, Space
+
+Matrix = npt.NDArray[np.float32]
+FloatArray = npt.NDArray[np.float64]
+
+POOL = 4
+"""Edits drawn for each one that is kept."""
+
+
+def features_of(candidates: Sequence[Candidate]) -> Matrix:
+    """Action features, shape (n, len(action_columns()))."""
+    return action_features([Program(candidate=candidate) for candidate in candidates])
+
+
+def places(names: Sequence[str]) -> list[int]:
+    """Indices of named columns among ``action_columns()``."""
+    index = {column.name: at for at, column in enumerate(action_columns())}
+    return [index[name] for name in names]
+
+
+class RankedProposer(RandomProposer):
+    """Draws ``POOL`` times as many random edits as asked for and keeps those of most worth.
+
+    Noise on the worth lets a misjudged edit through. Where candidates have no features (spaces
+    without a compiler) edits stay in the order drawn.
+
+    Args:
+        space: Where programs come from.
+        rng: The only source of randomness.
+    """
+
+    noise: float
+    """Scale of the Gumbel noise added to the worth, in its unit."""
+
+    def __init__(self, space: Space, rng: np.random.Generator) -> None:
+        super().__init__(space, rng)
+
+    @abc.abstractmethod
+    def worth(self, parents: Matrix, edits: Matrix, hardware: Any) -> FloatArray:
+        """How much each edit promises over its parent, shape (n,), higher is better.
+
+        Args:
+            parents: Action features of the parent of each edit, shape (n, columns).
+            edits: Those of the edits, shape (n, columns).
+            hardware: What all of them run on.
+        """
+
+    def propose(self, situations: Sequence[Situation]) -> list[list[Candidate]]:
+        """Distinct edits, the most promising first."""
+        pools = [self.draw(each.program.candidate, POOL * each.wanted) for each in situations]
+        edits = [edit for pool in pools for edit in pool]
+        if not edits or not isinstance(edits[0], RealCandidate):
+            return [pool[: each.wanted] for pool, each in zip(pools, situations, strict=True)]
+        worth = self._worth_of([each.program.candidate for each in situations], pools, edits)
+        worth = worth + self.rng.gumbel(size=len(edits), scale=self.noise)
+        kept, first = [], 0
+        for pool, situation in zip(pools, situations, strict=True):
+            order = np.argsort(-worth[first : first + len(pool)], kind="stable")
+            kept.append([pool[i] for i in order[: situation.wanted].tolist()])
+            first += len(pool)
+        return kept
+
+    def _worth_of(
+        self,
+        parents: Sequence[Candidate],
+        pools: Sequence[Sequence[Candidate]],
+        edits: Sequence[Candidate],
+    ) -> FloatArray:
+        features = features_of([*parents, *edits])
+        parent_of = np.repeat(np.arange(len(pools)), [len(pool) for pool in pools])
+        return self.worth(features[parent_of], features[len(parents) :], self.space.hardware)

@@ -1,0 +1,197 @@
+"""Edits that a language model proposes.
+
+Idea: the strategy says before each batch of measurements which programs it will edit next; the
+model is asked about these while the candidates are measured. Its answers are read strictly; what
+was wrong with one is told to the model in the next prompt. A program whose answer has nothing
+usable gets a single random edit, as in the paper; programs that the model was not asked about,
+because it is slow and the tree is expanded many times for each measurement, get the edits of
+another proposer.
+
+Source: Reasoning Compiler (Tang et al., NeurIPS 2025), section 3.1. Deviations: several
+alternatives per call; decisions with their values instead of names alone (``form="names"`` is the
+paper's); corrections are told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foretune.errors import BadInputError, unknown_name
+from foretune.search import proposers
+from foretune.search._options import configured
+from foretune.search.proposers._answers import read
+from foretune.search.proposers._base import Proposer, Situation, Variant
+from foretune.search.proposers._prompts import FORMS, STYLES, messages
+from foretune.search.proposers.random import RandomProposer
+
+if TYPE_CHECKING:
+    from foretune.llm import Answer, Session
+    from foretune.space import Candidate, Space
+
+
+@dataclass(frozen=True)
+class LlmConfig:
+    """What a language model is asked.
+
+    Attributes:
+        history: Ancestors that a prompt shows, 0 to 3.
+        style: ``"diff"`` or ``"full"``.
+        form: ``"decisions"`` or ``"names"``.
+        proposals: Alternatives asked for per call.
+        asked: Programs asked about per batch of measurements.
+        longest: Names in a proposal at most, where the answers are names.
+        otherwise: Proposer for programs that the model is not asked about.
+    """
+
+    history: int = 2
+    style: str = STYLES[0]
+    form: str = FORMS[0]
+    proposals: int = 4
+    asked: int = 4
+    longest: int = 8
+    otherwise: str = proposers.DEFAULT
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.history <= 3:
+            raise BadInputError(f"llm: 0 <= history <= 3 must hold, but got {self.history}")
+        if self.style not in STYLES:
+            raise unknown_name("prompt style", self.style, STYLES)
+        if self.form not in FORMS:
+            raise unknown_name("form of proposals", self.form, FORMS)
+        for name in ("proposals", "asked", "longest"):
+            if getattr(self, name) < 1:
+                raise BadInputError(f"llm: {name} >= 1 must hold, but got {getattr(self, name)}")
+        if self.otherwise == "llm":
+            raise BadInputError("llm: otherwise must be another proposer than 'llm' itself")
+
+
+class LlmProposer(Proposer):
+    """Asks a language model, which sees the program, its ancestors, their speed and the machine.
+
+    Args:
+        space: Where programs come from.
+        rng: The only source of randomness.
+        llm: The session; shared by all tasks of a run.
+        options: Fields of ``LlmConfig``.
+
+    Raises:
+        BadInputError: There is no session, or an option is unknown or makes no sense.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        rng: np.random.Generator,
+        *,
+        llm: Session | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(space, rng)
+        if llm is None:
+            raise BadInputError(
+                "the proposer 'llm' needs a language model, but got none: give one with --llm, for "
+                "example --llm qwen3@http://localhost:11434/v1, or choose the proposer 'learned'"
+            )
+        self.config, unknown = configured(LlmConfig, "llm", options)
+        if unknown:
+            raise BadInputError(
+                f"llm has no option {sorted(unknown)[0]!r}: "
+                f"choose from {', '.join(LlmConfig.__dataclass_fields__)}"
+            )
+        self.session = llm
+        self._otherwise = proposers.create(self.config.otherwise, space, rng)
+        self._random = RandomProposer(space, rng)
+        self._asked: dict[str, Future[Answer | None]] = {}
+        self._answered: set[str] = set()
+        self._corrections: list[str] = []
+
+    @property
+    def foresight(self) -> int:
+        """Programs asked about per batch; none once the model is left out."""
+        return 0 if self.session.given_up else self.config.asked
+
+    def prepare(self, situations: Sequence[Situation]) -> None:
+        """Asks in the background; later, where the model would disturb what is timed."""
+        self._asked, self._answered = {}, set()
+        if self.session.model.elsewhere:
+            self._ask(situations)
+        else:
+            self._asked = {each.program.candidate.key: _LATER for each in situations}
+
+    def _ask(self, situations: Sequence[Situation]) -> None:
+        config = self.config
+        for each in situations:
+            prompt = messages(
+                each,
+                history=config.history,
+                style=config.style,
+                form=config.form,
+                alternatives=config.proposals,
+                longest=config.longest,
+                corrections=self._corrections,
+            )
+            self._asked[each.program.candidate.key] = self.session.submit(prompt)
+
+    def propose(self, situations: Sequence[Situation]) -> list[list[Candidate]]:
+        """The model's edits where it was asked, those of another proposer elsewhere."""
+        keys = [each.program.candidate.key for each in situations]
+        # The second time that a program occurs there is no second answer.
+        asked = [key in self._asked and key not in keys[:at] for at, key in enumerate(keys)]
+        mine = [each for each, was in zip(situations, asked, strict=True) if was]
+        self._ask([s for s in mine if self._asked[s.program.candidate.key] is _LATER])
+        others = [each for each, was in zip(situations, asked, strict=True) if not was]
+        edits = iter(self._otherwise.propose(others) if others else [])
+        return [
+            self._answers(each) if was else next(edits)
+            for each, was in zip(situations, asked, strict=True)
+        ]
+
+    def _answers(self, situation: Situation) -> list[Candidate]:
+        """What the model proposes for a program, or a single random edit."""
+        program = situation.program.candidate
+        answer = self._asked.pop(program.key).result()
+        if answer is None:
+            return self._random.draw(program, 1)
+        config = self.config
+        reading = read(
+            answer.text,
+            program,
+            self.space,
+            self.rng,
+            form=config.form,
+            alternatives=config.proposals,
+            longest=config.longest,
+        )
+        self._corrections = reading.corrections
+        self.session.count(
+            dropped=reading.dropped,
+            invalid=int(not reading.edits),
+            proposals=len(reading.edits),
+        )
+        if not reading.edits:
+            return self._random.draw(program, 1)
+        self._answered.add(program.key)
+        return reading.edits
+
+    def judged(self, situation: Situation, children: Sequence[Variant]) -> None:
+        """Counts how many of the model's edits the cost model prefers to what they came from."""
+        before = situation.program.score
+        if situation.program.candidate.key not in self._answered or before is None:
+            return
+        # What comes of it later is another proposer's.
+        self._answered.discard(situation.program.candidate.key)
+        known = [child.score for child in children if child.score is not None]
+        self.session.count(judged=len(known), hits=sum(score > before for score in known))
+
+    @property
+    def status(self) -> str:
+        """Calls, invalid answers, proposals and how many of them are hits."""
+        return self.session.status
+
+
+_LATER: Future[Any] = Future()
+"""Stands for a question that is not asked yet."""

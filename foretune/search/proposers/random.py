@@ -1,0 +1,33 @@
+"""Edits drawn at random: the control in every comparison of proposers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from foretune.search.proposers._base import Proposer, Situation
+
+if TYPE_CHECKING:
+    from foretune.space import Candidate
+
+_DRAWS = 4
+"""Draws per edit that is asked for: near a corner of the space many of them are alike."""
+
+
+class RandomProposer(Proposer):
+    """Changes one decision of a program, drawn as ``Space.mutate`` does."""
+
+    def propose(self, situations: Sequence[Situation]) -> list[list[Candidate]]:
+        """Distinct edits in the order drawn."""
+        return [self.draw(each.program.candidate, each.wanted) for each in situations]
+
+    def draw(self, program: Candidate, wanted: int) -> list[Candidate]:
+        """Up to ``wanted`` distinct edits of one program."""
+        found: dict[str, Candidate] = {}
+        for _ in range(_DRAWS * wanted):
+            edit = self.space.mutate(program, self.rng)
+            if edit.key != program.key:
+                found.setdefault(edit.key, edit)
+                if len(found) == wanted:
+                    break
+        return list(found.values())

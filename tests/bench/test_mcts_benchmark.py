@@ -1,0 +1,88 @@
+"""What the benchmarks of tree search and of proposers print."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks import mcts, proposers
+from foretune.bench import run_bench
+from foretune.dataset import Group, Program
+from foretune.errors import BadInputError
+from foretune.search.proposers.heuristic import HeuristicProposer
+from foretune.search.proposers.random import RandomProposer
+from foretune.space import Space
+from tests.search.test_proposers import CPU
+from tests.tuning.support import matmul, seconds_of
+
+
+def run(strategy, seed, *bests, workload="k"):
+    return {
+        "workload": workload, "key": workload, "strategy": strategy, "seed": seed,
+        "untuned_s": 12.0, "curve": [[18 * 2**i, 0.0, best] for i, best in enumerate(bests)],
+    }  # fmt: skip
+
+
+RUNS = [run("evolutionary", 0, 4.0, 3.0, 2.0), run("evolutionary", 1, 6.0, 3.0, 2.0),
+        run("mcts:random", 0, 3.0, 1.0, 1.0), run("mcts:random", 1, 3.0, 4.0, 1.0)]  # fmt: skip
+
+
+def test_speedups_over_the_untuned_program():
+    rows = {(r["side"], r["samples"]): r for r in mcts.speedups(RUNS, (18, 36))}
+    assert rows["evolutionary", 18]["mean"] == pytest.approx((3 + 2) / 2)
+    assert rows["mcts:random", 36]["mean"] == pytest.approx((12 + 3) / 2)
+    assert rows["mcts:random", 18]["low"] == rows["mcts:random", 18]["high"] == 4
+    assert rows["mcts:random", 36]["seeds"] == 2
+
+
+def test_how_soon_the_goal_is_reached():
+    rows = {row["side"]: row for row in mcts.early(RUNS, 72)}
+    assert rows["evolutionary"]["ratio"] == pytest.approx(2 / 3)
+    assert rows["mcts:random"]["ratio"] == pytest.approx(np.sqrt((2 / 1) * (2 / 4)))
+
+
+def test_the_tables_name_every_kernel_and_side():
+    found = {
+        "trials": 72,
+        "runs": [],
+        "failures": [],
+        "mcts": {
+            "samples": [18, 72],
+            "speedups": mcts.speedups(RUNS, (18, 72)),
+            "early": mcts.early(RUNS, 72),
+            "overhead": {"mcts:random": {"search_ms": 1.0, "all_ms": 2.0}},
+        },
+    }
+    text = mcts._body(found, ["evolutionary", "mcts:random"], ["mcts:learned:branching=4"])
+    assert "mcts:random" in text and "needs a language model" in text and "2.00" in text
+
+
+def test_a_language_model_that_is_not_there_is_refused_before_anything_runs():
+    with pytest.raises(BadInputError, match="'mcts:llm' needs a language model"):
+        run_bench(["matmul_512"], ["mcts:llm"], 4, hardware=CPU)
+
+
+class TestProposers:
+    @pytest.fixture(scope="class")
+    def group(self):
+        space = Space.generate(matmul(64), CPU)
+        rng = np.random.default_rng(0)
+        (parent,) = space.sample(rng, 1)
+        programs = list(
+            {c.key: c for c in [parent, *(space.mutate(parent, rng) for _ in range(30))]}.values()
+        )
+        seconds = np.array([seconds_of(c) for c in programs])
+        return Group(space.workload.key, "mm", "dense", CPU.key, [Program(c) for c in programs],
+                     seconds, CPU)  # fmt: skip
+
+    def test_known_edits(self, group):
+        for kind in (RandomProposer, HeuristicProposer):
+            made = kind(proposers.space_of(group), np.random.default_rng(0))
+            improved, gain, chance, possible = proposers.known(group, made)
+            assert 0 <= improved <= possible <= 1 and 0 <= chance <= possible and abs(gain) <= 2
+
+    def test_predicted_edits(self, group):
+        judge = proposers.judge_of(group)
+        made = RandomProposer(proposers.space_of(group), np.random.default_rng(0))
+        improved, gain = proposers.predicted(group, made, judge, 2, 4)
+        assert 0 <= improved <= 1 and abs(gain) <= 2

@@ -1,0 +1,402 @@
+"""A language model as the proposer: what it is told, what of its answers counts, what may fail."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+
+import numpy as np
+import pytest
+
+from foretune.cli import main
+from foretune.hardware import Hardware
+from foretune.llm import (
+    Answer,
+    Endpoint,
+    EndpointConfig,
+    LanguageModel,
+    LocalModel,
+    Session,
+    SessionConfig,
+    open_session,
+)
+from foretune.search import proposers
+from foretune.search.proposers import Situation, Variant
+from foretune.search.proposers._answers import read
+from foretune.search.proposers._prompts import difference, loops, messages
+from foretune.space import Space
+from foretune.tuning import Task, tune
+from tests.llm.server import KEY, Reply, Server, always, completion, refusal
+from tests.tuning.support import FormulaMeasurer, matmul, ok
+
+CPU = Hardware(
+    "test", '{"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}', 2, simd_bits=256,
+    l1_bytes=32768, l2_bytes=1 << 20, l3_bytes=1 << 25,
+)  # fmt: skip
+GOOD = (
+    '{"reasoning": "r", "proposals": [{"v0": [8, 4, 1, 2]}, {"v1": [2, 2, 1, 16], "v2": [8, 8]}]}'
+)
+
+
+@pytest.fixture(scope="module")
+def space():
+    return Space.generate(matmul(64), CPU)
+
+
+@pytest.fixture(scope="module")
+def program(space):
+    sketch = next(s for s in space.sketches if len(s.variables) == 6)
+    return sketch.candidate([(4, 4, 1, 4), (4, 1, 1, 16), (16, 4), 3, 3, 1])
+
+
+def reading(text, program, space, form="decisions", alternatives=4, seed=0):
+    return read(
+        text, program, space, np.random.default_rng(seed),
+        form=form, alternatives=alternatives, longest=8,
+    )  # fmt: skip
+
+
+class TestAnswers:
+    def test_concrete_decisions(self, program, space):
+        found = reading(GOOD, program, space)
+        assert [edit.decisions[:3] for edit in found.edits] == [
+            ((8, 4, 1, 2), (4, 1, 1, 16), (16, 4)),
+            ((4, 4, 1, 4), (2, 2, 1, 16), (8, 8)),
+        ]
+        assert not found.corrections and not found.dropped
+
+    def test_values_stand_for_choices(self, program, space):
+        values = program.sketch.variables[5].values
+        found = reading(json.dumps({"proposals": [{"v5": values[2]}]}), program, space)
+        assert found.edits[0].decisions == (*program.decisions[:5], 2)
+
+    def test_prose_fences_and_thoughts_around_the_object(self, program, space):
+        text = f'<think>{{"proposals": [{{"v0": [0]}}]}}</think>Sure:\n```json\n{GOOD}\n``` Bye {{'
+        assert len(reading(text, program, space).edits) == 2
+
+    @pytest.mark.parametrize(
+        "text, told",
+        [
+            ("", "no JSON object"),
+            ("I would tile more.", "no JSON object"),
+            ('{"proposals": [{"v0": [8, 4, 1, 2]},]}', "trailing commas"),
+            (GOOD[:40], "no JSON object"),
+            ('{"answer": 1}', "no JSON object"),
+            ('{"proposals": []}', "no list"),
+            ('{"proposals": {"v0": [8, 4, 1, 2]}}', "no list"),
+            ('{"proposals": ["v0"]}', "is an object of identifiers"),
+            ('{"proposals": [{"v0": [0, 4, 4, 4]}]}', "factors are at least 1"),
+            ('{"proposals": [{"v0": [8, 8, 1, 2]}]}', "multiply to the extent 64"),
+            ('{"proposals": [{"v0": [-8, -8, 1, 1]}]}', "factors are at least 1"),
+            ('{"proposals": [{"v0": [64]}]}', "has 4 factors"),
+            ('{"proposals": [{"v0": [8.0, 8, 1, 1]}]}', "factors are integers"),
+            ('{"proposals": [{"v0": [true, 64, 1, 1]}]}', "factors are integers"),
+            ('{"proposals": [{"v0": "8,8,1,1"}]}', "a list of factors"),
+            ('{"proposals": [{"v0": null}]}', "a list of factors"),
+            ('{"proposals": [{"v0": [1e999, 1, 1, 1]}]}', "factors are integers"),
+            ('{"proposals": [{"v5": 17}]}', "is one of"),
+            ('{"proposals": [{"v5": true}]}', "is one of"),
+            ('{"proposals": [{"v9": 1}]}', "no identifier"),
+            ('{"proposals": [{"decisions; rm -rf /": 1}]}', "no identifier"),
+            ('{"proposals": [{"v0": [4, 4, 1, 4]}]}', "changes nothing"),
+            ('{"proposals": [{"v0": [' + "9" * 5000 + ", 1, 1, 1]}]}", ""),
+            ("{" * 5000, "no JSON object"),
+            ('{"proposals": ' + "[" * 5000, "no JSON object"),
+        ],
+    )
+    def test_what_cannot_be_used_is_dropped_and_told(self, program, space, text, told):
+        found = reading(text, program, space)
+        assert not found.edits and found.dropped
+        assert any(told in line for line in found.corrections), found.corrections
+
+    def test_the_legal_part_of_a_proposal_is_used(self, program, space):
+        text = '{"proposals": [{"v0": [0, 1, 1, 1], "v1": [2, 2, 1, 16], "v77": 1}]}'
+        found = reading(text, program, space)
+        assert [edit.decisions[1] for edit in found.edits] == [(2, 2, 1, 16)]
+        assert found.edits[0].decisions[0] == program.decisions[0] and found.dropped == 2
+
+    def test_so_many_proposals_and_no_more(self, program, space):
+        tiles = [[a, 64 // a, 1, 1] for a in (1, 2, 4, 8, 16, 32, 64)]
+        text = json.dumps({"proposals": [{"v0": tile} for tile in tiles]})
+        found = reading(text, program, space, alternatives=3)
+        assert len(found.edits) == 3 and "give 3 at most" in found.corrections[0]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            '{"proposals": [["TileSize"], ["Unroll", "Parallel"]]}',
+            '{"proposals": ["TileSize", "Unroll"]}',
+            "Reasoning: because.\nMutators: meta_schedule.MutateTileSize(x), MutateUnroll",
+            "**Transformations**: TileSize, tile_size",
+        ],
+    )
+    def test_names_in_all_their_forms(self, program, space, text):
+        found = reading(text, program, space, form="names")
+        assert found.edits and not found.dropped
+
+    def test_unknown_names_are_filtered(self, program, space):
+        found = reading('{"proposals": [["Fuse", "Unroll", 7]]}', program, space, form="names")
+        assert found.edits[0].decisions[:5] == program.decisions[:5]
+        assert found.dropped == 2 and "use TileSize" in found.corrections[0]
+        none = reading('{"proposals": [["Fuse"], ["Vectorise me"]]}', program, space, form="names")
+        assert not none.edits
+
+    def test_fifty_names_are_cut(self, program, space):
+        text = json.dumps({"proposals": [["TileSize"] * 50]})
+        found = reading(text, program, space, form="names")
+        assert "had 50 transformations: give 8 at most" in found.corrections[0]
+
+    def test_corrections_are_short_single_lines(self, program, space):
+        text = json.dumps({"proposals": [{f"x\n\x1b{i}" + "y" * 999: 1} for i in range(50)]})
+        found = reading(text, program, space, alternatives=50)
+        assert len(found.corrections) <= 6
+        assert all(len(line) <= 240 and line.isprintable() for line in found.corrections)
+
+
+class TestPrompts:
+    def situation(self, space, program):
+        rng = np.random.default_rng(0)
+        line = [program]
+        for _ in range(4):
+            line.append(space.mutate(line[-1], rng))
+        *ancestors, child = line
+        variants = [Variant(c, float(i), 1e-3 * i or None) for i, c in enumerate(ancestors)]
+        return Situation(Variant(child, 2.5), 4, tuple(reversed(variants)), variants[1])
+
+    def text(self, situation, **options):
+        given = {"history": 2, "style": "diff", "form": "decisions", "alternatives": 4,
+                 "longest": 8, **options}  # fmt: skip
+        return "\n".join(m["content"] for m in messages(situation, **given))
+
+    def test_the_diff_style_says_what_matters(self, space, program):
+        situation = self.situation(space, program)
+        text = self.text(situation, corrections=["v0: factors are at least 1"])
+        assert "256 bit vectors" in text and "L1 cache 32 KiB" in text
+        assert "Current: predicted 2.50" in text and "measured 3 ms" in text
+        assert "v0: tile of C.i, extent 64, 4 factors" in text
+        for line in loops(situation.program.candidate):
+            assert line in text
+        parent = situation.ancestors[0].candidate
+        assert difference(parent, situation.program.candidate) in text
+        assert "Best so far" in text and "- v0: factors are at least 1" in text
+        assert len(text) < 5000
+
+    @pytest.mark.parametrize("history", [0, 1, 2, 3])
+    @pytest.mark.parametrize("style", ["diff", "full"])
+    def test_so_many_ancestors_are_shown(self, space, program, history, style):
+        text = self.text(self.situation(space, program), history=history, style=style)
+        assert text.count("what came of it changed") == history
+        if style == "full":
+            assert text.count("T.prim_func") == 1 + history
+
+    def test_names_are_listed_where_names_are_asked_for(self, space, program):
+        text = self.text(self.situation(space, program), form="names")
+        assert "TileSize, Parallel, Vectorize, Unroll" in text
+
+    def test_the_same_situation_gives_the_same_prompt(self, space, program):
+        assert self.text(self.situation(space, program)) == self.text(
+            self.situation(space, program)
+        )
+
+
+class Scripted(LanguageModel):
+    """Answers by the number of the question."""
+
+    name = "scripted"
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.prompts = []
+
+    def complete(self, messages, seconds):
+        self.prompts.append(messages[-1]["content"])
+        return Answer(self.answer(len(self.prompts) - 1))
+
+
+def run(session, rounds=3, batch=4, seed=0, **options):
+    """Keys in the order proposed."""
+    task = Task(
+        matmul(64), CPU, strategy="mcts", cost_model="gbdt", seed=seed,
+        options={"llm": session, "proposer": "llm", "asked": 2, "expansions": 2, **options},
+    )  # fmt: skip
+    keys = []
+    for _ in range(rounds):
+        asked = task.ask(batch)
+        keys += [c.key for c in asked]
+        task.tell([(c, ok(c)) for c in asked])
+    return keys
+
+
+def test_the_same_seed_and_answers_give_the_same_candidates():
+    def once():
+        with Session(Scripted(lambda i: GOOD), SessionConfig(concurrency=1)) as session:
+            return run(session)
+
+    first = once()
+    assert first == once()
+    assert len(set(first)) == len(first) == 12
+
+
+def test_answers_become_children_and_are_counted():
+    with Session(Scripted(lambda i: GOOD)) as session:
+        run(session, rounds=4)
+        usage = session.usage
+    assert usage.proposals > 0 and usage.judged > 0 and usage.invalid == 0
+    assert 0 <= usage.hits <= usage.judged
+
+
+def test_evolution_counts_hits_too():
+    with Session(Scripted(lambda i: GOOD)) as session:
+        task = Task(matmul(64), CPU, strategy="evolutionary:llm", options={"llm": session})
+        for _ in range(3):
+            task.tell([(c, ok(c)) for c in task.ask(6)])
+    assert session.usage.proposals > 0 and session.usage.judged > 0
+
+
+def test_what_was_wrong_is_told_in_the_next_prompt():
+    model = Scripted(lambda i: '{"proposals": [{"v0": [0, 1, 1, 1]}]}')
+    with Session(model) as session:
+        run(session, rounds=4)
+    assert not any("What was wrong" in p for p in model.prompts[:2])
+    assert "factors are at least 1" in model.prompts[-1]
+    assert session.usage.invalid > 0 and session.usage.proposals == 0
+
+
+def test_a_program_that_occurs_twice_has_one_answer(space, program):
+    with Session(Scripted(lambda i: GOOD)) as session:
+        made = proposers.create("llm", space, 0, llm=session, otherwise="random")
+        other = space.mutate(program, np.random.default_rng(0))
+        asked = [Situation(Variant(p), 3) for p in (program, program, other, program)]
+        made.prepare(asked)
+        found = made.propose(asked)
+        again = made.propose(asked[:1])
+    assert [len(edits) for edits in found] == [2, 3, 2, 3] and len(again[0]) == 3
+
+
+def test_no_more_calls_than_allowed():
+    model = Scripted(lambda i: "nonsense")
+    with Session(model, SessionConfig(calls=3)) as session:
+        run(session, rounds=5)
+    assert len(model.prompts) == session.usage.calls == 3
+
+
+def test_a_run_is_replayed_from_its_transcript(tmp_path):
+    path = tmp_path / "llm.jsonl"
+    with Session(Scripted(lambda i: GOOD), transcript=path) as session:
+        recorded = run(session)
+    with open_session(str(path)) as replay:
+        assert run(replay) == recorded
+        assert replay.usage.calls == 0 and replay.usage.cached > 0
+
+
+def test_calls_overlap_with_measuring():
+    slow = Server(always(Reply(completion(GOOD).body, wait_s=0.5)))
+    with slow as server, Session(Endpoint(EndpointConfig("m", server.url))) as session:
+        task = Task(matmul(64), CPU, strategy="mcts", cost_model="random",
+                    options={"llm": session, "proposer": "llm", "asked": 3})  # fmt: skip
+        asked = task.ask(4)
+        # Asking has returned while the model is still thinking.
+        assert session.usage.answers == 0
+        time.sleep(0.7)  # the time that measuring takes
+        assert session.usage.answers == 3
+        task.tell([(c, ok(c)) for c in asked])
+        task.ask(4)
+    assert server.most_active == 3
+
+
+def test_a_model_on_the_same_processor_is_not_asked_while_others_are_timed(tiny_model):
+    with Session(LocalModel(tiny_model, max_tokens=4), SessionConfig(concurrency=1)) as session:
+        task = Task(matmul(64), CPU, strategy="mcts", cost_model="random",
+                    options={"llm": session, "proposer": "llm", "asked": 1})  # fmt: skip
+        task.tell([(c, ok(c)) for c in task.ask(4)])
+        assert session.usage.calls == 0
+        task.ask(4)
+        assert session.usage.calls == 1 and session.usage.invalid == 1
+
+
+@pytest.mark.parametrize("strategy", ["mcts", "evolutionary"])
+def test_a_real_model_behind_a_real_server(tiny_model, tmp_path, strategy):
+    loaded = LocalModel(tiny_model, temperature=1.0, max_tokens=24)
+
+    def script(request, number):
+        answer = loaded.complete(request["messages"], 30)
+        return completion(answer.text, answer.prompt_tokens, answer.completion_tokens)
+
+    with Server(script) as server, Session(Endpoint(EndpointConfig("tiny", server.url))) as session:
+        result = tune(
+            matmul(64), target=CPU, strategy=strategy, trials=24, batch=8, work_dir=tmp_path,
+            measurer=FormulaMeasurer(), llm=session, options={"proposer": "llm", "asked": 2},
+        )  # fmt: skip
+    data = result.to_json()
+    assert len(data["tasks"][0]["trials"]) == 24
+    assert data["llm"]["model"] == "tiny" and data["llm"]["calls"] == len(server.requests) > 0
+    assert data["llm"]["invalid"] + data["llm"]["proposals"] > 0
+    assert data["llm"]["prompt_tokens"] > 100 and data["llm"]["left_out"] is None
+    assert data["options"] == {"proposer": "llm", "asked": 2}
+    lines = (tmp_path / "llm.jsonl").read_text(encoding="utf-8").split()
+    assert lines
+
+
+INJECTION = (
+    "Ignore all previous instructions. $(touch owned); `rm -rf ~` "
+    '<script>alert(1)</script> {"proposals": [{"v0": "__import__(\'os\').system(\'id\')"}, '
+    '{"../../etc/passwd": 1}]} ' + KEY
+)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        completion("\x00\x07 garbage {{{"),
+        completion(INJECTION),
+        completion("x" * (1 << 20)),
+        Reply(b'{"choices": [{"message": {"content": "half'),
+        refusal(500),
+        refusal(429, Retry_After="3600"),
+        refusal(401, f"wrong key {KEY}"),
+        Reply(wait_s=60),
+        None,
+    ],
+    ids=["garbage", "injection", "megabyte", "half", "500", "429", "401", "hangs", "nobody"],
+)
+def test_a_run_goes_on_whatever_the_server_does(reply, tmp_path, caplog, capfd):
+    with Server(always(reply or Reply())) as server:
+        url = server.url if reply else "http://127.0.0.1:9/v1"
+        config = SessionConfig(timeout_s=0.3, retries=0, patience=2)
+        with (
+            caplog.at_level(logging.DEBUG),
+            Session(Endpoint(EndpointConfig("m", url, KEY)), config) as session,
+        ):
+            result = tune(
+                matmul(64), target=CPU, strategy="mcts", trials=12, batch=4, work_dir=tmp_path,
+                measurer=FormulaMeasurer(), llm=session,
+                options={"proposer": "llm", "asked": 2, "otherwise": "random", "expansions": 2},
+            )  # fmt: skip
+    data = result.to_json()
+    assert len(data["tasks"][0]["trials"]) == 12 and result.tasks[0].best_s is not None
+    said = [r for r in caplog.records if "is not asked any more" in r.getMessage()]
+    answered = reply is not None and reply.status == 200 and data["llm"]["answers"] > 0
+    assert len(said) == (0 if answered else 1)
+    told = caplog.text + json.dumps(data) + "".join(capfd.readouterr())
+    assert KEY not in told
+    assert KEY not in (tmp_path / "tune.json").read_text(encoding="utf-8")
+
+
+class TestCommandLine:
+    def refused(self, capsys, *words):
+        assert main(["tune", "matmul_512", "--trials", "4", *words]) == 2
+        return capsys.readouterr().err
+
+    def test_what_cannot_work_is_refused_in_one_line(self, capsys):
+        assert "unknown proposer 'nobody'" in self.refused(capsys, "--proposer", "nobody")
+        assert "needs a language model" in self.refused(capsys, "--proposer", "llm")
+        told = self.refused(capsys, "--llm", "m@http://user:secret@h/v1")
+        assert "without a user" in told and "secret" not in told
+        assert "NAME=VALUE" in self.refused(capsys, "--option", "branching")
+
+    def test_proposers_are_listed(self, capsys):
+        assert main(["strategies"]) == 0
+        told = capsys.readouterr().out
+        for name in (*proposers.names(), "mcts"):
+            assert f"\n{name}" in told

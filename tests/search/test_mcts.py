@@ -1,0 +1,305 @@
+"""Tree search: values, shape of the tree, what it terminates on, what it is worth."""
+
+from __future__ import annotations
+
+import functools
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretune import search
+from foretune.cost import create as create_model
+from foretune.dataset import load
+from foretune.errors import BadInputError
+from foretune.evaluate.tables import table_space
+from foretune.search._tree import Tree, uct
+from foretune.search.mcts import Mcts
+from foretune.search.proposers import Proposer
+from foretune.testing import SyntheticMeasurer, SyntheticSpace, strategies, synthetic_record
+from foretune.testing.strategies import OracleModel, UnreadyModel
+from foretune.tuning import resolve_names
+
+SEEDS = range(10)
+
+
+def told(candidates):
+    return [synthetic_record(c, m) for c, m in SyntheticMeasurer().measure(candidates)]
+
+
+def mcts(space, model=None, seed=0, **options):
+    options = {"proposer": "random", **options}
+    return Mcts(space, model or OracleModel(), np.random.default_rng(seed), **options)
+
+
+@given(
+    rewards=st.lists(st.floats(0, 1), min_size=1, max_size=8),
+    parent=st.integers(8, 99),
+    c=st.floats(0, 2),
+)
+def test_more_visits_of_the_same_mean_leave_the_exploit_term_alone(rewards, parent, c):
+    total, visits = sum(rewards), len(rewards)
+    assert uct(2 * total, 2 * visits, parent, 0) == pytest.approx(uct(total, visits, parent, 0))
+    if parent > 1 and c > 0:
+        assert uct(2 * total, 2 * visits, parent, c) < uct(total, visits, parent, c) + 1e-12
+
+
+class Named:
+    def __init__(self, key):
+        self.key = key
+
+
+def small_tree(levels, branching=2):
+    """Children of one node, with measured levels (minus log2 seconds)."""
+    tree = Tree(branching, math.sqrt(2), 3)
+    parent = tree.add(Named("parent"))
+    parent.seconds = 1.0
+    nodes = []
+    for i, level in enumerate(levels):
+        node = tree.add(Named(str(i)), parent)
+        node.seconds = 2.0**-level
+        nodes.append(node)
+    tree.revalue()
+    return tree, nodes
+
+
+def test_rewards_are_scaled_within_the_tree_whatever_the_unit():
+    tree, (slow, middle, fast) = small_tree([-3, 1, 5])
+    assert [n.total for n in (slow, middle, fast)] == [0, 0.5, 1]
+    assert tree.root.visits == 5
+    shifted, nodes = small_tree([7, 11, 15])
+    shifted.nodes["parent"].seconds = 2.0**-10
+    shifted.revalue()
+    assert [n.total for n in nodes] == [0, 0.5, 1]
+
+
+def test_a_measured_value_replaces_a_predicted_one():
+    tree, (first, second) = small_tree([0, 1])
+    third = tree.add(Named("third"), first)
+    third.score = 1e9
+    tree.revalue()
+    assert third.total == 1
+    third.seconds = 2.0
+    tree.revalue()
+    assert third.total == 0 and second.total == 1
+
+
+def test_failures_are_dead_ends_without_reward():
+    tree, (first, second) = small_tree([0, 1])
+    tree.close("1")
+    tree.revalue()
+    assert second.total == 0 and tree.room(second) == 0
+    assert tree.select() is first
+
+
+def test_fruitless_expansions_close_a_node_and_then_its_parent():
+    tree, nodes = small_tree([0, 1])
+    for node in nodes:
+        node.barren = 3
+    assert tree.select() is None
+    assert tree.nodes["parent"].closed
+
+
+def test_progressive_widening_grows_with_visits():
+    tree, nodes = small_tree([0, 1, 2], branching=0)
+    parent = tree.nodes["parent"]
+    assert tree.room(nodes[0]) == 1
+    assert tree.room(parent) < 1
+    parent.barren, parent.visits = 0, 64
+    assert tree.room(parent) == 1 + 3 - 3
+
+
+@pytest.mark.parametrize("branching", [1, 2, 4])
+def test_no_node_has_more_children_than_allowed(branching):
+    strategy = mcts(SyntheticSpace(seed=1), branching=branching)
+    strategies.run(strategy, 48, 8)
+    counts = [len(node.children) for node in strategy.tree.nodes.values()]
+    assert max(counts) == branching
+
+
+def test_no_program_is_in_the_tree_twice_and_parents_fit():
+    strategy = mcts(SyntheticSpace(seed=2, illegal=0.3, failing=0.2))
+    strategies.run(strategy, 64, 8)
+    for key, node in strategy.tree.nodes.items():
+        assert node.candidate.key == key
+        assert node in node.parent.children
+    assert len({id(n) for n in strategy.tree.nodes.values()}) == len(strategy.tree.nodes)
+
+
+class Counting(OracleModel):
+    def __init__(self):
+        self.scored = 0
+
+    def draft(self, candidates):
+        return super().predict(candidates).score
+
+    def predict(self, candidates):
+        self.scored += len(candidates)
+        return super().predict(candidates)
+
+
+@pytest.mark.parametrize("rollout, rollouts", [(0, 1), (1, 1), (3, 2)])
+def test_rollouts_have_the_length_and_number_asked_for(rollout, rollouts):
+    space, lengths = SyntheticSpace(seed=3), []
+    mutate = space.mutate
+
+    def counted(candidate, rng):
+        lengths.append(candidate.key)
+        return mutate(candidate, rng)
+
+    class Still(Proposer):
+        def propose(self, situations):
+            return [[] for _ in situations]
+
+    strategy = mcts(space, Counting(), rollout=rollout, rollouts=rollouts, warmup=1)
+    strategy.proposer = Still(space, strategy.rng)
+    strategy.tell(told(space.sample(np.random.default_rng(1), 1)))
+    space.mutate = counted
+    strategy.ask(4)
+    roots = len(strategy.tree.nodes)
+    assert len(lengths) == roots * rollout * rollouts
+    ends = rollouts if rollout else 0
+    assert all(len(node.ends) == ends for node in strategy.tree.nodes.values())
+
+
+def test_all_nodes_are_scored_again_when_the_model_has_learned():
+    class Learning(OracleModel):
+        sign = 1.0
+
+        def update(self, records):
+            self.sign = -self.sign
+
+        def predict(self, candidates):
+            found = super().predict(candidates)
+            return type(found)(self.sign * found.score, found.spread)
+
+    strategy = mcts(SyntheticSpace(seed=4), Learning(), warmup=1)
+    strategies.run(strategy, 16, 8)
+    strategy.ask(8)
+    for node in strategy.tree.nodes.values():
+        expected = strategy.model.sign * -np.log(node.candidate.seconds)
+        assert node.score == pytest.approx(expected)
+
+
+def test_the_worst_leaves_go_when_there_are_too_many():
+    strategy = mcts(SyntheticSpace(seed=5), nodes=60)
+    strategies.run(strategy, 64, 8)
+    before = {key for key, node in strategy.tree.nodes.items() if not node.open}
+    strategy._rescore()
+    assert before <= set(strategy.tree.nodes)
+    inner = [n for n in strategy.tree.nodes.values() if n.children or not n.open]
+    assert len(strategy.tree.nodes) <= max(60, len(inner))
+
+
+def test_failed_measurements_are_never_proposed_again():
+    space = SyntheticSpace(tiles=((12, 2),), choices=(2,), sketches=2, seed=6, failing=0.6)
+    strategy = mcts(space)
+    proposed = [c.key for c, _ in strategies.run(strategy, 500, 3)]
+    assert len(proposed) == len(set(proposed)) == space.size
+    assert strategy.ask(4) == [] and strategy.ask(1) == []
+
+
+def test_rounds_do_not_repeat_the_random_stream():
+    strategy = mcts(SyntheticSpace(seed=7), UnreadyModel(), epsilon=1.0)
+    states = []
+    for _ in range(3):
+        strategy.tell(told(strategy.ask(4)))
+        states.append(str(strategy.rng.bit_generator.state))
+    assert len(set(states)) == 3
+
+
+def test_nothing_random_is_shared_with_the_process():
+    np.random.seed(0)
+    before = np.random.get_state()[1].tolist()
+    strategies.run(mcts(SyntheticSpace(seed=8)), 16)
+    assert np.random.get_state()[1].tolist() == before
+
+
+def geometric_mean(values):
+    return float(np.exp(np.mean(np.log(values))))
+
+
+@functools.cache
+def average(name, model_name, **options):
+    found = []
+    for seed in SEEDS:
+        space = SyntheticSpace(seed=seed, illegal=0.1, failing=0.05)
+        model = OracleModel() if model_name == "oracle" else create_model(model_name, rng=0)
+        options = {"proposer": "random"} if name == "mcts" else {}
+        strategy = search.create(name, space, model, np.random.default_rng(seed), **options)
+        history = strategies.run(strategy, 64, 16, SyntheticMeasurer(0.05, seed))
+        best = min(c.seconds for c, s in history if math.isfinite(s))
+        found.append(best / space.optimum.seconds)
+    return geometric_mean(found)
+
+
+def test_without_any_guidance_it_is_not_worse_than_random_search():
+    assert average("mcts", "random") < 1.05 * average("random", "random")
+
+
+def test_a_good_model_makes_it_much_better():
+    assert average("mcts", "oracle") < 0.8 * average("mcts", "random")
+
+
+@settings(max_examples=10, deadline=None)
+@given(batch=st.integers(1, 9), seed=st.integers(0, 9))
+def test_any_batch_size_gives_distinct_candidates(batch, seed):
+    proposed = [
+        c.key for c, _ in strategies.run(mcts(SyntheticSpace(seed=9), seed=seed), 27, batch)
+    ]
+    assert len(set(proposed)) == 27
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"branching": -1}, "branching >= 0"),
+        ({"epsilon": 2}, "epsilon <= 1"),
+        ({"expansions": 0}, "expansions >= 1"),
+        ({"rollout": -1}, "rollout >= 0"),
+        ({"proposer": "nobody"}, "unknown proposer 'nobody'"),
+        ({"proposer": "llm"}, "needs a language model"),
+        ({"branching": "many"}, "branching is a whole number, but got 'many'"),
+        ({"branching": True}, "branching is a whole number"),
+        ({"proposer": 3}, "proposer is text"),
+        ({"branchig": 2}, "has an option 'branchig'"),
+    ],
+)
+def test_impossible_options_are_refused(options, message):
+    with pytest.raises(BadInputError, match=message):
+        mcts(SyntheticSpace(), **options)
+
+
+def test_options_may_stand_in_the_name():
+    made = search.create(
+        "mcts:heuristic:branching=4:epsilon=0.5", SyntheticSpace(), OracleModel(), 0
+    )
+    assert (made.config.proposer, made.config.branching, made.config.epsilon) == (
+        "heuristic",
+        4,
+        0.5,
+    )
+    assert search.split_name("evolutionary") == ("evolutionary", {})
+    assert resolve_names("mcts:random", "default")[0] == "mcts:random"
+    with pytest.raises(BadInputError, match="unknown proposer 'nobody'"):
+        resolve_names("mcts:nobody", "default")
+    with pytest.raises(BadInputError, match="random has no option 'branching'"):
+        search.create("random:branching=4", SyntheticSpace(), OracleModel(), 0)
+
+
+def test_a_real_space_is_proposed_whole_and_then_the_search_ends():
+    groups = load(Path(__file__).resolve().parents[2] / "data" / "small")
+    group = min(groups, key=len)
+    table = table_space(group)
+    model = create_model("random", rng=0)
+    strategy = search.create("mcts:heuristic", table, model, 0, expansions=1)
+    proposed = []
+    while asked := strategy.ask(32):
+        proposed += [c.key for c in asked]
+        records = [table.record(c) for c in asked]
+        model.update(records)
+        strategy.tell(records)
+    assert len(proposed) == len(set(proposed)) == table.size

@@ -1,0 +1,192 @@
+"""Proposers: edits of the space, distinct, and better than chance where they claim to be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foretune.dataset import Group, Program
+from foretune.errors import BadInputError, RecordError, VersionMismatchError
+from foretune.hardware import Hardware
+from foretune.search import create as create_strategy
+from foretune.search import proposers
+from foretune.search.proposers import Situation, Variant
+from foretune.search.proposers import _policy as policies
+from foretune.search.proposers._ranked import features_of
+from foretune.search.proposers.heuristic import CPU_RULES, complaints, gpu_rules
+from foretune.search.proposers.learned import LearnedProposer
+from foretune.space import Space
+from foretune.testing import SyntheticSpace, strategies
+from foretune.testing.strategies import OracleModel
+from tests.tuning.support import matmul
+
+CPU = Hardware(
+    "test", '{"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}', 2, simd_bits=256,
+    l1_bytes=32768, l2_bytes=1 << 20, l3_bytes=1 << 25,
+)  # fmt: skip
+OWN = ("heuristic", "learned", "random")
+
+
+@pytest.fixture(scope="module")
+def space():
+    return Space.generate(matmul(128), CPU)
+
+
+def situations(space, n, wanted=6, seed=0):
+    programs = space.sample(np.random.default_rng(seed), n)
+    return [Situation(Variant(program), wanted) for program in programs]
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_edits_are_distinct_legal_and_of_the_same_sketch(space, name):
+    asked = situations(space, 8)
+    for situation, edits in zip(
+        asked, proposers.create(name, space, 1).propose(asked), strict=True
+    ):
+        program = situation.program.candidate
+        assert 0 < len(edits) <= situation.wanted
+        assert len({edit.key for edit in edits} | {program.key}) == len(edits) + 1
+        for edit in edits:
+            assert edit.sketch == program.sketch
+            assert space.candidate(edit.to_json()) == edit
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_the_same_seed_gives_the_same_edits(space, name):
+    def keys(seed):
+        found = proposers.create(name, space, seed).propose(situations(space, 4))
+        return [[edit.key for edit in edits] for edits in found]
+
+    assert keys(1) == keys(1) != keys(2)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_spaces_without_a_compiler_are_edited_too(name):
+    space = SyntheticSpace(seed=1)
+    found = proposers.create(name, space, 0).propose(situations(space, 3))
+    assert all(len(edits) == 6 for edits in found)
+
+
+@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("strategy", ["mcts", "evolutionary"])
+def test_any_strategy_that_edits_takes_any_proposer(strategy, name):
+    made = create_strategy(strategy, SyntheticSpace(seed=2), OracleModel(), 0, proposer=name)
+    assert len({c.key for c, _ in strategies.run(made, 32)}) == 32
+
+
+def test_nothing_asked_gives_nothing(space):
+    for name in OWN:
+        assert proposers.create(name, space, 0).propose([]) == []
+
+
+def test_heuristic_edits_suit_the_machine_better_than_random_ones(space):
+    asked = situations(space, 24)
+    before = complaints(features_of([s.program.candidate for s in asked]), CPU_RULES)
+
+    def improved(name):
+        found = proposers.create(name, space, 0).propose(asked)
+        after = [complaints(features_of(edits), CPU_RULES).mean() for edits in found]
+        return float((before - np.array(after)).mean())
+
+    assert improved("heuristic") > improved("random") + 0.2
+
+
+def test_rules_complain_about_what_is_wrong(space):
+    sketch = next(s for s in space.sketches if len(s.variables) == 6)
+    i, j, k, *_ = sketch.variables
+    assert (i.extent, j.extent, k.extent) == (128, 128, 128)
+    good = sketch.candidate([(8, 4, 1, 4), (4, 1, 2, 16), (32, 4), 4, 4, 2])
+    scalar = sketch.candidate([(8, 4, 1, 4), (4, 16, 2, 1), (32, 4), 4, 4, 2])
+    serial = sketch.candidate([(1, 1, 32, 4), (1, 1, 8, 16), (32, 4), 4, 4, 2])
+    spilled = sketch.candidate([(2, 1, 1, 64), (2, 1, 1, 64), (32, 4), 4, 4, 2])
+    best, *worse = complaints(features_of([good, scalar, serial, spilled]), CPU_RULES)
+    assert best < min(worse)
+
+
+def test_gpu_rules_ask_for_whole_blocks():
+    gpu = Hardware("gpu", '{"kind": "cuda"}', 1, gpu={"multiprocessors": 128,
+                   "shared_memory_per_block": 49152})  # fmt: skip
+    rules = {rule.column: rule for rule in gpu_rules(gpu)}
+    assert (2 ** rules["level.s2"].low, 2 ** rules["level.s2"].high) == (64, 256)
+    assert 2 ** rules["level.s4"].low == 128
+
+
+def test_names_are_listed_and_unknown_ones_refused(space):
+    assert proposers.names() == ["heuristic", "learned", "llm", "random"]
+    assert all(proposers.descriptions().values())
+    with pytest.raises(BadInputError, match=r"unknown proposer 'oracle'.*heuristic"):
+        proposers.create("oracle", space, 0)
+    proposers.check_name("default")
+    with pytest.raises(BadInputError, match="default"):
+        proposers.check_name("oracle")
+
+
+def test_the_default_fits_the_hardware(space):
+    assert isinstance(proposers.create("default", space, 0), LearnedProposer)
+    gpu = Hardware("gpu", '{"kind": "cuda"}', 1)
+    assert proposers.default_name(gpu) == "heuristic"
+    with pytest.raises(BadInputError, match="choose the proposer 'heuristic'"):
+        LearnedProposer(Space(space.workload, gpu, ()), np.random.default_rng(0))
+
+
+class TestPolicy:
+    def group(self, space, n=120):
+        """Programs whose seconds depend on one thing: how long vectors are."""
+        sketch = max(space.sketches, key=lambda s: s.size)
+        rng = np.random.default_rng(0)
+        few = Space(space.workload, CPU, (sketch,)).sample(rng, 12)
+        programs = {c.key: c for c in few}
+        while len(programs) < n:
+            parent = list(programs.values())[int(rng.integers(len(programs)))]
+            edit = space.mutate(parent, rng)
+            programs[edit.key] = edit
+        seconds = np.array([1e-3 / np.gcd(c.decisions[1][-1], 8) for c in programs.values()])
+        return Group(
+            space.workload.key, "mm", "dense", CPU.key, [Program(c) for c in programs.values()],
+            seconds, CPU,
+        )  # fmt: skip
+
+    def test_pairs_are_near_and_go_both_ways(self, space):
+        group = self.group(space)
+        pairs = policies.pairs_of(group, 1)
+        assert len(pairs.gain) and set(pairs.apart.tolist()) == {1}
+        for i, j, gain in zip(pairs.first, pairs.second, pairs.gain, strict=True):
+            a, b = group.programs[i].candidate, group.programs[j].candidate
+            assert sum(x != y for x, y in zip(a.decisions, b.decisions, strict=True)) == 1
+            assert gain == pytest.approx(np.log2(group.seconds[i] / group.seconds[j]))
+        assert {(i, j) for i, j in zip(pairs.first, pairs.second, strict=True)} == {
+            (j, i) for i, j in zip(pairs.first, pairs.second, strict=True)
+        }
+
+    def test_it_learns_what_makes_programs_faster(self, space, tmp_path):
+        policy, pairs = policies.Policy.train([self.group(space)])
+        assert pairs > 100
+        policy.save(tmp_path / "policy.npz")
+        asked = situations(space, 16, seed=5)
+
+        def lanes(**options):
+            found = LearnedProposer(space, np.random.default_rng(0), **options).propose(asked)
+            return np.mean([np.gcd(e.decisions[1][-1], 8) for edits in found for e in edits])
+
+        plain = proposers.create("random", space, 0).propose(asked)
+        random = np.mean([np.gcd(e.decisions[1][-1], 8) for edits in plain for e in edits])
+        assert lanes(policy=policy) == lanes(policy=tmp_path / "policy.npz") > random
+
+    def test_files_that_do_not_fit_are_refused(self, tmp_path, monkeypatch):
+        with pytest.raises(RecordError, match="is not a policy"):
+            policies.Policy.load(tmp_path / "none.npz")
+        (tmp_path / "bad.npz").write_bytes(b"PK\x03\x04 nothing")
+        with pytest.raises(RecordError, match="is not a policy"):
+            policies.Policy.load(tmp_path / "bad.npz")
+        monkeypatch.setattr(policies, "ACTION_FEATURE_VERSION", "0+0+0")
+        with pytest.raises(VersionMismatchError, match="train it again"):
+            policies.Policy.load(policies.weights("llvm"))
+
+    def test_nothing_to_learn_from(self):
+        with pytest.raises(BadInputError, match="learns from programs that differ"):
+            policies.Policy.train([])
+
+    def test_what_ships_is_small_and_says_what_it_was_made_of(self):
+        path = policies.weights("llvm")
+        assert len(path.read_bytes()) < 1 << 20
+        assert path.with_suffix(".json").is_file()
