@@ -90,15 +90,26 @@ class Space:
             found.update(dict.fromkeys(next(queues[i]) for i in which.tolist()))
         return list(found)
 
-    def mutate(self, candidate: Candidate, rng: np.random.Generator) -> Candidate:
+    def mutate(
+        self,
+        candidate: Candidate,
+        rng: np.random.Generator,
+        among: Sequence[int] | None = None,
+    ) -> Candidate:
         """Changes one variable's decision; locations that no longer fit are drawn again.
 
+        Args:
+            candidate: What is changed.
+            rng: Draws the variable and its decision.
+            among: Indices of the variables that may be changed; all if None.
+
         Returns:
-            A different candidate of the same sketch; the candidate itself only if its sketch holds
-            no other.
+            A different candidate of the same sketch; the candidate itself only if these variables
+            leave no other.
         """
         sketch = candidate.sketch
-        for index in rng.permutation(len(sketch.variables)).tolist():
+        open_to = range(len(sketch.variables)) if among is None else among
+        for index in (open_to[i] for i in rng.permutation(len(open_to)).tolist()):
             variable = sketch.variables[index]
             decisions = list(candidate.decisions)
             if isinstance(variable, ComputeLocation):
@@ -109,6 +120,37 @@ class Space:
                 decisions[index] = other
                 return _repaired(sketch, decisions, rng)
         return candidate
+
+    def edit(
+        self, candidate: Candidate, changes: Mapping[int, Any], rng: np.random.Generator
+    ) -> Candidate:
+        """Replaces decisions; other locations that no longer fit are drawn again.
+
+        Before → after: tile ``[4, 2, 4, 64]`` and ``{0: [4, 8, 1, 64]}`` → tile ``[4, 8, 1, 64]``.
+
+        Args:
+            candidate: What is changed.
+            changes: Index of a variable -> its decision.
+            rng: Draws locations.
+
+        Raises:
+            IllegalCandidateError: A decision is outside its domain; the message says which and why.
+        """
+        decisions = list(candidate.decisions)
+        for index, decision in changes.items():
+            variable = candidate.sketch.variables[index]
+            if isinstance(variable, ComputeLocation):
+                decisions[index] = decision
+            else:
+                decisions[index] = variable.check(decision)
+        edited = _repaired(candidate.sketch, list(decisions), rng)
+        for index, decision in changes.items():
+            if type(decision) is bool or edited.decisions[index] != decisions[index]:
+                # A location that is not legal: the candidate says which ones are.
+                asked = [*edited.decisions]
+                asked[index] = decision
+                return Candidate(candidate.sketch, asked)
+        return edited
 
     def crossover(self, a: Candidate, b: Candidate, rng: np.random.Generator) -> Candidate:
         """Takes each variable from either parent; locations that do not fit are drawn again.

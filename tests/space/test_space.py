@@ -278,3 +278,61 @@ def test_scheduled_modules_are_cached_but_not_without_bound() -> None:
 def test_all_programs_have_spaces() -> None:
     for name in PROGRAMS:
         assert space(name).size > 100
+
+
+@some
+@given(names, st.integers(0, 2**32))
+def test_edits_take_what_is_asked_for_and_repair_only_locations(name: str, seed: int) -> None:
+    here, rng = space(name), np.random.default_rng(seed)
+    for candidate, other in itertools.pairwise(here.sample(rng, 12)):
+        if candidate.sketch != other.sketch:
+            continue
+        variables = candidate.sketch.variables
+        wanted = {
+            i: d
+            for i, d in enumerate(other.decisions)
+            if rng.random() < 0.5 and not isinstance(variables[i], ComputeLocation)
+        }
+        edited = here.edit(candidate, wanted, rng)
+        assert _legal(edited)
+        for i, variable in enumerate(variables):
+            if not isinstance(variable, ComputeLocation):
+                assert edited.decisions[i] == wanted.get(i, candidate.decisions[i])
+
+
+def test_edits_outside_the_domain_are_refused() -> None:
+    here, rng = space("conv2d_nhwc"), np.random.default_rng(0)
+    candidate = next(c for c in here.sample(rng, 40) if c.sketch.location_order)
+    place = candidate.sketch.location_order[0]
+    tile = next(i for i, v in enumerate(candidate.sketch.variables) if isinstance(v, PerfectTile))
+    parts = len(candidate.decisions[tile])  # type: ignore[arg-type]
+    for index, value in (
+        (tile, [0] * parts),
+        (tile, "x"),
+        (place, 999),
+        (place, "top"),
+        (place, True),
+    ):
+        with pytest.raises(IllegalCandidateError):
+            here.edit(candidate, {index: value}, rng)
+    for location in (-2, -1, *range(8)):
+        try:
+            edited = here.edit(candidate, {place: location}, rng)
+        except IllegalCandidateError as error:
+            assert "fits only at" in str(error)
+        else:
+            assert edited.decisions[place] == location and _legal(edited)
+
+
+def test_a_mutation_may_be_kept_to_some_variables() -> None:
+    here, rng = space("matmul"), np.random.default_rng(0)
+    for candidate in here.sample(rng, 20):
+        for index in range(len(candidate.decisions)):
+            mutant = here.mutate(candidate, rng, [index])
+            changed = [
+                i
+                for i, (a, b) in enumerate(zip(candidate.decisions, mutant.decisions, strict=True))
+                if a != b
+            ]
+            assert changed in ([index], [])
+    assert here.mutate(candidate, rng, []) == candidate

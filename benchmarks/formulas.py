@@ -1,0 +1,243 @@
+"""Feature formulas against TVM's extractor, and how fast they are.
+
+For each workload, random legal candidates of its CPU and CUDA spaces (the latter need no GPU):
+TVM's per-store features of the post-processed program beside the formulas in exact mode. *Certain*
+candidates are those for which the formulas claim to be exact; *unsure* ones have a split that does
+not divide the loops fused before; *unknown* ones belong to sketches with an instruction that is not
+interpreted. Both others are read from their programs in use. A candidate agrees when no column of
+any store is off by more than a thousandth.
+
+Then the rate of the formulas in both modes on the structure with most candidates, gradients against
+finite differences, and how the smooth columns tend to the exact ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.results import conditions, publish, say, table
+from foretune.errors import IllegalCandidateError
+from foretune.features import columns, extract_per_store
+from foretune.features.formulas import UNSUPPORTED, Formulas, formulas
+from foretune.hardware import Hardware, preset, probe
+from foretune.space import Candidate, Sketch, Space
+from foretune.space.symbolic import Structure, UnsupportedTraceError, structure_of
+from foretune.workload import Workload, load_input
+
+WORKLOADS = (
+    "matmul_512", "dense", "attention_qk", "ffn", "conv2d_relu", "conv2d_pad_relu",
+    "conv2d_stride_relu", "conv2d_add_relu", "depthwise", "depthwise_relu", "conv3d_bn_relu",
+    "softmax", "layernorm_variance", "maxpool2d", "avgpool2d",
+)  # fmt: skip
+GPU = "a100"
+TOLERANCE = 1e-3
+TEMPERATURES = (1.0, 0.3, 0.1, 1e-2, 1e-3, 1e-4, 1e-6)
+_RATED = ("matmul_512", "conv2d_pad_relu", "softmax")
+_BATCH = 8192
+_TRIES = 20
+_STEP = 1e-6
+_TITLE = "Feature formulas"
+
+
+def legal(space: Space, n: int) -> list[Candidate]:
+    """Up to ``n`` random candidates that the post-processors accept."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(_TRIES):
+        for candidate in space.sample(rng, n):
+            try:
+                candidate.apply()
+            except IllegalCandidateError:
+                continue
+            found.append(candidate)
+        if len(found) >= n:
+            break
+    return found[:n]
+
+
+def grouped(candidates: Sequence[Candidate]) -> dict[tuple[Sketch, Structure], list[int]]:
+    """Places of candidates by sketch and structure."""
+    groups: dict[tuple[Sketch, Structure], list[int]] = {}
+    for at, c in enumerate(candidates):
+        groups.setdefault((c.sketch, structure_of(c.sketch, c.decisions)), []).append(at)
+    return groups
+
+
+def compare(name: str, hardware: Hardware, n: int) -> dict[str, Any]:
+    """Formulas beside TVM's extractor on one workload."""
+    workload = load_input(name)
+    assert isinstance(workload, Workload)
+    candidates = legal(Space.generate(workload, hardware), n)
+    expected = extract_per_store(candidates, threads=1)
+    counts: Counter[str] = Counter(legal=len(candidates))
+    unknown: Counter[str] = Counter()
+    errors = np.zeros(len(columns()))
+    began = time.perf_counter()
+    for key, members in grouped(candidates).items():
+        try:
+            made = formulas(*key)
+        except UnsupportedTraceError as error:
+            counts["unknown"] += len(members)
+            unknown[error.what] += len(members)
+            continue
+        points = made.points([candidates[at].decisions for at in members])
+        found = zip(members, made.certain(points).tolist(), made(points).numpy(), strict=True)
+        for at, certain, got in found:
+            rows = expected[at]
+            counts["certain" if certain else "unsure"] += 1
+            if not certain or rows is None:
+                continue
+            if rows.shape != got.shape:
+                counts["other_stores"] += 1
+                continue
+            off = np.abs(got - rows) / np.maximum(np.abs(rows), 1e-3)
+            errors = np.maximum(errors, off.max(0))
+            counts["agree"] += int(off.max() <= TOLERANCE)
+    return {
+        "workload": name,
+        "hardware": hardware.name,
+        **counts,
+        "unknown_instructions": dict(unknown),
+        "largest_relative_error": {
+            c.name: float(e) for c, e in zip(columns(), errors, strict=True)
+        },
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def typical(name: str, hardware: Hardware) -> tuple[Formulas, torch.Tensor]:
+    """Formulas of the structure that most candidates have, and their points."""
+    workload = load_input(name)
+    assert isinstance(workload, Workload)
+    drawn = Space.generate(workload, hardware).sample(np.random.default_rng(1), 200)
+    key, members = max(grouped(drawn).items(), key=lambda item: len(item[1]))
+    made = formulas(*key)
+    return made, made.points([drawn[at].decisions for at in members])
+
+
+def rate(made: Formulas, points: torch.Tensor, temperature: float) -> float:
+    """Points per second of one core, the best of five batches."""
+    batch = points.repeat(-(-_BATCH // len(points)), 1)[:_BATCH]
+    best = np.inf
+    with torch.inference_mode():
+        for _ in range(5):
+            # Seconds of the processor: other work on the core does not count.
+            began = time.process_time()
+            made(batch, temperature)
+            best = min(best, time.process_time() - began)
+    return _BATCH / best
+
+
+def gradient_error(made: Formulas, points: torch.Tensor) -> float:
+    """Largest difference to central differences, relative to the largest gradient."""
+    generator = torch.Generator().manual_seed(0)
+    shift = torch.rand(8, points.shape[1], generator=generator, dtype=torch.float64)
+    logs = (points[:8].clamp(min=1).log() + 0.05 + 0.2 * shift[: len(points)]).requires_grad_()
+    weights = torch.randn(made.stores, len(columns()), generator=generator, dtype=torch.float64)
+
+    def score(x: torch.Tensor) -> torch.Tensor:
+        return (made(x.exp(), temperature=0.5) * weights).sum((1, 2))
+
+    (gradient,) = torch.autograd.grad(score(logs).sum(), logs)
+    slopes = torch.zeros_like(gradient)
+    with torch.no_grad():
+        for at in range(logs.shape[1]):
+            move = torch.zeros_like(logs)
+            move[:, at] = _STEP
+            slopes[:, at] = (score(logs + move) - score(logs - move)) / (2 * _STEP)
+    return float((gradient - slopes).abs().max() / gradient.abs().max())
+
+
+def behaviour(name: str, hardware: Hardware) -> dict[str, Any]:
+    """Rates, gradients and the way from smooth to exact on one workload."""
+    made, points = typical(name, hardware)
+    exact = made(points)
+    return {
+        "workload": name,
+        "operations": len(made),
+        "exact_per_second": rate(made, points, 0.0),
+        "smooth_per_second": rate(made, points, 0.3),
+        "gradient_error": gradient_error(made, points),
+        "mean_difference": {
+            str(t): float((made(points, t) - exact).abs().mean()) for t in TEMPERATURES
+        },
+    }
+
+
+def report(compared: Sequence[dict[str, Any]], behaved: Sequence[dict[str, Any]]) -> str:
+    """The tables."""
+    rows = []
+    for each in compared:
+        worst = max(each["largest_relative_error"].items(), key=lambda item: item[1])
+        off = [c for c, e in each["largest_relative_error"].items() if e > TOLERANCE]
+        certain = each.get("certain", 0)
+        rows.append(
+            [
+                each["workload"], each["hardware"], str(each["legal"]), str(certain),
+                str(each.get("unsure", 0)), str(each.get("unknown", 0)),
+                f"{each.get('agree', 0) / certain:.1%}" if certain else "-",
+                str(len(off)), f"{worst[1]:.1e} ({worst[0]})" if worst[1] > 0 else "0",
+            ]
+        )  # fmt: skip
+    head = ["workload", "for", "legal", "certain", "unsure", "unknown", "agree", "columns off",
+            "largest relative error"]  # fmt: skip
+    largest = {
+        column.name: max(each["largest_relative_error"][column.name] for each in compared)
+        for column in columns()
+    }
+    good = sum(error <= TOLERANCE for error in largest.values())
+    lines = [
+        table(head, rows),
+        "",
+        f"Columns with a formula: {len(columns()) - len(UNSUPPORTED)} of {len(columns())}; within "
+        f"{TOLERANCE} on all certain candidates: {good}.",
+        "",
+    ]
+    rows = [
+        [
+            each["workload"], str(each["operations"]), f"{each['exact_per_second']:,.0f}",
+            f"{each['smooth_per_second']:,.0f}", f"{each['gradient_error']:.1e}",
+            *(f"{d:.2g}" for d in each["mean_difference"].values()),
+        ]
+        for each in behaved
+    ]  # fmt: skip
+    temperatures = [f"t={t:g}" for t in TEMPERATURES]
+    head = ["workload", "operations", "exact/s", "smooth/s", "gradient error", *temperatures]
+    note = (
+        "Points per processor second, all threads together; the last columns are mean differences "
+        "of smooth and exact columns at temperatures."
+    )
+    return "\n".join([*lines, table(head, rows), "", note])
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    """``python -m benchmarks.formulas [--points N] [--workloads A,B] [--write]``."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--points", type=int, default=200, help="candidates per workload")
+    parser.add_argument("--workloads", default=",".join(WORKLOADS))
+    parser.add_argument("--write", action="store_true", help="write docs/results/formulas.*")
+    options = parser.parse_args(list(arguments))
+    hardware = probe()
+    where = conditions("formulas", [0, 1], hardware)
+    compared = []
+    for target in (hardware, preset(GPU)):
+        for name in options.workloads.split(","):
+            compared.append(compare(name, target, options.points))
+            found = compared[-1]
+            say(f"{name} for {target.name}: {found.get('agree', 0)} of {found.get('certain', 0)} "
+                f"agree, {found['seconds']:.0f} s")  # fmt: skip
+    behaved = [behaviour(name, hardware) for name in _RATED if name in options.workloads]
+    data = {"compared": compared, "behaviour": behaved, "tolerance": TOLERANCE}
+    publish("formulas", _TITLE, report(compared, behaved), data, where.end(), options.write)
+
+
+if __name__ == "__main__":
+    import sys
+
+    main(sys.argv[1:])

@@ -1,0 +1,154 @@
+"""TVM's per-store features as formulas of the decisions, for batches of points.
+
+``per_store`` reads the features of a program that was built for one candidate. Here a sketch is
+interpreted once (``foretune.space.symbolic``); what the extractor measures becomes expressions of
+tile factors and choices, evaluated with torch for many points at once. In exact mode the columns
+are TVM's. In smooth mode they are differentiable in the numbers of the point, and tend to the exact
+ones at whole numbers as the temperature goes to zero (see ``_tape`` for the operators).
+
+A batch belongs to one structure: compute locations, and whether the parallel and vector limits are
+on, decide which loops there are. ``extract_batch`` groups candidates by it.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foretune.features._assemble import assemble
+from foretune.features._quantities import quantities
+from foretune.features._tape import Operators, Tape
+from foretune.features.per_store import PER_STORE, FloatArray, extract_per_store
+from foretune.space.symbolic import (
+    Structure,
+    SymbolicProgram,
+    UnsupportedTraceError,
+    structure_of,
+    symbolic_program,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+    from foretune.space import Candidate, Sketch
+
+_log = logging.getLogger(__name__)
+
+_CACHED = 256
+"""Compiled formulas kept per process."""
+
+UNSUPPORTED: tuple[tuple[str, str], ...] = ()
+"""Columns without a formula, each with the reason."""
+
+
+class Formulas:
+    """The columns of one symbolic program.
+
+    Args:
+        program: A sketch with its structure fixed.
+
+    Attributes:
+        program: The program.
+        stores: Number of rows per point.
+    """
+
+    def __init__(self, program: SymbolicProgram) -> None:
+        self.program = program
+        self._stores = quantities(program)
+        self.stores = len(self._stores)
+        named = [store.named(program) for store in self._stores]
+        self._names = [[name for name, _ in each] for each in named]
+        outputs = [scalar for each in named for _, scalar in each]
+        self._tape = Tape(program.algebra, program.variables, outputs)
+
+        self._certain = Tape(program.algebra, program.variables, [program.certain])
+
+    def certain(self, points: torch.Tensor) -> torch.Tensor:
+        """At which points the exact columns are TVM's, shape (n,), bool.
+
+        Elsewhere a split does not divide the loops that were fused before, and they are close.
+        """
+        import torch
+
+        (value,) = self._certain(points, Operators())
+        return value.to(torch.bool).expand(len(points))
+
+    def __len__(self) -> int:
+        """Number of distinct operations per point before the columns are put together."""
+        return len(self._tape)
+
+    def points(self, decisions: Sequence[Sequence[Any]]) -> torch.Tensor:
+        """Candidates' decisions as numbers, shape (n, variables), float64."""
+        import torch
+
+        rows = [self.program.point(each) for each in decisions]
+        return torch.tensor(rows, dtype=torch.float64).reshape(len(rows), -1)
+
+    def __call__(self, points: torch.Tensor, temperature: float = 0.0) -> torch.Tensor:
+        """The columns of ``per_store`` at each point.
+
+        Args:
+            points: Tile factors and values of choices, shape (n, variables): whole numbers, or
+                positive real ones of which those of a tile have its extent as their product. To
+                search over exponents, pass their powers: gradients go through.
+            temperature: 0 for exact features, otherwise the width of the smooth operators in units
+                of a natural logarithm.
+
+        Returns:
+            Shape (n, stores, 164), float64.
+        """
+        operators = Operators(temperature)
+        values = iter(self._tape(points, operators))
+        read = [{name: next(values) for name in names} for names in self._names]
+        return assemble(self.program, self._stores, read, len(points), operators)
+
+
+@functools.lru_cache(maxsize=_CACHED)
+def formulas(sketch: Sketch, structure: Structure) -> Formulas:
+    """The formulas of a sketch with its structure fixed, compiled once per process.
+
+    Raises:
+        UnsupportedTraceError: The sketch's trace has something that the interpreter does not know.
+    """
+    return Formulas(symbolic_program(sketch, structure))
+
+
+def extract_batch(candidates: Sequence[Candidate]) -> list[FloatArray | None]:
+    """Per-store features of candidates from formulas, without making their programs.
+
+    Candidates of sketches that cannot be interpreted are extracted from their programs, with a
+    warning that names what is not known, and so are those at points where formulas are not certain.
+    Only these can come back as None: a formula does not know whether post-processors accept a
+    candidate.
+
+    Returns:
+        For each candidate a float64 array of shape (stores, 164), or None if it is illegal.
+    """
+    found: list[FloatArray | None] = [None] * len(candidates)
+    groups: dict[tuple[Sketch, Structure], list[int]] = {}
+    for at, candidate in enumerate(candidates):
+        structure = structure_of(candidate.sketch, candidate.decisions)
+        groups.setdefault((candidate.sketch, structure), []).append(at)
+    for (sketch, structure), members in groups.items():
+        try:
+            compiled = formulas(sketch, structure)
+        except UnsupportedTraceError as error:
+            _log.warning("%s", error)
+            rows = extract_per_store([candidates[at] for at in members])
+        else:
+            points = compiled.points([candidates[at].decisions for at in members])
+            rows = list(np.asarray(compiled(points)))
+            unsure = np.flatnonzero(~np.asarray(compiled.certain(points))).tolist()
+            read = extract_per_store([candidates[members[at]] for at in unsure])
+            for place, row in zip(unsure, read, strict=True):
+                rows[place] = row
+        for at, row in zip(members, rows, strict=True):
+            found[at] = row
+    return found
+
+
+__all__ = ["PER_STORE", "UNSUPPORTED", "Formulas", "extract_batch", "formulas"]

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from foretune.features import PER_STORE, columns, extract_per_store
+from foretune.features._tape import Operators
+from foretune.features.formulas import Formulas, extract_batch, formulas
+from foretune.space import Candidate, Space
+from foretune.space.symbolic import structure_of
+from foretune.workload import Workload, catalog
+from tests.space.programs import CPU, PROGRAMS, gpu, matmul, space
+
+Operator = Callable[[Operators, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+_CONVOLUTION = "conv2d:1x14x14x16x32x3x1"
+
+
+def here(name: str) -> Space:
+    """The space of a program of the tests or of the catalog."""
+    if name in PROGRAMS:
+        return space(name)
+    return catalog_space(name)
+
+
+@functools.lru_cache(maxsize=8)
+def catalog_space(name: str) -> Space:
+    found = catalog.get(name)
+    assert isinstance(found, Workload)
+    return Space.generate(found, CPU)
+
+
+def sampled(where: Space, n: int) -> list[Candidate]:
+    drawn = where.sample(np.random.default_rng(0), 6 * n if where.hardware.kind == "cuda" else n)
+    legal = [c for c, rows in zip(drawn, extract_per_store(drawn), strict=True) if rows is not None]
+    return legal[:n]
+
+
+def compiled(name: str) -> tuple[Formulas, torch.Tensor]:
+    """Formulas of the most frequent structure of a program, and points of it."""
+    found: dict[tuple[object, object], list[Candidate]] = {}
+    for candidate in here(name).sample(np.random.default_rng(3), 60):
+        key = candidate.sketch, structure_of(candidate.sketch, candidate.decisions)
+        found.setdefault(key, []).append(candidate)
+    (sketch, structure), members = max(found.items(), key=lambda item: len(item[1]))
+    made = formulas(sketch, structure)  # type: ignore[arg-type]
+    return made, made.points([c.decisions for c in members])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["matmul", _CONVOLUTION, "depthwise:1x14x14x32x3x2", "maxpool2d", "softmax", "layer_norm"],
+)
+def test_exact_columns_are_tvms(name: str) -> None:
+    candidates = sampled(here(name), 8)
+    for candidate, expected in zip(candidates, extract_per_store(candidates), strict=True):
+        made = formulas(candidate.sketch, structure_of(candidate.sketch, candidate.decisions))
+        points = made.points([candidate.decisions])
+        if not made.certain(points).all():
+            continue
+        assert expected is not None
+        np.testing.assert_allclose(made(points)[0].numpy(), expected, rtol=1e-3, atol=1e-6)
+
+
+def test_exact_columns_are_tvms_on_gpus() -> None:
+    candidates = sampled(Space.generate(Workload.from_module(matmul(), "matmul"), gpu()), 8)
+    assert candidates
+    for got, expected in zip(extract_batch(candidates), extract_per_store(candidates), strict=True):
+        assert got is not None
+        assert expected is not None
+        np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-6)
+
+
+def test_batches_keep_the_order_of_candidates() -> None:
+    candidates = sampled(space("softmax"), 20)
+    got, expected = extract_batch(candidates), extract_per_store(candidates)
+    for a, b in zip(got, expected, strict=True):
+        assert a is not None
+        assert b is not None
+        assert a.shape[1] == PER_STORE
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)
+
+
+def test_unknown_instructions_fall_back_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    (candidate,) = sampled(space("matmul"), 1)
+    strange = replace(candidate.sketch, trace=candidate.sketch.trace.replace("Reorder", "Reorderx"))
+    strange.__dict__["template"] = candidate.sketch.template
+    with caplog.at_level(logging.WARNING):
+        rows = extract_batch([Candidate(strange, candidate.decisions)])
+    assert "Reorderx" in caplog.text
+    expected = extract_per_store([candidate])[0]
+    assert rows[0] is not None
+    assert expected is not None
+    np.testing.assert_array_equal(rows[0], expected)
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    made, points = compiled(_CONVOLUTION)
+    # Between whole numbers: beside them no size is exactly equal to another one.
+    generator = torch.Generator().manual_seed(0)
+    shift = torch.rand(4, points.shape[1], generator=generator, dtype=torch.float64)
+    logs = (points[:4].clamp(min=1).log() + 0.05 + 0.2 * shift).requires_grad_()
+    weights = torch.randn(made.stores, PER_STORE, generator=generator, dtype=torch.float64)
+
+    def score(logs: torch.Tensor) -> torch.Tensor:
+        return (made(logs.exp(), temperature=0.5) * weights).sum((1, 2))
+
+    (gradient,) = torch.autograd.grad(score(logs).sum(), logs)
+    step = 1e-6
+    for at in range(logs.shape[1]):
+        move = torch.zeros_like(logs)
+        move[:, at] = step
+        with torch.no_grad():
+            slope = (score(logs + move) - score(logs - move)) / (2 * step)
+        torch.testing.assert_close(gradient[:, at], slope, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["matmul", "softmax", _CONVOLUTION])
+def test_smooth_columns_tend_to_the_exact_ones(name: str) -> None:
+    made, points = compiled(name)
+    exact = made(points)
+    errors = [float((made(points, t) - exact).abs().mean()) for t in (0.3, 1e-2, 1e-4, 1e-7)]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 5e-3
+
+
+@pytest.mark.parametrize("temperature", [0.1, 1.0])
+def test_steps_and_maxima_are_convolutions_with_a_kernel_of_mass_one(temperature: float) -> None:
+    t = torch.linspace(-4000, 4000, 4_000_001, dtype=torch.float64)
+    kernel = 0.5 * (1 + t * t) ** -1.5
+    assert float(torch.trapezoid(kernel, t)) == pytest.approx(1, abs=1e-3)
+    operators = Operators(temperature)
+    for x in (-1.5, -0.2, 0.0, 0.7):
+        at = torch.tensor(x, dtype=torch.float64)
+        shifted = x - temperature * t
+        step = torch.trapezoid(kernel * (shifted > 0), t)
+        assert float(operators.step(at)) == pytest.approx(float(step), abs=1e-3)
+        largest = operators.maximum(at.exp(), torch.ones_like(at)).log()
+        relu = torch.trapezoid(kernel * shifted.clamp(min=0), t)
+        assert float(largest) == pytest.approx(float(relu), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "operator", [Operators.less, Operators.at_most, Operators.equal, Operators.minimum]
+)
+def test_operators_on_whole_numbers_tend_to_the_exact_ones(operator: Operator) -> None:
+    a = torch.arange(1, 9, dtype=torch.float64)
+    pairs = torch.cartesian_prod(a, a).T
+    smooth = operator(Operators(1e-8), *pairs)
+    torch.testing.assert_close(smooth, operator(Operators(), *pairs), rtol=1e-3, atol=1e-3)
+
+
+def test_columns_are_those_of_the_extractor() -> None:
+    made, points = compiled("matmul")
+    assert made(points).shape == (len(points), made.stores, len(columns()))
