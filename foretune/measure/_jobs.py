@@ -79,7 +79,7 @@ class Job:
     def lose_worker(self) -> None:
         """The child that held it is gone, through no fault of this candidate."""
         self.worker, self.checked = None, False
-        if self.stage is Stage.READ and not self.together:
+        if self.readings and not self.done and not self.together:
             self.finish(self.status)
         elif not self.done:
             self.stage = Stage.QUEUED

@@ -82,44 +82,44 @@ class LocalMeasurer(Measurer):
         best = dict(best_s or {})
         jobs = self._new_jobs(candidates)
         waiting = deque(jobs)
-        noisy: list[Job] = []
+        unfinished: list[Job] = []
         try:
-            while waiting or noisy:
+            while waiting or unfinished:
+                noisy = list(unfinished)
                 fresh = [waiting.popleft() for _ in range(min(self._window, len(waiting)))]
+                unfinished += fresh
                 if not fresh:
                     self._await_quiet(noisy)
-                for job in self._finish_window(fresh, noisy, best):
-                    self._children.release([job])
-                    yield job.candidate, job.measurement(self._children.floor)
-                noisy = [job for job in noisy + fresh if not job.done]
+                for _ in self._finish_window(fresh, noisy, best):
+                    # Whatever ended since the last look, of whichever window: a child that dies
+                    # ends everything it held that has readings.
+                    ended = [job for job in unfinished if job.done]
+                    unfinished = [job for job in unfinished if not job.done]
+                    self._children.release(ended)
+                    for job in ended:
+                        yield job.candidate, job.measurement(self._children.floor)
         finally:
             self._children.release(jobs)
 
     def _finish_window(
         self, fresh: Sequence[Job], noisy: Sequence[Job], best: dict[str, float]
-    ) -> Iterator[Job]:
-        """Builds and reads the fresh jobs, reads the noisy ones again; yields those that end."""
-        children, ended = self._children, set[int]()
-
-        def newly_done(jobs: Sequence[Job]) -> list[Job]:
-            done = [job for job in jobs if job.done and job.id not in ended]
-            ended.update(job.id for job in done)
-            return done
-
+    ) -> Iterator[None]:
+        """Builds and reads the fresh jobs, reads the noisy ones again; yields after every step."""
+        children = self._children
         while any(job.stage is not Stage.READ and not job.done for job in fresh):
             while children.dispatch(fresh):
                 children.pump(building=True)
-                yield from newly_done(fresh)
+                yield
             children.rest()
             for job in by_worker(fresh, Stage.BUILT):
                 self._check_and_read(job, best)
                 self._decide(job, best)
-                yield from newly_done([job])
-        yield from newly_done(fresh)
+                yield
         for job in by_worker(noisy, Stage.READ):
             self._read_again(job)
             self._decide(job, best)
-        yield from newly_done(noisy)
+            yield
+        yield
 
     def compare(self, candidates: Sequence[Candidate]) -> list[Measurement]:
         """See ``Measurer.compare``. Candidates of one workload are read in turns by one child."""

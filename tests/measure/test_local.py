@@ -21,6 +21,7 @@ from foretune.errors import BadInputError, ForetuneError
 from foretune.hardware import Hardware, preset
 from foretune.measure import LocalMeasurer, Measurement, MeasurePolicy, Status, _children, _jobs
 from foretune.measure.policy import MEASUREMENT_VERSION
+from foretune.measure.timing import Reading
 from foretune.space import Space
 from foretune.workload import Workload
 from tests.measure.misbehaviour import BUILDER, Trick, TrickSketch
@@ -198,13 +199,44 @@ def test_a_child_killed_from_outside_loses_no_candidate(
     measurer: LocalMeasurer, sketch: TrickSketch
 ) -> None:
     tricks = [Trick(sketch, "good", number) for number in range(24)]
-    results = []
+    results, killed = [], 0
     for number, result in enumerate(measurer.measure(tricks)):
         results.append(result)
-        if number in (0, 3, 20):
+        # None is there for a moment where one has just been killed.
+        if number in (0, 3, 20) and measurer.pids:
             os.kill(measurer.pids[0], signal.SIGKILL)
+            killed += 1
+    assert killed
     assert sorted(trick.number for trick, _ in results) == list(range(24))
     assert_all_ok(dict(results))
+
+
+def test_children_killed_while_noisy_candidates_are_read_again_lose_none(
+    measurer: LocalMeasurer, sketch: TrickSketch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measurer, "policy", dataclasses.replace(POLICY, reread_share=1e9))
+    monkeypatch.setattr(measurer._children.floor, "is_quiet", lambda reading: False)
+    # The first result comes once all of the second window have readings and wait for more.
+    tricks = [Trick(sketch, "good", number) for number in range(measurer._window + 8)]
+    results, killed = [], 0
+    for number, result in enumerate(measurer.measure(tricks)):
+        results.append(result)
+        if number < 2 and measurer.pids:
+            os.kill(measurer.pids[-1], signal.SIGKILL)
+            killed += 1
+    assert killed == 2
+    assert sorted(trick.number for trick, _ in results) == list(range(len(tricks)))
+    assert_all_ok(dict(results))
+
+
+def test_a_candidate_with_readings_ends_with_them_when_its_child_is_killed(
+    sketch: TrickSketch,
+) -> None:
+    job = _jobs.Job(1, Trick(sketch, "good"), stage=_jobs.Stage.RUNNING, status=Status.OK)
+    job.readings.append(Reading(1e-3, 1e-4, 1e-4, False))
+    job.lose_worker()
+    assert job.done
+    assert job.status is Status.OK
 
 
 def test_a_child_that_died_while_idle_is_replaced(
