@@ -10,12 +10,15 @@ import sys
 
 from benchmarks import (
     audit,
+    formulas,
     limits,
+    mcts,
     model_speed,
     models,
     networks,
     placement,
     pools,
+    proposers,
     replay,
     retest,
     sampling,
@@ -41,6 +44,9 @@ _LONG = {
     "limits": limits.main,
     "pools": pools.main,
     "replay": replay.main,
+    "proposers": proposers.main,
+    "mcts": mcts.main,
+    "formulas": formulas.main,
     "world": world.main,
 }
 LONG = {
@@ -53,6 +59,9 @@ LONG = {
     "limits": "about 10 minutes",
     "pools": "about 15 minutes",
     "replay": "about 20 minutes",
+    "proposers": "about 8 minutes",
+    "mcts": "about 20 hours, resumable",
+    "formulas": "about 15 minutes",
     "world": "about 6 hours, resumable",
 }
 
@@ -80,7 +89,8 @@ def _show_long() -> None:
     print("The long ones, not run now:")
     for name, duration in LONG.items():
         print(f"  python -m benchmarks.{name} --write   ({duration})")
-    for name in (retest, search64, search22, networks, models, limits, pools, replay, world):
+    shown_after = (retest, search64, search22, networks, models, limits, pools, replay, proposers)
+    for name in (*shown_after, mcts, world):
         path = RESULTS / f"{name.__name__.rsplit('.', 1)[-1]}.md"
         shown = path.relative_to(RESULTS.parents[1])
         if path.exists():

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks.results import ROOT, conditions, publish, table
-from foretune.collect import summarise_audit
+from foretune.collect import log_ratios, measured_twice, summarise_audit
 from foretune.collect.collector import describe
-from foretune.dataset import AUDIT, Dataset, is_valid, read_dataset
+from foretune.dataset import AUDIT, Dataset, Group, is_valid, read_dataset
 from foretune.errors import BadInputError
+from foretune.evaluate import Bootstrap, judge, keep_judgeable, summarise
 
 _TITLE = "The data set, and its noise"
 GOAL = 0.02
@@ -41,6 +44,7 @@ def summary(data: Dataset, size: int) -> dict[str, Any]:
     groups = data.groups()
     try:
         audit = summarise_audit(data.records).to_json()
+        audit["ceiling"] = ceiling(groups, log_ratios(measured_twice(data.records)))
     except BadInputError:
         audit = None
     return {
@@ -58,6 +62,22 @@ def summary(data: Dataset, size: int) -> dict[str, Any]:
         "skipped": dict(data.skipped),
         "audit": audit,
     }
+
+
+def ceiling(
+    groups: Sequence[Group], logs: npt.NDArray[np.float64], seed: int = 0
+) -> dict[str, Any]:
+    """The metrics of who ranks by a second measurement, which differs from the first by chance.
+
+    Args:
+        groups: Whose labels are judged.
+        logs: Log ratios that differences are drawn from.
+        seed: Of what is drawn.
+    """
+    rng = np.random.default_rng(seed)
+    kept, _few = keep_judgeable(groups)
+    judged = [judge(-np.log(g.seconds) - rng.choice(logs, len(g)), g.seconds, rng) for g in kept]
+    return summarise(kept, judged, Bootstrap([g.workload for g in kept]))
 
 
 def _workloads_by_kind(data: Dataset) -> dict[str, int]:
@@ -131,6 +151,10 @@ def _audit(audit: dict[str, Any] | None) -> str:
     if audit is None:
         return "Not audited yet."
     met = "met" if audit["median"] < GOAL else "missed"
+    shares = ", ".join(
+        f"{title} {audit['ceiling'][name]['mean']:.3f}"
+        for title, name in (("top-1", "top1"), ("top-5", "top5"), ("tau", "kendall_tau"))
+    )
     rows = [
         ["all", *(f"{audit[name]:.4f}" for name in ("median", "p95"))],
         ["quiet both times", *(f"{audit[f'{name}_quiet']:.4f}" for name in ("median", "p95"))],
@@ -143,6 +167,8 @@ def _audit(audit: dict[str, Any] | None) -> str:
             table(["records", "median", "95th percentile"], rows),
             f"The worst ratio is {np.exp(audit['worst']):.2f}; the signed median is "
             f"{audit['bias']:+.4f}; {audit['changed']} programs ran in one of the two only.",
+            "Whoever ranks all groups by a second measurement, its ratios to the first drawn from "
+            f"these, reaches {shares}: no model can be expected to do better.",
         ]
     )
 

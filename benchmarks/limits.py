@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +39,7 @@ def halves(group: Group, rng: np.random.Generator) -> tuple[Group, Group] | None
     sides = [np.sort(part) for part in np.array_split(order, 2)]
     if not all(judgeable(group.seconds[side]) for side in sides):
         return None
-    first, second = (
-        replace(
-            group,
-            programs=tuple(group.programs[i] for i in side.tolist()),
-            seconds=group.seconds[side],
-            quiet=group.quiet[side],
-        )
-        for side in sides
-    )
+    first, second = map(group.subset, sides)
     return first, second
 
 

@@ -22,10 +22,10 @@ from foretune import features
 from foretune.cost import CostModel, Ranker, rankers
 from foretune.cost.gbdt import GradientBoosting
 from foretune.cost.pretrained import PretrainedModel
-from foretune.dataset import Group, read_dataset
+from foretune.dataset import AUDIT, Group, read_dataset
 from foretune.evaluate import Bootstrap, cross_validation, keep_judgeable
-from foretune.evaluate.floors import best_of_draws
 from foretune.evaluate.metrics import labels
+from foretune.evaluate.replay import expected_share
 from foretune.records import Record
 
 _TITLE = "The first picks from measured programs"
@@ -64,8 +64,7 @@ def picks(
 
 def by_chance(seconds: FloatArray, most: int = _SHOWN[-1]) -> FloatArray:
     """What ``picks`` gives on average where the order is random, shape (most,)."""
-    shares = best_of_draws(len(seconds), min(most, len(seconds))) @ np.sort(labels(seconds))[::-1]
-    return np.concatenate([shares, np.full(most - len(shares), shares[-1])])
+    return expected_share(labels(seconds), most)
 
 
 def sides(actions: Ranker, programs: Ranker) -> dict[str, Maker]:
@@ -92,7 +91,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     data = read_dataset(options.data)
     records: dict[tuple[str, str], dict[str, Record]] = {}
     for record in data.records:
-        records.setdefault((record.workload, record.hardware), {})[record.candidate_key] = record
+        if record.origin != AUDIT:
+            records.setdefault((record.workload, record.hardware), {})[record.candidate_key] = (
+                record
+            )
     groups, _few = keep_judgeable(data.groups())
     rng = np.random.default_rng(options.seed)
     curves: dict[str, list[FloatArray]] = {}

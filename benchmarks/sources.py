@@ -25,18 +25,21 @@ default cost model, and the ranker in its weights."""
 _OURS_WITHIN = ("cost", "features", "search", "space", "tuning", "bench", "measure")
 
 
-def state_of_ours(weights: Path | None = None) -> str:
+def state_of_ours(weights: Path | None = None, more: Sequence[str] = ()) -> str:
     """Changes with whatever a tuning run of ours depends on in this checkout.
 
     Args:
         weights: Folder of trained weights; those of the package if None.
+        more: Further modules where a run begins.
 
     Returns:
         16 hex digits: a hash of the weights and of the code.
     """
     folder = Path(foretune.__file__).parent / "cost" / "weights" if weights is None else weights
-    digest = hashlib.blake2b(code_of(*_OURS, within=_OURS_WITHIN).encode(), digest_size=8)
-    for path in sorted(folder.glob("*.npz")):
+    code = code_of(*_OURS, *more, within=_OURS_WITHIN)
+    digest = hashlib.blake2b(code.encode(), digest_size=8)
+    policies = Path(foretune.__file__).parent / "search" / "proposers" / "weights"
+    for path in sorted([*folder.glob("*.npz"), *(policies.glob("*.npz") if more else ())]):
         digest.update(f"{path.name}:{path.stat().st_size}:".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()

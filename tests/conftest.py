@@ -52,3 +52,13 @@ def relu_onnx(tmp_path: Path) -> Path:
     )
     onnx.save(proto, str(tmp_path / "relu.onnx"))
     return tmp_path / "relu.onnx"
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny language model of transformers, with random weights."""
+    from tests.llm.tiny_model import save_tiny_model
+
+    folder = tmp_path_factory.mktemp("tiny-model")
+    save_tiny_model(folder)
+    return folder

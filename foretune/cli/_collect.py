@@ -51,7 +51,7 @@ def add_collect(commands: Any) -> None:
         help="journal of the measurements; resumed if present",
     )
     collect.add_argument(
-        "--known", type=Path, metavar="DATA", help="a data set whose groups need no measuring"
+        "--known", type=Path, metavar="DATA", help="a data set whose programs count as measured"
     )
     other = collect.add_mutually_exclusive_group()
     other.add_argument(

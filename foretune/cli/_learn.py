@@ -221,6 +221,7 @@ def _rankers(args: argparse.Namespace) -> int:
 def _create(args: argparse.Namespace, seed: int, options: dict[str, Any]) -> Ranker:
     from foretune.cost import rankers
 
+    rankers.refuse_text(args.model, options)
     ranker = rankers.create(args.model, seed=seed, **options)
     if args.features_cache is None or not ranker.reads_programs:
         return ranker

@@ -4,7 +4,7 @@
 the journal as a data set; ``audit`` measures a part of it again, hours later.
 """
 
-from foretune.collect.audit import Audit, audit, summarise_audit
+from foretune.collect.audit import Audit, audit, log_ratios, measured_twice, summarise_audit
 from foretune.collect.collector import COLLECT_POLICY, Collector
 from foretune.collect.command import collect_command
 from foretune.collect.pack import pack
@@ -20,6 +20,8 @@ __all__ = [
     "audit",
     "collect_command",
     "host_variants",
+    "log_ratios",
+    "measured_twice",
     "pack",
     "plan",
     "summarise_audit",

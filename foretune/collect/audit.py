@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from foretune.collect.collector import COLLECT_POLICY, MeasurerFactory, Store, describe
 from foretune.dataset import AUDIT, is_valid
@@ -78,7 +79,8 @@ def audit(
         min_age_s: Records younger than this, in seconds, are left for later.
         seed: Chooses; the same seed goes on with the same sample.
         measurer: Makes the measurer of a hardware.
-        policy: How to measure; the one of the collection.
+        policy: How to measure; the one of the collection, with its best seconds by workload, on
+            which readings of slow programs depend.
         say: Takes lines of progress.
 
     Raises:
@@ -97,13 +99,24 @@ def audit(
             continue
         say(f"auditing {len(mine)} programs on {describe(machine)}")
         candidates = _candidates(store, machine, mine)
+        best = _best(store, machine)
         with measurer(machine, policy) as device:
             environment = device.environment()
-            for candidate, measurement in device.measure(candidates):
+            for candidate, measurement in device.measure(candidates, best):
                 record = Record.of(candidate, measurement, AUDIT, environment)
                 store.journal.append(record)
                 made.append(record)
     return made
+
+
+def _best(store: Store, machine: Hardware) -> dict[str, float]:
+    """Lowest seconds by workload: readings depend on it, as they did when it was collected."""
+    best: dict[str, float] = {}
+    for record in store.journal.records(hardware=machine.key):
+        seconds = record.measurement.best_s
+        if record.origin != AUDIT and is_valid(record.measurement) and seconds is not None:
+            best[record.workload] = min(best.get(record.workload, seconds), seconds)
+    return best
 
 
 def _choose(
@@ -150,12 +163,8 @@ def _candidates(store: Store, machine: Hardware, records: Iterable[Record]) -> l
     return found
 
 
-def summarise_audit(records: Iterable[Record]) -> Audit:
-    """Pairs each audit with the record it repeats.
-
-    Raises:
-        BadInputError: There is no such pair.
-    """
+def measured_twice(records: Iterable[Record]) -> list[tuple[Record, Record]]:
+    """Each audit behind the record it repeats, whether they are valid or not."""
     first: dict[tuple[str, str], Record] = {}
     second: list[Record] = []
     for record in records:
@@ -164,13 +173,33 @@ def summarise_audit(records: Iterable[Record]) -> Audit:
         else:
             first[record.hardware, record.candidate_key] = record
     found = [(first.get((r.hardware, r.candidate_key)), r) for r in second]
-    pairs = [(a, b) for a, b in found if a is not None]
-    both = [(a, b) for a, b in pairs if is_valid(a.measurement) and is_valid(b.measurement)]
+    return [(a, b) for a, b in found if a is not None]
+
+
+def log_ratios(pairs: Iterable[tuple[Record, Record]]) -> npt.NDArray[np.float64]:
+    """log(second seconds / first seconds) of the pairs that are valid both times, shape (n,)."""
+    return np.array([np.log(_seconds(b) / _seconds(a)) for a, b in pairs if _valid(a, b)])
+
+
+def _valid(first: Record, second: Record) -> bool:
+    return is_valid(first.measurement) and is_valid(second.measurement)
+
+
+def summarise_audit(records: Iterable[Record]) -> Audit:
+    """How far second measurements are from the first.
+
+    Raises:
+        BadInputError: No program was measured twice.
+    """
+    records = list(records)
+    pairs = measured_twice(records)
+    both = [(a, b) for a, b in pairs if _valid(a, b)]
     if not both:
         raise BadInputError("no record was measured twice: run `foretune collect --audit`")
-    logs = np.array([np.log(_seconds(b) / _seconds(a)) for a, b in both])
+    logs = log_ratios(both)
     calm = np.array([any(a.measurement.quiet) and any(b.measurement.quiet) for a, b in both])
     ratios = np.abs(logs)
+    first = {(r.hardware, r.candidate_key): r for r in records if r.origin != AUDIT}
     valid = [r for r in first.values() if is_valid(r.measurement)]
     return Audit(
         pairs=len(both),

@@ -90,6 +90,9 @@ def plan(
         targets: Targets as ``--target`` takes them; none: ``host_variants``.
         threads: Numbers of threads for CPU targets; none: 1 and all cores.
         options: Further fields of ``Plan``.
+
+    Raises:
+        BadInputError: A target is unknown or cannot run here, or a field makes no sense.
     """
     counts = list(dict.fromkeys(threads or (1, usable_cores())))
     chosen = [
@@ -97,6 +100,10 @@ def plan(
     ]
     # Whatever is wrong with the plan is said before peaks are measured, which takes seconds each.
     first = Plan(tuple(workloads), tuple(probe(t, threads=n) for t, n in chosen), **options)
+    for hardware in first.hardware:
+        reason = why_not_here(hardware)
+        if reason is not None:
+            raise BadInputError(f"target {hardware.name!r} cannot be measured here: {reason}")
     measured = tuple(probe(target, threads=n, measure=True) for target, n in chosen)
     return replace(first, hardware=measured)
 

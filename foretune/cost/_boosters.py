@@ -15,6 +15,7 @@ import xgboost
 from foretune.cost._base import FloatArray
 from foretune.cost._lambdarank import Objective, lambda_objective
 from foretune.cost._listwise import SHARPNESS, cross_entropy, list_objective, list_target
+from foretune.cost._options import require_types
 from foretune.cost._tables import Integers, Rows, Table
 from foretune.errors import BadInputError, unknown_name
 
@@ -75,6 +76,7 @@ class GbdtRankerConfig:
     max_rows: int = 200_000
 
     def __post_init__(self) -> None:
+        require_types("gbdt", self)
         if self.objective not in _LEAF_WEIGHTS:
             raise unknown_name("objective of gbdt", self.objective, _LEAF_WEIGHTS)
         for name in ("rounds", "patience", "depth", "opponents", "boosters", "threads"):

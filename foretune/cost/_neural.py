@@ -27,6 +27,7 @@ import numpy.typing as npt
 from foretune.cost._base import FloatArray
 from foretune.cost._examples import Examples, Labelled, Scaling, comparable, members_of
 from foretune.cost._model_file import check, read_model, write_model
+from foretune.cost._options import require_types
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
 from foretune.errors import BadInputError, MissingDependencyError, RecordError, unknown_name
 
@@ -138,6 +139,7 @@ class NeuralConfig:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
+        require_types(self.ranker, self)
         for name in ("epochs", "batch", "patience", "members"):
             self.require(f"{name} >= 1", getattr(self, name) >= 1, getattr(self, name))
         self.require("list_size >= 2", self.list_size >= 2, self.list_size)

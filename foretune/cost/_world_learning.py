@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from foretune.cost._options import require_types
 from foretune.cost._world_actions import ActionBook, Floats, Integers, some_rows
 from foretune.errors import BadInputError, unknown_name
 from foretune.space import Candidate
@@ -68,6 +69,7 @@ class WorldConfig:
     transition_options: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
+        require_types("world", self)
         if self.transition not in TRANSITIONS:
             raise unknown_name("transition of world", self.transition, TRANSITIONS)
         for name, least in (("trajectories", _LEAST_PATHS), ("encoder_states", 2), ("folds", 1)):

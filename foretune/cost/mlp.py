@@ -104,7 +104,7 @@ class MlpRanker(NeuralRanker):
         read_rows: RowReader | None = None,
         read_actions: ActionReader | None = None,
         feature_version: int | str | None = None,
-        cache: Path | None = None,
+        cache: Path | str | None = None,
         threads: int | None = None,
         device: str | None = None,
         **options: Any,
@@ -112,7 +112,7 @@ class MlpRanker(NeuralRanker):
         super().__init__(seed=seed, variant=variant, threads=threads, device=device, **options)
         self._given_rows, self._given_actions = read_rows, read_actions
         self._feature_version = feature_version
-        self._cache = cache
+        self._cache = None if cache is None else Path(cache)
 
     @property
     def versions(self) -> dict[str, Any]:

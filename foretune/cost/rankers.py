@@ -8,11 +8,15 @@ that the ranker saves.
 
 from __future__ import annotations
 
+import functools
+import inspect
+import operator
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from foretune.cost._model_file import read_model
+from foretune.cost._options import require_type
 from foretune.cost._ranker import Ranker
 from foretune.cost.registry import Registry
 from foretune.errors import BadInputError, RecordError
@@ -51,6 +55,17 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
 """Options that a name stands for."""
 
 
+_OF_TEXT: Mapping[str, Any] = {
+    "bool": bool,
+    "float": float,
+    "int": int,
+    "str": str,
+    "Path": str,
+    "None": type(None),
+}
+"""Types of parameters and what a command line gives for them."""
+
+
 def create(name: str, *, seed: int = 0, **options: Any) -> Ranker:
     """Makes the untrained ranker called ``name``.
 
@@ -64,6 +79,30 @@ def create(name: str, *, seed: int = 0, **options: Any) -> Ranker:
         MissingDependencyError: The ranker needs a package that is not installed.
     """
     return _RANKERS.factory(name)(seed=seed, **{**_OPTIONS.get(name, {}), **options})
+
+
+def refuse_text(name: str, options: Mapping[str, Any]) -> None:
+    """Refuses options from a command line that the ranker's constructor could not use.
+
+    Args:
+        name: Of the ranker.
+        options: By name, as JSON has them. Those of its configuration are checked by itself.
+
+    Raises:
+        BadInputError: The name is unknown, a value is of another type than the constructor's
+            parameter, or that is something that only Python code can give.
+    """
+    for parameter in inspect.signature(_RANKERS.factory(name)).parameters.values():
+        if parameter.name not in options or parameter.kind is not parameter.KEYWORD_ONLY:
+            continue
+        kinds = [_OF_TEXT.get(word.strip()) for word in str(parameter.annotation).split("|")]
+        if None in kinds:
+            raise BadInputError(
+                f"{name}: {parameter.name} can be given in Python only, but is among the options: "
+                "leave it out"
+            )
+        hint = functools.reduce(operator.or_, kinds)
+        require_type(name, parameter.name, options[parameter.name], hint)
 
 
 def load(path: Path | str, **parts: Any) -> Ranker:
@@ -88,7 +127,9 @@ def load_for_run(path: Path | str) -> Ranker:
 
 
 def _read(path: Path, parts_of: Callable[[Any], Mapping[str, Any]]) -> Ranker:
-    name = str(read_model(path)[0]["ranker"])
+    name = read_model(path)[0].get("ranker")
+    if not isinstance(name, str):
+        raise RecordError(f"{path} does not say which ranker it holds: train it again")
     factory = _RANKERS.factory(name)
     reader = getattr(factory, "load", None)
     if reader is None:

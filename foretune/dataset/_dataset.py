@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 AUDIT = "audit"
 """Origin of records that measure again what was measured before; ``load`` leaves them out."""
 
+_ONE_RECORD, _NONE_VALID = "group with one record", "group without a valid record"
+"""Why a group is left out."""
+
 
 @dataclass(frozen=True)
 class StoredWorkload:
@@ -67,6 +70,8 @@ class Dataset:
             if record.origin != AUDIT:
                 cell = cells.setdefault((record.workload, record.hardware), {})
                 cell[record.candidate_key] = record
+        for reason in (_ONE_RECORD, _NONE_VALID):
+            self.skipped.pop(reason, None)
         found = []
         for (workload, hardware), cell in cells.items():
             group = self._group(workload, hardware, list(cell.values()))
@@ -78,9 +83,9 @@ class Dataset:
         seconds = np.array([_label_seconds(r.measurement) for r in records], dtype=np.float64)
         reason = ""
         if len(records) == 1:
-            reason = "group with one record"
+            reason = _ONE_RECORD
         elif np.isnan(seconds).all():
-            reason = "group without a valid record"
+            reason = _NONE_VALID
         if reason:
             self.skipped[reason] += 1
             return None

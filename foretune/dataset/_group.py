@@ -81,6 +81,8 @@ class Group:
         origins: Of each program, who proposed it; empty where unknown.
         quiet: bool of shape (n,): whether a reading was free of disturbance; all True if unknown.
         source: Where it was read, for messages.
+        family: What groups of one computation share that differ in what is fused behind, where no
+            candidate tells; empty where unknown.
     """
 
     workload: str
@@ -95,6 +97,7 @@ class Group:
     origins: tuple[str, ...] = ()
     quiet: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
     source: str = ""
+    family: str = ""
 
     def __post_init__(self) -> None:
         n = len(self.programs)

@@ -104,7 +104,10 @@ class _Index:
 def _read_index(path: Path) -> _Index:
     file = path / INDEX
     if not file.is_file():
-        raise BadInputError(f"{str(path)!r} is no data set: it has no {INDEX}")
+        raise BadInputError(
+            f"{str(path)!r} is no data set, as it has no {INDEX}: make one with "
+            "`foretune collect --pack`"
+        )
     try:
         index = json.loads(file.read_text(encoding="utf-8"))
         schema = index["schema"]
@@ -131,7 +134,11 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
     lacking = set(columns) - set(table.column_names)
     if lacking:
         raise RecordError(f"{path} lacks the columns {sorted(lacking)}: copy the data set again")
-    yield from table.to_pylist()
+    try:
+        rows = table.to_pylist()
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{path} is damaged ({error}): copy the data set again") from error
+    yield from rows
 
 
 def _table(path: Path) -> pa.Table:
@@ -139,7 +146,7 @@ def _table(path: Path) -> pa.Table:
     import pyarrow.parquet as pq
 
     try:
-        return pq.read_table(path)
+        return pq.read_table(path, page_checksum_verification=True)
     except (OSError, pa.ArrowException) as error:
         raise RecordError(
             f"{path} is missing, truncated or no Parquet file ({_first_line(error)}): copy the "
@@ -152,6 +159,11 @@ def _first_line(error: Exception) -> str:
 
 
 def _stored(row: Mapping[str, Any]) -> StoredWorkload:
+    lacking = [name for name in WORKLOAD_COLUMNS if row[name] is None]
+    if lacking:
+        raise RecordError(
+            f"a workload of the data set has no {lacking[0]}: copy the data set again"
+        )
     workload = Workload(row["name"], row["key"], row["module"], row["flops"], row["weight"])
     return StoredWorkload(workload, row["kind"])
 

@@ -57,7 +57,7 @@ def write_dataset(
         BadInputError: There are other files in the directory, which would be lost.
         RecordError: The directory cannot be written; an older data set is as it was.
     """
-    path = Path(path)
+    path = Path(path).resolve()
     _refuse_other_files(path)
     staging = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
@@ -142,7 +142,7 @@ def _number(environments: dict[str, int], environment: Mapping[str, Any]) -> int
 def _write(path: Path, table: pa.Table) -> None:
     import pyarrow.parquet as pq
 
-    pq.write_table(table, path, compression="zstd", compression_level=15)
+    pq.write_table(table, path, compression="zstd", compression_level=15, write_page_checksum=True)
 
 
 def _workload_row(stored: StoredWorkload) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def read_data(paths: Sequence[str | Path]) -> MeasuredData:
     """
     groups: list[Group] = []
     skipped: Counter[str] = Counter()
-    for path in dict.fromkeys(paths):
+    for path in {Path(path).resolve(): path for path in paths}.values():
         found, left_out = _read(Path(path))
         skipped.update(left_out)
         if not found:

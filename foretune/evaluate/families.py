@@ -2,8 +2,8 @@
 
 A convolution with another activation has another key, but whoever has learned one knows the other.
 So wherever something must not have been seen, families count, not keys: the signature of the
-program (``foretune.workload.training.signature``) where it is at hand, and the key itself where
-others measured it and left no program.
+program (``foretune.workload.training.signature``) where it is at hand; where others measured it and
+left no program, what its reader makes of shapes (``Group.family``), or the key itself.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 def family(group: Group) -> str:
     """What all groups of one computation share, whatever the epilogue and the hardware."""
-    return signature_of(group) or group.workload
+    return computation_of(group) or group.workload
 
 
 def families(groups: Iterable[Group]) -> dict[str, str]:
     """The family of every workload; one of its groups with a program is enough to know it."""
     found: dict[str, str] = {}
     for group in groups:
-        if found.get(group.workload, group.workload) == group.workload:
+        if group.workload not in found or program_of(group) is not None:
             found[group.workload] = family(group)
     return found
 
 
-def signature_of(group: Group) -> str:
-    """The signature of the group's program; empty where there is none."""
+def computation_of(group: Group) -> str:
+    """The signature of the group's program, or what its reader says; empty where neither is."""
     workload = program_of(group)
-    return "" if workload is None else _signature(workload)
+    return group.family if workload is None else _signature(workload)
 
 
 def program_of(group: Group) -> Workload | None:

@@ -20,7 +20,7 @@ from foretune._files import write_json
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.evaluate.data import keep_judgeable
 from foretune.evaluate.exclusions import refuse_excluded
-from foretune.evaluate.families import signature_of
+from foretune.evaluate.families import computation_of
 from foretune.evaluate.splits import VALIDATION_SHARE, carve
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Provenance:
         """Those groups whose workload it has seen, on whatever hardware, with whatever epilogue."""
         known = {*self.training_workloads, *self.validation_workloads}
         signatures = set(self.training_signatures)
-        return [g for g in groups if g.workload in known or signature_of(g) in signatures]
+        return [g for g in groups if g.workload in known or computation_of(g) in signatures]
 
     def refuse_seen(self, groups: Sequence[Group], path: Path) -> None:
         """Refuses groups of workloads that the ranker has seen.
@@ -188,7 +188,7 @@ def train(
         skipped={**(skipped or {}), **few},
         training_workloads=tuple(sorted({group.workload for group in learned})),
         validation_workloads=tuple(sorted({group.workload for group in held})),
-        training_signatures=tuple(sorted({signature_of(group) for group in kept} - {""})),
+        training_signatures=tuple(sorted({computation_of(group) for group in kept} - {""})),
         train_s=time.perf_counter() - started,
         versions=_versions(),
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -233,6 +233,9 @@ def read_provenance(weights: str | Path) -> Provenance:
     lacking = Provenance.__dataclass_fields__.keys() - found.keys()
     if lacking:
         raise RecordError(f"{path} lacks {', '.join(sorted(lacking))}: train again")
+    for name in ("training_workloads", "validation_workloads", "training_signatures"):
+        if not isinstance(found[name], list):
+            raise RecordError(f"{path}: {name} must be a list, but is {found[name]!r}: train again")
     provenance = Provenance(**{name: found[name] for name in Provenance.__dataclass_fields__})
     if provenance.digest != _digest(weights):
         raise BadInputError(

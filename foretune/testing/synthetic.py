@@ -225,15 +225,34 @@ class SyntheticSpace:
         """``n`` independent uniform draws."""
         return [self._draw(rng) for _ in range(n)]
 
-    def mutate(self, candidate: SyntheticCandidate, rng: np.random.Generator) -> SyntheticCandidate:
-        """Redraws one decision."""
+    def mutate(
+        self,
+        candidate: SyntheticCandidate,
+        rng: np.random.Generator,
+        among: Sequence[int] | None = None,
+    ) -> SyntheticCandidate:
+        """Redraws one decision, of those that may be changed."""
         domains = candidate.sketch.domains
-        if not domains:
-            return self._draw(rng)
-        i = int(rng.integers(len(domains)))
+        open_to = range(len(domains)) if among is None else among
+        if not open_to:
+            return candidate if domains else self._draw(rng)
+        i = open_to[int(rng.integers(len(open_to)))]
+        drawn = domains[i][int(rng.integers(len(domains[i])))]
+        return self.edit(candidate, {i: drawn}, rng)
+
+    def edit(
+        self, candidate: SyntheticCandidate, changes: Mapping[int, Any], rng: np.random.Generator
+    ) -> SyntheticCandidate:
+        """Replaces decisions.
+
+        Raises:
+            IllegalCandidateError: A decision is outside its domain.
+        """
+        del rng
         decisions = list(candidate.decisions)
-        decisions[i] = domains[i][int(rng.integers(len(domains[i])))]
-        return self._make(candidate.sketch, tuple(decisions))
+        for i, decision in changes.items():
+            decisions[i] = decision
+        return self._checked(candidate.sketch, tuple(decisions))
 
     def crossover(
         self, a: SyntheticCandidate, b: SyntheticCandidate, rng: np.random.Generator
@@ -256,16 +275,21 @@ class SyntheticSpace:
             raise BadInputError(f"unknown sketch {data['sketch']!r}")
         sketch = self._by_key[data["sketch"]]
         decisions = tuple(tuple(d) if isinstance(d, list) else int(d) for d in data["decisions"])
-        for decision, domain in zip(decisions, sketch.domains, strict=True):
-            if decision not in domain:
-                raise IllegalCandidateError(f"decision {decision} is not in its domain")
-        return self._make(sketch, decisions)
+        return self._checked(sketch, decisions)
 
     def _draw(self, rng: np.random.Generator) -> SyntheticCandidate:
         sketch = self.sketches[int(rng.integers(len(self.sketches)))]
         return self._make(
             sketch, tuple(domain[int(rng.integers(len(domain)))] for domain in sketch.domains)
         )
+
+    def _checked(
+        self, sketch: SyntheticSketch, decisions: tuple[Decision, ...]
+    ) -> SyntheticCandidate:
+        for decision, domain in zip(decisions, sketch.domains, strict=True):
+            if decision not in domain:
+                raise IllegalCandidateError(f"decision {decision} is not in its domain")
+        return self._make(sketch, decisions)
 
     def _make(self, sketch: SyntheticSketch, decisions: tuple[Decision, ...]) -> SyntheticCandidate:
         return SyntheticCandidate(sketch, decisions, self.workload, self.hardware)

@@ -34,7 +34,7 @@ from benchmarks import (
     sources,
     throughput,
 )
-from foretune.bench import Side
+from foretune.bench import Side, sides
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError
 from foretune.evaluate import evaluate, judge
@@ -519,8 +519,8 @@ def made_up_bench() -> dict[str, Any]:
         theirs = [[2, 0.1, 4.0], [16, 1.6, 2.0], [32, 3.2, 1.0], [64, 6.4, 1.0]]
         runs.append(made_up_run("evolutionary", "gbdt", ours, key, seed))
         runs.append(made_up_run("evolutionary", "gbdt:scratch", [[1, 0.1, 2.0]], key, seed))
-        runs.append(made_up_run("metaschedule", "xgb", theirs, key, seed))
-    notes = {"metaschedule": "partly random search"}
+        runs.append(made_up_run(search22.PEER, "xgb", theirs, key, seed))
+    notes = {search22.PEER: "partly random search"}
     return {"runs": runs, "trials": 64, "notes": notes, "failures": []}
 
 
@@ -528,15 +528,15 @@ def test_search22_judges_its_goals(made_up_bench: dict[str, Any]) -> None:
     default, scratch = Side("evolutionary", "gbdt"), Side("evolutionary", "gbdt:scratch")
     summary = search22.summarise(made_up_bench, default)
     over = {(row["side"], row["over"], row["trials"]): row["ratio"] for row in summary["speedups"]}
-    assert over[search22.label(default), "metaschedule", 8] == pytest.approx(4.0)
-    assert over[search22.label(default), "metaschedule", 16] == pytest.approx(2.0)
-    assert over[search22.label(default), "metaschedule", 64] == pytest.approx(1.0)
+    assert over[search22.label(default), search22.PEER, 8] == pytest.approx(4.0)
+    assert over[search22.label(default), search22.PEER, 16] == pytest.approx(2.0)
+    assert over[search22.label(default), search22.PEER, 64] == pytest.approx(1.0)
     assert over[search22.label(default), search22.label(scratch), 64] == pytest.approx(2.0)
     near = {row["side"]: row for row in summary["trials_to_near"]}
-    assert near[search22.label(default)]["metaschedule"]["ratio"] == pytest.approx(4 / 32)
+    assert near[search22.label(default)][search22.PEER]["ratio"] == pytest.approx(4 / 32)
     assert near[search22.label(default)]["median"] == 4
     # What never gets there counts as twice the trials, against the 32 of the peer.
-    assert near[search22.label(scratch)]["metaschedule"]["ratio"] == pytest.approx(128 / 32)
+    assert near[search22.label(scratch)][search22.PEER]["ratio"] == pytest.approx(128 / 32)
     assert near[search22.label(scratch)]["reached"] == 0
     lines = search22.goals(summary, 64)
     assert [("not met" in line) for line in lines] == [False, False, True, False]
@@ -548,7 +548,7 @@ def test_search22_judges_its_goals(made_up_bench: dict[str, Any]) -> None:
 def test_the_best_known_is_of_all_seeds_or_of_one_comparison() -> None:
     runs = [
         made_up_run("evolutionary", "gbdt", [[1, 0.1, 2.0]], seed=0),
-        made_up_run("metaschedule", "xgb", [[1, 0.1, 1.0]], seed=1),
+        made_up_run(search22.PEER, "xgb", [[1, 0.1, 1.0]], seed=1),
     ]
     assert search22.best_known(runs, together=False) == {("k", 0): 1.0, ("k", 1): 1.0}
     assert search22.best_known(runs, together=True) == {("k", 0): 2.0, ("k", 1): 1.0}
@@ -571,23 +571,50 @@ def test_the_state_of_ours_changes_with_weights(tmp_path: Path) -> None:
     assert len({first, second, sources.state_of_ours(tmp_path)}) == 3
 
 
-def test_search22_runs_four_sides_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {}
-
-    class StopHereError(Exception):
-        pass
+def test_search22_runs_controls_with_the_first_seed_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = []
 
     def run_bench(workloads: Any, strategies: Any, trials: int, seeds: int, **options: Any) -> Any:
-        given.update(options, workloads=workloads, strategies=strategies, trials=trials)
-        raise StopHereError
+        assert len(workloads) == 22 and trials == 64
+        assert options["state"] == sources.state_of_ours() != ""
+        calls.append((strategies, options["cost_models"], seeds))
+        present = sides(strategies, options["cost_models"])
+        runs = [
+            made_up_run(side.strategy, side.cost_model, [[1, 0.1, 1.0 + len(calls)]], seed=seed)
+            for seed in range(seeds)
+            for side in present
+        ]
+        return {"runs": runs, "failures": [], "notes": {}, "trials": trials, "summary": []}
 
     monkeypatch.setattr(search22, "run_bench", run_bench)
-    with pytest.raises(StopHereError):
-        search22.main([])
-    assert len(given["workloads"]) == 22 and given["trials"] == 64
-    assert given["strategies"] == ["evolutionary", "metaschedule", "metaschedule-early"]
-    assert given["cost_models"] == ["default", "gbdt:scratch"]
-    assert given["state"] == sources.state_of_ours() != ""
+    search22.main([])
+    ours, peer, early = "evolutionary", "metaschedule-quick-start", "metaschedule-early"
+    assert calls == [
+        ([ours, peer, early], ["default", "gbdt:scratch"], 1),
+        ([ours, peer], ["default"], 3),
+    ]
+    # What both calls gave counts once: the default stands beside either peer.
+    shown = capsys.readouterr().out.splitlines()
+    rows = [[cell.strip() for cell in line.strip(" |").split("|")] for line in shown]
+    pairs = {(row[0], row[1]): int(row[-1]) for row in rows if row[2:3] == ["64"]}
+    assert pairs["evolutionary + gbdt", peer] == 3
+    assert pairs["evolutionary + gbdt", early] == pairs["evolutionary + gbdt:scratch", peer] == 1
+    calls.clear()
+    search22.main(["--controls", ""])
+    assert [call[2] for call in calls] == [3]
+
+
+def test_search22_joins_calls_run_by_run() -> None:
+    one = made_up_run("evolutionary", "gbdt", [[1, 0.1, 2.0]])
+    again = {**one, "curve": [[1, 0.1, 9.0]]}
+    other = made_up_run("evolutionary", "gbdt", [[1, 0.1, 3.0]], seed=1)
+    first = {"runs": [one], "failures": [], "notes": {"a": "x"}, "trials": 8, "summary": [1]}
+    second = {"runs": [again, other], "failures": [], "notes": {"b": "y"}, "trials": 8}
+    result = search22.joined([first, second])
+    assert result["runs"] == [one, other]
+    assert result["notes"] == {"a": "x", "b": "y"} and "summary" not in result
 
 
 # Replay

@@ -61,7 +61,13 @@ def calls(
     made: list[tuple[str, int]] = []
 
     def run_side(
-        side: Side, workload: Workload, hardware: Hardware, trials: int, seed: int, *_: Any
+        side: Side,
+        workload: Workload,
+        hardware: Hardware,
+        trials: int,
+        seed: int,
+        *_: Any,
+        **_options: Any,
     ) -> SideRun:
         made.append((side.strategy, seed))
         if side.strategy == "random":
@@ -165,10 +171,10 @@ def test_an_interrupted_bench_keeps_its_finished_runs(
 ) -> None:
     whole = _bench.run_side
 
-    def interrupted(side: Side, *arguments: Any) -> SideRun:
+    def interrupted(side: Side, *arguments: Any, **options: Any) -> SideRun:
         if side.is_peer:
             raise KeyboardInterrupt
-        return whole(side, *arguments)
+        return whole(side, *arguments, **options)
 
     monkeypatch.setattr(_bench, "run_side", interrupted)
     given: dict[str, Any] = {"hardware": hardware, "path": tmp_path / "bench.json"}

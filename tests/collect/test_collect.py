@@ -23,7 +23,7 @@ from foretune.collect import (
     summarise_audit,
 )
 from foretune.collect.collector import Store
-from foretune.dataset import AUDIT, StoredWorkload, load, read_dataset
+from foretune.dataset import AUDIT, StoredWorkload, is_dataset, load, read_dataset
 from foretune.errors import BadInputError, RecordError
 from foretune.hardware import probe, usable_cores, why_not_here
 from tests.collect.device import FormulaMeasurer
@@ -155,6 +155,7 @@ def test_time_ends_a_collection_between_visits(
     assert FormulaMeasurer.measured == []
 
 
+@pytest.mark.slow
 def test_a_small_space_ends_its_group_early(tmp_path: Path) -> None:
     tiny = StoredWorkload(programs.space("global_pooling").workload, "pool")
     size = programs.space("global_pooling").size
@@ -262,6 +263,23 @@ class TestPack:
             pack(Store(tmp_path), tmp_path / "data")
 
 
+def test_a_target_that_is_not_here_is_refused_before_anything_is_measured(
+    workloads: tuple[StoredWorkload, ...],
+) -> None:
+    with pytest.raises(BadInputError, match=r"cannot be measured here: its code is for riscv"):
+        plan(workloads, ["host", "llvm -mtriple=riscv64-linux-gnu"])
+
+
+def test_a_data_set_may_be_written_into_the_folder_one_is_in(
+    tmp_path: Path, workloads: tuple[StoredWorkload, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collect(tmp_path / "work", small(workloads))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    pack(Store(tmp_path / "work"), Path())
+    assert is_dataset(tmp_path / "here")
+
+
 class TestAudit:
     def test_a_share_is_measured_again_and_compared(
         self, tmp_path: Path, workloads: tuple[StoredWorkload, ...]
@@ -279,6 +297,20 @@ class TestAudit:
         assert result.p95_quiet == pytest.approx(np.log(1.1))
         assert result.valid == result.quiet == 1.0
         assert result.changed == 0
+        store.close()
+
+    def test_it_is_measured_as_it_was_collected_with_the_best_in_view(
+        self, tmp_path: Path, workloads: tuple[StoredWorkload, ...]
+    ) -> None:
+        collect(tmp_path, small(workloads))
+        told = dict(FormulaMeasurer.best)
+        FormulaMeasurer.best = {}
+        store = Store(tmp_path)
+        audit(store, [TWO], share=1.0, min_age_s=0, measurer=FormulaMeasurer, say=str)
+        assert told.keys() <= FormulaMeasurer.best.keys()
+        for key, seconds in FormulaMeasurer.best.items():
+            mine = store.journal.records(key, TWO.key)
+            assert seconds == min(r.measurement.best_s for r in mine if r.origin != AUDIT)
         store.close()
 
     def test_no_record_is_audited_twice(

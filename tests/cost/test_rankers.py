@@ -34,6 +34,40 @@ def test_an_unknown_option_is_refused(name):
         rankers.create(name, deep=3)
 
 
+UNFIT = [
+    ("gbdt_actions", {"rounds": "many"}, "rounds must be int"),
+    ("gbdt_actions", {"rounds": None}, "rounds must be int"),
+    ("gbdt_actions", {"rounds": True}, "rounds must be int"),
+    ("gbdt_actions", {"objective": [1]}, "objective must be str"),
+    ("gbdt", {"extract": 5}, "in Python only"),
+    ("gbdt", {"cache": 5}, "cache must be str"),
+    ("mlp", {"epochs": "few"}, "epochs must be int"),
+    ("mlp", {"threads": "all"}, "threads must be int"),
+    ("mlp", {"dropout": [0.1]}, "dropout must be float"),
+    ("tlp", {"embed": 3}, "embed must be tuple"),
+    ("world", {"trajectories": "all"}, "trajectories must be int"),
+    ("world", {"encoder_options": 3}, "encoder_options must be"),
+    ("world", {"world": 3}, "in Python only"),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "told"), UNFIT, ids=lambda v: str(v)[:40])
+def test_an_option_of_another_type_is_refused(name, options, told):
+    with pytest.raises(BadInputError, match=told):
+        rankers.refuse_text(name, options)
+        rankers.create(name, **options)
+
+
+def test_options_as_json_has_them_are_taken():
+    for name, options in (
+        ("gbdt_actions", {"rounds": 7, "learning_rate": 1, "min_child_weight": None}),
+        ("mlp", {"epochs": 2, "threads": 1, "cache": "folder", "hardware": False}),
+        ("tlp", {"embed": [32, 64], "device": None}),
+    ):
+        rankers.refuse_text(name, options)
+        assert rankers.create(name, **options).config
+
+
 @pytest.mark.parametrize("name", ["mlp:reference", "mtl_tlp:reference", "tlp:reference", "mtl_tlp"])
 def test_a_name_may_stand_for_options(name):
     pytest.importorskip("torch")

@@ -163,6 +163,46 @@ def test_a_truncated_or_missing_file_is_refused(written: Path, name: str) -> Non
         load(written)
 
 
+@pytest.mark.parametrize("name", ["records-000.parquet", "sketches.parquet", "workloads.parquet"])
+def test_a_flipped_bit_never_changes_what_is_read(written: Path, name: str) -> None:
+    file = written / name
+    whole, expected = file.read_bytes(), load(written)
+    rng = np.random.default_rng(0)
+    refused = 0
+    for at in rng.integers(0, len(whole), 40).tolist():
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << int(rng.integers(8))
+        file.write_bytes(damaged)
+        try:
+            found = load(written)
+        except (RecordError, BadInputError):
+            refused += 1
+            continue
+        for one, other in zip(found, expected, strict=True):
+            assert (one.key, one.kind, one.origins) == (other.key, other.kind, other.origins)
+            assert np.array_equal(one.seconds, other.seconds, equal_nan=True)
+            assert [p.key for p in one.programs] == [p.key for p in other.programs]
+    assert refused
+
+
+def test_a_workload_without_its_program_is_refused(written: Path) -> None:
+    file = written / "workloads.parquet"
+    table = pq.read_table(file)
+    rows = table.to_pylist()
+    rows[0]["module"] = None
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), file)
+    with pytest.raises(RecordError, match="has no module"):
+        load(written)
+
+
+def test_grouping_twice_counts_once(written: Path) -> None:
+    edit(written, lambda rows: rows[0].update(status="build_failed", seconds=[], quiet=[]))
+    data = read_dataset(written)
+    data.groups()
+    once = dict(data.skipped)
+    assert data.groups() and data.skipped == once
+
+
 def test_a_file_of_other_columns_is_refused(written: Path) -> None:
     pq.write_table(pa.table({"x": [1]}), written / "records-000.parquet")
     with pytest.raises(RecordError, match="lacks the columns"):

@@ -128,18 +128,20 @@ def test_groups_without_a_valid_record_or_with_one_are_left_out(tmp_path: Path) 
 def test_one_convolution_has_one_key_however_its_padding_is_written(
     sizes: list[Any], padding: Any
 ) -> None:
-    workload, _, _ = describe(json.dumps(["layer", *sizes]))
+    workload, *_ = describe(json.dumps(["layer", *sizes]))
     assert json.loads(workload) == ["layer", *sizes[:-1], padding]
 
 
 def test_a_hashed_key_is_known_by_its_shapes() -> None:
     shapes = [[1, 56, 56, 64], [3, 3, 64, 128], [1, 1, 1, 128], [1, 56, 56, 128]]
     hashed = json.dumps(["6d125280c99b3732e95e03b4ef2b5fb7", *shapes])
-    workload, name, kind = describe(hashed)
+    workload, name, kind, family = describe(hashed)
     assert kind == "conv2d"
+    plain = json.dumps(["f" * 32, *shapes[:2], shapes[-1]])
+    assert describe(plain)[3] == family != describe(json.dumps(["f" * 32, *shapes[1:]]))[3]
     assert name == "conv2d 6d125280(1x56x56x64, 3x3x64x128, 1x1x1x128, 1x56x56x128)"
     assert json.loads(workload) == json.loads(hashed)
-    assert describe("not JSON") == ("not JSON", "not JSON", "unknown")
+    assert describe("not JSON") == ("not JSON", "not JSON", "unknown", "")
 
 
 def test_tenset_has_one_folder_per_hardware(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from foretune.dataset.readers import read
 from foretune.errors import BadInputError, RecordError
+from foretune.evaluate import family
 from foretune.hardware import Hardware
 from foretune.records import import_metaschedule
 from foretune.records.metaschedule_import import RECORDS, WORKLOADS
@@ -230,6 +231,24 @@ def test_workloads_that_differ_in_their_hash_alone_are_told_apart(tmp_path: Path
     first, second = reading.groups
     assert second.workload == first.workload + "#2"
     assert reading.skipped == {"duplicate": 3}
+
+
+def test_programs_that_differ_in_what_is_fused_behind_are_a_family(tmp_path: Path) -> None:
+    def shapes(*sizes: tuple[int, ...]) -> list[Any]:
+        return [["TENSOR", "float32", list(size)] for size in sizes]
+
+    x, w, bias, out = (8, 32), (64, 32), (1, 64), (8, 64)
+    added = {"dense": ("i", "j", "k"), "T_add": ("ax0", "ax1"), "T_relu": ("ax0", "ax1")}
+    given = (shapes(x, w, out), shapes(x, w, bias, out), shapes((9, 32), w, (9, 64)))
+    records = [
+        _record(_trace(tile), workload=at, shapes=each)
+        for at, each in enumerate(given)
+        for tile in ([16, 4], [8, 8])
+    ]
+    workloads = [_Module(LOOPS).line("1"), _Module(added).line("2"), _Module(LOOPS).line("3")]
+    plain, fused, larger = read(_database(tmp_path, workloads, records)).groups
+    assert len({group.workload for group in (plain, fused, larger)}) == 3
+    assert family(plain) == family(fused) != family(larger)
 
 
 def test_records_of_two_targets_never_mix(tmp_path: Path) -> None:

@@ -125,6 +125,14 @@ def test_provenance_that_cannot_be_read_is_refused(
         read_provenance(tmp_path / "w.npz")
 
 
+def test_provenance_without_its_workloads_is_refused(tmp_path: Path) -> None:
+    trained(tmp_path / "w.npz")
+    found = json.loads((tmp_path / "w.json").read_text())
+    (tmp_path / "w.json").write_text(json.dumps(found | {"training_workloads": None}))
+    with pytest.raises(RecordError, match="training_workloads must be a list, but is None"):
+        read_provenance(tmp_path / "w.npz")
+
+
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     for groups, path, told in [
         (several(3), tmp_path / "w.bin", ".npz file"),

@@ -18,12 +18,20 @@ from foretune.errors import (
     VersionMismatchError,
 )
 from foretune.world._model_file import read_model, write_model
-from foretune.world._tokenizer import batches, tokens_of, train_tokenizer, windows
+from foretune.world._tokenizer import (
+    batches,
+    numbered_tokens,
+    tokens_of,
+    train_tokenizer,
+    windows,
+)
 from foretune.world.encoder import StateEncoder, encoder_config
 from tests.world import small_programs as small
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
+
+from foretune.world._backbones import number_features  # noqa: E402 - needs PyTorch
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +80,29 @@ def test_what_programs_repeat_becomes_few_tokens_and_anything_can_be_written():
     assert train_tokenizer(small.texts(60), 600).to_str() == tokenizer.to_str()
 
 
+def test_a_number_is_one_token_whatever_it_is():
+    tokenizer = train_tokenizer(small.texts(60), 600)
+    known, unseen, mark = numbered_tokens(
+        tokenizer, ["b0:16x96 i1=32", "b0:17x99991 i1=7", "b0:#x96 i1=32"]
+    )
+    first = tokenizer.get_vocab_size()
+    assert (known[known >= first] - first).tolist() == [16, 96, 32]
+    assert (unseen[unseen >= first] - first).tolist() == [17, 99991, 7]
+    assert known[known < first].tolist() == unseen[unseen < first].tolist()
+    assert mark.max() < first
+
+
+def test_like_numbers_are_read_alike():
+    values = torch.tensor([0, 1, 96, 97, 192, 2**50])
+    features = number_features(values)
+    assert torch.isfinite(features).all()
+    assert features[:, 0].tolist() == sorted(features[:, 0].tolist())
+    apart = torch.cdist(features, features)
+    assert apart[apart > 0].min() > 0.01
+    # 192 has one factor of two more than 96, 97 has none.
+    assert features[[2, 3, 4], 1].tolist() == pytest.approx([5 / 4, 0, 6 / 4])
+
+
 def test_states_have_length_one_and_depend_on_the_text_alone(encoder):
     some = small.texts(30, seed=1)
     states = encoder.encode(some)
@@ -109,7 +140,7 @@ def test_pooled_is_the_mean_over_the_tokens_of_all_windows(encoder):
 def test_a_text_beyond_the_cap_is_read_to_its_end(encoder):
     lines = ["for i0=2 i1=4"] * 100
     long, other = "\n".join(lines), "\n".join([*lines[:-1], "for i0=96 i1=96"])
-    (ids,) = tokens_of(encoder.tokenizer, [long])
+    (ids,) = encoder.tokens([long])
     assert len(ids) > 32 + 3 * 16
     a, b = encoder.encode([long, other])
     assert np.linalg.norm(a) == pytest.approx(1.0, abs=1e-5)

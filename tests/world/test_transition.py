@@ -359,6 +359,17 @@ def test_training_for_whole_paths_pays_for_long_ones():
     assert judge(grown, held).predicted.mean() < judge(one, held).predicted.mean()
 
 
+def test_numbers_say_what_texts_do_not_of_factors_never_seen():
+    seen = tuple(factor for factor in FACTORS if factor != 8)
+    paths, held = world(40, factors=seen), world(10, seed=9, factors=(8,))
+    texts, both, numbers = (
+        judge(train(paths, **LEARN, action_embedding=embedding), held).predicted.mean()
+        for embedding in ("text", "both", "numbers")
+    )
+    # Texts here are noise that tells actions apart: without them there is less to learn by heart.
+    assert numbers < 0.6 * texts and both < 0.95 * texts
+
+
 def test_without_the_initial_state_actions_alone_decide():
     paths = world(6)
     model = train(paths, initial=False)

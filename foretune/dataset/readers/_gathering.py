@@ -125,6 +125,7 @@ class Task:
         kind: Operator kind.
         device: What the record says of the hardware.
         source: Where its first record was read.
+        family: See ``Group``.
     """
 
     workload: str
@@ -132,6 +133,7 @@ class Task:
     kind: str
     device: str
     source: str
+    family: str = ""
 
 
 @dataclass
@@ -237,6 +239,7 @@ def _group(rows: _Rows, seconds: FloatArray, hardware: str) -> Group:
         programs=tuple(rows.programs),
         seconds=seconds,
         source=task.source,
+        family=task.family,
     )
 
 

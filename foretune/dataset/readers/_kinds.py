@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 
@@ -36,6 +37,22 @@ def kind_of_names(names: Iterable[str]) -> str:
         if any(re.search(pattern, name) for name in lower):
             return kind
     return UNKNOWN
+
+
+def family_of_shapes(kind: str, shapes: Sequence[object]) -> str:
+    """What programs share that differ only in what is fused behind; empty where nothing tells.
+
+    An epilogue adds operands behind data and weights, so these and the output decide. That may
+    join what differs otherwise, in a stride for example: rather that than the same on two sides.
+
+    Args:
+        kind: Operator kind.
+        shapes: Of the inputs, data first, then of the output, in whatever form.
+    """
+    least = 3
+    if len(shapes) < least:
+        return ""
+    return json.dumps([kind, *shapes[:2], shapes[-1]], separators=(",", ":"))
 
 
 def kind_of_shapes(shapes: Sequence[Shape]) -> str:

@@ -140,7 +140,7 @@ def _recognised(path: Path) -> str:
             return found
     raise BadInputError(
         f"{path} holds no measurements that can be recognised: the formats are "
-        f"{', '.join(FORMATS)}; name it if it is one of them"
+        f"{', '.join(FORMATS)}; what `foretune collect` is working on is packed first (--pack)"
     )
 
 

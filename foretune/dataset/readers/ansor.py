@@ -35,7 +35,7 @@ from foretune.dataset.readers._gathering import (
     json_of,
     mean_seconds,
 )
-from foretune.dataset.readers._kinds import UNKNOWN, kind_of_names, kind_of_shapes
+from foretune.dataset.readers._kinds import UNKNOWN, family_of_shapes, kind_of_names, kind_of_shapes
 from foretune.space.actions import Action
 
 STEPS = frozenset(
@@ -113,10 +113,10 @@ class Records:
         cores = rest[0][0] if rest and isinstance(rest[0], list) and rest[0] else 0
         known = self._tasks.get((key, target, cores, device))
         if known is None:
-            workload, title, kind = describe(key)
+            workload, title, kind, family = describe(key)
             source = f"{self._path}: {name}" if name else str(self._path)
             found = device_of(target, cores) if device is None else device
-            known = Task(workload, title, kind, found, source)
+            known = Task(workload, title, kind, found, source, family)
             self._tasks[key, target, cores, device] = known
         return known
 
@@ -133,8 +133,8 @@ class Records:
         return self._actions.of(code, args)
 
 
-def describe(key: Any) -> tuple[str, str, str]:
-    """Workload key, readable name and operator kind of a key of Ansor's.
+def describe(key: Any) -> tuple[str, str, str, str]:
+    """Workload key, readable name, operator kind and family of a key of Ansor's.
 
     Raises:
         SkipLine: It is no key.
@@ -146,16 +146,19 @@ def describe(key: Any) -> tuple[str, str, str]:
     except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, list) or not parsed or not isinstance(parsed[0], str):
-        return key, key, UNKNOWN
+        return key, key, UNKNOWN, ""
     operator, *sizes = parsed
+    family = ""
     if _HASH.fullmatch(operator):
-        kind = kind_of_shapes([size for size in sizes if _is_shape(size)])
+        shapes = [size for size in sizes if _is_shape(size)]
+        kind = kind_of_shapes(shapes)
+        family = family_of_shapes(kind, shapes)
         title = f"{kind} {operator[:8]}"
     else:
         sizes = _plain_padding(sizes)
         kind, title = kind_of_names([operator]), operator
     workload = json.dumps([operator, *sizes], separators=(",", ":"))
-    return workload, f"{title}({', '.join(map(_readable, sizes))})", kind
+    return workload, f"{title}({', '.join(map(_readable, sizes))})", kind, family
 
 
 def _is_shape(size: Any) -> bool:

@@ -36,7 +36,7 @@ from foretune.dataset.readers._gathering import (
     json_of,
     mean_seconds,
 )
-from foretune.dataset.readers._kinds import kind_of_names
+from foretune.dataset.readers._kinds import family_of_shapes, kind_of_names
 from foretune.errors import BadInputError
 from foretune.records.metaschedule_import import RECORDS, WORKLOADS
 from foretune.space import INLINE, ROOT, Action
@@ -170,6 +170,7 @@ class _Records:
             kind=kind_of_names(named),
             device=device,
             source=self._source,
+            family=family_of_shapes(kind_of_names(named), shapes),
         )
 
     def _follow(self, program: _Description, trace: Any) -> Iterator[Action]:

@@ -1,0 +1,54 @@
+"""Options of rankers come from command lines and files: their types are checked before use."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, get_args, get_origin, get_type_hints
+
+from foretune.errors import BadInputError
+
+
+def require_types(what: str, options: Any) -> None:
+    """Refuses a dataclass whose values are not of the types of its fields.
+
+    An int does for a float, a list for a tuple; what containers hold is not looked at.
+
+    Args:
+        what: Whose options they are, for messages.
+        options: An instance of a dataclass.
+
+    Raises:
+        BadInputError: A value is of another type.
+    """
+    hints = get_type_hints(type(options))
+    for field in fields(options):
+        require_type(what, field.name, getattr(options, field.name), hints[field.name])
+
+
+def require_type(what: str, name: str, value: object, hint: Any) -> None:
+    """Refuses a value that is not of a type; see ``require_types``.
+
+    Args:
+        what: Whose option it is.
+        name: Of the option.
+        value: Of the option.
+        hint: Its type, for example ``int``, ``float | None`` or ``tuple[int, ...]``.
+
+    Raises:
+        BadInputError: It is of another type.
+    """
+    kinds = {get_origin(kind) or kind for kind in get_args(hint) or (hint,)}
+    if isinstance(hint, type) or get_origin(hint) in (tuple, list, dict):
+        kinds = {get_origin(hint) or hint}
+    if float in kinds:
+        kinds.add(int)
+    if tuple in kinds:
+        kinds.add(list)
+    # A bool is an int to Python, and never meant as one.
+    fits = bool in kinds if isinstance(value, bool) else isinstance(value, tuple(kinds))
+    if not fits:
+        raise BadInputError(f"{what}: {name} must be {_readable(hint)}, but got {value!r}")
+
+
+def _readable(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
