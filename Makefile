@@ -10,6 +10,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.foretune-setup
 DEMO   := foretune-work/demo
 DEMO_SECONDS ?= 240
+# A process per core, each with whole files of tests, whose fixtures are dear.
+PARALLEL := -n logical --maxprocesses 4 --dist loadfile
 
 .PHONY: setup demo test test-all lint format bench clean
 .DEFAULT_GOAL := setup
@@ -45,10 +47,10 @@ demo: setup
 	$(BIN)/foretune report $(DEMO)
 
 test: setup
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q -m "not slow" $(PARALLEL)
 
 test-all: setup
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q $(PARALLEL)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -1,6 +1,6 @@
-"""What the committed data set holds, and how well its labels repeat.
+"""What the committed data sets hold, and how well its labels repeat.
 
-Reads the data set only: the second measurements are made by ``foretune collect --audit``.
+Reads the data sets only: the second measurements are made by ``foretune collect --audit``.
 """
 
 from __future__ import annotations
@@ -21,19 +21,25 @@ from foretune.dataset import AUDIT, Dataset, Group, is_valid, read_dataset
 from foretune.errors import BadInputError
 from foretune.evaluate import Bootstrap, judge, keep_judgeable, summarise
 
-_TITLE = "The data set, and its noise"
+_TITLE = "The data sets, and their noise"
 GOAL = 0.02
+DATA = (ROOT / "data" / "cpu", ROOT / "data" / "zen4")
+"""What everything is trained on, and a smaller collection on another processor."""
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=ROOT / "data" / "cpu")
+    parser.add_argument("--data", type=Path, nargs="+", default=DATA)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(arguments)
     where = conditions("audit", [])
-    data = read_dataset(options.data)
-    result = summary(data, sum(f.stat().st_size for f in options.data.iterdir()))
-    publish("audit", _TITLE, body(result), result, where.end(), options.write)
+    found = {path.name: _summary_of(path) for path in options.data}
+    page = "\n\n".join(f"## `{name}`\n\n{body(result)}" for name, result in found.items())
+    publish("audit", _TITLE, page, {"data": found}, where.end(), options.write)
+
+
+def _summary_of(path: Path) -> dict[str, Any]:
+    return summary(read_dataset(path), sum(file.stat().st_size for file in path.iterdir()))
 
 
 def summary(data: Dataset, size: int) -> dict[str, Any]:
@@ -161,7 +167,7 @@ def _audit(audit: dict[str, Any] | None) -> str:
     ]
     return "\n\n".join(
         [
-            f"## Measured twice\n\n{audit['pairs']} programs drawn at random, "
+            f"### Measured twice\n\n{audit['pairs']} programs drawn at random, "
             f"{audit['hours']:.1f} h apart (median); absolute log ratio of the seconds. Goal: "
             f"median below {GOAL}: {met}.",
             table(["records", "median", "95th percentile"], rows),

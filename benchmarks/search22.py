@@ -26,6 +26,7 @@ from foretune.bench import Side, best_at, geometric_mean, run_bench, sides, tria
 from foretune.metaschedule import PEERS
 from foretune.workload import catalog
 
+PAGE = "search22"
 STRATEGY = "evolutionary"
 COST_MODEL, CONTROL = "default", "gbdt:scratch"
 PEER, EARLY_PEER = "metaschedule-quick-start", "metaschedule-early"
@@ -215,6 +216,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--control-seeds", type=int, default=1, help="the first so many")
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for a single run")
     parser.add_argument("--work-dir", type=Path, default=Path("foretune-work/search22"))
+    parser.add_argument("--page", default=PAGE, help="name of what --write writes")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(arguments)
     where = conditions("search22", list(range(options.seeds)))
@@ -246,7 +248,7 @@ def main(arguments: list[str] | None = None) -> None:
     result = joined(results)
     (default,) = sides(strategies[:1], models[:1])
     result["search22"] = {**summarise(result, default), "state": state}
-    publish("search22", _TITLE, _body(result), result, where.end(), options.write)
+    publish(options.page, _TITLE, _body(result), result, where.end(), options.write)
 
 
 def joined(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

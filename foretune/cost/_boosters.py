@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import xgboost
 
+from foretune._options import require_types
 from foretune.cost._base import FloatArray
 from foretune.cost._lambdarank import Objective, lambda_objective
 from foretune.cost._listwise import SHARPNESS, cross_entropy, list_objective, list_target
-from foretune.cost._options import require_types
 from foretune.cost._tables import Integers, Rows, Table
 from foretune.errors import BadInputError, unknown_name
 

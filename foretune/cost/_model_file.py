@@ -1,55 +1,34 @@
-"""Files of trained rankers: one ``.npz`` each, with a JSON ``meta`` entry and no pickle."""
+"""Files of trained rankers: which ranker reads one, and under which schema."""
 
 from __future__ import annotations
 
-import io
-import json
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-from foretune._files import write_bytes
-from foretune.errors import RecordError, VersionMismatchError
+from foretune import _model_file
+from foretune._model_file import Arrays, check
 
 SCHEMA = "foretune.ranker/1"
-
-Arrays = dict[str, npt.NDArray[Any]]
-
-_UNREADABLE = (
-    OSError,
-    EOFError,
-    ValueError,
-    KeyError,
-    TypeError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-"""What NumPy raises on files that are damaged or something else."""
 
 
 def write_model(
     path: Path, ranker_name: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
 ) -> None:
-    """Writes a model so that nobody ever reads half of one.
+    """Writes a ranker; see ``foretune._model_file.write_model``.
 
     Args:
         path: The file; its folder must exist.
         ranker_name: The name by which ``foretune.cost.rankers`` finds the class that reads it.
         meta: A JSON object: configuration, feature versions, scales...
-        arrays: Weights by name; ``meta`` is taken.
+        arrays: Weights by name.
 
     Raises:
         RecordError: The file cannot be written.
     """
-    text = json.dumps({**meta, "schema": SCHEMA, "ranker": ranker_name})
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, meta=np.array(text), **arrays)  # type: ignore[arg-type]
-    write_bytes(path, buffer.getvalue())
+    _model_file.write_model(path, {**meta, "schema": SCHEMA, "ranker": ranker_name}, arrays)
 
 
 def read_model(path: Path) -> tuple[dict[str, Any], Arrays]:
@@ -59,32 +38,6 @@ def read_model(path: Path) -> tuple[dict[str, Any], Arrays]:
         RecordError: The file cannot be read or is not such a file.
         VersionMismatchError: Written under another schema.
     """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        meta = json.loads(str(arrays.pop("meta")))
-        if not isinstance(meta, dict):
-            raise ValueError("its meta data are no object")
-    except _UNREADABLE as error:
-        raise RecordError(f"{path} is not a trained ranker: {error}") from error
+    meta, arrays = _model_file.read_model(path, "a trained ranker")
     check(path, meta, schema=SCHEMA)
     return meta, arrays
-
-
-def check(path: Path, meta: Mapping[str, Any], **wanted: Any) -> None:
-    """Refuses a model whose meta data differ from what this version reads.
-
-    Args:
-        path: For the message.
-        meta: What ``read_model`` gave.
-        wanted: Entry of the meta data -> the only value that will do.
-
-    Raises:
-        VersionMismatchError: An entry differs or is missing.
-    """
-    for name, value in wanted.items():
-        if meta.get(name) != value:
-            raise VersionMismatchError(
-                f"{path}: {name} must be {value!r}, but is {meta.get(name)!r}: "
-                "train the model again with `foretune train`"
-            )

@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from foretune._model_file import check
+from foretune._options import require_types
 from foretune.cost._base import FloatArray
 from foretune.cost._examples import Examples, Labelled, Scaling, comparable, members_of
-from foretune.cost._model_file import check, read_model, write_model
-from foretune.cost._options import require_types
+from foretune.cost._model_file import read_model, write_model
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
 from foretune.errors import BadInputError, MissingDependencyError, RecordError, unknown_name
 
@@ -304,6 +305,7 @@ class NeuralRanker(Ranker):
             MissingDependencyError: PyTorch is not installed.
         """
         require_torch(self.name)
+        from foretune import _torch
         from foretune.cost import _training
 
         self._trained, self._networks, self.history = None, [], ()
@@ -328,7 +330,7 @@ class NeuralRanker(Ranker):
         held = None if held is None else held.scaled(rows, context)
         make = partial(self._network, len(rows.shift), len(context.shift), max(1, len(heads)))
         members: list[Weights] = []
-        with _training.limited_threads(self.threads):
+        with _torch.limited_threads(self.threads):
             for member in range(self.config.members):
                 weights, epochs = _training.train(
                     make,
@@ -336,13 +338,13 @@ class NeuralRanker(Ranker):
                     held,
                     self.config,
                     seed=self.seed + member,
-                    device=_training.choose_device(self.device),
+                    device=_torch.choose_device(self.device),
                 )
                 members.append(weights)
                 self.history += tuple(replace(epoch, member=member) for epoch in epochs)
         self._trained = _Trained(rows, context, heads, tuple(members))
         self._build()
-        with _training.limited_threads(self.threads):
+        with _torch.limited_threads(self.threads):
             self._weigh(data if held is None else held)
 
     def _weigh(self, judged: Labelled) -> None:
@@ -384,12 +386,13 @@ class NeuralRanker(Ranker):
 
     def _build(self) -> None:
         """Makes networks of the weights."""
+        from foretune import _torch
         from foretune.cost import _training
 
         assert self._trained is not None
         trained = self._trained
         sizes = (len(trained.rows.shift), len(trained.context.shift), max(1, len(trained.heads)))
-        device = _training.choose_device(self.device)
+        device = _torch.choose_device(self.device)
         self._networks = [
             _training.with_weights(partial(self._network, *sizes), weights, device)
             for weights in trained.members
@@ -409,6 +412,7 @@ class NeuralRanker(Ranker):
         scores = np.zeros((self.config.members, len(programs)))
         if self._trained is None or len(programs) == 0:
             return scores
+        from foretune import _torch
         from foretune.cost import _training
 
         examples, legal = self._examples(programs, machine)
@@ -417,7 +421,7 @@ class NeuralRanker(Ranker):
             return scores
         scaled = examples.scaled(self._trained.rows, self._trained.context)
         head = np.full(len(examples), _head(self._trained.heads, hardware), dtype=np.intp)
-        with _training.limited_threads(self.threads):
+        with _torch.limited_threads(self.threads):
             for member, network in enumerate(self._networks):
                 scores[member, legal] = _training.score(network, scaled, head)
         return scores

@@ -6,9 +6,8 @@ is optional.
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,39 +38,6 @@ _MEMORY = 0.95
 """Weight of the past in TenSet's moving average of the training loss."""
 _LEFT_OUT = 0.1
 """Share of the programs that TLP's trainer keeps for choosing an epoch."""
-
-
-@contextlib.contextmanager
-def limited_threads(threads: int | None) -> Iterator[None]:
-    """Lets PyTorch use so many threads inside; as before afterwards."""
-    before = torch.get_num_threads()
-    if threads is not None:
-        torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        if threads is not None:
-            torch.set_num_threads(before)
-
-
-def choose_device(name: str | None) -> torch.device:
-    """The device of that name; if None, a CUDA device where there is one, else the processor.
-
-    Raises:
-        BadInputError: There is no such device.
-    """
-    if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    # PyTorch asserts where it was built without CUDA.
-    except (RuntimeError, AssertionError) as error:
-        first = str(error).partition("\n")[0]
-        raise BadInputError(
-            f"device {name!r} cannot be used ({first}): choose 'cpu', or 'cuda' where it is there"
-        ) from error
-    return device
 
 
 def with_weights(

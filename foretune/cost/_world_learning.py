@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from foretune.cost._options import require_types
+from foretune._options import require_types
 from foretune.cost._world_actions import ActionBook, Floats, Integers, some_rows
 from foretune.errors import BadInputError, unknown_name
 from foretune.space import Candidate

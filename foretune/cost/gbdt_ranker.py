@@ -37,10 +37,11 @@ import numpy.typing as npt
 import xgboost
 
 from foretune import features
+from foretune._model_file import check
 from foretune.cost._base import FloatArray
 from foretune.cost._boosters import GbdtRankerConfig, Member, grow
 from foretune.cost._examples import comparable
-from foretune.cost._model_file import check, read_model, write_model
+from foretune.cost._model_file import read_model, write_model
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
 from foretune.cost._tables import Integers, Rows, Table, folds, informative
 from foretune.cost.gbdt import program_vector

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from foretune._options import require_type
 from foretune.cost._model_file import read_model
-from foretune.cost._options import require_type
 from foretune.cost._ranker import Ranker
 from foretune.cost.registry import Registry
 from foretune.errors import BadInputError, RecordError

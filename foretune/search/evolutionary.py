@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune._options import configured
 from foretune.errors import BadInputError
 from foretune.measure import Status
 from foretune.search import proposers
 from foretune.search._base import Strategy
-from foretune.search._options import configured
 from foretune.search._sampling import APART, FIRST_APART, FreshSampler, spread
 from foretune.search.proposers import Situation, Variant
 from foretune.search.random import DRAWS_PER_CANDIDATE

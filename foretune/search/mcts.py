@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune._options import configured
 from foretune.errors import BadInputError
 from foretune.measure import Status
 from foretune.search import proposers
 from foretune.search._base import Strategy
-from foretune.search._options import configured
 from foretune.search._sampling import APART, FIRST_APART, FreshSampler, spread
 from foretune.search._tree import Node, Tree
 from foretune.search.proposers import Situation, Variant

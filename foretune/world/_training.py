@@ -15,10 +15,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from foretune._torch import limited_threads, seeded
 from foretune.world._dynamics import Inputs, Member
 from foretune.world._losses import rollout_loss, tuple_loss
 from foretune.world._paths import Draw, Paths, Plan, windows_of
-from foretune.world._torch import finished, limited_threads, seeded
+from foretune.world._weights import finished
 from foretune.world.contrastive import EncoderEpoch, tuple_batches
 from foretune.world.transition import TransitionEpoch
 

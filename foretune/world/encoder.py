@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from foretune._model_file import Arrays, check, read_model, write_model
 from foretune.errors import BadInputError, MissingDependencyError, RecordError, unknown_name
-from foretune.world._model_file import Arrays, check_schema, read_model, write_model
 from foretune.world._tokenizer import (
     PAD,
     numbered_tokens,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float32]
 
 SCHEMA = "foretune.state-encoder/1"
+_WHAT = "a part of a world model"
 """Of what ``StateEncoder.dump`` gives. Another number when weights or windows change meaning."""
 
 _AT_ONCE = 512
@@ -238,7 +239,7 @@ class StateEncoder:
         device: str | None = None,
         threads: int | None = None,
     ) -> None:
-        from foretune.world._torch import choose_device
+        from foretune._torch import choose_device
 
         self.config = config
         self.tokenizer = tokenizer
@@ -270,7 +271,8 @@ class StateEncoder:
             MissingDependencyError: An optional package is not installed.
         """
         require("torch", "tokenizers")
-        from foretune.world._torch import finished, seeded
+        from foretune._torch import seeded
+        from foretune.world._weights import finished
 
         config = CompactConfig() if config is None else config
         with seeded(seed):
@@ -312,7 +314,7 @@ class StateEncoder:
     def _asked(self, texts: Sequence[str], columns: int, project: bool) -> Floats:
         import torch
 
-        from foretune.world._torch import limited_threads
+        from foretune._torch import limited_threads
 
         distinct = {text: at for at, text in enumerate(dict.fromkeys(texts))}
         known, found = list(distinct), np.zeros((len(distinct), columns), np.float32)
@@ -325,7 +327,7 @@ class StateEncoder:
 
     def dump(self) -> tuple[dict[str, Any], Arrays]:
         """All of the encoder as a JSON object and arrays, to be stored in a file of one's own."""
-        from foretune.world._torch import weights_of
+        from foretune.world._weights import weights_of
 
         meta = {
             "schema": SCHEMA,
@@ -352,9 +354,10 @@ class StateEncoder:
             RecordError: Something is missing or does not fit.
             MissingDependencyError: An optional package is not installed.
         """
-        check_schema(meta, SCHEMA)
+        check("the state encoder", meta, schema=SCHEMA)
         require("torch", "tokenizers")
-        from foretune.world._torch import seeded, with_weights
+        from foretune._torch import seeded
+        from foretune.world._weights import with_weights
 
         try:
             config = encoder_config(meta["backend"], **meta["config"])
@@ -390,4 +393,4 @@ class StateEncoder:
             VersionMismatchError: Written under another schema.
             MissingDependencyError: An optional package is not installed.
         """
-        return cls.restore(*read_model(path), device=device, threads=threads)
+        return cls.restore(*read_model(path, _WHAT), device=device, threads=threads)

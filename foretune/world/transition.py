@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from foretune._model_file import Arrays, check, read_model, write_model
 from foretune.errors import BadInputError, RecordError, unknown_name
 from foretune.world._action_inputs import PARTS, ActionInputs
-from foretune.world._model_file import Arrays, check_schema, read_model, write_model
 from foretune.world._paths import NUMBERS, ActionTable, Floats, Integers, Paths, Plan
 from foretune.world._tokenizer import require
 
@@ -50,6 +50,7 @@ __all__ = [
 ]
 
 SCHEMA = "foretune.transition/1"
+_WHAT = "a part of a world model"
 """Of what ``TransitionModel.dump`` gives. Another number when weights or inputs change meaning."""
 
 
@@ -169,7 +170,7 @@ class TransitionModel:
         device: str | None = None,
         threads: int | None = None,
     ) -> None:
-        from foretune.world._torch import choose_device
+        from foretune._torch import choose_device
 
         self.config = config
         self.history = tuple(history)
@@ -214,7 +215,7 @@ class TransitionModel:
         """
         import torch
 
-        from foretune.world._torch import limited_threads
+        from foretune._torch import limited_threads
 
         states = np.atleast_2d(np.asarray(states, dtype=np.float32))
         actions, lengths = np.asarray(actions), np.asarray(lengths)
@@ -261,7 +262,7 @@ class TransitionModel:
 
     def dump(self) -> tuple[dict[str, Any], Arrays]:
         """All of the model as a JSON object and arrays, to be stored in a file of one's own."""
-        from foretune.world._torch import weights_of
+        from foretune.world._weights import weights_of
 
         meta = {"schema": SCHEMA, "config": asdict(self.config), "kinds": self.kinds}
         arrays: Arrays = {
@@ -290,9 +291,9 @@ class TransitionModel:
             RecordError: Something is missing or does not fit.
             MissingDependencyError: PyTorch is not installed.
         """
-        check_schema(meta, SCHEMA)
+        check("the transition model", meta, schema=SCHEMA)
         require("torch")
-        from foretune.world._torch import with_weights
+        from foretune.world._weights import with_weights
 
         try:
             config = _configured(meta["config"])
@@ -334,7 +335,7 @@ class TransitionModel:
             VersionMismatchError: Written under another schema.
             MissingDependencyError: PyTorch is not installed.
         """
-        return cls.restore(*read_model(path), device=device, threads=threads)
+        return cls.restore(*read_model(path, _WHAT), device=device, threads=threads)
 
 
 def _configured(options: Mapping[str, Any]) -> TransitionConfig:
@@ -348,8 +349,8 @@ def _configured(options: Mapping[str, Any]) -> TransitionConfig:
 
 
 def _member(config: TransitionConfig, inputs: ActionInputs, dimension: int, seed: int) -> Member:
+    from foretune._torch import seeded
     from foretune.world._dynamics import Member
-    from foretune.world._torch import seeded
 
     texts, numbers = PARTS[config.action_embedding]
     columns = (inputs.text_columns * texts, NUMBERS * numbers)
@@ -393,8 +394,8 @@ def train_transition(
             "transition model: at least 1 path must be there, but got 0: give trajectories"
         )
     require("torch")
+    from foretune._torch import choose_device
     from foretune.world import _training
-    from foretune.world._torch import choose_device
 
     inputs = ActionInputs.fitted(paths.actions)
     where = choose_device(device)

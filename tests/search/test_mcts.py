@@ -262,9 +262,9 @@ def test_any_batch_size_gives_distinct_candidates(batch, seed):
         ({"rollout": -1}, "rollout >= 0"),
         ({"proposer": "nobody"}, "unknown proposer 'nobody'"),
         ({"proposer": "llm"}, "needs a language model"),
-        ({"branching": "many"}, "branching is a whole number, but got 'many'"),
-        ({"branching": True}, "branching is a whole number"),
-        ({"proposer": 3}, "proposer is text"),
+        ({"branching": "many"}, "branching must be int, but got 'many'"),
+        ({"branching": True}, "branching must be int"),
+        ({"proposer": 3}, "proposer must be str"),
         ({"branchig": 2}, "has an option 'branchig'"),
     ],
 )

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretune._model_file import read_model, write_model
 from foretune.errors import (
     BadInputError,
     MissingDependencyError,
     RecordError,
     VersionMismatchError,
 )
-from foretune.world._model_file import read_model, write_model
 from foretune.world._tokenizer import (
     batches,
     numbered_tokens,
@@ -194,7 +194,7 @@ def test_another_schema_or_a_damaged_file_is_refused(encoder, tmp_path):
 def test_what_is_stored_is_plain_data(encoder, tmp_path):
     path = tmp_path / "encoder.npz"
     encoder.save(path)
-    meta, arrays = read_model(path)
+    meta, arrays = read_model(path, "an encoder")
     assert json.loads(json.dumps(meta)) == meta
     assert {array.dtype for array in arrays.values()} == {np.dtype(np.float16)}
 
@@ -288,7 +288,7 @@ def test_codebert_cuts_long_texts_and_reads_back_without_its_source(published, t
     assert np.concatenate([encoder.encode([t]) for t in some]) == pytest.approx(states, abs=1e-5)
     path = tmp_path / "encoder.npz"
     encoder.save(path)
-    meta, arrays = read_model(path)
+    meta, arrays = read_model(path, "an encoder")
     meta["config"]["source"] = "gone"
     again = StateEncoder.restore(meta, arrays, **small.ON_CPU)
     assert np.array_equal(again.encode(some), states)

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretune._model_file import write_model
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.space import Action
-from foretune.world._model_file import write_model
 from foretune.world._paths import Draw, Plan, windows_of
 from foretune.world.judge import judge
 from foretune.world.transition import (

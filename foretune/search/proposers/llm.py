@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune._options import configured
 from foretune.errors import BadInputError, unknown_name
 from foretune.search import proposers
-from foretune.search._options import configured
 from foretune.search.proposers._answers import read
 from foretune.search.proposers._base import Proposer, Situation, Variant
 from foretune.search.proposers._prompts import FORMS, STYLES, messages

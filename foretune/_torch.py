@@ -1,4 +1,4 @@
-"""What everything here asks of PyTorch: a device, threads, seeds, weights as arrays.
+"""What rooms ask of PyTorch: a device, a number of threads, a seed.
 
 Imported where a network is made, never earlier: PyTorch is optional.
 """
@@ -6,17 +6,11 @@ Imported where a network is made, never earlier: PyTorch is optional.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
-import numpy as np
-import numpy.typing as npt
 import torch
-from torch import nn
 
 from foretune.errors import BadInputError
-
-Arrays = dict[str, npt.NDArray[Any]]
 
 
 @contextlib.contextmanager
@@ -58,34 +52,3 @@ def choose_device(name: str | None) -> torch.device:
             f"device {name!r} cannot be used ({first}): choose 'cpu', or 'cuda' where it is there"
         ) from error
     return device
-
-
-def weights_of(network: nn.Module) -> Arrays:
-    """The weights by name, float16."""
-    return {
-        name: weight.detach().cpu().numpy().astype(np.float16)
-        for name, weight in network.state_dict().items()
-    }
-
-
-def with_weights(network: nn.Module, weights: Mapping[str, npt.NDArray[Any]]) -> nn.Module:
-    """The network with stored weights."""
-    network.load_state_dict(
-        {name: torch.from_numpy(weight.astype(np.float32)) for name, weight in weights.items()}
-    )
-    return network
-
-
-def finished(network: nn.Module, learning_rate: float) -> nn.Module:
-    """A trained network, its weights rounded as they are stored, ready to be asked.
-
-    Raises:
-        BadInputError: The weights are no numbers any more.
-    """
-    weights = weights_of(network)
-    if not all(np.isfinite(weight).all() for weight in weights.values()):
-        raise BadInputError(
-            "the world model's weights grew without bound: lower learning_rate, which is "
-            f"{learning_rate}"
-        )
-    return with_weights(network, weights).eval()

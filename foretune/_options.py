@@ -1,11 +1,34 @@
-"""Options of rankers come from command lines and files: their types are checked before use."""
+"""Options come from command lines and files: their types are checked before use."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from foretune.errors import BadInputError
+
+Config = TypeVar("Config")
+
+
+def configured(
+    config: type[Config], owner: str, options: Mapping[str, Any]
+) -> tuple[Config, dict[str, Any]]:
+    """A configuration made of those options that are its fields, and the options that are not.
+
+    Args:
+        config: A dataclass whose fields have defaults.
+        owner: Who is configured, for messages.
+        options: By name.
+
+    Raises:
+        BadInputError: A value is of another type than its field.
+    """
+    hints = get_type_hints(config)
+    own = {name: value for name, value in options.items() if name in hints}
+    for name, value in own.items():
+        require_type(owner, name, value, hints[name])
+    return config(**own), {name: value for name, value in options.items() if name not in hints}
 
 
 def require_types(what: str, options: Any) -> None:

@@ -1,0 +1,88 @@
+"""Files of trained parts: one ``.npz`` each, with a JSON ``meta`` entry and no pickle."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune._files import write_bytes
+from foretune.errors import RecordError, VersionMismatchError
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+_UNREADABLE = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    TypeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What NumPy raises on files that are damaged or something else."""
+
+
+def write_model(
+    path: Path, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
+) -> None:
+    """Writes a trained part so that nobody ever reads half of one.
+
+    Args:
+        path: The file; its folder must exist.
+        meta: A JSON object: schema, configuration, feature versions, scales...
+        arrays: Weights by name; ``meta`` is taken.
+
+    Raises:
+        RecordError: The file cannot be written.
+    """
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, meta=np.array(json.dumps(meta)), **arrays)  # type: ignore[arg-type]
+    write_bytes(path, buffer.getvalue())
+
+
+def read_model(path: Path, what: str) -> tuple[dict[str, Any], Arrays]:
+    """Reads what ``write_model`` wrote: the meta data and the arrays.
+
+    Args:
+        path: The file.
+        what: What it should be, for the message, for example ``"a trained ranker"``.
+
+    Raises:
+        RecordError: The file cannot be read or is not such a file.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        meta = json.loads(str(arrays.pop("meta")))
+        if not isinstance(meta, dict):
+            raise ValueError("its meta data are no object")
+    except _UNREADABLE as error:
+        raise RecordError(f"{path} is not {what}: {error}") from error
+    return meta, arrays
+
+
+def check(what: object, meta: Mapping[str, Any], **wanted: Any) -> None:
+    """Refuses a part whose meta data differ from what this version reads.
+
+    Args:
+        what: The file, or the part, for the message.
+        meta: What ``read_model`` gave.
+        wanted: Entry of the meta data -> the only value that will do.
+
+    Raises:
+        VersionMismatchError: An entry differs or is missing.
+    """
+    for name, value in wanted.items():
+        if meta.get(name) != value:
+            raise VersionMismatchError(
+                f"{what}: {name} must be {value!r}, but is {meta.get(name)!r}: "
+                "train the model again with `foretune train`"
+            )
