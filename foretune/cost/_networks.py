@@ -23,6 +23,8 @@ from foretune.cost._listwise import SHARPNESS
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 _LEAST_SUM = 1e-10
+_BUCKET = 128
+"""Programs that are filled up to the length of the longest among them."""
 
 
 def lambda_rank(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
@@ -241,7 +243,28 @@ class StepNetwork(nn.Module):
 
     def forward(self, rows: Tensor, counts: Tensor, context: Tensor) -> Tensor:
         """Scores, shape (n, outputs). Every program has at least one step, at most ``steps``."""
-        states, times = self._laid_out(rows, counts)
+        # Programs of like length together: what fills up the shorter ones costs as much as they do.
+        order = counts.argsort(stable=True)
+        starts = (counts.cumsum(0) - counts)[order]
+        lengths = counts[order]
+        first = (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
+        place = torch.arange(len(rows), device=rows.device) - first
+        encoded = self.encoder(rows[starts.repeat_interleave(lengths) + place])
+        counted = lengths.split(_BUCKET)
+        scores = [
+            self._decoded(part, length, near)
+            for part, length, near in zip(
+                encoded.split([int(length.sum()) for length in counted]),
+                counted,
+                context[order].split(_BUCKET),
+                strict=True,
+            )
+        ]
+        return torch.cat(scores)[order.argsort()]
+
+    def _decoded(self, encoded: Tensor, counts: Tensor, context: Tensor) -> Tensor:
+        """Scores of programs whose steps are encoded."""
+        states, times = self._laid_out(encoded, counts)
         if self.positions is not None:
             states = states + self.positions[: states.shape[1]]
         if self.context is not None:
@@ -253,19 +276,19 @@ class StepNetwork(nn.Module):
         scores = [(decoder(states)[..., 0] * times).sum(dim=1) for decoder in self.decoders]
         return torch.stack(scores, dim=1)
 
-    def _laid_out(self, rows: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    def _laid_out(self, encoded: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
         """States, shape (n, longest, inner), and how many times each counts, (n, longest)."""
-        encoded: Tensor = self.encoder(rows)
         n, longest = len(counts), int(counts.max())
-        program = torch.repeat_interleave(torch.arange(n, device=rows.device), counts)
-        place = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[program]
+        device = encoded.device
+        program = torch.repeat_interleave(torch.arange(n, device=device), counts)
+        place = torch.arange(len(encoded), device=device) - (counts.cumsum(0) - counts)[program]
         states = encoded.new_zeros(n, longest, encoded.shape[1])
         states = states.index_put((program, place), encoded)
-        times = torch.arange(longest, device=rows.device)[None, :] < counts[:, None]
+        times = torch.arange(longest, device=device)[None, :] < counts[:, None]
         times = times.to(encoded.dtype)
         if self.masked:
             return states, times
-        filler: Tensor = self.encoder(rows.new_zeros(1, self.width))
+        filler: Tensor = self.encoder(encoded.new_zeros(1, self.width))
         fillers = (self.steps - counts)[:, None].to(encoded.dtype)
         states = torch.cat([states, filler[None].expand(n, 1, -1)], dim=1)
         return states, torch.cat([times, fillers], dim=1)
