@@ -19,10 +19,10 @@ from benchmarks._cells import is_network
 from benchmarks.results import ROOT, conditions, publish, say, table
 from foretune.cost import rankers
 from foretune.cost._ranker import score_group
-from foretune.dataset import Group
+from foretune.dataset import Group, judgeable
 from foretune.evaluate import Bootstrap, cross_validation, keep_judgeable, read_data, summarise
 from foretune.evaluate.data import thinned
-from foretune.evaluate.metrics import judge, judgeable
+from foretune.evaluate.metrics import judge
 
 _TITLE = "What limits the best ranker"
 _SHARES = (0.25, 0.5)

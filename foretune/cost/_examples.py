@@ -247,8 +247,3 @@ def pick_quality(scores: FloatArray, labels: Floats, group: Integers) -> float:
         first = labels[shuffled[np.argsort(-scores[shuffled], kind="stable")[:_PICKS]]]
         found.append((first[0] + first.max()) / 2.0)
     return float(np.mean(found))
-
-
-def comparable(seconds: FloatArray) -> bool:
-    """Whether there are two programs that ran and took different times."""
-    return len(np.unique(seconds[~np.isnan(seconds)])) > 1

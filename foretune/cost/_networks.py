@@ -250,13 +250,13 @@ class StepNetwork(nn.Module):
         first = (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
         place = torch.arange(len(rows), device=rows.device) - first
         encoded = self.encoder(rows[starts.repeat_interleave(lengths) + place])
-        counted = lengths.split(_BUCKET)
+        counted = torch.split(lengths, _BUCKET)
         scores = [
             self._decoded(part, length, near)
             for part, length, near in zip(
-                encoded.split([int(length.sum()) for length in counted]),
+                torch.split(encoded, [int(length.sum()) for length in counted]),
                 counted,
-                context[order].split(_BUCKET),
+                torch.split(context[order], _BUCKET),
                 strict=True,
             )
         ]

@@ -27,9 +27,10 @@ import numpy.typing as npt
 from foretune._model_file import check
 from foretune._options import require_types
 from foretune.cost._base import FloatArray
-from foretune.cost._examples import Examples, Labelled, Scaling, comparable, members_of
+from foretune.cost._examples import Examples, Labelled, Scaling, members_of
 from foretune.cost._model_file import read_model, write_model
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
+from foretune.dataset import judgeable
 from foretune.errors import BadInputError, MissingDependencyError, RecordError, unknown_name
 
 if TYPE_CHECKING:
@@ -310,7 +311,7 @@ class NeuralRanker(Ranker):
 
         self._trained, self._networks, self.history = None, [], ()
         self.scale, self.strength = Ranker.scale, Ranker.strength
-        usable = [group for group in groups if comparable(group.seconds)]
+        usable = [group for group in groups if judgeable(group.seconds)]
         if not usable:
             raise BadInputError(
                 f"{self.name}: a group to learn from needs two programs with different seconds, "
@@ -366,10 +367,10 @@ class NeuralRanker(Ranker):
         parts: list[Examples] = []
         labels, numbers, outputs = [], [], []
         for group in groups:
-            if not comparable(group.seconds):
+            if not judgeable(group.seconds):
                 continue
             examples, legal = self._examples(group.programs, group.machine)
-            if not comparable(group.seconds[legal]):
+            if not judgeable(group.seconds[legal]):
                 continue
             labels.append(group.labels[legal].astype(np.float32))
             numbers.append(np.full(len(examples), len(parts), dtype=np.intp))

@@ -35,6 +35,7 @@ import numpy as np
 import numpy.typing as npt
 import xgboost
 
+from foretune._files import write_bytes
 from foretune.cost._base import CostModel, FloatArray, Prediction
 from foretune.cost._lambdarank import lambda_objective
 from foretune.cost.prior import Prior, machine_fit
@@ -375,7 +376,7 @@ class GradientBoosting(CostModel):
             arrays[f"booster{i}"] = np.frombuffer(booster.save_raw("ubj"), dtype=np.uint8)
         buffer = io.BytesIO()
         np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-        path.write_bytes(buffer.getvalue())
+        write_bytes(path, buffer.getvalue())
 
     def load(self, path: Path) -> None:
         """Replaces this model's state by what ``save`` wrote.

@@ -40,11 +40,11 @@ from foretune import features
 from foretune._model_file import check
 from foretune.cost._base import FloatArray
 from foretune.cost._boosters import GbdtRankerConfig, Member, grow
-from foretune.cost._examples import comparable
 from foretune.cost._model_file import read_model, write_model
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
 from foretune.cost._tables import Integers, Rows, Table, folds, informative
 from foretune.cost.gbdt import program_vector
+from foretune.dataset import judgeable
 from foretune.errors import BadInputError, RecordError, unknown_name
 from foretune.hardware import FEATURE_COLUMNS
 from foretune.hardware import FEATURE_VERSION as HARDWARE_VERSION
@@ -147,7 +147,7 @@ class GbdtRanker(Ranker):
         rng = np.random.default_rng(self.seed)
         share = min(1.0, self.config.max_rows / sum(len(table.seconds) for table in tables))
         thinned = [table.thinned(share, rng) for table in tables]
-        tables = [table for table in thinned if comparable(table.seconds)]
+        tables = [table for table in thinned if judgeable(table.seconds)]
         columns = informative(tables, self._always(tables[0].matrix.shape[1]))
         fold = folds(tables, _FOLDS, rng)
         left_out = [self._left_out(member, fold) for member in range(self.config.boosters)]
@@ -189,10 +189,10 @@ class GbdtRanker(Ranker):
     def _tables(self, groups: Sequence[Group]) -> list[Table]:
         found = []
         for group in groups:
-            if not comparable(group.seconds):
+            if not judgeable(group.seconds):
                 continue
             matrix, legal = self._matrix(group.programs, group.machine)
-            if comparable(group.seconds[legal]):
+            if judgeable(group.seconds[legal]):
                 table = Table(group.workload, matrix, group.seconds[legal], group.quiet[legal])
                 found.append(table)
         return found

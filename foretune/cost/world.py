@@ -36,7 +36,6 @@ import numpy.typing as npt
 
 from foretune import features as feature_room
 from foretune.cost._boosters import GbdtRankerConfig
-from foretune.cost._examples import comparable
 from foretune.cost._model_file import read_model, write_model
 from foretune.cost._tables import Rows
 from foretune.cost._world_learning import (
@@ -51,6 +50,7 @@ from foretune.cost._world_learning import (
     rounded,
 )
 from foretune.cost.gbdt_ranker import GbdtActionRanker
+from foretune.dataset import judgeable
 from foretune.errors import BadInputError, IllegalCandidateError, unknown_name
 from foretune.world import TEXT_VERSION, program_text
 from foretune.world import encoder as encoder_module
@@ -151,7 +151,7 @@ class WorldRanker(GbdtActionRanker):
         self._members = []
         self._world = self._given if self.state != "none" else None
         if self.state != "none" and self._world is None:
-            self._world = self._learned([g for g in groups if comparable(g.seconds)])
+            self._world = self._learned([g for g in groups if judgeable(g.seconds)])
         self._fitting = True
         try:
             super().fit(groups, validation)

@@ -14,7 +14,7 @@ Our own data set is a directory of Parquet files with a schema version, units an
 """
 
 from foretune.dataset._dataset import AUDIT, Dataset, StoredWorkload, is_valid
-from foretune.dataset._group import FloatArray, Group, Program
+from foretune.dataset._group import FloatArray, Group, Program, judgeable
 from foretune.dataset._read import is_dataset, load, read_dataset
 from foretune.dataset._write import write_dataset
 
@@ -27,6 +27,7 @@ __all__ = [
     "StoredWorkload",
     "is_dataset",
     "is_valid",
+    "judgeable",
     "load",
     "read_dataset",
     "write_dataset",

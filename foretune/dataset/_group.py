@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 FloatArray = npt.NDArray[np.float64]
 
 
+def judgeable(seconds: FloatArray) -> bool:
+    """Whether there is an order to find: at least two programs ran, with different seconds.
+
+    Args:
+        seconds: Shape (n,); NaN for a failure.
+    """
+    return len(np.unique(seconds[~np.isnan(seconds)])) >= 2
+
+
 class Program:
     """One schedule of a workload: what a ranker scores.
 

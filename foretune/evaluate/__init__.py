@@ -17,9 +17,9 @@ from foretune.evaluate.data import (
 from foretune.evaluate.exclusions import refuse_excluded
 from foretune.evaluate.families import families, family
 from foretune.evaluate.floors import random_order
-from foretune.evaluate.metrics import PICKS, GroupMetrics, judge, judgeable
+from foretune.evaluate.metrics import PICKS, GroupMetrics, judge
 from foretune.evaluate.offline import NONE, SCHEMA, check_request, evaluate
-from foretune.evaluate.splits import Split, carve, cross_validation, split
+from foretune.evaluate.splits import Split, carve, cross_validation
 from foretune.evaluate.summary import Bootstrap, curve, summarise
 from foretune.evaluate.weights import (
     Provenance,
@@ -48,7 +48,6 @@ __all__ = [
     "families",
     "family",
     "judge",
-    "judgeable",
     "keep_judgeable",
     "measured_everywhere",
     "print_evaluation",
@@ -58,7 +57,6 @@ __all__ = [
     "read_provenance",
     "refuse_excluded",
     "select",
-    "split",
     "summarise",
     "thinned",
     "train",

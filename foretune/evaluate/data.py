@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretune.dataset import judgeable
 from foretune.errors import BadInputError
-from foretune.evaluate.metrics import judgeable
 
 if TYPE_CHECKING:
     from foretune.dataset import Group

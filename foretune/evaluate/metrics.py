@@ -35,6 +35,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from foretune.dataset import judgeable
+
 FloatArray = npt.NDArray[np.float64]
 
 PICKS = (1, 2, 4, 5, 8, 16, 32, 64)
@@ -68,11 +70,6 @@ class GroupMetrics:
     pair_accuracy: float
     kendall_tau: float
     ndcg16: float
-
-
-def judgeable(seconds: FloatArray) -> bool:
-    """Whether there is an order to find: at least two programs ran, with different seconds."""
-    return len(np.unique(seconds[~np.isnan(seconds)])) >= 2
 
 
 def labels(seconds: FloatArray) -> FloatArray:

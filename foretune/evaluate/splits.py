@@ -124,20 +124,6 @@ def cross_validation(
     ]
 
 
-def split(
-    groups: Sequence[Group],
-    by: str = "workload",
-    fold: int = 0,
-    folds: int | None = None,
-    seed: int = 0,
-) -> Split:
-    """One of ``cross_validation``: number ``fold``, from 0."""
-    every = cross_validation(groups, by, folds, seed)
-    if not 0 <= fold < len(every):
-        raise BadInputError(f"`0 <= fold < {len(every)}` must hold, but got fold={fold}")
-    return every[fold]
-
-
 def carve(
     groups: Iterable[Group], share: float = VALIDATION_SHARE, seed: int = 0
 ) -> tuple[tuple[Group, ...], tuple[Group, ...]]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from foretune._files import write_bytes
 from foretune.errors import BadInputError, RecordError
 from foretune.features.per_store import FEATURE_VERSION, PER_STORE, extract_per_store
 
@@ -171,10 +172,9 @@ def _write(path: Path, programs: Mapping[str, Rows | None]) -> None:
     )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Half a file, were this interrupted, is a miss.
-        path.write_bytes(buffer.getvalue())
     except OSError as error:
         raise RecordError(
             f"features cannot be kept in {path.parent} ({error.strerror}): make room or choose "
             "another folder"
         ) from error
+    write_bytes(path, buffer.getvalue())

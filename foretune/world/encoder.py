@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from foretune._model_file import Arrays, check, read_model, write_model
+from foretune._model_file import Arrays, check
 from foretune.errors import BadInputError, MissingDependencyError, RecordError, unknown_name
+from foretune.world._part import Part
 from foretune.world._tokenizer import (
     PAD,
     numbered_tokens,
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float32]
 
 SCHEMA = "foretune.state-encoder/1"
-_WHAT = "a part of a world model"
 """Of what ``StateEncoder.dump`` gives. Another number when weights or windows change meaning."""
 
 _AT_ONCE = 512
@@ -219,7 +218,7 @@ def encoder_config(backend: str = "compact", **options: Any) -> EncoderConfig:
     return kind(**options)
 
 
-class StateEncoder:
+class StateEncoder(Part):
     """Texts to vectors; made by ``fresh`` or ``load``, trained by ``contrastive.train_encoder``.
 
     Attributes:
@@ -373,24 +372,3 @@ class StateEncoder:
                 f"a stored state encoder is damaged ({error}): train it again"
             ) from error
         return cls(config, tokenizer, architecture, network, device=device, threads=threads)
-
-    def save(self, path: Path) -> None:
-        """Writes the encoder into one file, weights rounded to 16 bits.
-
-        Raises:
-            RecordError: The file cannot be written.
-        """
-        write_model(path, *self.dump())
-
-    @classmethod
-    def load(
-        cls, path: Path, *, device: str | None = None, threads: int | None = None
-    ) -> StateEncoder:
-        """Reads what ``save`` wrote.
-
-        Raises:
-            RecordError: The file cannot be read or is not such a file.
-            VersionMismatchError: Written under another schema.
-            MissingDependencyError: An optional package is not installed.
-        """
-        return cls.restore(*read_model(path, _WHAT), device=device, threads=threads)

@@ -23,15 +23,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from foretune._model_file import Arrays, check, read_model, write_model
+from foretune._model_file import Arrays, check
 from foretune.errors import BadInputError, RecordError, unknown_name
 from foretune.world._action_inputs import PARTS, ActionInputs
+from foretune.world._part import Part
 from foretune.world._paths import NUMBERS, ActionTable, Floats, Integers, Paths, Plan
 from foretune.world._tokenizer import require
 
@@ -50,7 +50,6 @@ __all__ = [
 ]
 
 SCHEMA = "foretune.transition/1"
-_WHAT = "a part of a world model"
 """Of what ``TransitionModel.dump`` gives. Another number when weights or inputs change meaning."""
 
 
@@ -145,7 +144,7 @@ class TransitionEpoch:
     held_out: float
 
 
-class TransitionModel:
+class TransitionModel(Part):
     """Initial states and actions to predicted terminal states; made by ``train_transition``.
 
     An action of a kind that was not in training is taken for an action of unknown kind with its
@@ -315,27 +314,6 @@ class TransitionModel:
                 f"a stored transition model is damaged ({error}): train it again"
             ) from error
         return cls(config, inputs, members, mean, device=device, threads=threads)
-
-    def save(self, path: Path) -> None:
-        """Writes the model into one file, weights rounded to 16 bits.
-
-        Raises:
-            RecordError: The file cannot be written.
-        """
-        write_model(path, *self.dump())
-
-    @classmethod
-    def load(
-        cls, path: Path, *, device: str | None = None, threads: int | None = None
-    ) -> TransitionModel:
-        """Reads what ``save`` wrote.
-
-        Raises:
-            RecordError: The file cannot be read or is not such a file.
-            VersionMismatchError: Written under another schema.
-            MissingDependencyError: PyTorch is not installed.
-        """
-        return cls.restore(*read_model(path, _WHAT), device=device, threads=threads)
 
 
 def _configured(options: Mapping[str, Any]) -> TransitionConfig:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretune.evaluate import GroupMetrics, judge, judgeable, random_order
+from foretune.dataset import judgeable
+from foretune.evaluate import GroupMetrics, judge, random_order
 from foretune.evaluate.floors import best_of_draws
 from foretune.evaluate.metrics import average
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretune.evaluate import judge, judgeable
+from foretune.dataset import judgeable
+from foretune.evaluate import judge
 from foretune.evaluate.floors import random_order
 from foretune.evaluate.metrics import (
     PICKS,

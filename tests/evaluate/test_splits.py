@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from foretune.dataset import Group
 from foretune.errors import BadInputError
-from foretune.evaluate import Split, carve, cross_validation, families, family, split
+from foretune.evaluate import Split, carve, cross_validation, families, family
 from foretune.evaluate.splits import names
 from tests.evaluate.support import convolutions, group, of_program, several
 
@@ -126,7 +126,7 @@ def test_splits_do_not_depend_on_the_order_of_the_data(
 
 def test_another_seed_deals_other_folds() -> None:
     groups = several(30)
-    folds = [keys(split(groups, seed=seed).test) for seed in range(4)]
+    folds = [keys(cross_validation(groups, seed=seed)[0].test) for seed in range(4)]
     assert len({frozenset(fold) for fold in folds}) > 1
 
 
@@ -177,14 +177,6 @@ def test_an_unknown_split_lists_the_known_ones() -> None:
 def test_numbers_out_of_range_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(BadInputError, match="must hold"):
         cross_validation(several(4), **options)  # type: ignore[arg-type]
-
-
-def test_one_fold_by_number() -> None:
-    groups = several(10)
-    every = cross_validation(groups, folds=5)
-    assert [split(groups, fold=i, folds=5) for i in range(5)] == every
-    with pytest.raises(BadInputError, match="0 <= fold < 5"):
-        split(groups, fold=5, folds=5)
 
 
 def test_a_split_with_a_workload_on_two_sides_cannot_be_made() -> None:
