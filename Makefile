@@ -10,7 +10,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.foretune-setup
 DEMO   := foretune-work/demo
 DEMO_SECONDS ?= 240
-# A process per core, each with whole files of tests, whose fixtures are dear.
+# Tests that measure run alone; the others in a process per core, whole files at a time, whose
+# fixtures are dear.
 PARALLEL := -n logical --maxprocesses 4 --dist loadfile
 
 .PHONY: setup demo test test-all lint format bench clean
@@ -47,10 +48,12 @@ demo: setup
 	$(BIN)/foretune report $(DEMO)
 
 test: setup
-	$(BIN)/python -m pytest -q -m "not slow" $(PARALLEL)
+	$(BIN)/python -m pytest -q -m "not slow and not machine" $(PARALLEL)
+	$(BIN)/python -m pytest -q -m "not slow and machine"
 
 test-all: setup
-	$(BIN)/python -m pytest -q $(PARALLEL)
+	$(BIN)/python -m pytest -q -m "not machine" $(PARALLEL)
+	$(BIN)/python -m pytest -q -m machine
 
 lint: setup
 	$(BIN)/ruff check .

@@ -15,6 +15,21 @@ from foretune.hardware import Hardware, probe
 os.environ.setdefault("TVM_NUM_THREADS", str(len(os.sched_getaffinity(0))))
 
 
+_ON_THE_MACHINE = (
+    *("measure", "tuning", "bench", "metaschedule", "collect"),
+    *("test_cli.py", "test_engines.py", "test_gpu.py", "test_hardware.py", "test_readme.py"),
+)
+"""Folders and files of tests with real measurements, or with deadlines of child processes."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests that have the machine to themselves; the others run on all cores at once."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(here).parts[0] in _ON_THE_MACHINE:
+            item.add_marker("machine")
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     """A seeded source of randomness."""
