@@ -1,8 +1,13 @@
-"""Finished cells on disk, each under a hash of everything that its figures depend on."""
+"""Finished cells on disk, each under a hash of everything that its figures depend on.
+
+Those behind a published page are kept beside it, compressed: hours of training are not lost with a
+work directory, and every figure can be computed anew.
+"""
 
 from __future__ import annotations
 
 import functools
+import gzip
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -11,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._cells import Cell, is_network
-from benchmarks.results import read_json
+from benchmarks.results import RESULTS, read_json
 from benchmarks.sources import code_of
 from foretune.bench import write_json
 from foretune.cost import rankers
 from foretune.dataset import Group
+
+PUBLISHED = RESULTS / "models"
 
 
 @dataclass(frozen=True)
@@ -26,11 +33,13 @@ class Store:
         folder: The directory; made when something is written.
         fingerprint: Of the groups of the table at hand.
         precision: Of networks.
+        published: Where those behind a published page are.
     """
 
     folder: Path
     fingerprint: str
     precision: str = "float32"
+    published: Path = PUBLISHED
 
     def file(self, cell: Cell) -> Path:
         """The file of a cell."""
@@ -59,12 +68,40 @@ class Store:
     def read(self, cell: Cell) -> dict[str, Any] | None:
         """A finished cell, or None."""
         file = self.file(cell)
-        return dict(read_json(file)) if file.exists() else None
+        if file.exists():
+            return dict(read_json(file))
+        kept = self._kept(cell)
+        return dict(json.loads(gzip.decompress(kept.read_bytes()))) if kept.exists() else None
+
+    def has(self, cell: Cell) -> bool:
+        """Whether a cell is finished."""
+        return self.file(cell).exists() or self._kept(cell).exists()
 
     def write(self, cell: Cell, result: Mapping[str, Any]) -> None:
         """Keeps a finished cell."""
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(self.file(cell), result)
+
+    def publish(self, cell: Cell) -> None:
+        """Keeps a finished cell beside the published page."""
+        result = self.read(cell)
+        if result is not None:
+            self.published.mkdir(parents=True, exist_ok=True)
+            text = json.dumps(_rounded(result), separators=(",", ":"))
+            # Without a time, the same cell gives the same file.
+            self._kept(cell).write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+
+    def _kept(self, cell: Cell) -> Path:
+        return self.published / f"{self.file(cell).name}.gz"
+
+
+def _rounded(value: Any) -> Any:
+    """Numbers of a JSON object with seven digits, which is what float32 holds."""
+    if isinstance(value, float):
+        return float(f"{value:.7g}")
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list) else value
 
 
 def fingerprint(groups: Iterable[Group]) -> str:

@@ -228,6 +228,9 @@ def main(arguments: list[str] | None = None) -> None:
         store = Store(options.work_dir, fingerprint(groups), options.precision)
         failed = _fill(cells(job, parts, chosen, options.seeds), store, deadline)
         summary = summarise_table(job, parts, chosen, options.seeds, store)
+        if options.write:
+            for cell in cells(job, parts, chosen, options.seeds):
+                store.publish(cell)
         tables.append({**summary, "failed": failed})
     result = {
         "schema": _SCHEMA,
@@ -282,7 +285,7 @@ def _fill(every: Iterable[Cell], store: Store, deadline: float | None) -> list[s
     """Trains what is missing until the deadline; returns what failed, with the reason."""
     failed = []
     for cell in every:
-        if store.file(cell).exists():
+        if store.has(cell):
             continue
         if deadline is not None and time.monotonic() >= deadline:
             break

@@ -368,6 +368,29 @@ def test_a_cell_is_of_its_settings_its_sides_and_its_data(
     assert store.file(replace(cell, job=replace(cell.job, models=("gbdt",)))) == files[0]
 
 
+def test_a_cell_behind_a_published_page_is_found_without_a_work_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_cell_store, "model_code", lambda model: model)
+    cell = made_up_cell()
+    store = _cell_store.Store(tmp_path / "work", "data", published=tmp_path / "page")
+    store.publish(cell)
+    assert not store.has(cell), "what is not finished is not published"
+    store.write(cell, {"train_s": 1 / 3, "groups": {"g": {"ratio": [0.5, 2 / 3], "programs": 7}}})
+    store.publish(cell)
+    store.file(cell).unlink()
+    assert store.has(cell)
+    assert store.read(cell) == {
+        "train_s": 0.3333333,
+        "groups": {"g": {"ratio": [0.5, 0.6666667], "programs": 7}},
+    }
+    assert not replace(store, fingerprint="other").has(cell)
+    (kept,) = store.published.iterdir()
+    before = kept.read_bytes()
+    store.publish(cell)
+    assert kept.read_bytes() == before
+
+
 def test_features_are_kept_before_the_clock_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
