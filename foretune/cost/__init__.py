@@ -41,8 +41,10 @@ _MODELS: Registry[CostModel] = Registry(
     "foretune.cost_models",
     {
         "gbdt": "foretune.cost.pretrained:gbdt",
+        "gbdt:programs": "foretune.cost.pretrained:gbdt_programs",
         "gbdt:scratch": "foretune.cost.gbdt:GradientBoosting",
         "mlp": "foretune.cost.pretrained:mlp",
+        "mtl_tlp": "foretune.cost.pretrained:mtl_tlp",
         "random": "foretune.cost.random:RandomModel",
         "tlp": "foretune.cost.pretrained:tlp",
         "world": "foretune.cost.pretrained:world",
