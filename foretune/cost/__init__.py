@@ -44,6 +44,7 @@ _MODELS: Registry[CostModel] = Registry(
         "gbdt:programs": "foretune.cost.pretrained:gbdt_programs",
         "gbdt:scratch": "foretune.cost.gbdt:GradientBoosting",
         "mlp": "foretune.cost.pretrained:mlp",
+        "mlp:formulas": "foretune.cost.pretrained:mlp_formulas",
         "mtl_tlp": "foretune.cost.pretrained:mtl_tlp",
         "random": "foretune.cost.random:RandomModel",
         "tlp": "foretune.cost.pretrained:tlp",

@@ -40,6 +40,10 @@ class Ranker(abc.ABC):
     reads_programs: ClassVar[bool] = False
     """Whether scoring needs the scheduled program (milliseconds), and so a candidate."""
 
+    source: str = "programs"
+    """Where a ranker that reads programs has their per-store features from: one of
+    ``foretune.features.SOURCES``. Scores are the same."""
+
     scale: float = 1.0
     """How many log2 slow-downs one unit of score is worth, by ``fitted_scale``; a cost model needs
     it to weigh scores against measurements. 1 where a ranker does not know."""

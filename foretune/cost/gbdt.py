@@ -28,6 +28,7 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,13 @@ from foretune.cost._base import CostModel, FloatArray, Prediction
 from foretune.cost._lambdarank import lambda_objective
 from foretune.cost.prior import Prior, machine_fit
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
-from foretune.features import Extractor
+from foretune.features import (
+    FEATURE_VERSION,
+    Extractor,
+    candidate_rows,
+    extract_per_store,
+    require_source,
+)
 from foretune.features.schedule import SUMMARY_VERSION, schedule_summary
 from foretune.measure import Status
 
@@ -183,8 +190,8 @@ class GradientBoosting(CostModel):
     Args:
         rng: Seeds the trees; drawn from once.
         hardware: Not looked at: the features describe the program.
-        extract: Candidates to rows per candidate, ``None`` for an illegal one; TVM's per-store
-            features unless given.
+        features: Where TVM's per-store features are read: ``"programs"`` or ``"formulas"``.
+        extract: Candidates to rows per candidate, ``None`` for an illegal one, instead of these.
         feature_version: Version of what ``extract`` gives; a saved model with another is refused.
         aggregate: Rows of a program, shape (stores, columns), to one vector.
         prior_of: What is expected of candidates before measurements.
@@ -196,6 +203,7 @@ class GradientBoosting(CostModel):
         *,
         rng: np.random.Generator,
         hardware: Hardware | None = None,
+        features: str = "programs",
         extract: Extractor | None = None,
         feature_version: int | str | None = None,
         aggregate: Aggregate | None = None,
@@ -209,10 +217,11 @@ class GradientBoosting(CostModel):
                 f"choose from {', '.join(GbdtConfig.__dataclass_fields__)}"
             )
         self.config = GbdtConfig(**options)
+        require_source("gbdt", features)
         if extract is None:
-            from foretune import features
-
-            extract, feature_version = features.extract_per_store, features.FEATURE_VERSION
+            formulas = partial(candidate_rows, source=features)
+            extract = extract_per_store if features == "programs" else formulas
+            feature_version = FEATURE_VERSION
         self._extract = extract
         self._aggregate = program_vector if aggregate is None else aggregate
         self._prior_of = prior_of

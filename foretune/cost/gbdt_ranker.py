@@ -46,6 +46,7 @@ from foretune.cost._tables import Integers, Rows, Table, folds, informative
 from foretune.cost.gbdt import program_vector
 from foretune.dataset import judgeable
 from foretune.errors import BadInputError, RecordError, unknown_name
+from foretune.features import require_source
 from foretune.hardware import FEATURE_COLUMNS
 from foretune.hardware import FEATURE_VERSION as HARDWARE_VERSION
 
@@ -72,6 +73,7 @@ class GbdtRanker(Ranker):
             features unless given.
         feature_version: Version of what ``extract`` gives; a saved model with another is refused.
         cache: Folder in which per-store features are kept; None: in memory only.
+        source: Where they are read: ``"programs"`` or ``"formulas"``.
         options: Fields of ``GbdtRankerConfig``.
 
     Raises:
@@ -90,6 +92,7 @@ class GbdtRanker(Ranker):
         extract: Extractor | None = None,
         feature_version: int | str | None = None,
         cache: Path | str | None = None,
+        source: str = "programs",
         **options: Any,
     ) -> None:
         if features not in self._known_features():
@@ -106,6 +109,8 @@ class GbdtRanker(Ranker):
         self._extract = extract
         self._version = feature_version
         self._cache = None if cache is None else Path(cache)
+        require_source(self.name, source)
+        self.source = source
         self._members: list[Member] = []
 
     @classmethod
@@ -239,7 +244,7 @@ class GbdtRanker(Ranker):
 
     def _store_rows(self, programs: Sequence[Program]) -> Sequence[npt.NDArray[Any] | None]:
         if self._extract is None:
-            return features.program_rows(programs, self._cache)
+            return features.program_rows(programs, self._cache, self.source)
         missing = sum(program.candidate is None for program in programs)
         if missing:
             raise BadInputError(

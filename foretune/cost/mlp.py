@@ -33,6 +33,7 @@ import numpy.typing as npt
 
 from foretune.cost._examples import Examples, Floats, hardware_context
 from foretune.cost._neural import PUBLISHED, NeuralConfig, NeuralRanker
+from foretune.features import require_source
 
 if TYPE_CHECKING:
     from torch import nn
@@ -84,6 +85,7 @@ class MlpRanker(NeuralRanker):
         read_actions: Programs and hardware to a matrix; ``features.action_features`` unless given.
         feature_version: Version of what ``read_rows`` gives; a saved model with another is refused.
         cache: Folder in which per-store features are kept; None: in memory only.
+        source: Where they are read: ``"programs"`` or ``"formulas"``.
         threads: Threads PyTorch may use; None: as many as it would otherwise.
         device: PyTorch's name of a device; None: a CUDA device where there is one.
         options: Fields of ``MlpConfig``.
@@ -105,6 +107,7 @@ class MlpRanker(NeuralRanker):
         read_actions: ActionReader | None = None,
         feature_version: int | str | None = None,
         cache: Path | str | None = None,
+        source: str = "programs",
         threads: int | None = None,
         device: str | None = None,
         **options: Any,
@@ -113,6 +116,8 @@ class MlpRanker(NeuralRanker):
         self._given_rows, self._given_actions = read_rows, read_actions
         self._feature_version = feature_version
         self._cache = None if cache is None else Path(cache)
+        require_source(self.name, source)
+        self.source = source
 
     @property
     def versions(self) -> dict[str, Any]:
@@ -153,7 +158,7 @@ class MlpRanker(NeuralRanker):
             return self._given_rows(programs)
         from foretune.features.cache import program_rows
 
-        return program_rows(programs, self._cache)
+        return program_rows(programs, self._cache, self.source)
 
     def _context(self, programs: Sequence[Program], machine: Hardware | None) -> Floats:
         """What joins the sum over stores, shape (n, columns)."""

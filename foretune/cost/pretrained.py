@@ -24,6 +24,7 @@ from __future__ import annotations
 import importlib.resources
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ from foretune.cost._ranker import Ranker
 from foretune.cost.gbdt import GbdtConfig, GradientBoosting, _Group, _seconds
 from foretune.cost.prior import machine_fit
 from foretune.errors import BadInputError
+from foretune.features import require_source
 
 if TYPE_CHECKING:
     from foretune.features import Extractor
@@ -121,6 +123,22 @@ def mlp(*, rng: np.random.Generator, hardware: Hardware | None = None, **options
     return _named("mlp", rng, hardware, options)
 
 
+def mlp_formulas(
+    *, rng: np.random.Generator, hardware: Hardware | None = None, **options: Any
+) -> CostModel:
+    """The same scores as ``mlp``, from formulas of the features: hardly any program is made.
+
+    Args:
+        rng: Seeds the trees.
+        hardware: What the candidates will run on; a CPU if None.
+        options: As ``PretrainedModel`` takes them.
+
+    Raises:
+        BadInputError: There are no trained weights for the kind of hardware.
+    """
+    return mlp(rng=rng, hardware=hardware, **{"features": "formulas", **options})
+
+
 def tlp(*, rng: np.random.Generator, hardware: Hardware | None = None, **options: Any) -> CostModel:
     """Self-attention over scheduling steps, trained on other workloads, with trees on top of it.
 
@@ -202,6 +220,9 @@ class PretrainedModel(CostModel):
         draft: The same for ``draft``, a ranker that reads no programs. If None: the model itself
             where neither ``ranker`` nor ``extract`` reads any, ``ranker`` where only ``extract``
             does, else what comes with the package, else ``machine_fit``.
+        features: Where per-store features are read, by the ranker and the trees: ``"programs"`` or
+            ``"formulas"``. None: where the ranker has them from, which is ``"programs"`` for files
+            and names. Not for a ranker that was made by the caller or reads no programs.
         extract: Features of the trees; per-store features where the ranker reads programs, and
             action features where it does not, unless given.
         feature_version: Version of what ``extract`` gives.
@@ -221,12 +242,15 @@ class PretrainedModel(CostModel):
         hardware: Hardware | None = None,
         ranker: Ranker | Path | str = DEFAULT,
         draft: Ranker | Path | str | None = None,
+        features: str | None = None,
         extract: Extractor | None = None,
         feature_version: int | str | None = None,
         **options: Any,
     ) -> None:
         kind = "llvm" if hardware is None else hardware.kind
         self.ranker = _trained(ranker, kind)
+        if features is not None:
+            _read_from(self.ranker, features, given=isinstance(ranker, Ranker))
         self._drafter = self._choose_drafter(draft, kind)
         # With features of programs, asking the trees would take milliseconds per candidate.
         self._drafts_itself = draft is None and extract is None and not self.ranker.reads_programs
@@ -256,7 +280,7 @@ class PretrainedModel(CostModel):
         if self.ranker.reads_programs:
             # Read once for the ranker and the trees.
             return {
-                "extract": features.candidate_rows,
+                "extract": partial(features.candidate_rows, source=self.ranker.source),
                 "feature_version": features.FEATURE_VERSION,
             }
         return {
@@ -339,6 +363,26 @@ def _trained(ranker: Ranker | Path | str, kind: str) -> Ranker:
             "model 'gbdt'"
         )
     return found
+
+
+def _read_from(ranker: Ranker, source: str, given: bool) -> None:
+    """Has a ranker's per-store features read elsewhere.
+
+    Raises:
+        BadInputError: No such source, a ranker that the caller owns, or one that reads no programs.
+    """
+    require_source("a pretrained model", source)
+    if given:
+        raise BadInputError(
+            f"features={source!r} is for rankers that are loaded here, but one was passed that "
+            f"reads {ranker.source}: make it with source={source!r} instead"
+        )
+    if not ranker.reads_programs:
+        raise BadInputError(
+            f"features={source!r} is for rankers that read programs, but {type(ranker).__name__} "
+            "reads decisions only: leave it out, or choose the cost model 'mlp'"
+        )
+    ranker.source = source
 
 
 def _expectation(ranker: Ranker, candidates: Sequence[Candidate]) -> FloatArray:

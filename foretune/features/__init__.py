@@ -7,7 +7,7 @@ from foretune.features.actions import (
     action_features,
     machine_features,
 )
-from foretune.features.cache import Extractor, candidate_rows, program_rows
+from foretune.features.cache import SOURCES, Extractor, candidate_rows, program_rows, require_source
 from foretune.features.per_store import (
     FEATURE_VERSION,
     PER_STORE,
@@ -23,6 +23,7 @@ __all__ = [
     "FEATURE_VERSION",
     "MACHINE_FEATURE_VERSION",
     "PER_STORE",
+    "SOURCES",
     "TOKEN_VERSION",
     "Column",
     "Extractor",
@@ -35,5 +36,6 @@ __all__ = [
     "machine_features",
     "machine_fit",
     "program_rows",
+    "require_source",
     "token_vocabulary",
 ]

@@ -1,7 +1,9 @@
 """Per-store features that are read once: kept in memory, or in a folder where one is given.
 
 Making a program and reading its stores takes milliseconds. Training in several folds, and a cost
-model of several parts, ask for the same programs again and again.
+model of several parts, ask for the same programs again and again. ``source`` says where rows come
+from: ``"programs"``, or ``"formulas"`` (``foretune.features.formulas``), which make programs only
+where they are not certain. Rows of the two are kept apart.
 
 A folder holds one file per workload and target, named by these and the version of the features, so
 that another version never meets old rows. A file that cannot be read is a miss.
@@ -22,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune._files import write_bytes
-from foretune.errors import BadInputError, RecordError
+from foretune.errors import BadInputError, RecordError, unknown_name
 from foretune.features.per_store import FEATURE_VERSION, PER_STORE, extract_per_store
 
 if TYPE_CHECKING:
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 Rows = npt.NDArray[np.float32]
 Extractor = Callable[[Sequence[Any]], "Sequence[npt.NDArray[Any] | None]"]
 """Candidates to rows of features per candidate, None for one that cannot be applied."""
+
+SOURCES = ("programs", "formulas")
+"""Where per-store features can be read."""
 
 _REMEMBERED_BYTES = 64 << 20
 """Rows kept in memory per process: thousands of programs, a few KB each."""
@@ -75,15 +80,29 @@ def _size(rows: Rows | None) -> int:
     return _ENTRY_BYTES + (0 if rows is None else rows.nbytes)
 
 
-_memory = _Memory()
+_memories = {source: _Memory() for source in SOURCES}
 
 
-def program_rows(programs: Sequence[Any], folder: Path | None = None) -> list[Rows | None]:
+def require_source(owner: str, source: str) -> None:
+    """Refuses what is not one of ``SOURCES``.
+
+    Raises:
+        BadInputError: It is not; ``owner`` says whose it was to be.
+    """
+    if source not in SOURCES:
+        raise unknown_name(f"source of per-store features of {owner}", source, SOURCES)
+
+
+def program_rows(
+    programs: Sequence[Any], folder: Path | None = None, source: str = "programs"
+) -> list[Rows | None]:
     """Per-store features of programs.
 
     Args:
         programs: Each with its ``candidate`` (``foretune.dataset.Program``).
         folder: Where they are kept, for other processes too; in memory if None.
+        source: One of ``SOURCES``. Formulas do not know whether post-processors accept a program
+            and give rows where they do not.
 
     Returns:
         For each program float32 of shape (stores, 164), or None if it cannot be applied.
@@ -99,33 +118,40 @@ def program_rows(programs: Sequence[Any], folder: Path | None = None) -> list[Ro
             f"{len(programs)} have actions only: choose a ranker that reads actions, for example "
             "'gbdt_actions' or 'tlp'"
         )
-    return candidate_rows([program.candidate for program in programs], folder)
+    return candidate_rows([program.candidate for program in programs], folder, source)
 
 
 def candidate_rows(
-    candidates: Sequence[Candidate], folder: Path | None = None
+    candidates: Sequence[Candidate], folder: Path | None = None, source: str = "programs"
 ) -> list[Rows | None]:
     """``program_rows`` of candidates."""
     wanted = {candidate.key: candidate for candidate in candidates}
     found: dict[str, Rows | None] = {}
     if folder is None:
-        found = {key: _memory[key] for key in wanted if key in _memory}
-        found |= _extract({key: c for key, c in wanted.items() if key not in found})
-        _memory.remember(found)
+        memory = _memories[source]
+        found = {key: memory[key] for key in wanted if key in memory}
+        found |= _extract({key: c for key, c in wanted.items() if key not in found}, source)
+        memory.remember(found)
     else:
-        for path, group in _files(wanted, folder):
+        for path, group in _files(wanted, folder, source):
             stored = _read(path)
-            made = _extract({key: c for key, c in group.items() if key not in stored})
+            made = _extract({key: c for key, c in group.items() if key not in stored}, source)
             if made:
                 _write(path, {**stored, **made})
             found |= {**stored, **made}
     return [found[candidate.key] for candidate in candidates]
 
 
-def _extract(candidates: Mapping[str, Candidate]) -> dict[str, Rows | None]:
+def _extract(candidates: Mapping[str, Candidate], source: str) -> dict[str, Rows | None]:
     if not candidates:
         return {}
-    rows = extract_per_store(list(candidates.values()))
+    if source == "formulas":
+        # Needs PyTorch, which is optional.
+        from foretune.features.formulas import extract_batch
+
+        rows = extract_batch(list(candidates.values()))
+    else:
+        rows = extract_per_store(list(candidates.values()))
     return {
         key: None if row is None else row.astype(np.float32)
         for key, row in zip(candidates, rows, strict=True)
@@ -133,7 +159,7 @@ def _extract(candidates: Mapping[str, Candidate]) -> dict[str, Rows | None]:
 
 
 def _files(
-    candidates: Mapping[str, Candidate], folder: Path
+    candidates: Mapping[str, Candidate], folder: Path, source: str
 ) -> Iterator[tuple[Path, dict[str, Candidate]]]:
     """The file of each workload and target, and its candidates by key."""
     groups: dict[tuple[str, str], dict[str, Candidate]] = {}
@@ -142,6 +168,8 @@ def _files(
         group[key] = candidate
     for (workload, target), group in groups.items():
         text = f"{workload}/{target}/{FEATURE_VERSION}"
+        if source != "programs":
+            text += f"/{source}"
         name = hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
         yield folder / f"{name}.npz", group
 

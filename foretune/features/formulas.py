@@ -107,20 +107,37 @@ class Formulas:
         return assemble(self.program, self._stores, read, len(points), operators)
 
 
-@functools.lru_cache(maxsize=_CACHED)
 def formulas(sketch: Sketch, structure: Structure) -> Formulas:
     """The formulas of a sketch with its structure fixed, compiled once per process.
 
     Raises:
         UnsupportedTraceError: The sketch's trace has something that the interpreter does not know.
     """
-    return Formulas(symbolic_program(sketch, structure))
+    found = _compiled(sketch, structure)
+    if isinstance(found, UnsupportedTraceError):
+        raise found
+    return found
+
+
+@functools.lru_cache(maxsize=_CACHED)
+def _compiled(sketch: Sketch, structure: Structure) -> Formulas | UnsupportedTraceError:
+    # What cannot be interpreted is not tried again with every batch.
+    try:
+        return Formulas(symbolic_program(sketch, structure))
+    except UnsupportedTraceError as error:
+        return error.with_traceback(None)
+
+
+@functools.lru_cache(maxsize=_CACHED)
+def _warn(workload: str, message: str) -> None:
+    """Says what of a workload is read from programs, once per process."""
+    _log.warning("%s: %s", workload, message)
 
 
 def extract_batch(candidates: Sequence[Candidate]) -> list[FloatArray | None]:
     """Per-store features of candidates from formulas, without making their programs.
 
-    Candidates of sketches that cannot be interpreted are extracted from their programs, with a
+    Candidates of sketches that cannot be interpreted are extracted from their programs, with one
     warning that names what is not known, and so are those at points where formulas are not certain.
     Only these can come back as None: a formula does not know whether post-processors accept a
     candidate.
@@ -137,11 +154,11 @@ def extract_batch(candidates: Sequence[Candidate]) -> list[FloatArray | None]:
         try:
             compiled = formulas(sketch, structure)
         except UnsupportedTraceError as error:
-            _log.warning("%s", error)
+            _warn(sketch.workload.name, str(error))
             rows = extract_per_store([candidates[at] for at in members])
         else:
             points = compiled.points([candidates[at].decisions for at in members])
-            rows = list(np.asarray(compiled(points)))
+            rows = list(_exact(compiled, points))
             unsure = np.flatnonzero(~np.asarray(compiled.certain(points))).tolist()
             read = extract_per_store([candidates[members[at]] for at in unsure])
             for place, row in zip(unsure, read, strict=True):
@@ -149,6 +166,13 @@ def extract_batch(candidates: Sequence[Candidate]) -> list[FloatArray | None]:
         for at, row in zip(members, rows, strict=True):
             found[at] = row
     return found
+
+
+def _exact(compiled: Formulas, points: torch.Tensor) -> FloatArray:
+    import torch
+
+    with torch.inference_mode():
+        return np.asarray(compiled(points), dtype=np.float64)
 
 
 __all__ = ["PER_STORE", "UNSUPPORTED", "Formulas", "extract_batch", "formulas"]

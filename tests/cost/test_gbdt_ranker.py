@@ -198,6 +198,27 @@ def test_real_programs_are_read_once_and_kept_in_a_folder(tmp_path, monkeypatch)
     assert pair_accuracy(scores, group.seconds) > 0.65
 
 
+def test_formulas_give_the_scores_of_programs(monkeypatch):
+    pytest.importorskip("torch")
+    drawn = space("matmul").sample(np.random.default_rng(0), 16)
+    group = replace(
+        nest_group((64, 64, 64), 16),
+        programs=[Program(candidate=candidate) for candidate in drawn],
+        seconds=np.array([1e-5 * sum(map(float, c.decisions[0])) for c in drawn]),
+        machine=space("matmul").hardware,
+    )
+    ranker = GbdtRanker(**SMALL, rounds=5)
+    ranker.fit([group])
+    expected = score_group(ranker, group)
+    made = []
+    monkeypatch.setattr(cache, "extract_per_store", made.append)
+    ranker.source = "formulas"
+    np.testing.assert_allclose(score_group(ranker, group), expected, rtol=1e-5, atol=1e-5)
+    assert made == []
+    with pytest.raises(BadInputError, match="formulas"):
+        GbdtRanker(source="guesses")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 import foretune
+from foretune import cost
 from foretune.cost import Ranker, pretrained
 from foretune.dataset import Program
+from foretune.errors import BadInputError
+from foretune.features import cache
 from tests.space.programs import CPU, space
 
 FOLDER = Path(foretune.__file__).parent / "cost" / "weights"
@@ -26,6 +29,32 @@ def test_they_can_be_read_and_score_programs(file):
     drawn = space("matmul").sample(np.random.default_rng(0), 8)
     scores = ranker.score([Program(candidate=c) for c in drawn], CPU, CPU.key)
     assert np.isfinite(scores).all() and len(np.unique(scores)) > 1
+
+
+@pytest.mark.parametrize("program", ["matmul", "softmax"])
+def test_formulas_give_the_scores_of_programs(program, monkeypatch):
+    pytest.importorskip("torch")
+    drawn = space(program).sample(np.random.default_rng(0), 12)
+    expected = cost.create("mlp", hardware=CPU).predict(drawn).score
+    made = []
+    monkeypatch.setattr(cache, "extract_per_store", made.append)
+    for model in (
+        cost.create("mlp", hardware=CPU, features="formulas"),
+        cost.create("mlp:formulas", hardware=CPU),
+    ):
+        np.testing.assert_allclose(model.predict(drawn).score, expected, rtol=1e-5, atol=1e-5)
+    assert made == []
+
+
+def test_where_features_are_read_is_checked():
+    with pytest.raises(BadInputError, match="formulas"):
+        cost.create("mlp", hardware=CPU, features="guesses")
+    rng = np.random.default_rng(0)
+    with pytest.raises(BadInputError, match="reads decisions only"):
+        pretrained.PretrainedModel(rng=rng, ranker="default", features="formulas")
+    mine = pretrained.shipped("mlp", "llvm")
+    with pytest.raises(BadInputError, match="make it with source"):
+        pretrained.PretrainedModel(rng=rng, ranker=mine, features="formulas")
 
 
 def test_they_are_small():

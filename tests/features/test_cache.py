@@ -28,7 +28,7 @@ class Counting:
 def extract(monkeypatch):
     counting = Counting()
     monkeypatch.setattr(cache, "extract_per_store", counting)
-    monkeypatch.setattr(cache, "_memory", type(cache._memory)())
+    monkeypatch.setitem(cache._memories, "programs", type(cache._memories["programs"])())
     return counting
 
 
@@ -51,6 +51,27 @@ def test_memory_is_asked_first(extract):
     same(cache.program_rows(programs(candidates)), candidates)
     same(cache.candidate_rows([*candidates[:3], *drawn(seed=1)]), [*candidates[:3], *drawn(seed=1)])
     assert len(extract.asked) == len(set(extract.asked))
+
+
+def test_formulas_give_the_same_rows_and_make_no_program(extract):
+    candidates = drawn()
+    found = cache.candidate_rows(candidates, source="formulas")
+    assert extract.asked == []
+    for rows, expected in zip(found, cache.candidate_rows(candidates), strict=True):
+        np.testing.assert_allclose(rows, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_rows_of_formulas_and_of_programs_have_different_files(extract, tmp_path):
+    candidates = drawn()
+    cache.candidate_rows(candidates, tmp_path, "formulas")
+    cache.candidate_rows(candidates, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert len(extract.asked) == len(candidates)
+
+
+def test_an_unknown_source_is_refused():
+    with pytest.raises(BadInputError, match="programs"):
+        cache.require_source("a test", "guesses")
 
 
 class TestMemory:
@@ -87,13 +108,13 @@ class TestMemory:
         assert len(memory) == 10
 
     def test_more_than_it_holds_is_given_but_not_kept(self, extract, monkeypatch):
-        monkeypatch.setattr(cache, "_memory", cache._Memory(limit=0))
+        monkeypatch.setitem(cache._memories, "programs", cache._Memory(limit=0))
         candidates = drawn(n=9)
         same(cache.candidate_rows(candidates), candidates)
-        assert not cache._memory
+        assert not cache._memories["programs"]
 
     def test_a_process_keeps_at_most_64_mib(self):
-        assert cache._memory.limit == 64 * 2**20
+        assert cache._memories["programs"].limit == 64 * 2**20
 
 
 def test_a_program_asked_for_twice_is_read_once(extract):
@@ -105,7 +126,7 @@ def test_a_program_asked_for_twice_is_read_once(extract):
 def test_a_folder_serves_another_process(extract, tmp_path):
     candidates = [*drawn(), *drawn("softmax")]
     same(cache.program_rows(programs(candidates), tmp_path / "rows"), candidates)
-    assert not cache._memory
+    assert not cache._memories["programs"]
     before = len(extract.asked)
     same(cache.program_rows(programs(candidates[::-1]), tmp_path / "rows"), candidates[::-1])
     assert len(extract.asked) == before == len(candidates)
