@@ -31,11 +31,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from foretune.cost._examples import Examples, Floats, hardware_context
+from foretune.cost._examples import Examples, Floats, Scaling, hardware_context
 from foretune.cost._neural import PUBLISHED, NeuralConfig, NeuralRanker
+from foretune.errors import BadInputError
 from foretune.features import require_source
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
     from foretune.dataset import Program
@@ -132,6 +134,38 @@ class MlpRanker(NeuralRanker):
             "hardware": hardware.FEATURE_VERSION,
         }
 
+    def smooth_scores(self, rows: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
+        """Scores of features instead of programs, with gradients of both.
+
+        Args:
+            rows: Per-store features, shape (n, stores, 164).
+            context: What ``context`` gives, shape (n, columns).
+
+        Returns:
+            Shape (members, n): where members differ, the score is unsure.
+
+        Raises:
+            BadInputError: It is not trained.
+        """
+        import torch
+
+        if self._trained is None:
+            raise BadInputError(f"{self.name}: scores need weights: fit it, or load a trained one")
+        n, stores = rows.shape[:2]
+        flat = _scaled(rows.reshape(n * stores, -1), self._trained.rows)
+        beside = _scaled(context, self._trained.context)
+        counts = torch.full((n,), stores, device=flat.device)
+        each = [network(flat, counts, beside)[:, 0] for network in self._networks]
+        return torch.stack(each)
+
+    def context(self, programs: Sequence[Program], machine: Hardware | None) -> Floats:
+        """What joins the sum over stores, shape (n, columns): see ``MlpConfig.actions``."""
+        if self.config.actions:
+            return self._actions(programs, machine).astype(np.float32)
+        if self.config.hardware:
+            return hardware_context(machine, len(programs))
+        return np.zeros((len(programs), 0), np.float32)
+
     def _network(self, width: int, columns: int, outputs: int) -> nn.Module:
         from foretune.cost._networks import StoreNetwork
 
@@ -151,7 +185,7 @@ class MlpRanker(NeuralRanker):
             return Examples(nothing, np.zeros(0, np.intp), nothing), legal
         applied = [programs[i] for i in np.flatnonzero(legal).tolist()]
         counts = np.array([len(rows) for rows in stores], dtype=np.intp)
-        return Examples(np.concatenate(stores), counts, self._context(applied, machine)), legal
+        return Examples(np.concatenate(stores), counts, self.context(applied, machine)), legal
 
     def _rows(self, programs: Sequence[Program]) -> Sequence[npt.NDArray[Any] | None]:
         if self._given_rows is not None:
@@ -160,17 +194,16 @@ class MlpRanker(NeuralRanker):
 
         return program_rows(programs, self._cache, self.source)
 
-    def _context(self, programs: Sequence[Program], machine: Hardware | None) -> Floats:
-        """What joins the sum over stores, shape (n, columns)."""
-        if self.config.actions:
-            return self._actions(programs, machine).astype(np.float32)
-        if self.config.hardware:
-            return hardware_context(machine, len(programs))
-        return np.zeros((len(programs), 0), np.float32)
-
     def _actions(self, programs: Sequence[Program], machine: Hardware | None) -> npt.NDArray[Any]:
         if self._given_actions is not None:
             return self._given_actions(programs, machine)
         from foretune.features.actions import action_features
 
         return action_features(programs, machine)
+
+
+def _scaled(values: torch.Tensor, scaling: Scaling) -> torch.Tensor:
+    """``Scaling`` of tensors, in the network's type."""
+    shift, factor = (values.new_tensor(each) for each in (scaling.shift, scaling.factor))
+    limited = ((values - shift) * factor).clamp(-scaling.limit, scaling.limit)
+    return limited.nan_to_num().float()

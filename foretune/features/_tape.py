@@ -99,12 +99,15 @@ class Operators:
         return (log_b + self.temperature * (x - (1 + x * x).sqrt()) / 2).exp()
 
     def enter(self, x: torch.Tensor) -> torch.Tensor:
-        """Where weighted means are taken: sizes differ by orders of magnitude, so of logarithms."""
-        return x if self.exact else x.sign() * x.abs().log1p()
+        """Where weighted means are taken: sizes differ by orders of magnitude, so of logarithms.
+
+        The inverse hyperbolic sine is one of 2 |x|, with the sign of x, and x itself near 0.
+        """
+        return x if self.exact else x.asinh()
 
     def leave(self, x: torch.Tensor) -> torch.Tensor:
         """Reverses ``enter``."""
-        return x if self.exact else x.sign() * x.abs().expm1()
+        return x if self.exact else x.sinh()
 
     def blend(
         self, weight: torch.Tensor, then: torch.Tensor, otherwise: torch.Tensor

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from foretune.space.symbolic import (
     Structure,
     SymbolicProgram,
     UnsupportedTraceError,
+    limits,
     structure_of,
     symbolic_program,
 )
@@ -66,6 +68,10 @@ class Formulas:
         self._tape = Tape(program.algebra, program.variables, outputs)
 
         self._certain = Tape(program.algebra, program.variables, [program.certain])
+        self._limits = limits(program)
+        self._limited = Tape(
+            program.algebra, program.variables, [limit.value for limit in self._limits]
+        )
 
     def certain(self, points: torch.Tensor) -> torch.Tensor:
         """At which points the exact columns are TVM's, shape (n,), bool.
@@ -76,6 +82,25 @@ class Formulas:
 
         (value,) = self._certain(points, Operators())
         return value.to(torch.bool).expand(len(points))
+
+    def excess(self, points: torch.Tensor, temperature: float = 0.0) -> torch.Tensor:
+        """How far points are beyond the limits of the target, shape (n,); 0: not at all.
+
+        The sum over limits (``foretune.space.symbolic.limits``) of the squared natural logarithm of
+        what is too much or too little.
+
+        Args:
+            points: As ``__call__`` takes them.
+            temperature: 0 for exact sizes.
+        """
+        operators = Operators(temperature)
+        total = points.new_zeros(len(points))
+        values = self._limited(points, operators)
+        for limit, value in zip(self._limits, values, strict=True):
+            size = operators.log(value)
+            beyond = (size - math.log(limit.high)).clamp(min=0)
+            total = total + beyond**2 + (math.log(limit.low) - size).clamp(min=0) ** 2
+        return total
 
     def __len__(self) -> int:
         """Number of distinct operations per point before the columns are put together."""

@@ -38,6 +38,7 @@ _STRATEGIES: Registry[Strategy] = Registry(
     "foretune.strategies",
     {
         "evolutionary": "foretune.search.evolutionary:Evolutionary",
+        "gradient": "foretune.search.gradient:Gradient",
         "mcts": "foretune.search.mcts:Mcts",
         "random": "foretune.search.random:RandomSearch",
     },

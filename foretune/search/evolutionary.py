@@ -124,11 +124,18 @@ class Evolutionary(Strategy):
         space: Where candidates come from.
         model: Who scores them; ignored while it is not ready.
         rng: The only source of randomness.
+        sampler: What was proposed so far, where another strategy proposes, too.
         options: Fields of ``EvolutionConfig``; others go to its proposer.
     """
 
     def __init__(
-        self, space: Space, model: CostModel, rng: np.random.Generator, **options: Any
+        self,
+        space: Space,
+        model: CostModel,
+        rng: np.random.Generator,
+        *,
+        sampler: FreshSampler | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(space, model, rng)
         self.config, rest = configured(EvolutionConfig, "evolutionary", options)
@@ -143,7 +150,7 @@ class Evolutionary(Strategy):
             None if plain else proposers.create(self.config.proposer, space, rng, **rest)
         )
         self._prepared: list[Situation] = []
-        self._sampler = FreshSampler(space, rng)
+        self._sampler = FreshSampler(space, rng) if sampler is None else sampler
         self._sketches = {sketch.key for sketch in space.sketches}
         self._measured: dict[str, tuple[float, Candidate]] = {}
 

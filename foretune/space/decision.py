@@ -85,7 +85,7 @@ class PerfectTile:
 
         A near one moves one prime factor from one part to another.
         """
-        near = [t for t in self._neighbours(tile) if self.accepts(t)]
+        near = self.neighbours(tile)
         if near and rng.random() < 0.5:
             return near[int(rng.integers(len(near)))]
         table = self.table()
@@ -96,7 +96,11 @@ class PerfectTile:
         index = int(rng.integers(len(table) - 1))
         return table[index] if table[index] != tile else table[-1]
 
-    def _neighbours(self, tile: Tile) -> Iterator[Tile]:
+    def neighbours(self, tile: Tile) -> list[Tile]:
+        """The legal tilings in which one prime factor is in another part."""
+        return [t for t in self._moved(tile) if self.accepts(t)]
+
+    def _moved(self, tile: Tile) -> Iterator[Tile]:
         for source, target in itertools.permutations(range(self.parts), 2):
             for prime, _ in factorise(tile[source]):
                 moved = list(tile)

@@ -9,12 +9,15 @@ import pytest
 
 from foretune import search
 from foretune.search.evolutionary import Evolutionary
+from foretune.search.gradient import Gradient
 from foretune.search.mcts import Mcts
 from foretune.search.random import RandomSearch
 from foretune.testing import strategies
+from tests.search.gradient_support import guided
 
 FACTORIES: dict[str, Callable[..., Any]] = {
     "evolutionary": Evolutionary,
+    "gradient": Gradient,
     "mcts": Mcts,
     "random": RandomSearch,
 }
@@ -28,3 +31,9 @@ def test_every_registered_strategy_is_checked():
 @pytest.mark.parametrize("name", FACTORIES)
 def test_strategy(name, check):
     check(FACTORIES[name])
+
+
+@pytest.mark.parametrize("check", strategies.CHECKS, ids=lambda check: check.__name__)
+def test_gradient_search_where_it_climbs(check):
+    """Synthetic sketches have no trace: without a guide of theirs evolution proposes."""
+    check(guided)

@@ -1,6 +1,7 @@
 """Symbolic programs: a sketch as a program whose sizes are expressions of its decisions."""
 
 from foretune.space.symbolic._index import Digit, Index, Opaque
+from foretune.space.symbolic._limits import Limit, limits
 from foretune.space.symbolic._nodes import (
     Bound,
     Buffer,
@@ -29,6 +30,7 @@ __all__ = [
     "Digit",
     "Index",
     "Level",
+    "Limit",
     "Literal",
     "Load",
     "Opaque",
@@ -39,6 +41,7 @@ __all__ = [
     "Symbol",
     "SymbolicProgram",
     "UnsupportedTraceError",
+    "limits",
     "structure_of",
     "symbolic_program",
     "walk",

@@ -1,0 +1,462 @@
+"""Gradient search: many candidates at once climb the smooth score of a perceptron.
+
+Idea: with compute locations fixed, the features of a program are formulas of its tile factors and
+choices, and the score of a perceptron on them can be differentiated. Some groups of candidates with
+one structure each are chosen; in each, starts drawn from the space and the best candidates so far
+climb by Adam, while the smooth operators of the formulas tend to exact ones. Every point on the way
+is rounded to legal decisions and scored again with exact features; the best are improved by single
+steps, and the cost model, which has learned from the run, picks from them what is measured.
+
+Symbols: ``guide`` is the frozen perceptron that is climbed, ``model`` the cost model of the run. A
+*group* is a sketch and a structure (``foretune.space.symbolic``).
+
+Reading order: here; ``_relaxed`` for coordinates and rounding, ``_descent`` for the optimiser,
+``_guide`` for the score.
+
+Source: Felix (Zhao et al., ASPLOS 2024), sections 3 and 4. Deviations: rounded points are scored
+again with exact features, because smooth ones are off at whole numbers; what was scored once is not
+scored again; the perceptron is not trained further in a run: trees correct it where candidates are
+picked (``foretune.cost.pretrained``); the best of earlier rounds are among the starts; products of
+tiles are kept by projection, so that penalties are left for GPU limits only; a new optimiser for
+each group.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foretune._options import configured
+from foretune.cost import pretrained, rankers
+from foretune.cost.mlp import MlpRanker
+from foretune.errors import BadInputError, IllegalCandidateError, unknown_name
+from foretune.measure import Status
+from foretune.search._base import Strategy
+from foretune.search._descent import Descent, Landscape, descend
+from foretune.search._guide import Guide, MlpGuide
+from foretune.search._relaxed import KINDS, Changes
+from foretune.search._sampling import APART, FreshSampler, spread
+from foretune.search.evolutionary import Evolutionary
+from foretune.search.random import DRAWS_PER_CANDIDATE
+from foretune.space.symbolic import UnsupportedTraceError
+
+if TYPE_CHECKING:
+    from foretune.cost import CostModel
+    from foretune.records import Record
+    from foretune.space import Candidate, Space
+
+_log = logging.getLogger(__name__)
+
+_OBJECTIVES = ("gradient", "evolution", "random")
+_GENERATIONS = 4
+_MUTATED = 0.85
+_NOISE = 0.5
+"""Spread of the noise on drafts that choose starts, in log2 of a slow-down."""
+_FEASIBLE = 1e-9
+_FILLED_UP = 4
+"""Random decisions tried per start that a group lacks."""
+_REMEMBERED = 4096
+"""Scored candidates that may still be proposed."""
+
+
+@dataclass(frozen=True)
+class GradientConfig:
+    """How candidates are looked for.
+
+    Attributes:
+        objective: What looks for candidates of a high score, with as many predictions:
+            ``"gradient"``, or for comparison ``"evolution"`` or ``"random"``.
+        seeds: Points that climb at once, in all groups together.
+        structures: Groups per round.
+        steps: Steps of a climb.
+        learning_rate: Step size of Adam, in exponents.
+        smoothing: Whether operators are smooth; else gradients are those of exact columns.
+        temperature: Width of the smooth operators at the start, in natural logarithms.
+        coldest: The same at the end.
+        annealing: Whether it falls; else it stays as at the start.
+        variables: ``"exponents"`` of primes, ``"logs"`` of factors, or ``"factors"``, without the
+            substitution of exponentials.
+        refresh: Steps after which the features of decisions are read at the nearest candidates.
+        penalty: Score lost per squared logarithm of what a GPU does not allow.
+        caution: Deviations between the perceptron's members by which its score is lowered.
+        coordinate_descent: Whether the best are improved by single steps after rounding.
+        polished: Candidates that are.
+        polishing: Steps of each at most.
+        elites: Best candidates of earlier rounds that are starts again; 0: none.
+        pool: Random candidates drawn per start, from which groups and starts are chosen.
+        finalists: Candidates that the cost model looks at per candidate asked for.
+        epsilon: Share of the proposals that is random.
+        warmup: Candidates measured before a cost model that is not informed is asked.
+        weights: Name or file (``.npz``) of the perceptron; empty: the cost model's own, or the
+            one that comes with the package.
+    """
+
+    objective: str = "gradient"
+    seeds: int = 128
+    structures: int = 2
+    steps: int = 20
+    learning_rate: float = 0.3
+    smoothing: bool = True
+    temperature: float = 0.5
+    coldest: float = 0.02
+    annealing: bool = True
+    variables: str = "exponents"
+    refresh: int = 5
+    penalty: float = 4.0
+    caution: float = 1.0
+    coordinate_descent: bool = True
+    polished: int = 8
+    polishing: int = 4
+    elites: int = 8
+    pool: int = 4
+    finalists: int = 8
+    epsilon: float = 0.1
+    warmup: int = 8
+    weights: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "structures", "refresh", "polished", "polishing", "pool",
+                     "finalists", "warmup"):  # fmt: skip
+            self._require(name, ">= 1", getattr(self, name) >= 1)
+        for name in ("steps", "penalty", "caution", "elites"):
+            self._require(name, ">= 0", getattr(self, name) >= 0)
+        for name in ("learning_rate", "temperature", "coldest"):
+            value = getattr(self, name)
+            self._require(name, "> 0, and finite,", 0 < value < math.inf)
+        self._require("coldest", "<= temperature", self.coldest <= self.temperature)
+        if not 0.0 <= self.epsilon <= 1.0:
+            raise BadInputError(f"gradient: 0 <= epsilon <= 1 must hold, but got {self.epsilon}")
+        for name, known in (("objective", _OBJECTIVES), ("variables", KINDS)):
+            if getattr(self, name) not in known:
+                raise unknown_name(f"{name} of gradient", getattr(self, name), known)
+
+    def _require(self, name: str, rule: str, holds: bool) -> None:
+        if not holds:
+            raise BadInputError(f"gradient: {name} {rule} must hold, but got {getattr(self, name)}")
+
+    @property
+    def descent(self) -> Descent:
+        """How points move."""
+        hot, cold = self.temperature, self.coldest
+        temperatures = (hot, cold if self.annealing else hot) if self.smoothing else (0.0, 0.0)
+        return Descent(self.steps, self.learning_rate, temperatures, self.refresh)
+
+
+class Gradient(Strategy):
+    """Climbs the smooth score of a perceptron from many starts; the model picks what is measured.
+
+    Where no sketch of the space can be climbed (a trace that is not understood, no trained
+    perceptron for the target), evolutionary search proposes, and a warning says why.
+
+    Args:
+        space: Where candidates come from.
+        model: Who picks among candidates of a high score; ignored while it is not ready.
+        rng: The only source of randomness.
+        guide: What is climbed; a perceptron unless given.
+        options: Fields of ``GradientConfig``.
+
+    Attributes:
+        predictions: Points and candidates that the guide has scored so far.
+
+    Raises:
+        BadInputError: An option is unknown or makes no sense.
+        MissingDependencyError: PyTorch is not installed.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        model: CostModel,
+        rng: np.random.Generator,
+        *,
+        guide: Guide | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(space, model, rng)
+        self.config, rest = configured(GradientConfig, "gradient", options)
+        if rest:
+            raise BadInputError(
+                f"gradient has no option {sorted(rest)[0]!r}: "
+                f"choose from {', '.join(GradientConfig.__dataclass_fields__)}"
+            )
+        self.predictions = 0
+        self._sampler = FreshSampler(space, rng)
+        self._evolution = Evolutionary(space, model, rng, sampler=self._sampler)
+        self._guide = guide or _perceptron(model, space.hardware.kind, self.config)
+        self._landscapes: dict[Hashable, Landscape | None] = {}
+        self._visits: dict[Hashable, int] = {}
+        self._warned: set[str] = set()
+        self._scored: dict[str, float] = {}
+        self._waiting: dict[str, Candidate] = {}
+        self._measured: dict[str, tuple[float, Candidate]] = {}
+        self._sketches = {sketch.key for sketch in space.sketches}
+
+    @property
+    def best_score(self) -> float:
+        """The guide's highest score of a candidate so far; minus infinity before any."""
+        return max(self._scored.values(), default=-math.inf)
+
+    def ask(self, n: int) -> list[Candidate]:
+        """Up to ``n`` candidates; fewer when the space (or its legal part) is exhausted."""
+        if not self.explore():
+            return self._evolution.ask(n)
+        explored = int(self.config.epsilon * n + self.rng.random())
+        guided = self._sampler.legal(n - explored, spread(self._finalists(n), APART))
+        drawn = self._sampler.unseen(explored * DRAWS_PER_CANDIDATE, _keys(guided))
+        chosen = guided + self._sampler.legal(explored, drawn)
+        if len(chosen) < n:
+            draws = self._sampler.stream(DRAWS_PER_CANDIDATE * n, _keys(chosen))
+            chosen += self._sampler.legal(n - len(chosen), draws)
+        for candidate in chosen:
+            self._waiting.pop(candidate.key, None)
+        return self._sampler.propose(chosen)
+
+    def tell(self, records: Sequence[Record]) -> None:
+        """Adds what ran to the elites; what failed is only never proposed again."""
+        self._evolution.tell(records)
+        for record in records:
+            self._waiting.pop(record.candidate_key, None)
+            seconds, candidate = record.measurement.best_s, record.candidate
+            ran = record.measurement.status in (Status.OK, Status.CUT_SHORT)
+            if candidate is None or not ran or seconds is None:
+                continue
+            if candidate.sketch.key in self._sketches:
+                self._measured[record.candidate_key] = (seconds, candidate)
+
+    def explore(self) -> bool:
+        """Looks for candidates that the guide scores high; they wait to be proposed.
+
+        Returns:
+            Whether there is anything to climb: False where every group drawn is refused.
+        """
+        if self._guide is None:
+            self._warn_once("no perceptron is trained for this target: give one as `weights`")
+            return False
+        drawn = self._sampler.unseen(self.config.pool * self.config.seeds)
+        groups = self._chosen_groups(drawn)
+        if not groups:
+            if drawn:
+                self._warn_once("none of its sketches can be climbed: evolutionary search proposes")
+            return not drawn
+        if self.config.objective == "gradient":
+            for landscape, members in groups:
+                self._climb(landscape, members)
+        elif self.config.objective == "evolution":
+            self._evolve(drawn)
+        else:
+            self._take(self._sampler.unseen(self._population))
+        if self.config.coordinate_descent and self.config.objective == "gradient":
+            self._polish()
+        self._forget()
+        return True
+
+    # Groups and starts.
+
+    def _chosen_groups(self, drawn: Sequence[Candidate]) -> list[tuple[Landscape, list[Candidate]]]:
+        """Landscapes to climb, each with candidates of its group, the most promising first.
+
+        Half of the groups are those of the elites; the others were climbed least, and among these
+        have the best drafts.
+        """
+        assert self._guide is not None
+        noisy = self.model.draft(drawn) + self.rng.gumbel(size=len(drawn), scale=_NOISE)
+        order = np.argsort(-noisy, kind="stable").tolist()
+        members: dict[Hashable, list[Candidate]] = {}
+        for candidate in [*(elites := self._elites()), *(drawn[i] for i in order)]:
+            members.setdefault(self._guide.group(candidate), []).append(candidate)
+        known = list(dict.fromkeys(self._guide.group(elite) for elite in elites))
+        half = known[: self.config.structures // 2]
+        rest = sorted(
+            (group for group in members if group not in half),
+            key=lambda group: self._visits.get(group, 0),
+        )
+        found = []
+        for group in [*half, *rest]:
+            landscape = self._landscape(group, members[group][0])
+            starts = [] if landscape is None else self._feasible(landscape, members[group])
+            if landscape is not None and starts:
+                self._visits[group] = self._visits.get(group, 0) + 1
+                found.append((landscape, starts))
+            if len(found) == self.config.structures:
+                break
+        return found
+
+    def _elites(self) -> list[Candidate]:
+        """The fastest measured candidates and those that the guide likes best, in turn."""
+        fastest = sorted(self._measured.values(), key=lambda m: (m[0], m[1].key))
+        liked = sorted(self._waiting.values(), key=lambda c: (-self._scored[c.key], c.key))
+        count = self.config.elites
+        both = [c for pair in zip((c for _, c in fastest), liked, strict=False) for c in pair]
+        both += [c for _, c in fastest[len(liked) :]] + liked[len(fastest) :]
+        return list({c.key: c for c in both}.values())[:count]
+
+    def _landscape(self, group: Hashable, candidate: Candidate) -> Landscape | None:
+        assert self._guide is not None
+        if group not in self._landscapes:
+            try:
+                self._landscapes[group] = self._guide.landscape(candidate)
+            except UnsupportedTraceError as error:
+                self._landscapes[group] = None
+                self._warn_once(f"sketch {candidate.sketch.key} is not climbed: {error}")
+        return self._landscapes[group]
+
+    def _feasible(self, landscape: Landscape, members: Sequence[Candidate]) -> list[Candidate]:
+        """Starts of a group, as many as its share, filled up with random decisions."""
+        share = max(1, self.config.seeds // self.config.structures)
+        found = self._allowed(landscape, members)[:share]
+        lacking = share - len(found)
+        if lacking > 0 and landscape.relaxed.size:
+            drawn = landscape.relaxed.sample(self.rng, _FILLED_UP * lacking)
+            more = self._edited(members[0], drawn)
+            known = set(_keys(found))
+            new = [c for c in more if c.key not in known]
+            found += self._allowed(landscape, new)[:lacking]
+        if not found:
+            self._warn_once(
+                f"sketch {members[0].sketch.key} has no feasible start: none of "
+                f"{len(members)} candidates of one structure keeps the limits of the target"
+            )
+        return found
+
+    def _allowed(self, landscape: Landscape, candidates: Sequence[Candidate]) -> list[Candidate]:
+        if not candidates:
+            return []
+        x = landscape.relaxed.of([candidate.decisions for candidate in candidates])
+        inside = (landscape.excess(x) <= _FEASIBLE).tolist()
+        return [c for c, holds in zip(candidates, inside, strict=True) if holds]
+
+    # Looking for candidates.
+
+    @property
+    def _population(self) -> int:
+        """Predictions of a round of climbs, for those who make as many without climbing."""
+        return self.config.seeds * max(1, self.config.steps)
+
+    def _climb(self, landscape: Landscape, starts: Sequence[Candidate]) -> None:
+        """Scores every legal candidate on the way up from some starts."""
+        relaxed = landscape.relaxed
+        x = relaxed.of([candidate.decisions for candidate in starts])
+        visited = descend(landscape, x, self.config.descent)
+        self.predictions += len(x) * (len(visited) - 1)
+        decisions = relaxed.rounded(visited.reshape(-1, relaxed.size))
+        self._take([*starts, *self._edited(starts[0], decisions)])
+
+    def _edited(self, base: Candidate, decisions: Iterable[Changes]) -> list[Candidate]:
+        """A candidate with other decisions; locations that they rule out are drawn again."""
+        found = []
+        for changes in decisions:
+            try:
+                found.append(self.space.edit(base, changes, self.rng))
+            except IllegalCandidateError:
+                continue
+        return found
+
+    def _take(self, candidates: Iterable[Candidate]) -> None:
+        """Scores what has not been scored before; what may still be proposed waits."""
+        assert self._guide is not None
+        new = {c.key: c for c in candidates if c.key not in self._scored}
+        if not new:
+            return
+        self.predictions += len(new)
+        found = self._guide.scores(list(new.values())).tolist()
+        for (key, candidate), score in zip(new.items(), found, strict=True):
+            if math.isnan(score):
+                self._sampler.illegal.add(key)
+            self._scored[key] = -math.inf if math.isnan(score) else score
+            if self._sampler.is_new(candidate):
+                self._waiting[key] = candidate
+
+    def _evolve(self, drawn: Sequence[Candidate]) -> None:
+        """Evolution with the same model and as many predictions, in four generations."""
+        size = max(2, self._population // _GENERATIONS)
+        population = [*self._elites(), *drawn][:size]
+        population += self._sampler.unseen(size - len(population), _keys(population))
+        for _ in range(_GENERATIONS):
+            self._take(population)
+            ranked = sorted(population, key=lambda c: (-self._scored[c.key], c.key))
+            parents = ranked[: max(2, size // 8)]
+            population = []
+            for a, b in self.rng.integers(len(parents), size=(size, 2)).tolist():
+                mutated = self.rng.random() < _MUTATED
+                population.append(
+                    self.space.mutate(parents[a], self.rng)
+                    if mutated
+                    else self.space.crossover(parents[a], parents[b], self.rng)
+                )
+            population += parents
+
+    def _polish(self) -> None:
+        """Moves the best by single steps for as long as that makes them better."""
+        assert self._guide is not None
+        ranked = sorted(self._waiting.values(), key=lambda c: (-self._scored[c.key], c.key))
+        current = ranked[: self.config.polished]
+        for _ in range(self.config.polishing):
+            steps = [(c, self._steps(c)) for c in current]
+            self._take(near for _, each in steps for near in each)
+            current = [
+                best
+                for start, each in steps
+                if each
+                and self._scored[(best := max(each, key=lambda c: self._scored[c.key])).key]
+                > self._scored[start.key]
+            ]
+            current = list({c.key: c for c in current}.values())
+
+    def _steps(self, candidate: Candidate) -> list[Candidate]:
+        assert self._guide is not None
+        landscape = self._landscapes.get(self._guide.group(candidate))
+        if landscape is None:
+            return []
+        return self._edited(candidate, landscape.relaxed.neighbours(candidate.decisions))
+
+    def _forget(self) -> None:
+        ranked = sorted(self._waiting.values(), key=lambda c: (-self._scored[c.key], c.key))
+        self._waiting = {c.key: c for c in ranked[:_REMEMBERED]}
+
+    # What is proposed.
+
+    def _finalists(self, n: int) -> list[Candidate]:
+        """The candidates of the highest score, in the order of the cost model."""
+        waiting = [c for c in self._waiting.values() if self._sampler.is_new(c)]
+        ranked = sorted(waiting, key=lambda c: (-self._scored[c.key], c.key))
+        finalists = ranked[: self.config.finalists * n]
+        warm = self.model.informed or len(self._measured) >= self.config.warmup
+        if not (warm and self.model.ready):
+            return finalists
+        scores = self.model.predict(finalists).score
+        self._sampler.illegal.update(
+            c.key for c, score in zip(finalists, scores.tolist(), strict=True) if math.isnan(score)
+        )
+        order = np.argsort(-scores, kind="stable").tolist()
+        return [finalists[i] for i in order if not math.isnan(scores[i])]
+
+    def _warn_once(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            _log.warning("gradient search of %s: %s", self.space.workload.name, text)
+
+
+def _perceptron(model: CostModel, kind: str, config: GradientConfig) -> Guide | None:
+    """The perceptron that is climbed; None where none is trained for the kind of target."""
+    ranker = getattr(model, "ranker", None)
+    if config.weights.endswith(".npz"):
+        ranker = rankers.load_for_run(config.weights)
+    elif config.weights or not isinstance(ranker, MlpRanker):
+        ranker = pretrained.shipped(config.weights or "mlp", kind)
+    if ranker is None:
+        return None
+    if not isinstance(ranker, MlpRanker):
+        raise BadInputError(
+            f"gradient: weights must be of the ranker 'mlp', which can be differentiated, but "
+            f"{config.weights!r} is a {type(ranker).__name__}: train one with `foretune train mlp`"
+        )
+    return MlpGuide(ranker, config.variables, config.caution, config.penalty)
+
+
+def _keys(candidates: Iterable[Candidate]) -> list[str]:
+    return [candidate.key for candidate in candidates]

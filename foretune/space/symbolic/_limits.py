@@ -1,0 +1,65 @@
+"""What post-processors will refuse a GPU program for, as expressions of its decisions."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from foretune.space.symbolic._program import Store, SymbolicProgram
+from foretune.space.symbolic._scalar import Scalar
+
+_MAX_VTHREADS = 8
+_VECTOR_BYTES = 16
+"""What TVM's VerifyGPUCode allows on CUDA, whatever the target says."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A size that has to stay between two numbers.
+
+    Attributes:
+        name: What is limited, for messages.
+        value: The size, at least 1.
+        low, high: The numbers, both allowed.
+    """
+
+    name: str
+    value: Scalar
+    low: float
+    high: float
+
+
+def limits(program: SymbolicProgram) -> tuple[Limit, ...]:
+    """The limits of a program: threads, virtual threads, shared memory and vectors of a CUDA one.
+
+    Nothing on CPUs, where all candidates are legal. The limit of a tile's last factor belongs to
+    its variable.
+    """
+    hardware = program.sketch.hardware
+    if hardware.kind != "cuda":
+        return ()
+    target = json.loads(hardware.target)
+    found = [each for store in program.stores for each in _of_store(program, store, target)]
+    shared = program.algebra.number(0)
+    for buffer, allocation in program.allocations.items():
+        if buffer.scope.startswith("shared"):
+            shared = shared + program.algebra.product(allocation.shape) * buffer.bytes
+    room = float(target.get("max_shared_memory_per_block", math.inf))
+    found.append(Limit("bytes of shared memory", shared.maximum(1), 1, room))
+    return tuple({(each.name, each.value.key): each for each in found}.values())
+
+
+def _of_store(program: SymbolicProgram, store: Store, target: dict[str, object]) -> Iterator[Limit]:
+    algebra = program.algebra
+    threads = algebra.product(x.extent for x in store.levels if x.thread.startswith("threadIdx"))
+    virtual = algebra.product(x.extent for x in store.levels if x.thread.startswith("vthread"))
+    most, warp = target.get("max_threads_per_block"), target.get("thread_warp_size")
+    yield Limit("threads", threads, float(str(warp or 1)), float(str(most or math.inf)))
+    yield Limit("virtual threads", virtual, 1, _MAX_VTHREADS)
+    for level in store.levels:
+        starts = algebra.all_of([level.head, level.vector])
+        lanes = starts.choose(level.length, 1) * store.target.bytes
+        if lanes.constant is None:
+            yield Limit("bytes of a vector", lanes, 1, _VECTOR_BYTES)
