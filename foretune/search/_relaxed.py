@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import torch
 
 Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
 Changes = dict[int, Any]
 """Index of a variable -> its decision."""
 
@@ -225,13 +226,14 @@ class Relaxed:
         variable = self._variables[index]
         return not isinstance(variable, PerfectTile) or variable.accepts(decision)
 
-    def _nearest_choice(self, x: Floats, index: int) -> npt.NDArray[np.int64]:
+    def _nearest_choice(self, x: Floats, index: int) -> Integers:
         (coordinate,) = (place for i, place in self._choices if i == index)
         values = np.log2(1 + self._values(index))
         nearest = np.abs(x[:, coordinate, None] - values).argmin(axis=1)
-        return np.array(self._allowed[index], dtype=np.int64)[nearest]
+        found: Integers = np.array(self._allowed[index], dtype=np.int64)[nearest]
+        return found
 
-    def _tiles(self, x: Floats, index: int, tile: PerfectTile) -> npt.NDArray[np.int64]:
+    def _tiles(self, x: Floats, index: int, tile: PerfectTile) -> Integers:
         """Tilings near to points, shape (n, parts); not accepted ones only without a table."""
         groups = [group for group in self._groups if group[0] == index]
         found = np.ones((len(x), tile.parts), dtype=np.int64)
@@ -279,16 +281,17 @@ def onto_simplex(x: torch.Tensor, total: float) -> torch.Tensor:
     return (x - shift.gather(1, count - 1)).clamp(min=0)
 
 
-def rounded_sums(x: Floats, total: int) -> npt.NDArray[np.int64]:
+def rounded_sums(x: Floats, total: int) -> Integers:
     """The nearest whole numbers that add up to ``total``, row by row (largest remainders)."""
     whole = np.floor(x + _ROUNDING).astype(np.int64)
     missing = total - whole.sum(axis=1)
     order = np.argsort(-(x - whole), axis=1, kind="stable")
     rank = np.argsort(order, axis=1, kind="stable")
-    return whole + (rank < missing[:, None])
+    found: Integers = whole + (rank < missing[:, None])
+    return found
 
 
-def _powers(numbers: npt.NDArray[np.int64], prime: int) -> Floats:
+def _powers(numbers: Integers, prime: int) -> Floats:
     """How often a prime divides each number."""
     count, rest = np.zeros(numbers.shape), numbers.copy()
     while (divides := rest % prime == 0).any():
@@ -297,7 +300,7 @@ def _powers(numbers: npt.NDArray[np.int64], prime: int) -> Floats:
     return count
 
 
-def _nearest_tiles(logs: Floats, tile: PerfectTile) -> npt.NDArray[np.int64]:
+def _nearest_tiles(logs: Floats, tile: PerfectTile) -> Integers:
     """The legal tilings whose factors have the nearest logarithms; any near one without a table."""
     table = tile.table()
     if table is None:

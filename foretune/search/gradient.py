@@ -307,6 +307,7 @@ class Gradient(Strategy):
 
     def _feasible(self, landscape: Landscape, members: Sequence[Candidate]) -> list[Candidate]:
         """Starts of a group, as many as its share, filled up with random decisions."""
+        assert self._guide is not None
         share = max(1, self.config.seeds // self.config.structures)
         found = self._allowed(landscape, members)[:share]
         lacking = share - len(found)
@@ -317,9 +318,11 @@ class Gradient(Strategy):
             new = [c for c in more if c.key not in known]
             found += self._allowed(landscape, new)[:lacking]
         if not found:
+            # Given up: a group that keeps no limit is not to be drawn from in every round.
+            self._landscapes[self._guide.group(members[0])] = None
             self._warn_once(
-                f"sketch {members[0].sketch.key} has no feasible start: none of "
-                f"{len(members)} candidates of one structure keeps the limits of the target"
+                f"sketch {members[0].sketch.key} has a structure with no feasible start: no random "
+                "candidate keeps the limits of the target"
             )
         return found
 

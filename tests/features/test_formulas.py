@@ -78,6 +78,37 @@ def test_exact_columns_are_tvms_on_gpus() -> None:
         np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-6)
 
 
+def test_what_gpus_accept_is_within_the_limits_and_most_of_the_rest_is_not() -> None:
+    drawn = Space.generate(Workload.from_module(matmul(), "matmul"), gpu()).sample(
+        np.random.default_rng(0), 60
+    )
+    legal = np.array([rows is not None for rows in extract_per_store(drawn)])
+    excess = []
+    for candidate in drawn:
+        made = formulas(candidate.sketch, structure_of(candidate.sketch, candidate.decisions))
+        excess.append(float(made.excess(made.points([candidate.decisions]))[0]))
+    within = np.array(excess) < 1e-9
+    assert legal.any()
+    assert within[legal].all()
+    assert within[~legal].mean() < 0.5
+
+
+def test_cpus_have_no_limits() -> None:
+    made, points = compiled("matmul")
+    assert not made.excess(points).any()
+
+
+def test_an_unknown_instruction_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    (candidate,) = sampled(space("softmax"), 1)
+    trace = candidate.sketch.trace.replace("Annotate", "Annotatex")
+    strange = replace(candidate.sketch, trace=trace)
+    strange.__dict__["template"] = candidate.sketch.template
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            extract_batch([Candidate(strange, candidate.decisions)])
+    assert caplog.text.count("Annotatex") == 1
+
+
 def test_batches_keep_the_order_of_candidates() -> None:
     candidates = sampled(space("softmax"), 20)
     got, expected = extract_batch(candidates), extract_per_store(candidates)

@@ -1,0 +1,361 @@
+"""Gradient search: it climbs, scores what it rounds, repeats nothing, says what it cannot do."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from foretune import cost, search
+from foretune.cost import pretrained
+from foretune.errors import BadInputError
+from foretune.features.formulas import extract_batch
+from foretune.search import gradient
+from foretune.search._descent import Descent, descend
+from foretune.search._guide import MlpGuide
+from foretune.search.gradient import Gradient
+from foretune.testing import SyntheticMeasurer, SyntheticSpace, strategies, synthetic_record
+from tests.search.gradient_support import SyntheticGuide, SyntheticLandscape, guided
+from tests.space.programs import CPU, space
+
+LOGGER = "foretune.search.gradient"
+
+
+def how(steps, rate=0.3, temperatures=(0.5, 0.02)):
+    return Descent(steps, rate, temperatures, refresh=5)
+
+
+def told(candidates):
+    return [synthetic_record(c, m) for c, m in SyntheticMeasurer().measure(candidates)]
+
+
+@pytest.fixture(scope="module")
+def perceptron():
+    ranker = pretrained.shipped("mlp", "llvm")
+    assert ranker is not None
+    return ranker
+
+
+def climbed(ranker, steps, name="matmul", n=12, **options):
+    """Candidates of one structure before and after a climb, and the guide's scores of both."""
+    guide = MlpGuide(ranker, **options)
+    drawn = space(name).sample(np.random.default_rng(1), 8 * n)
+    group = guide.group(drawn[0])
+    starts = [c for c in drawn if guide.group(c) == group][:n]
+    landscape = guide.landscape(starts[0])
+    x = landscape.relaxed.of([c.decisions for c in starts])
+    visited = descend(landscape, x, how(steps))
+    ends = [
+        space(name).edit(starts[0], changes, np.random.default_rng(0))
+        for changes in landscape.relaxed.nearest(visited[-1])
+    ]
+    return guide.scores(starts), guide.scores(ends)
+
+
+class TestDescent:
+    @pytest.mark.parametrize("kind", ["exponents", "logs"])
+    def test_points_climb_to_the_optimum(self, kind):
+        sketch = SyntheticSpace(seed=3).sketches[0]
+        landscape = SyntheticLandscape(sketch, kind)
+        relaxed = landscape.relaxed
+        rows = [tuple(each.values()) for each in relaxed.sample(np.random.default_rng(0), 16)]
+        visited = descend(landscape, relaxed.of(rows), how(60))
+        best = [
+            min(sketch.seconds(tuple(d.values())) for d in relaxed.nearest(points))
+            for points in visited
+        ]
+        assert best[-1] < 0.5 * (best[0] + sketch.fastest_s)
+        assert best[-1] < 1.2 * sketch.fastest_s
+
+    def test_no_steps_lead_nowhere(self):
+        landscape = SyntheticLandscape(SyntheticSpace(seed=3).sketches[0])
+        starts = np.zeros((3, landscape.relaxed.size))
+        visited = descend(landscape, starts, how(0))
+        np.testing.assert_array_equal(visited, starts[None])
+
+    def test_the_temperature_falls_only_where_it_is_annealed(self):
+        landscape = SyntheticLandscape(SyntheticSpace(seed=3).sketches[0])
+        x = landscape.relaxed.of([landscape_start(landscape)])
+        for options, expected in (
+            ({}, (0.5, 0.02)),
+            ({"annealing": False}, (0.5, 0.5)),
+            ({"smoothing": False}, (0.0, 0.0)),
+        ):
+            landscape.temperatures = []
+            descend(landscape, x, gradient.GradientConfig(**options).descent)
+            assert landscape.temperatures[0] == pytest.approx(expected[0])
+            assert landscape.temperatures[-1] == pytest.approx(expected[1])
+            assert landscape.temperatures == sorted(landscape.temperatures, reverse=True)
+
+
+def landscape_start(landscape):
+    (start,) = landscape.relaxed.sample(np.random.default_rng(0), 1)
+    return tuple(start.values())
+
+
+class TestPerceptron:
+    def test_a_climb_improves_the_exact_score_of_real_programs(self, perceptron):
+        before, after = climbed(perceptron, 12)
+        assert after.mean() > before.mean() + 0.1
+        assert after.max() >= before.max()
+
+    def test_no_steps_improve_nothing(self, perceptron):
+        before, after = climbed(perceptron, 0)
+        np.testing.assert_allclose(after, before, atol=1e-6)
+
+    @pytest.mark.parametrize("name", ["matmul", "depthwise"])
+    def test_the_smooth_score_tends_to_the_exact_one(self, perceptron, name):
+        guide = MlpGuide(perceptron)
+        drawn = space(name).sample(np.random.default_rng(4), 24)
+        landscape = guide.landscape(drawn[0])
+        same = [c for c in drawn if guide.group(c) == guide.group(drawn[0])]
+        x = landscape.relaxed.of([c.decisions for c in same])
+        with torch.no_grad():
+            smooth = landscape.scores(torch.from_numpy(x), 1e-7, landscape.anchor(x)).numpy()
+        np.testing.assert_allclose(smooth, guide.scores(same), atol=2e-2)
+
+    def test_gradients_are_those_of_finite_differences(self, perceptron):
+        guide = MlpGuide(perceptron)
+        start = space("matmul").sample(np.random.default_rng(5), 1)[0]
+        landscape = guide.landscape(start)
+        # In double precision, of which the differences need more than the perceptron has.
+        guide.ranker._networks = [n.double() for n in _copies(guide.ranker._networks)]
+        smooth_scores = _in_double(guide.ranker)
+        guide.ranker.smooth_scores = smooth_scores
+        rng = np.random.default_rng(0)
+        x = landscape.relaxed.of([start.decisions]) + rng.uniform(0.1, 0.3, landscape.relaxed.size)
+        anchor = landscape.anchor(x)
+
+        def score(values):
+            return landscape.scores(values, 0.5, anchor).sum()
+
+        moving = torch.tensor(x, requires_grad=True)
+        (found,) = torch.autograd.grad(score(moving), moving)
+        for at in range(landscape.relaxed.size):
+            step = torch.zeros_like(moving)
+            step[0, at] = 1e-6
+            with torch.no_grad():
+                slope = (score(moving + step) - score(moving - step)) / 2e-6
+            assert float(found[0, at]) == pytest.approx(float(slope), rel=1e-3, abs=1e-4)
+
+    def test_members_that_differ_lower_the_score(self, perceptron):
+        class Divided:
+            scale, source, config = 1.0, "programs", perceptron.config
+
+            def member_scores(self, programs, machine, hardware):
+                return np.array([[1.0] * len(programs), [3.0] * len(programs)])
+
+        candidates = space("matmul").sample(np.random.default_rng(0), 2)
+        np.testing.assert_allclose(MlpGuide(Divided(), caution=0.0).scores(candidates), 2.0)
+        np.testing.assert_allclose(MlpGuide(Divided(), caution=1.5).scores(candidates), 0.5)
+
+    def test_the_model_goes_on_reading_programs(self, perceptron):
+        assert MlpGuide(perceptron).ranker.source == "formulas"
+        assert perceptron.source == "programs"
+
+
+def _copies(networks):
+    import copy
+
+    return [copy.deepcopy(network) for network in networks]
+
+
+def _in_double(ranker):
+    def scores(rows, context):
+        trained = ranker._trained
+        n, stores = rows.shape[:2]
+
+        def scaled(values, scaling):
+            shift, factor = values.new_tensor(scaling.shift), values.new_tensor(scaling.factor)
+            return ((values - shift) * factor).clamp(-scaling.limit, scaling.limit)
+
+        flat = scaled(rows.reshape(n * stores, -1), trained.rows)
+        counts = torch.full((n,), stores)
+        beside = scaled(context, trained.context)
+        return torch.stack([net(flat, counts, beside)[:, 0] for net in ranker._networks])
+
+    return scores
+
+
+class TestSearch:
+    def test_it_finds_the_optimum_of_a_smooth_space_sooner_than_random_candidates(self):
+        reached = {}
+        for objective in ("gradient", "random"):
+            best = []
+            for seed in range(4):
+                where = SyntheticSpace(seed=seed)
+                strategy = guided(
+                    where, strategies.OracleModel(), np.random.default_rng(seed),
+                    objective=objective, steps=20,
+                )  # fmt: skip
+                strategy.explore()
+                best.append(strategy.best_score + np.log(where.optimum.seconds))
+            reached[objective] = np.mean(best)
+        assert reached["gradient"] > reached["random"] + 0.05
+
+    def test_nothing_is_scored_or_proposed_twice(self):
+        guide = SyntheticGuide()
+        strategy = guided(
+            SyntheticSpace(seed=1), strategies.OracleModel(), np.random.default_rng(0), guide=guide
+        )
+        proposed = []
+        for _ in range(4):
+            asked = strategy.ask(6)
+            proposed += [c.key for c in asked]
+            strategy.tell(told(asked))
+        assert len(set(proposed)) == len(proposed) == 24
+        assert len(set(guide.asked)) == len(guide.asked)
+
+    def test_scores_stay_with_their_candidates_where_some_are_illegal(self):
+        where = SyntheticSpace(seed=2, illegal=0.5)
+        model = Listening()
+        strategy = guided(where, model, np.random.default_rng(0))
+        asked = strategy.ask(8)
+        assert all(c.legal for c in asked)
+        liked = [c.seconds for c in model.asked[-1]]
+        # What the model was shown are the best of all that was scored.
+        scores = strategy._guide.scores(model.asked[-1])
+        np.testing.assert_allclose(scores, -np.log(liked))
+        assert max(scores) == pytest.approx(strategy.best_score)
+
+    @pytest.mark.parametrize("objective", ["gradient", "evolution", "random"])
+    def test_every_objective_proposes(self, objective):
+        strategy = guided(
+            SyntheticSpace(seed=1), strategies.OracleModel(), np.random.default_rng(0),
+            objective=objective,
+        )  # fmt: skip
+        assert len(strategies.run(strategy, 24)) == 24
+        assert strategy.predictions > 0
+
+    def test_what_was_measured_is_a_start_again(self, monkeypatch):
+        starts = []
+
+        def recorded(landscape, x, options):
+            starts.append((landscape, x))
+            return descend(landscape, x, options)
+
+        monkeypatch.setattr(gradient, "descend", recorded)
+        where = SyntheticSpace(seed=4)
+        for elites, expected in ((4, True), (0, False)):
+            starts.clear()
+            strategy = guided(
+                where, strategies.OracleModel(), np.random.default_rng(0), elites=elites
+            )
+            strategy.tell(told([where.optimum]))
+            strategy.explore()
+            met = [
+                tuple(each.values()) == where.optimum.decisions
+                for landscape, x in starts
+                for each in landscape.relaxed.nearest(x)
+            ]
+            assert any(met) == expected
+
+    def test_single_steps_improve_what_was_rounded(self):
+        best = {}
+        for polish in (True, False):
+            strategy = guided(
+                SyntheticSpace(seed=5), strategies.OracleModel(), np.random.default_rng(0),
+                coordinate_descent=polish, steps=1,
+            )  # fmt: skip
+            strategy.explore()
+            best[polish] = strategy.best_score
+        assert best[True] > best[False]
+
+    def test_real_programs_are_searched_alike_with_the_same_seed(self, perceptron):
+        asked = []
+        for _ in range(2):
+            model = cost.create("random", rng=0)
+            strategy = search.create(
+                "gradient", space("softmax"), model, 3, seeds=8, structures=1, steps=2, polished=2
+            )
+            asked.append([c.key for c in strategy.ask(4)])
+        assert asked[0] == asked[1] and len(asked[0]) == 4
+
+
+class Listening(strategies.OracleModel):
+    """Remembers what it was asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def predict(self, candidates):
+        self.asked.append(list(candidates))
+        return super().predict(candidates)
+
+    informed = True
+
+
+class TestWhatCannotBeClimbed:
+    def test_a_refused_sketch_is_named_once_and_the_others_are_used(self, caplog):
+        where = SyntheticSpace(seed=1)
+        guide = SyntheticGuide(refused=[where.sketches[0].key])
+        strategy = guided(
+            where, strategies.OracleModel(), np.random.default_rng(0), guide=guide, epsilon=0.0
+        )
+        with caplog.at_level(logging.WARNING, LOGGER):
+            asked = [c for _ in range(3) for c in strategy.ask(4)]
+        assert {c.sketch.key for c in asked} == {where.sketches[1].key}
+        assert [record.message.count("Frobnicate") for record in caplog.records] == [1]
+
+    def test_where_none_is_left_evolution_proposes_and_that_is_said_once(self, caplog):
+        where = SyntheticSpace(seed=1)
+        guide = SyntheticGuide(refused=[sketch.key for sketch in where.sketches])
+        strategy = guided(where, strategies.OracleModel(), np.random.default_rng(0), guide=guide)
+        with caplog.at_level(logging.WARNING, LOGGER):
+            assert len(strategies.run(strategy, 24)) == 24
+        said = [r.message for r in caplog.records if "evolutionary search proposes" in r.message]
+        assert len(said) == 1
+        assert guide.asked == []
+
+    def test_an_infeasible_sketch_is_reported_and_not_searched_for_ever(self, caplog):
+        strategy = guided(
+            SyntheticSpace(seed=1), strategies.OracleModel(), np.random.default_rng(0),
+            guide=SyntheticGuide(infeasible=True),
+        )  # fmt: skip
+        with caplog.at_level(logging.WARNING, LOGGER):
+            assert len(strategies.run(strategy, 16)) == 16
+        assert sum("no feasible start" in r.message for r in caplog.records) == 2
+
+    def test_a_target_without_weights_is_said(self, caplog, monkeypatch):
+        monkeypatch.setattr(pretrained, "shipped", lambda name, kind: None)
+        strategy = Gradient(
+            SyntheticSpace(seed=1), strategies.OracleModel(), np.random.default_rng(0)
+        )
+        with caplog.at_level(logging.WARNING, LOGGER):
+            assert len(strategies.run(strategy, 16)) == 16
+        assert sum("no perceptron" in r.message for r in caplog.records) == 1
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"seeds": 0}, "seeds >= 1"),
+        ({"steps": -1}, "steps >= 0"),
+        ({"learning_rate": 0.0}, "learning_rate > 0"),
+        ({"temperature": float("inf")}, "temperature > 0, and finite"),
+        ({"coldest": 2.0}, "coldest <= temperature"),
+        ({"epsilon": 1.5}, "epsilon"),
+        ({"objective": "annealing"}, "evolution"),
+        ({"variables": "roots"}, "exponents"),
+        ({"steps": "many"}, "steps must be int"),
+        ({"stepps": 3}, "no option 'stepps'"),
+        ({"weights": "tlp"}, "foretune train mlp"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(BadInputError, match=message):
+        search.create("gradient", space("matmul"), cost.create("random"), 0, **options)
+
+
+def test_the_models_own_perceptron_is_climbed(perceptron):
+    model = pretrained.PretrainedModel(
+        rng=np.random.default_rng(0), hardware=CPU, ranker=perceptron, extract=extract_batch
+    )
+    strategy = Gradient(space("matmul"), model, np.random.default_rng(0))
+    assert isinstance(strategy._guide, MlpGuide)
+    assert strategy._guide.ranker._networks is perceptron._networks
