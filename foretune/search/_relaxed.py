@@ -103,6 +103,11 @@ class Relaxed:
             return [(math.log(prime), float(power)) for prime, power in factorise(tile.extent)]
         return [(math.log(2), math.log2(tile.extent))]
 
+    @property
+    def open_variables(self) -> frozenset[int]:
+        """Indices of the variables that coordinates stand for; others belong to the structure."""
+        return frozenset(self._variables)
+
     # From decisions, and to what formulas take.
 
     def of(self, decisions: Sequence[Sequence[Any]]) -> Floats:

@@ -58,6 +58,8 @@ _MUTATED = 0.85
 _NOISE = 0.5
 """Spread of the noise on drafts that choose starts, in log2 of a slow-down."""
 _FEASIBLE = 1e-9
+_SCOUTED = 8
+"""Candidates scored of a group that is looked at for the first time."""
 _FILLED_UP = 4
 """Random decisions tried per start that a group lacks."""
 _REMEMBERED = 4096
@@ -72,7 +74,8 @@ class GradientConfig:
         objective: What looks for candidates of a high score, with as many predictions:
             ``"gradient"``, or for comparison ``"evolution"`` or ``"random"``.
         seeds: Points that climb at once, in all groups together.
-        structures: Groups per round.
+        structures: Groups that are climbed per round.
+        scouts: Groups not looked at before of which some candidates are scored per round.
         steps: Steps of a climb.
         learning_rate: Step size of Adam, in exponents.
         smoothing: Whether operators are smooth; else gradients are those of exact columns.
@@ -99,6 +102,7 @@ class GradientConfig:
     objective: str = "gradient"
     seeds: int = 128
     structures: int = 2
+    scouts: int = 8
     steps: int = 20
     learning_rate: float = 0.3
     smoothing: bool = True
@@ -123,7 +127,7 @@ class GradientConfig:
         for name in ("seeds", "structures", "refresh", "polished", "polishing", "pool",
                      "finalists", "warmup"):  # fmt: skip
             self._require(name, ">= 1", getattr(self, name) >= 1)
-        for name in ("steps", "penalty", "caution", "elites"):
+        for name in ("steps", "penalty", "caution", "elites", "scouts"):
             self._require(name, ">= 0", getattr(self, name) >= 0)
         for name in ("learning_rate", "temperature", "coldest"):
             value = getattr(self, name)
@@ -238,7 +242,10 @@ class Gradient(Strategy):
             self._warn_once("no perceptron is trained for this target: give one as `weights`")
             return False
         drawn = self._sampler.unseen(self.config.pool * self.config.seeds)
-        groups = self._chosen_groups(drawn)
+        drafted = self._drafted(drawn)
+        if self.config.objective == "gradient":
+            self._scout(drafted)
+        groups = self._chosen_groups(drafted)
         if not groups:
             if drawn:
                 self._warn_once("none of its sketches can be climbed: evolutionary search proposes")
@@ -257,18 +264,39 @@ class Gradient(Strategy):
 
     # Groups and starts.
 
-    def _chosen_groups(self, drawn: Sequence[Candidate]) -> list[tuple[Landscape, list[Candidate]]]:
+    def _drafted(self, drawn: Sequence[Candidate]) -> list[Candidate]:
+        """Candidates by falling draft, with noise that lets a misjudged one through."""
+        if not drawn:
+            return []
+        noisy = self.model.draft(drawn) + self.rng.gumbel(size=len(drawn), scale=_NOISE)
+        return [drawn[i] for i in np.argsort(-noisy, kind="stable").tolist()]
+
+    def _by_group(self, candidates: Iterable[Candidate]) -> dict[Hashable, list[Candidate]]:
+        assert self._guide is not None
+        members: dict[Hashable, list[Candidate]] = {}
+        for candidate in candidates:
+            members.setdefault(self._guide.group(candidate), []).append(candidate)
+        return members
+
+    def _scout(self, drafted: Sequence[Candidate]) -> None:
+        """Scores candidates of new groups: the structure matters as much as the numbers."""
+        members = self._by_group(drafted)
+        new = [group for group in members if group not in self._landscapes]
+        for group in new[: self.config.scouts]:
+            if self._landscape(group, members[group][0]) is not None:
+                self._take(members[group][:_SCOUTED])
+
+    def _chosen_groups(
+        self, drafted: Sequence[Candidate]
+    ) -> list[tuple[Landscape, list[Candidate]]]:
         """Landscapes to climb, each with candidates of its group, the most promising first.
 
         Half of the groups are those of the elites; the others were climbed least, and among these
         have the best drafts.
         """
         assert self._guide is not None
-        noisy = self.model.draft(drawn) + self.rng.gumbel(size=len(drawn), scale=_NOISE)
-        order = np.argsort(-noisy, kind="stable").tolist()
-        members: dict[Hashable, list[Candidate]] = {}
-        for candidate in [*(elites := self._elites()), *(drawn[i] for i in order)]:
-            members.setdefault(self._guide.group(candidate), []).append(candidate)
+        elites = self._elites()
+        members = self._by_group([*elites, *drafted])
         known = list(dict.fromkeys(self._guide.group(elite) for elite in elites))
         half = known[: self.config.structures // 2]
         rest = sorted(
@@ -302,7 +330,7 @@ class Gradient(Strategy):
                 self._landscapes[group] = self._guide.landscape(candidate)
             except UnsupportedTraceError as error:
                 self._landscapes[group] = None
-                self._warn_once(f"sketch {candidate.sketch.key} is not climbed: {error}")
+                self._warn_once(f"some sketches cannot be climbed: {error}")
         return self._landscapes[group]
 
     def _feasible(self, landscape: Landscape, members: Sequence[Candidate]) -> list[Candidate]:
@@ -394,7 +422,10 @@ class Gradient(Strategy):
             population += parents
 
     def _polish(self) -> None:
-        """Moves the best by single steps for as long as that makes them better."""
+        """Moves the best by single steps for as long as that makes them better.
+
+        A step moves one prime factor, changes one choice, or another structure is tried.
+        """
         assert self._guide is not None
         ranked = sorted(self._waiting.values(), key=lambda c: (-self._scored[c.key], c.key))
         current = ranked[: self.config.polished]
@@ -415,7 +446,12 @@ class Gradient(Strategy):
         landscape = self._landscapes.get(self._guide.group(candidate))
         if landscape is None:
             return []
-        return self._edited(candidate, landscape.relaxed.neighbours(candidate.decisions))
+        found = self._edited(candidate, landscape.relaxed.neighbours(candidate.decisions))
+        open_to = landscape.relaxed.open_variables
+        fixed = [i for i in range(len(candidate.decisions)) if i not in open_to]
+        if fixed:
+            found += [self.space.mutate(candidate, self.rng, among=fixed) for _ in fixed]
+        return found
 
     def _forget(self) -> None:
         ranked = sorted(self._waiting.values(), key=lambda c: (-self._scored[c.key], c.key))

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from foretune.space.symbolic._program import Store, SymbolicProgram
 from foretune.space.symbolic._scalar import Scalar
 
-_MAX_VTHREADS = 8
 _VECTOR_BYTES = 16
 """What TVM's VerifyGPUCode allows on CUDA, whatever the target says."""
 
@@ -32,10 +31,10 @@ class Limit:
 
 
 def limits(program: SymbolicProgram) -> tuple[Limit, ...]:
-    """The limits of a program: threads, virtual threads, shared memory and vectors of a CUDA one.
+    """The limits of a program: threads, shared memory and vectors of a CUDA one.
 
     Nothing on CPUs, where all candidates are legal. The limit of a tile's last factor belongs to
-    its variable.
+    its variable. Virtual threads have no limit: TVM accepts 128 of them.
     """
     hardware = program.sketch.hardware
     if hardware.kind != "cuda":
@@ -54,10 +53,8 @@ def limits(program: SymbolicProgram) -> tuple[Limit, ...]:
 def _of_store(program: SymbolicProgram, store: Store, target: dict[str, object]) -> Iterator[Limit]:
     algebra = program.algebra
     threads = algebra.product(x.extent for x in store.levels if x.thread.startswith("threadIdx"))
-    virtual = algebra.product(x.extent for x in store.levels if x.thread.startswith("vthread"))
     most, warp = target.get("max_threads_per_block"), target.get("thread_warp_size")
     yield Limit("threads", threads, float(str(warp or 1)), float(str(most or math.inf)))
-    yield Limit("virtual threads", virtual, 1, _MAX_VTHREADS)
     for level in store.levels:
         starts = algebra.all_of([level.head, level.vector])
         lanes = starts.choose(level.length, 1) * store.target.bytes
