@@ -11,6 +11,7 @@ import sys
 from benchmarks import (
     audit,
     formulas,
+    gradient,
     limits,
     mcts,
     model_speed,
@@ -47,6 +48,7 @@ _LONG = {
     "proposers": proposers.main,
     "mcts": mcts.main,
     "formulas": formulas.main,
+    "gradient": gradient.main,
     "world": world.main,
 }
 LONG = {
@@ -62,6 +64,7 @@ LONG = {
     "proposers": "about 8 minutes",
     "mcts": "about 20 hours, resumable",
     "formulas": "about 15 minutes",
+    "gradient": "some hours, resumable",
     "world": "about 6 hours, resumable",
 }
 
@@ -90,7 +93,7 @@ def _show_long() -> None:
     for name, duration in LONG.items():
         print(f"  python -m benchmarks.{name} --write   ({duration})")
     shown_after = (retest, search64, search22, networks, models, limits, pools, replay, proposers)
-    for name in (*shown_after, mcts, world):
+    for name in (*shown_after, mcts, gradient, world):
         path = RESULTS / f"{name.__name__.rsplit('.', 1)[-1]}.md"
         shown = path.relative_to(RESULTS.parents[1])
         if path.exists():

@@ -30,6 +30,8 @@ PAGE = "search22"
 STRATEGY = "evolutionary"
 COST_MODEL, CONTROL = "default", "gbdt:scratch"
 PEER, EARLY_PEER = "metaschedule-quick-start", "metaschedule-early"
+MODULES = {"gradient": "foretune.search.gradient"}
+"""Where strategies begin that runs of the default do not depend on."""
 GOALS = {8: 1.4, 16: 1.25, 64: 1.05}
 """Trials to the speed-up of the default over TVM MetaSchedule that is to be reached."""
 NEAR = 0.95
@@ -223,7 +225,7 @@ def main(arguments: list[str] | None = None) -> None:
     strategies, models = options.strategies.split(","), options.cost_models.split(",")
     controls = [name for name in options.controls.split(",") if name]
     more = [name for name in controls if name in PEERS]
-    state = state_of_ours()
+    state = state_of_ours(more=[MODULES[name] for name in strategies if name in MODULES])
 
     def run(strategies: list[str], models: list[str], seeds: int) -> dict[str, Any]:
         return run_bench(
