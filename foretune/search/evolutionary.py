@@ -151,6 +151,11 @@ class Evolutionary(Strategy):
         )
         self._prepared: list[Situation] = []
         self._sampler = FreshSampler(space, rng) if sampler is None else sampler
+        if not isinstance(self._sampler, FreshSampler):
+            raise BadInputError(
+                f"evolutionary has no option 'sampler': choose from "
+                f"{', '.join(EvolutionConfig.__dataclass_fields__)}"
+            )
         self._sketches = {sketch.key for sketch in space.sketches}
         self._measured: dict[str, tuple[float, Candidate]] = {}
 

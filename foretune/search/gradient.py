@@ -183,7 +183,8 @@ class Gradient(Strategy):
     ) -> None:
         super().__init__(space, model, rng)
         self.config, rest = configured(GradientConfig, "gradient", options)
-        if rest:
+        if rest or not (guide is None or isinstance(guide, Guide)):
+            rest = rest or {"guide": guide}
             raise BadInputError(
                 f"gradient has no option {sorted(rest)[0]!r}: "
                 f"choose from {', '.join(GradientConfig.__dataclass_fields__)}"

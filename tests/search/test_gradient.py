@@ -344,6 +344,7 @@ class TestWhatCannotBeClimbed:
         ({"variables": "roots"}, "exponents"),
         ({"steps": "many"}, "steps must be int"),
         ({"stepps": 3}, "no option 'stepps'"),
+        ({"guide": "me"}, "no option 'guide'"),
         ({"weights": "tlp"}, "foretune train mlp"),
     ],
 )
