@@ -48,12 +48,12 @@ demo: setup
 	$(BIN)/foretune report $(DEMO)
 
 test: setup
-	$(BIN)/python -m pytest -q -m "not slow and not machine" $(PARALLEL)
-	$(BIN)/python -m pytest -q -m "not slow and machine"
+	$(BIN)/python -m pytest -q --durations 8 -m "not slow and not machine" $(PARALLEL)
+	$(BIN)/python -m pytest -q --durations 8 -m "not slow and machine"
 
 test-all: setup
-	$(BIN)/python -m pytest -q -m "not machine" $(PARALLEL)
-	$(BIN)/python -m pytest -q -m machine
+	$(BIN)/python -m pytest -q --durations 8 -m "not machine" $(PARALLEL)
+	$(BIN)/python -m pytest -q --durations 8 -m machine
 
 lint: setup
 	$(BIN)/ruff check .

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from foretune.errors import BadInputError
 
@@ -60,9 +61,8 @@ def require_type(what: str, name: str, value: object, hint: Any) -> None:
     Raises:
         BadInputError: It is of another type.
     """
-    kinds = {get_origin(kind) or kind for kind in get_args(hint) or (hint,)}
-    if isinstance(hint, type) or get_origin(hint) in (tuple, list, dict):
-        kinds = {get_origin(hint) or hint}
+    union = get_origin(hint) in (Union, UnionType)
+    kinds = {get_origin(kind) or kind for kind in (get_args(hint) if union else (hint,))}
     if float in kinds:
         kinds.add(int)
     if tuple in kinds:

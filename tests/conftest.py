@@ -16,8 +16,8 @@ os.environ.setdefault("TVM_NUM_THREADS", str(len(os.sched_getaffinity(0))))
 
 
 _ON_THE_MACHINE = (
-    *("measure", "tuning", "bench", "metaschedule", "collect"),
-    *("test_cli.py", "test_engines.py", "test_gpu.py", "test_hardware.py", "test_readme.py"),
+    *("measure", "test_cli.py", "test_engines.py", "test_gpu.py", "test_hardware.py"),
+    "test_readme.py",
 )
 """Folders and files of tests with real measurements, or with deadlines of child processes."""
 

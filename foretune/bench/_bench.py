@@ -8,6 +8,7 @@ any run is measured again, those of all sides interleaved with the untuned progr
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import shutil
@@ -210,6 +211,8 @@ class _Bench:
         parts += [self.trials, row["seed"]]
         if self.state and not Side(row["strategy"], row["cost_model"]).is_peer:
             parts.append(self.state)
+        if self.llm and asks_llm(row["strategy"]):
+            parts.append(hashlib.blake2b(self.llm.encode(), digest_size=4).hexdigest())
         return self.folder / ("-".join(map(str, parts)) + ".json")
 
     def _run(self, side: Side, workload: Workload, seed: int) -> dict[str, Any]:

@@ -256,6 +256,9 @@ def _our_side(
         valid = record.measurement.status is Status.OK and best is not None
         if valid and best is not None and (not points or best < points[-1].seconds):
             points.append(Point(count, record.time - epoch, best, candidate=record.decisions))
+    llm = answer["result"].get("llm")
+    if llm is not None and llm["left_out"] and not llm["answers"]:
+        raise SideError(f"the language model answered nothing: {llm['left_out']}")
     task = answer["result"]["tasks"][0]
     if answer["best"] is not None and points and answer["best"] != points[-1].candidate:
         # The tuner confirmed its last few contenders and chose another one than it read as best.
@@ -268,5 +271,5 @@ def _our_side(
         points=tuple(points),
         arrivals=tuple(r.time - epoch for r in records),
         spent_s=spent,
-        llm=answer["result"].get("llm"),
+        llm=llm,
     )

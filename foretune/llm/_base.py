@@ -9,6 +9,8 @@ from typing import Any
 
 from foretune.errors import ForetuneError
 
+MOST_TOKENS = 10**9
+"""What a server says of more is no count of one answer."""
 Message = Mapping[str, str]
 """``{"role": "system" or "user", "content": text}``, as every chat interface has them."""
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
 from foretune.errors import BadInputError, MissingDependencyError
-from foretune.llm._base import Answer, LanguageModel, LlmError, Message
+from foretune.llm._base import MOST_TOKENS, Answer, LanguageModel, LlmError, Message
 
 OPENAI_URL = "https://api.openai.com/v1"
 _LARGEST = 1 << 18
@@ -24,6 +24,11 @@ _LARGEST = 1 << 18
 _SHOWN = 200
 """Characters of a server's complaint that are passed on."""
 _CONNECT_S = 10.0
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "temperature": (int, float, type(None)),
+    "max_tokens": (int, type(None)),
+    "extra": (Mapping,),
+}
 _FINAL = {401, 403, 404, 405}
 _AGAIN = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 
@@ -49,11 +54,22 @@ class EndpointConfig:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+        for name, kinds in _TYPES.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, kinds):
+                # Without the value, which may be a key that was written here by mistake.
+                raise BadInputError(f"llm: {name} is of another type: docs/llm.md has an example")
+        try:
+            parts = urlsplit(self.base_url)
+            usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+            # A user's password would be shown with the address.
+            usable = usable and "@" not in parts.netloc and parts.port != 0
+        except ValueError:
+            usable = False
+        if not usable:
             raise BadInputError(
-                "the address of a language model reads http://HOST[:PORT]/v1, without a user, but "
-                f"got {parts.scheme or '?'}://{parts.hostname or '?'}: give its base URL"
+                "the address of a language model must read http://HOST[:PORT]/v1 or https://..., "
+                "without a user, but another one was given: give its base URL"
             )
         if not self.model:
             raise BadInputError("a language model has a name, but got none: give MODEL@URL")
@@ -118,7 +134,9 @@ class Endpoint(LanguageModel):
                 final=status in _FINAL,
                 wait_s=_wait_s(headers.get("Retry-After", "")),
             )
-        return _answer(content, time.monotonic() - began)
+        answer = _answer(content, time.monotonic() - began)
+        # A server may repeat what it was sent.
+        return replace(answer, text=self._without_key(answer.text))
 
     def _read(self, response: Any, deadline: float) -> bytes:
         if response.headers.get("Content-Encoding", "identity") != "identity":
@@ -138,10 +156,12 @@ class Endpoint(LanguageModel):
 
     def _told(self, text: str) -> str:
         """Foreign text for a message: one short line, without the key."""
-        if self.config.key:
-            text = text.replace(self.config.key, "***")
+        text = self._without_key(text)
         line = "".join(c if c.isprintable() else " " for c in text[: 4 * _SHOWN])
         return " ".join(line.split())[:_SHOWN] or "no reason given"
+
+    def _without_key(self, text: str) -> str:
+        return text.replace(self.config.key, "***") if self.config.key else text
 
     def close(self) -> None:
         """Closes the connections."""
@@ -182,7 +202,7 @@ def _answer(content: bytes, seconds: float) -> Answer:
 
 
 def _count(value: Any) -> int:
-    return max(0, value) if type(value) is int else 0
+    return min(max(0, value), MOST_TOKENS) if type(value) is int else 0
 
 
 def _complaint(content: bytes) -> str:
@@ -190,7 +210,7 @@ def _complaint(content: bytes) -> str:
         error = json.loads(content)["error"]
         return str(error["message"] if isinstance(error, dict) else error)
     except (ValueError, KeyError, TypeError, RecursionError):
-        return content[:_SHOWN].decode(errors="replace")
+        return content.decode(errors="replace")
 
 
 def _wait_s(header: str) -> float:
@@ -201,5 +221,5 @@ def _wait_s(header: str) -> float:
         pass
     try:
         return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0

@@ -83,7 +83,7 @@ def _from_settings(path: Path, data: Mapping[str, Any], key: str, base_url: str)
         )
     for name in _SESSION | {"temperature", "max_tokens"}:
         if data.get(name) is not None and type(data[name]) not in _NUMBERS:
-            raise BadInputError(f"{path}: {name} is a number, but got {data[name]!r}")
+            raise BadInputError(f"{path}: {name} is a number, but got {type(data[name]).__name__}")
     model, url = str(data.get("model", "")), str(data.get("base_url") or base_url or OPENAI_URL)
     if data.get("key_file"):
         key = _key(path.parent / str(data["key_file"]))

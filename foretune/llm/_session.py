@@ -13,11 +13,13 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as OutOfTime
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from foretune.errors import BadInputError
+from foretune._options import require_types
+from foretune.errors import BadInputError, RecordError
 from foretune.llm._base import Answer, LanguageModel, LlmError, Message
 from foretune.llm._transcript import Transcript, key_of
 
@@ -25,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 _BACK_OFF_S = 0.5
 _LONGEST_WAIT_S = 30.0
+_GRACE_S = 2.0
+"""A client that is out of time gets so long to say so."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class SessionConfig:
     usd_per_million_completion: float = 0.0
 
     def __post_init__(self) -> None:
+        require_types("llm", self)
         for name in ("concurrency", "patience"):
             if getattr(self, name) < 1:
                 raise BadInputError(f"llm: {name} >= 1 must hold, but got {getattr(self, name)}")
@@ -163,6 +168,23 @@ class Session:
         threading.Thread(target=self._run, args=(asked, key, list(messages)), daemon=True).start()
         return asked
 
+    def wait(self, asked: Future[Answer | None]) -> Answer | None:
+        """The answer to what ``submit`` asked; None once it takes too long.
+
+        A client bounds what it reads. This bounds everything else: names that are not resolved, a
+        server that sends its head byte by byte, questions that wait for their turn.
+
+        Raises:
+            RecordError: The answer cannot be written to the transcript.
+        """
+        try:
+            return asked.result(0.0 if self.given_up else self.config.timeout_s + _GRACE_S)
+        except OutOfTime:
+            with self._lock:
+                self.usage.failed += 1
+                self._miss("no answer in time", final=False)
+            return None
+
     def _run(self, asked: Future[Answer | None], key: str, messages: Sequence[Message]) -> None:
         try:
             with self._slots:
@@ -179,9 +201,7 @@ class Session:
             with self._lock:
                 self._asked.pop(key, None)
                 self.usage.failed += 1
-                self._in_a_row += 1
-                if error.final or self._in_a_row >= self.config.patience:
-                    self._give_up(str(error))
+                self._miss(str(error), error.final)
             return None
         self._transcript.add(messages, self.model.name, self.model.settings, answer)
         with self._lock:
@@ -201,11 +221,17 @@ class Session:
             self._count_call()
             try:
                 return self.model.complete(messages, max(0.1, deadline - time.monotonic()))
-            except LlmError as error:
+            except RecordError:
+                raise
+            except Exception as error:
+                if not isinstance(error, LlmError):
+                    # Whatever a client, a template or a device raises: no answer, and no more.
+                    raise LlmError(f"asking failed ({type(error).__name__})") from error
                 if not error.again or attempt == self.config.retries:
                     raise
-                wait = max(error.wait_s, _BACK_OFF_S * 2**attempt)
-                until = time.monotonic() + min(wait, _LONGEST_WAIT_S)
+                # Our own patience has a limit; what a server asks for is kept, or not waited for.
+                wait = max(error.wait_s, min(_BACK_OFF_S * 2**attempt, _LONGEST_WAIT_S))
+                until = time.monotonic() + wait
                 if until >= deadline:
                     raise
                 with self._lock:
@@ -213,6 +239,11 @@ class Session:
                     self._not_before = max(self._not_before, until if error.wait_s else 0.0)
                 self._wait_until(until, deadline)
         raise AssertionError("the last attempt returns or raises")
+
+    def _miss(self, reason: str, final: bool) -> None:
+        self._in_a_row += 1
+        if final or self._in_a_row >= self.config.patience:
+            self._give_up(reason)
 
     def _wait_until(self, until: float, deadline: float) -> None:
         left = min(until, deadline) - time.monotonic()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from foretune.errors import BadInputError, RecordError
-from foretune.llm._base import Answer, LanguageModel, LlmError, Message
+from foretune.llm._base import MOST_TOKENS, Answer, LanguageModel, LlmError, Message
 
 SCHEMA = "foretune.llm/1"
 
@@ -95,13 +95,13 @@ class Transcript:
                 data = json.loads(line)
                 answer = Answer(
                     str(data["text"]),
-                    int(data["prompt_tokens"]),
-                    int(data["completion_tokens"]),
+                    min(int(data["prompt_tokens"]), MOST_TOKENS),
+                    min(int(data["completion_tokens"]), MOST_TOKENS),
                     float(data["seconds"]),
                 )
                 known, key = data["schema"] == SCHEMA, str(data["key"])
                 model, settings = str(data["model"]), dict(data["settings"])
-            except (ValueError, KeyError, TypeError, RecursionError):
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 continue
             if known:
                 self._answers[key] = answer

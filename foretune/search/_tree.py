@@ -109,10 +109,14 @@ class Tree:
 
     def room(self, node: Node) -> int:
         """How many more children a node may have now."""
-        if node.failed or node.candidate is None or node.barren >= self._patience:
+        if node.failed or node.candidate is None:
+            return 0
+        failed = sum(child.failed for child in node.children)
+        # A dead end is a fruitless expansion, and takes no other child's place.
+        if node.barren + failed >= self._patience:
             return 0
         most = self._branching or 1 + int(0.5 * math.log2(node.visits + 1))
-        return most - len(node.children) - node.pending
+        return most - (len(node.children) - failed) - node.pending
 
     def select(self) -> Node | None:
         """The node to expand next, counted as visited until ``settle``; None if all are closed."""
@@ -159,6 +163,8 @@ class Tree:
 
         for node in (self.root, *nodes):
             node.visits, node.total = 1 + node.barren, 0.0
+            # Widening and trimming make room where there was none.
+            node.closed = False
         for node in nodes:
             rewards = [reward(levels[id(node)])]
             rewards += [reward(offset + slope * score) for score in node.end_scores]
@@ -170,10 +176,10 @@ class Tree:
             node.parent.total += node.total
 
     def close(self, key: str) -> None:
-        """Makes a program that is illegal or failed a dead end."""
+        """Makes a program that is illegal or failed a dead end; what came from it may go on."""
         node = self.nodes.get(key)
         if node is not None:
-            node.failed = node.closed = True
+            node.failed = True
 
     def trim(self, most: int, keep: Iterable[str] = ()) -> None:
         """Drops leaves that were not measured, the worst first, until ``most`` nodes are left.

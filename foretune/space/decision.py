@@ -121,6 +121,10 @@ class PerfectTile:
             remedy = f"give {self.parts} factors"
         elif min(tile) < 1:
             rule, remedy = "factors are at least 1", "use 1 for a part that is not wanted"
+        elif max(tile) > self.extent:
+            # Not multiplied: factors come from anywhere, and their product may be of any size.
+            rule = f"the factors multiply to the extent {self.extent}"
+            remedy = f"use factors up to {self.extent}"
         elif math.prod(tile) != self.extent:
             rule = f"the factors multiply to the extent {self.extent}"
             remedy = f"change them: they multiply to {math.prod(tile)}"

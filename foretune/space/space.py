@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from foretune.errors import BadInputError
+from foretune.errors import BadInputError, IllegalCandidateError
 from foretune.hardware import Hardware
 from foretune.space._default import default_schedule
 from foretune.space._generate import generate, trace_text
@@ -140,12 +140,17 @@ class Space:
         for index, decision in changes.items():
             variable = candidate.sketch.variables[index]
             if isinstance(variable, ComputeLocation):
+                if type(decision) is not int:
+                    raise IllegalCandidateError(
+                        f"{variable.name}: a location is a whole number, but got {decision!r}: "
+                        "use one of the table"
+                    )
                 decisions[index] = decision
             else:
                 decisions[index] = variable.check(decision)
         edited = _repaired(candidate.sketch, list(decisions), rng)
         for index, decision in changes.items():
-            if type(decision) is bool or edited.decisions[index] != decisions[index]:
+            if edited.decisions[index] != decisions[index]:
                 # A location that is not legal: the candidate says which ones are.
                 asked = [*edited.decisions]
                 asked[index] = decision

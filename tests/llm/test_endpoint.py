@@ -126,6 +126,9 @@ def test_the_key_is_shown_nowhere():
     error = failure(refusal(401, f"wrong key {KEY}\nnext\x1b[31m line {'x' * 4000}"))
     assert KEY not in str(error) and "\n" not in str(error) and "\x1b" not in str(error)
     assert len(str(error)) < 400
+    # Cut to its first characters only once the key is out.
+    for lead in range(150, 210):
+        assert KEY[:8] not in str(failure(Reply(f"{'x' * lead}{KEY}".encode(), status=500)))
     config = EndpointConfig("tiny", "http://127.0.0.1:1/v1", KEY)
     assert KEY not in repr(config)
     assert KEY not in json.dumps(Endpoint(config).settings)
@@ -143,6 +146,11 @@ def test_redirects_do_not_carry_the_key_elsewhere():
         {"base_url": "localhost:8000"},
         {"base_url": "file:///etc/passwd"},
         {"base_url": "http://user:secret@host/v1"},
+        {"base_url": "http://:secret@host/v1"},
+        {"base_url": "http://host:secret/v1"},
+        {"base_url": "http://[secret/v1"},
+        {"extra": "secret"},
+        {"max_tokens": "lines"},
         {"model": ""},
         {"key": "two\nlines"},
         {"key": "schlüssel"},

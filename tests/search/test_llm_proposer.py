@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import time
+import threading
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ from foretune.search.proposers._answers import read
 from foretune.search.proposers._prompts import difference, loops, messages
 from foretune.space import Space
 from foretune.tuning import Task, tune
-from tests.llm.server import KEY, Reply, Server, always, completion, refusal
+from tests.llm.server import KEY, Reply, Server, always, completion, refusal, wait_for
 from tests.tuning.support import FormulaMeasurer, matmul, ok
 
 CPU = Hardware(
@@ -101,6 +101,13 @@ class TestAnswers:
             ('{"proposals": [{"decisions; rm -rf /": 1}]}', "no identifier"),
             ('{"proposals": [{"v0": [4, 4, 1, 4]}]}', "changes nothing"),
             ('{"proposals": [{"v0": [' + "9" * 5000 + ", 1, 1, 1]}]}", ""),
+            (
+                '{"proposals": [{"v0": [' + ", ".join(["9" * 4000] * 4) + "]}]}",
+                "multiply to the extent 64",
+            ),
+            ("\n" * (1 << 16), "no JSON object"),
+            ("-\n" * (1 << 15), "no JSON object"),
+            ("-" * (1 << 16), "no JSON object"),
             ("{" * 5000, "no JSON object"),
             ('{"proposals": ' + "[" * 5000, "no JSON object"),
         ],
@@ -109,6 +116,16 @@ class TestAnswers:
         found = reading(text, program, space)
         assert not found.edits and found.dropped
         assert any(told in line for line in found.corrections), found.corrections
+
+    @pytest.mark.timeout(20)
+    @pytest.mark.parametrize("unit", ["\n", "-\n", "-", "mutators", "mutators\n", "<think>", "{"])
+    def test_garbage_is_read_in_linear_time(self, program, space, unit):
+        text = unit * ((1 << 16) // len(unit))
+        assert not reading(text, program, space, form="names").edits
+
+    def test_a_thought_that_the_template_opened_is_no_answer(self, program, space):
+        text = '{"proposals": [{"v0": [1, 64, 1, 1]}]} or rather </think>' + GOOD
+        assert len(reading(text, program, space).edits) == 2
 
     def test_the_legal_part_of_a_proposal_is_used(self, program, space):
         text = '{"proposals": [{"v0": [0, 1, 1, 1], "v1": [2, 2, 1, 16], "v77": 1}]}'
@@ -291,18 +308,17 @@ def test_a_run_is_replayed_from_its_transcript(tmp_path):
 
 
 def test_calls_overlap_with_measuring():
-    slow = Server(always(Reply(completion(GOOD).body, wait_s=0.5)))
-    with slow as server, Session(Endpoint(EndpointConfig("m", server.url))) as session:
+    gate = threading.Event()
+    with Session(Scripted(lambda text: gate.wait(10) and GOOD)) as session:
         task = Task(matmul(64), CPU, strategy="mcts", cost_model="random",
                     options={"llm": session, "proposer": "llm", "asked": 3})  # fmt: skip
         asked = task.ask(4)
         # Asking has returned while the model is still thinking.
         assert session.usage.answers == 0
-        time.sleep(0.7)  # the time that measuring takes
-        assert session.usage.answers == 3
+        gate.set()
+        assert wait_for(lambda: session.usage.answers == 3)  # while others are measured
         task.tell([(c, ok(c)) for c in asked])
-        task.ask(4)
-    assert server.most_active == 3
+        assert task.ask(4)
 
 
 def test_a_model_on_the_same_processor_is_not_asked_while_others_are_timed(tiny_model):
@@ -380,7 +396,9 @@ def test_a_run_goes_on_whatever_the_server_does(reply, tmp_path, caplog, capfd):
     assert len(said) == (0 if answered else 1)
     told = caplog.text + json.dumps(data) + "".join(capfd.readouterr())
     assert KEY not in told
-    assert KEY not in (tmp_path / "tune.json").read_text(encoding="utf-8")
+    for file in ("tune.json", "llm.jsonl"):
+        written = tmp_path / file
+        assert not written.exists() or KEY not in written.read_text(encoding="utf-8")
 
 
 class TestCommandLine:

@@ -92,7 +92,29 @@ def test_failures_are_dead_ends_without_reward():
     tree.close("1")
     tree.revalue()
     assert second.total == 0 and tree.room(second) == 0
+    assert tree.select() is tree.nodes["parent"], "which has room for another child"
     assert tree.select() is first
+
+
+def test_failed_children_take_no_place_but_count_as_fruitless():
+    tree, _ = small_tree([0, 1])
+    parent = tree.nodes["parent"]
+    assert tree.room(parent) == 0
+    for key in ("0", "1"):
+        tree.close(key)
+    assert tree.room(parent) == 2
+    tree.add(Named("2"), parent)
+    tree.close("2")
+    assert tree.room(parent) == 0, "patience is 3"
+
+
+def test_what_came_from_a_failed_program_is_still_expanded():
+    tree, (first, second) = small_tree([0, 5])
+    tree.close("parent")
+    tree.close("0")
+    tree.revalue()
+    assert tree.select() is second
+    assert first.failed
 
 
 def test_fruitless_expansions_close_a_node_and_then_its_parent():

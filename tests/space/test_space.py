@@ -312,6 +312,9 @@ def test_edits_outside_the_domain_are_refused() -> None:
         (place, 999),
         (place, "top"),
         (place, True),
+        # Equal to a location, and none.
+        (place, float(candidate.decisions[place])),  # type: ignore[arg-type]
+        (tile, [10**3000] * parts),
     ):
         with pytest.raises(IllegalCandidateError):
             here.edit(candidate, {index: value}, rng)

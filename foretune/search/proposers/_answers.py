@@ -26,6 +26,8 @@ _LONGEST_CORRECTION = 240
 _LONGEST_ANSWER = 1 << 16
 _MOST_OBJECTS = 32
 """Places at which a JSON object is looked for."""
+# Bounded: what an answer repeats without end is looked at once.
+_NAMES = re.compile(r"\W{0,8}(?:mutators|transformations)\W{0,8}:(.+)", re.IGNORECASE)
 _LOCATIONS = {"root": ROOT, "inline": INLINE}
 
 
@@ -91,8 +93,8 @@ def read(
 
 
 def _proposals(text: str, form: str, reading: Reading) -> list[Any]:
-    # What a reasoning model thinks aloud is no answer.
-    text = re.sub(r"<think>.*?(</think>|$)", " ", text[:_LONGEST_ANSWER], flags=re.DOTALL)
+    # What a reasoning model thinks aloud is no answer; its template may have opened the thought.
+    text = text[:_LONGEST_ANSWER].rpartition("</think>")[2].partition("<think>")[0]
     data = _first_object(text)
     if data is not None:
         found = data.get("proposals")
@@ -102,9 +104,8 @@ def _proposals(text: str, form: str, reading: Reading) -> list[Any]:
             return [found] if single else found
         reading.drop('the object has no list "proposals" with at least one proposal')
         return []
-    lines = re.findall(r"(?im)^\W*(?:mutators|transformations)\W*:(.+)$", text)
-    if form == "names" and lines:
-        return [[name.strip() for name in line.split(",")] for line in lines]
+    if form == "names" and (lines := list(filter(None, map(_NAMES.match, text.splitlines())))):
+        return [[name.strip() for name in line[1].split(",")] for line in lines]
     reading.drop("no JSON object could be read: answer with one object, without trailing commas")
     return []
 

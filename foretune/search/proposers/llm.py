@@ -153,7 +153,7 @@ class LlmProposer(Proposer):
     def _answers(self, situation: Situation) -> list[Candidate]:
         """What the model proposes for a program, or a single random edit."""
         program = situation.program.candidate
-        answer = self._asked.pop(program.key).result()
+        answer = self.session.wait(self._asked.pop(program.key))
         if answer is None:
             return self._random.draw(program, 1)
         config = self.config
