@@ -342,7 +342,7 @@ class TestShipped:
         made = model(Expert())
         assert not np.allclose(made.draft(nests()), machine_fit(nests()))
 
-    @pytest.mark.parametrize("name", ["mlp", "mtl_tlp", "tlp"])
+    @pytest.mark.parametrize("name", ["mlp", "tlp"])
     def test_named_weights_that_are_missing_say_how_to_get_them(self, weights, name):
         with pytest.raises(BadInputError, match=rf"'{name}'.*'llvm'.*foretune train"):
             cost.create(name, hardware=NEST_HARDWARE)
