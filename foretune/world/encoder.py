@@ -12,6 +12,7 @@ of its own, both trained from scratch, which reads hundreds of programs a second
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -46,7 +47,7 @@ _AT_ONCE = 512
 
 
 @dataclass(frozen=True)
-class EncoderConfig:
+class EncoderConfig(abc.ABC):
     """What every encoder has.
 
     Attributes:
@@ -80,13 +81,13 @@ class EncoderConfig:
         if not holds:
             raise BadInputError(f"state encoder: {rule} must hold, but got {value}")
 
+    @abc.abstractmethod
     def fresh(self, texts: Sequence[str]) -> tuple[Tokenizer, dict[str, Any], EncoderNetwork]:
         """A tokenizer, what has to be known to make the network again, and the network."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def network(self, architecture: Mapping[str, Any]) -> EncoderNetwork:
         """The network with weights drawn from PyTorch's generator."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
