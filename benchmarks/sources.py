@@ -6,6 +6,7 @@ Comments, documentation and formatting do not count.
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import importlib.util
 from collections.abc import Iterator, Sequence
@@ -61,11 +62,17 @@ def code_of(*modules: str, within: Sequence[str]) -> str:
         name = waiting.pop()
         if name in trees:
             continue
-        tree = ast.parse(_file(name).read_text(encoding="utf-8"))
-        trees[name] = ast.dump(_without_documentation(tree))
-        waiting += [found for found in _imports(tree) if found.split(".")[1] in within]
+        trees[name], imported = _read(_file(name).read_text(encoding="utf-8"))
+        waiting += [found for found in imported if found.split(".")[1] in within]
     text = "\n".join(f"{name}: {trees[name]}" for name in sorted(trees))
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+@functools.lru_cache(maxsize=1024)
+def _read(source: str) -> tuple[str, tuple[str, ...]]:
+    """What a module does, in a form that formatting does not change, and what it imports."""
+    tree = ast.parse(source)
+    return ast.dump(_without_documentation(tree)), tuple(_imports(tree))
 
 
 def _file(module: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -148,6 +149,8 @@ def _train(args: argparse.Namespace) -> int:
     ranker = _create(args, args.seed, options)
     data, groups = _read(args)
     say(f"training {args.model} on {len(groups)} groups of {', '.join(data.paths)}")
+    # How far the training is, which may take hours, without --verbose too.
+    logging.getLogger("foretune.cost").setLevel(logging.INFO)
     done = train(
         ranker,
         groups,

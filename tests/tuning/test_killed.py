@@ -10,6 +10,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from foretune.records import Journal, is_trial
 from foretune.tuning.api import JOURNAL
 
@@ -52,10 +54,14 @@ def kill_again_and_again(work_dir: Path, times: int, seed: int) -> None:
     assert len(acknowledged) > times
 
 
-def test_kill_9_at_50_random_moments_loses_no_record_and_repeats_no_trial(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [10, pytest.param(50, marks=pytest.mark.slow)])
+def test_kill_9_at_random_moments_loses_no_record_and_repeats_no_trial(
+    tmp_path: Path, kills: int
+) -> None:
     with ThreadPoolExecutor(2) as pool:
         runs = [
-            pool.submit(kill_again_and_again, tmp_path / str(seed), 25, seed) for seed in range(2)
+            pool.submit(kill_again_and_again, tmp_path / str(seed), kills // 2, seed)
+            for seed in range(2)
         ]
     for run in runs:
         run.result()
