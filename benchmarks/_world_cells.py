@@ -61,7 +61,7 @@ VARIANTS: Mapping[str, Variant] = {
     "objective=regression": Variant({"objective": "regression"}),
     "transition=untrained": Variant({}, "untrained"),
     "transition=actions_only": Variant({}, "actions_only"),
-    "folds=1": Variant({}, aware=True),
+    "crossfit=false": Variant({}, aware=True),
 }
 
 
@@ -144,7 +144,8 @@ class Fold:
     @cached_property
     def lesson(self) -> Lesson:
         """What transitions learn from."""
-        observed = observe(self.train, self.config.trajectories, self.seed, self.folder)
+        # States are the same whichever fold looks at them.
+        observed = observe(self.train, self.config.trajectories, self.seed, self.folder.parent)
         file = self.folder / "encoder.npz"
         if file.exists():
             encoder = StateEncoder.load(file, threads=self.threads)
@@ -195,7 +196,11 @@ class Fold:
         if world is not None and variant.aware:
             world = Swapped(World(world.encoder, world.transition))
         ranker = WorldRanker(
-            seed=self.seed, threads=self.threads, world=world, **dict(variant.options)
+            seed=self.seed,
+            threads=self.threads,
+            world=world,
+            cache=self.folder.parent,
+            **dict(variant.options),
         )
         ranker.fit(self.train, self.validation)
         return ranker
@@ -224,7 +229,7 @@ class Fold:
 
     def terminals(self, count: int) -> list[dict[str, Any]]:
         """How near predictions come on the test workloads, one row per path."""
-        observed = observe(self.part.test, count, self.seed, self.folder)
+        observed = observe(self.part.test, count, self.seed, self.folder.parent)
         lesson = Lesson.of(observed, self.world("trained").encoder)
         found = {}
         for name in ("trained", "untrained", "actions_only"):
@@ -239,6 +244,7 @@ class Fold:
                 "initial": float(true.initial[at]),
                 "mean": float(true.mean[at]),
                 "spread": float(true.spread[at]),
+                "apart": float(true.apart[at]),
                 **{name: float(one.predicted[at]) for name, one in found.items()},
                 **{f"{name} found": bool(one.found[at]) for name, one in found.items()},
             }

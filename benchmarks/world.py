@@ -95,8 +95,19 @@ def terminal_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             f"{name} found": bootstrap.mean([float(row[f"{name} found"]) for row in own])
             for name in names[2:]
         }
-        found.append({"steps": [low, high], "paths": len(own), **figures, **hits})
+        explained = {f"{name} explained": _explained(bootstrap, own, name) for name in names[2:]}
+        found.append({"steps": [low, high], "paths": len(own), **figures, **hits, **explained})
     return found
+
+
+def _explained(
+    bootstrap: Bootstrap, rows: Sequence[Mapping[str, Any]], name: str
+) -> dict[str, float]:
+    """Share of the squared distances between the terminal states of a workload and their mean."""
+    # Of vectors of length 1, twice 1 - cosine.
+    error = 2.0 * np.array([row[name] for row in rows])
+    apart = np.array([row["apart"] for row in rows])
+    return bootstrap.interval(lambda draws: 1.0 - (draws @ error) / (draws @ apart))
 
 
 def compare(
@@ -245,10 +256,12 @@ def _body(result: Mapping[str, Any]) -> str:
             "that actions change nothing, of the mean terminal state of training, of untrained "
             "transitions, of transitions without the initial state, and of the model. Found: share "
             "of predictions nearer to their own program than to that of any other path of the "
-            "workload.",
+            "workload. Explained: share of the squared distances between the terminal states of a "
+            "workload and their mean, the differences that ranking needs.",
             table(
                 ["steps", "paths", "initial", "mean", "untrained", "actions only", "predicted",
-                 "found, untrained", "found, actions only", "found"],
+                 "found, untrained", "found, actions only", "found",
+                 "explained, untrained", "explained, actions only", "explained"],
                 [_terminal_row(row) for row in result["terminals"]],
             ),
             "## Ranking",
@@ -281,7 +294,8 @@ def _body(result: Mapping[str, Any]) -> str:
 def _terminal_row(row: Mapping[str, Any]) -> list[str]:
     low, high = row["steps"]
     names = ("initial", "mean", "untrained", "actions_only", "trained", "untrained found",
-             "actions_only found", "trained found")  # fmt: skip
+             "actions_only found", "trained found", "untrained explained",
+             "actions_only explained", "trained explained")  # fmt: skip
     return [
         f"{low} and more" if high == _LENGTHS[-1][1] else f"{low} to {high}",
         str(row["paths"]),

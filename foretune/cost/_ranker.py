@@ -37,7 +37,7 @@ class Ranker(abc.ABC):
     hardware at a time.
     """
 
-    reads_programs: ClassVar[bool] = False
+    reads_programs: bool = False
     """Whether scoring needs the scheduled program (milliseconds), and so a candidate."""
 
     source: str = "programs"

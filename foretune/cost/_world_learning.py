@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,8 +51,10 @@ class WorldConfig:
             ``"actions_only"``, which does not look at the initial state.
         trajectories: Training programs that are replayed, about, as many of each workload.
         encoder_states: States that the encoder learns from, about; all are encoded.
-        folds: Parts of the training workloads. The terminal states that trees learn from come from
-            transitions that have not seen the workload; 1: from those that have.
+        crossfit: Whether each member of the transitions leaves out a part of the training
+            workloads. The terminal states that trees learn from then come from the member that has
+            not seen the workload; those that are scored later come from the mean of all, none of
+            which has. If not, every member has seen all.
         encoder_options: Further fields of the encoder's configuration.
         contrastive_options: Further fields of ``ContrastiveConfig``.
         transition_options: Further fields of ``TransitionConfig``.
@@ -63,7 +65,7 @@ class WorldConfig:
     transition: str = "trained"
     trajectories: int = 6000
     encoder_states: int = 6000
-    folds: int = 2
+    crossfit: bool = True
     encoder_options: Mapping[str, Any] | None = None
     contrastive_options: Mapping[str, Any] | None = None
     transition_options: Mapping[str, Any] | None = None
@@ -72,7 +74,7 @@ class WorldConfig:
         require_types("world", self)
         if self.transition not in TRANSITIONS:
             raise unknown_name("transition of world", self.transition, TRANSITIONS)
-        for name, least in (("trajectories", _LEAST_PATHS), ("encoder_states", 2), ("folds", 1)):
+        for name, least in (("trajectories", _LEAST_PATHS), ("encoder_states", 2)):
             if getattr(self, name) < least:
                 raise BadInputError(
                     f"world: {name} >= {least} must hold, but got {getattr(self, name)}"
@@ -120,7 +122,8 @@ class Observed:
     Attributes:
         candidates: They.
         trajectories: Of each, its states.
-        seconds: Of each, how long it took; NaN for a failure.
+        seconds: Of each, how long it took, as a multiple of the fastest of its group, so that
+            those on several machines compare; NaN for a failure.
         texts: Key of a state -> its text.
     """
 
@@ -156,7 +159,9 @@ def observe(groups: Sequence[Group], count: int, seed: int, cache: Path | None =
     pools: dict[str, dict[Any, tuple[Candidate, float]]] = {}
     for group in groups:
         pool = pools.setdefault(group.workload, {})
-        for program, seconds in zip(group.programs, group.seconds.tolist(), strict=True):
+        fastest = np.nanmin(group.seconds, initial=np.inf)
+        relative = (group.seconds / fastest).tolist()
+        for program, seconds in zip(group.programs, relative, strict=True):
             candidate = program.candidate
             if candidate is not None and replayable(candidate):
                 pool.setdefault((candidate.sketch.trace, candidate.decisions), (candidate, seconds))
@@ -185,14 +190,26 @@ def read_states(
     seed: int,
     threads: int | None = None,
     device: str | None = None,
+    held: Observed | None = None,
 ) -> StateEncoder:
-    """An encoder trained on a sample of the states, the initial and the terminal ones first."""
+    """An encoder trained on a sample of the states, the initial and the terminal ones first.
+
+    Args:
+        observed: Programs to learn from.
+        config: How.
+        seed: Of the sample, the weights and the order.
+        threads, device: See ``StateEncoder.fresh``.
+        held: Programs of other workloads, of which the log says how many are found.
+    """
     rng = np.random.default_rng(seed)
     files = _files(observed, config.encoder_states, rng)
+    each = max(2, config.encoder_states // max(1, len(observed.workloads)))
+    others = [] if held is None else _files(held, each * len(held.workloads), rng)
     encoder, history = train_encoder(
         files,
         config.contrast,
         config.reading,
+        validation=others,
         rewrite=variant,
         seed=seed,
         threads=threads,
@@ -285,7 +302,7 @@ class World:
     Args:
         encoder: Of texts.
         transition: Of states; None where nothing is predicted.
-        unaware: Key of a training workload -> transitions that have not seen it.
+        unaware: Key of a training workload -> the member that has not seen it.
     """
 
     def __init__(
@@ -303,8 +320,8 @@ class World:
 
     @property
     def columns(self) -> int:
-        """Numbers of a program: its state, and how far the transitions disagree."""
-        return self.encoder.config.dimension + 1
+        """Numbers of a state."""
+        return self.encoder.config.dimension
 
     def initial(self, workload: Workload) -> Floats:
         """z0, shape (d,)."""
@@ -314,13 +331,12 @@ class World:
 
     def read(self, texts: Sequence[str]) -> Floats:
         """The states of programs, shape (n, d), and a warning the first time one is too long."""
-        config = self.encoder.config
-        most = config.window + (config.windows - 1) * config.stride
+        most = self.encoder.longest
         longest = max(texts, key=len)
-        if len(self.encoder.tokenizer.encode(longest).ids) > most:
+        if len(self.encoder.tokens([longest])[0]) > most:
             self._warn(
                 f"a program's text is longer than the {most} tokens that the encoder reads: "
-                f"{config.windows} windows of it, spread evenly, stand for the whole"
+                f"{self.encoder.config.windows} windows of it, spread evenly, stand for the whole"
             )
         return self.encoder.encode(texts)
 
@@ -330,7 +346,7 @@ class World:
         aware: bool = True,
         initial: Floats | None = None,
     ) -> Floats:
-        """zT and the spread of the members, float32 of shape (n, d + 1).
+        """zT, of length 1, float32 of shape (n, d).
 
         Args:
             candidates: Of any workloads.
@@ -348,10 +364,10 @@ class World:
             model = self.transition if aware else self.unaware.get(workload.key, self.transition)
             self._warn_of(set(table.kinds) - set(model.kinds))
             start = self.initial(workload) if initial is None else initial
-            each = model.rollout(start, table, rows[at], lengths[at])
-            mean = each.mean(axis=0)
-            found[at, :-1] = mean
-            found[at, -1] = ((each - mean) ** 2).sum(axis=2).mean(axis=0)
+            mean = model.rollout(start, table, rows[at], lengths[at]).mean(axis=0)
+            # Of length 1, however many members there are and however far they disagree: the trees
+            # have learned from single ones.
+            found[at] = mean / np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), 1e-6)
         return rounded(found)
 
     def _warn_of(self, kinds: Iterable[str]) -> None:
@@ -422,24 +438,26 @@ def learn(
     threads: int | None = None,
     device: str | None = None,
 ) -> World:
-    """Transitions trained on everything, and one for every fold of the workloads on the others."""
+    """Transitions trained on what was observed; see ``WorldConfig.crossfit``."""
     following = config.following
-
-    def train(paths: Paths, name: str) -> TransitionModel:
-        _log.info("transitions that have learned from %s: %d paths", name, len(paths))
-        return train_transition(
-            paths, following, seed=seed, threads=threads, device=device, progress=_log.info
-        )
-
-    whole = train(lesson.paths, "all workloads")
     keys = sorted(set(lesson.workloads))
-    folds = min(config.folds, len(keys))
-    unaware: dict[str, TransitionModel] = {}
+    parts = min(following.members, len(keys))
+    given: dict[str, Any] = {"threads": threads, "device": device, "progress": _log.info}
     # What has learned nothing has seen no workload.
-    if folds > 1 and following.phases:
-        fold = np.random.default_rng(seed).permutation(len(keys)) % folds
-        for number in range(folds):
-            out = {key for key, place in zip(keys, fold.tolist(), strict=True) if place == number}
-            model = train(lesson.some(set(keys) - out), f"fold {number + 1} of {folds} left out")
-            unaware |= dict.fromkeys(out, model)
-    return World(lesson.encoder, whole, unaware)
+    if not config.crossfit or parts < 2 or not following.phases:
+        _log.info("transitions: %d paths", len(lesson.paths))
+        return World(lesson.encoder, train_transition(lesson.paths, following, seed=seed, **given))
+    part = np.random.default_rng(seed).permutation(len(keys)) % parts
+    unaware: dict[str, TransitionModel] = {}
+    models = []
+    for number in range(following.members):
+        out = {key for key, own in zip(keys, part.tolist(), strict=True) if own == number % parts}
+        paths, left = lesson.some(set(keys) - out), lesson.some(out)
+        _log.info(
+            "transition %d of %d: %d paths, and %d of the %d workloads left out",
+            number + 1, following.members, len(paths), len(left), len(out),
+        )  # fmt: skip
+        alone = replace(following, members=1)
+        models.append(train_transition(paths, alone, validation=left, seed=seed + number, **given))
+        unaware |= {key: models[-1] for key in out if key not in unaware}
+    return World(lesson.encoder, TransitionModel.joined(models), unaware)

@@ -80,7 +80,7 @@ class GbdtRanker(Ranker):
         BadInputError: An option is unknown or makes no sense.
     """
 
-    reads_programs: ClassVar[bool] = True
+    reads_programs: bool = True
     run_parts: ClassVar[Mapping[str, Any]] = {"threads": 1}
     name: ClassVar[str] = "gbdt"
 
@@ -322,7 +322,7 @@ class GbdtActionRanker(GbdtRanker):
         BadInputError: An option is unknown or makes no sense.
     """
 
-    reads_programs: ClassVar[bool] = False
+    reads_programs: bool = False
     name: ClassVar[str] = "gbdt_actions"
 
     def __init__(self, *, seed: int = 0, features: str = "actions", **options: Any) -> None:

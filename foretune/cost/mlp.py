@@ -96,7 +96,7 @@ class MlpRanker(NeuralRanker):
         BadInputError: Unknown variant or option, or a value that makes no sense.
     """
 
-    reads_programs: ClassVar[bool] = True
+    reads_programs: bool = True
     config_type: ClassVar[type[NeuralConfig]] = MlpConfig
     config: MlpConfig
 

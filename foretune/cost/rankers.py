@@ -48,7 +48,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "encoder": "codebert",
         "positives": "dropout",
         "objective": "ndcg",
-        "folds": 1,
+        "crossfit": False,
         "transition_options": {"action_embedding": "text", "attainable": False, "members": 1},
     },
 }

@@ -127,7 +127,7 @@ class TlpRanker(NeuralRanker):
         BadInputError: Unknown variant or option, or a value that makes no sense.
     """
 
-    reads_programs: ClassVar[bool] = False
+    reads_programs: bool = False
     config_type: ClassVar[type[NeuralConfig]] = TlpConfig
     config: TlpConfig
 

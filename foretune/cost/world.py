@@ -5,14 +5,15 @@ actions of a candidate move it, one after the other, to a predicted terminal sta
 zT beside the features of the actions, phi, and the factors of the hardware, h. No candidate's
 program is made.
 
-Symbols: d the numbers of a state; the columns of a program are [zT; spread; phi; h], the spread
-being the mean squared distance of the ensemble's predictions from their mean, which zT is.
+Symbols: d the numbers of a state; the columns of a program are [zT; phi; h], with zT the mean of
+the ensemble's predictions brought to length 1.
 
 - The encoder (``foretune.world.encoder``) and the transitions (``foretune.world.transition``) learn
   from the training workloads' own trajectories; the trees are those of ``gbdt_actions``.
-- The terminal states that trees learn from come from transitions that have not seen the workload
-  (``folds``): the others would be better than any that will be scored later, and trusted too much.
-  Those that score have seen all training workloads.
+- The terminal states that trees learn from come from the member of the ensemble that has not seen
+  the workload (``crossfit``): the others would be better than any that will be scored later, and
+  trusted too much. That is also why how far members disagree is no column: of a training workload
+  there is one prediction to be had.
 - z0 is the same for all programs of a workload, so that trees, which only read columns that differ
   within workloads, cannot learn from it which workload it is. With ``state="initial"`` they rank as
   with ``state="none"``.
@@ -20,7 +21,7 @@ being the mean squared distance of the ensemble's predictions from their mean, w
   phi and h.
 
 Source: Pan et al., Toward Compiler World Models, 2026. What is ours besides: lists instead of
-LambdaRank (``objective="ndcg"`` is the paper's), cross-fitting, the spread.
+LambdaRank (``objective="ndcg"`` is the paper's), cross-fitting.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ from foretune.cost._world_learning import (
 )
 from foretune.cost.gbdt_ranker import GbdtActionRanker
 from foretune.dataset import judgeable
-from foretune.errors import BadInputError, IllegalCandidateError, unknown_name
-from foretune.world import TEXT_VERSION, program_text
+from foretune.errors import BadInputError, unknown_name
+from foretune.world import TEXT_VERSION, StateStore, trajectories_of
 from foretune.world import encoder as encoder_module
 from foretune.world import transition as transition_module
 
@@ -64,7 +65,16 @@ if TYPE_CHECKING:
 __all__ = ["World", "WorldConfig", "WorldRanker"]
 
 STATES = ("predicted", "initial", "final", "none")
-_HARDWARE = ("machine.", "match.", "summary.")
+_HARDWARE = (
+    "machine.",
+    "match.",
+    "summary.",
+    "generated.lanes_empty",
+    "generated.registers",
+    "generated.registers_if_unrolled",
+    "generated.loads",
+    "generated.kept_l1",
+)
 """Columns that look at the factors of a machine begin so."""
 _SWITCHES = ("state", "actions", "hardware")
 
@@ -121,6 +131,8 @@ class WorldRanker(GbdtActionRanker):
         super().__init__(seed=seed, features=features, cache=cache, **trees)
         self.world_config = WorldConfig(**own)
         self.state, self.actions, self.hardware = state, actions, hardware
+        # As a cost model, it has another one thin out candidates before it makes their programs.
+        self.reads_programs = state == "final"
         self._device = device
         self._given = world
         self._world: World | None = None
@@ -146,19 +158,22 @@ class WorldRanker(GbdtActionRanker):
     def fit(self, groups: Sequence[Group], validation: Sequence[Group] = ()) -> None:
         """Forgets everything and learns from these groups alone; a given world stays.
 
-        Validation groups stop the trees early; the world is not learned from them.
+        Validation groups stop the trees early; the world is not learned from them, but the log
+        says how many of their programs the encoder finds.
         """
         self._members = []
         self._world = self._given if self.state != "none" else None
         if self.state != "none" and self._world is None:
-            self._world = self._learned([g for g in groups if judgeable(g.seconds)])
+            self._world = self._learned(
+                *([g for g in some if judgeable(g.seconds)] for some in (groups, validation))
+            )
         self._fitting = True
         try:
             super().fit(groups, validation)
         finally:
             self._fitting = False
 
-    def _learned(self, groups: Sequence[Group]) -> World | None:
+    def _learned(self, groups: Sequence[Group], validation: Sequence[Group]) -> World | None:
         """A world; None where no program can be replayed."""
         config = self.world_config
         observed = observe(groups, config.trajectories, self.seed, self._cache)
@@ -170,7 +185,9 @@ class WorldRanker(GbdtActionRanker):
                 )
             return None
         parts: dict[str, Any] = {"threads": self.config.threads, "device": self._device}
-        encoder = read_states(observed, config, self.seed, **parts)
+        share = len(validation) / (len(groups) + len(validation))
+        held = observe(validation, round(share * config.trajectories), self.seed, self._cache)
+        encoder = read_states(observed, config, self.seed, **parts, held=held)
         if self.state != "predicted":
             return World(encoder, None)
         return learn(Lesson.of(observed, encoder), config, self.seed, **parts)
@@ -187,7 +204,7 @@ class WorldRanker(GbdtActionRanker):
         return np.concatenate([states[legal], described], axis=1), legal
 
     def _states(self, candidates: Sequence[Candidate | None]) -> tuple[Rows, npt.NDArray[np.bool_]]:
-        """State columns, shape (n, d + 1), zeros where there is no text; which rows are legal."""
+        """State columns, shape (n, d), zeros where there is no text; which rows are legal."""
         legal = np.ones(len(candidates), dtype=bool)
         if self._world is None:
             return np.zeros((len(candidates), 0), np.float32), legal
@@ -199,13 +216,13 @@ class WorldRanker(GbdtActionRanker):
         if self.state == "predicted":
             found[at] = self._world.predicted(own, aware=not self._fitting)
         elif self.state == "initial":
-            found[at, :-1] = [self._world.initial(candidate.workload) for candidate in own]
+            found[at] = [self._world.initial(candidate.workload) for candidate in own]
         else:
-            texts = [_final_text(candidate) for candidate in own]
+            texts = final_texts(own, self._cache)
             legal[at] = [text is not None for text in texts]
             made = [row for row in at if legal[row]]
             if made:
-                found[made, :-1] = self._world.read([text for text in texts if text is not None])
+                found[made] = self._world.read([text for text in texts if text is not None])
         return rounded(found), legal
 
     def save(self, path: Path) -> None:
@@ -247,9 +264,14 @@ class WorldRanker(GbdtActionRanker):
         return ranker
 
 
-def _final_text(candidate: Candidate) -> str | None:
-    """The text of a candidate's program; None for one that TVM refuses."""
-    try:
-        return program_text(candidate.sketch.template.replay(candidate.decisions).mod)
-    except IllegalCandidateError:
-        return None
+def final_texts(candidates: Sequence[Candidate], cache: Path | None) -> list[str | None]:
+    """The texts of the programs that candidates end in; None where TVM refuses one.
+
+    Args:
+        candidates: Which.
+        cache: Folder in which states are kept; None: nowhere.
+    """
+    with StateStore(cache) as store:
+        found = trajectories_of(candidates, store)
+        texts = iter(store.texts([one.states[-1] for one in found if one is not None]))
+        return [None if one is None else next(texts) for one in found]

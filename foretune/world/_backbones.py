@@ -175,6 +175,12 @@ class EncoderNetwork(nn.Module):
         self._windows = (room, config.stride, config.windows)
         self._pad, self._around = pad, around
 
+    @property
+    def longest(self) -> int:
+        """Tokens of a text that are all read."""
+        room, stride, count = self._windows
+        return room + (count - 1) * stride
+
     def forward(self, texts: Sequence[Integers]) -> Tensor:
         """Tokens of n texts -> states of length 1, shape (n, dimension)."""
         return functional.normalize(self.head(self.pooled(texts)), dim=1, eps=1e-6)

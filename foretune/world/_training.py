@@ -309,13 +309,28 @@ def follow(
 def _draws(
     paths: Paths, horizon: int, config: TransitionConfig, rng: np.random.Generator
 ) -> Iterator[Draw]:
-    """One pass over the paths."""
+    """One pass over the paths: windows of like length together, batches in any order."""
     windows = windows_of(paths, horizon, rng, whole=not config.initial)
-    order = rng.permutation(len(windows))
-    each = max(1, config.batch // int(windows.length.max()))
-    for at in range(0, len(order), each):
-        some = windows.some(order[at : at + each])
-        yield Draw.of(paths, some, config.cross, config.same, rng)
+    for rows in alike(windows.length, config.batch, rng):
+        yield Draw.of(paths, windows.some(rows), config.cross, config.same, rng)
+
+
+def alike(lengths: Integers, budget: int, rng: np.random.Generator) -> list[Integers]:
+    """Numbers of sequences in batches of like length, so that little of a batch is filled up.
+
+    Args:
+        lengths: Of each sequence.
+        budget: Longest times number of a batch at most, where one sequence is no longer than that.
+        rng: Mixes sequences of one length, and the batches.
+    """
+    mixed = rng.permutation(len(lengths))
+    order = mixed[np.argsort(-lengths[mixed], kind="stable")]
+    batches = []
+    while len(order):
+        many = max(1, budget // int(lengths[order[0]]))
+        batches.append(order[:many])
+        order = order[many:]
+    return [batches[at] for at in rng.permutation(len(batches)).tolist()]
 
 
 def _rolled_loss(

@@ -87,7 +87,7 @@ class ContrastiveConfig:
     by_time: bool = False
     intra: int = 4
     files: int = 8
-    epochs: int = 4
+    epochs: int = 2
     learning_rate: float = 1e-3
     backbone_rate: float = 2e-5
     warm_up: float = 0.05

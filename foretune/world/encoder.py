@@ -65,9 +65,9 @@ class EncoderConfig(abc.ABC):
     """Whether the backbone has learned from others' texts before."""
 
     dimension: int = 128
-    window: int = 256
-    stride: int = 128
-    windows: int = 8
+    window: int = 512
+    stride: int = 256
+    windows: int = 4
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
@@ -284,6 +284,11 @@ class StateEncoder(Part):
     def width(self) -> int:
         """Numbers of what ``pooled`` gives."""
         return self.network.backbone.width
+
+    @property
+    def longest(self) -> int:
+        """Tokens of a text that are all read; of a longer one, windows are spread over it."""
+        return self.network.longest
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """The states of programs, float32 of shape (n, dimension) and length 1.

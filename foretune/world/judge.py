@@ -21,6 +21,10 @@ class Terminals:
         initial: 1 - cos(z_0, z_T): of who says that actions change nothing.
         mean: 1 - cos(m, z_T), with m the mean terminal state of training.
         spread: Mean squared distance of the members' predictions from their mean.
+        apart: Squared distance of z_T from the mean z_T of the workload's paths. What is predicted
+            of the differences between the programs of a workload, which are all that ranking them
+            needs, is the sum of 2 ``predicted`` over all paths divided by that of ``apart``,
+            subtracted from 1.
         found: Whether p_T is nearer to z_T than to the terminal state of any other path of the
             workload that ends elsewhere.
     """
@@ -30,6 +34,7 @@ class Terminals:
     initial: Floats
     mean: Floats
     spread: Floats
+    apart: Floats
     found: npt.NDArray[np.bool_]
 
 
@@ -41,17 +46,20 @@ def judge(model: TransitionModel, paths: Paths) -> Terminals:
     mean = each.mean(axis=0)
     predicted = mean / np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), 1e-6)
     found = np.zeros(len(paths), dtype=bool)
+    apart = np.zeros(len(paths), dtype=np.float32)
     for workload in np.unique(paths.workload):
         own = np.flatnonzero(paths.workload == workload)
         cosines = predicted[own] @ true[own].T
         others = paths.terminal[own][:, None] != paths.terminal[own]
         best = np.where(others, cosines, -np.inf).max(axis=1)
         found[own] = cosines.diagonal() > best
+        apart[own] = ((true[own] - true[own].mean(axis=0)) ** 2).sum(axis=1)
     return Terminals(
         paths.lengths,
         1.0 - (predicted * true).sum(axis=1),
         1.0 - (initial * true).sum(axis=1),
         1.0 - true @ model.mean_terminal,
         ((each - mean) ** 2).sum(axis=2).mean(axis=0),
+        apart,
         found,
     )

@@ -22,7 +22,7 @@ Source: Pan et al., Toward Compiler World Models, 2026, section 3.4. What is our
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -188,6 +188,25 @@ class TransitionModel(Part):
     def kinds(self) -> tuple[str, ...]:
         """The kinds of actions that are known."""
         return self._inputs.kinds
+
+    @classmethod
+    def joined(cls, models: Sequence[TransitionModel]) -> TransitionModel:
+        """The members of models as one.
+
+        Args:
+            models: At least one, trained alike on paths with one table of actions.
+        """
+        first = models[0]
+        mean = np.mean([model.mean_terminal for model in models], axis=0)
+        return cls(
+            replace(first.config, members=sum(model.config.members for model in models)),
+            first._inputs,
+            [member for model in models for member in model._members],
+            (mean / max(float(np.linalg.norm(mean)), 1e-6)).astype(np.float32),
+            history=[epoch for model in models for epoch in model.history],
+            device=str(first._device),
+            threads=first.threads,
+        )
 
     def rollout(
         self,

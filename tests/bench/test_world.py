@@ -154,7 +154,7 @@ def test_swapping_begins_where_the_partner_begins_and_ends_with_the_table(fold: 
 
 
 def test_a_world_that_has_seen_everything_has_no_other(fold: Fold) -> None:
-    ranker = fold.ranker(VARIANTS["folds=1"])
+    ranker = fold.ranker(VARIANTS["crossfit=false"])
     assert ranker._world is not None and not ranker._world.unaware
     assert fold.world("trained").unaware
 
@@ -181,6 +181,7 @@ def test_paths_are_put_together_by_length() -> None:
         {
             "workload": f"w{steps % 3}",
             "steps": steps,
+            "apart": 4.0 * steps,
             **dict.fromkeys(names, float(steps)),
             **{f"{name} found": steps > 8 for name in names},
         }
@@ -190,6 +191,8 @@ def test_paths_are_put_together_by_length() -> None:
     assert [row["paths"] for row in (short, middle, long, everything)] == [2, 2, 1, 5]
     assert short["trained"]["mean"] == 3 and long["trained"]["mean"] == 30
     assert everything["trained found"]["mean"] == pytest.approx(0.6)
+    # Twice 1 - cosine is what is not explained of the distances.
+    assert everything["trained explained"]["mean"] == pytest.approx(0.5)
 
 
 def test_variants_are_checked(capsys: pytest.CaptureFixture[str]) -> None:

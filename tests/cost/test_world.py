@@ -24,7 +24,7 @@ from foretune.hardware import Hardware
 from foretune.metaschedule._cost_model import positive
 from foretune.testing import rankers as suite
 from foretune.testing.rankers import Subject, nest_group, training_groups
-from foretune.world import action_text, steps_of
+from foretune.world import action_text, program_text, steps_of
 from tests.space.programs import CPU, space
 
 pytest.importorskip("torch")
@@ -97,6 +97,13 @@ def lesson():
     return Lesson.of(observed, read_states(observed, config, 0, 1, "cpu")), config
 
 
+def rolled(world, name):
+    """What a rollout of some candidates takes."""
+    candidates = [p.candidate for p in group(name).programs]
+    rows, lengths = world._book.paths(candidates)
+    return world.initial(candidates[0].workload), world._book.table(), rows, lengths
+
+
 def columns_of(ranker):
     """Which columns the trees of a ranker read."""
     return set(np.concatenate([member.columns for member in ranker._members]).tolist())
@@ -162,11 +169,9 @@ def test_scores_order_programs_of_workloads_it_has_not_seen(trained):
 def test_trees_read_predicted_states(trained):
     assert {at for at in columns_of(trained) if at < D}
     states, legal = trained._states([p.candidate for p in group(UNSEEN).programs])
-    assert states.shape[1] == D + 1 and legal.all()
-    # The mean of unit vectors, and how far they lie apart.
-    norms = np.linalg.norm(states[:, :-1], axis=1)
-    assert (norms <= 1.01).all() and (states[:, -1] >= 0).all() and states[:, -1].any()
-    assert np.allclose(norms**2 + states[:, -1], 1.0, atol=0.01)
+    assert states.shape[1] == D and legal.all()
+    assert np.allclose(np.linalg.norm(states, axis=1), 1.0, atol=1e-3)
+    assert len(np.unique(states, axis=0)) > 1
 
 
 def test_the_same_seed_gives_the_same_ranker(trained):
@@ -180,18 +185,30 @@ def test_trees_learn_from_transitions_that_have_not_seen_the_workload(lesson, mo
     learned_from = {}
     real = _world_learning.train_transition
 
-    def train(paths, *args, **options):
-        model = real(paths, *args, **options)
-        learned_from[id(model)] = {int(number) for number in paths.workload}
+    def train(paths, *args, validation=None, **options):
+        model = real(paths, *args, validation=validation, **options)
+        held = set() if validation is None else set(validation.workload.tolist())
+        learned_from[id(model)] = (set(paths.workload.tolist()), held)
         return model
 
     monkeypatch.setattr(_world_learning, "train_transition", train)
-    world = _world_learning.learn(lesson, replace(config, folds=3), 0, 1, "cpu")
+    world = _world_learning.learn(lesson, config, 0, 1, "cpu")
     number = dict(zip(lesson.workloads, lesson.paths.workload.tolist(), strict=True))
-    assert set(world.unaware) == set(number) and len(learned_from) == 4
-    assert learned_from[id(world.transition)] == set(number.values())
+    everything = set(number.values())
+    assert set(world.unaware) == set(number) and len(learned_from) == 2
     for key, model in world.unaware.items():
-        assert learned_from[id(model)] == set(number.values()) - {number[key]}
+        seen, held = learned_from[id(model)]
+        assert number[key] in held and seen | held == everything and not seen & held
+    assert world.transition.config.members == 2 and len(world.transition.history) == 6
+    # What has not seen a workload is a member of what scores.
+    each = world.transition.rollout(*rolled(world, "matmul"))
+    assert any(
+        np.array_equal(world.unaware[key].rollout(*rolled(world, "matmul"))[0], each[at])
+        for key in world.unaware for at in range(2)
+    )  # fmt: skip
+    whole = _world_learning.learn(lesson, replace(config, crossfit=False), 0, 1, "cpu")
+    assert whole.unaware == {} and len(learned_from) == 3
+    assert learned_from[id(whole.transition)] == (everything, set())
     # Those are what fitting looks at, and nothing else does.
     candidates = [p.candidate for p in group("matmul").programs]
     fitting, scoring = world.predicted(candidates, aware=False), world.predicted(candidates)
@@ -214,6 +231,17 @@ def test_programs_on_several_machines_are_replayed_once():
     elsewhere = replace(here, hardware="another")
     found = observe([here, elsewhere], 100, 0)
     assert len(found.trajectories) == len(here)
+
+
+def test_times_on_several_machines_compare():
+    here = group("softmax", 6)
+    elsewhere = replace(group("matmul", 6), seconds=100 * group("matmul", 6).seconds)
+    found = observe([here, elsewhere], 100, 0)
+    for key in found.workloads:
+        own = [
+            s for t, s in zip(found.trajectories, found.seconds, strict=True) if t.workload == key
+        ]
+        assert min(own) == 1.0 and max(own) < 2.0
 
 
 def test_a_given_world_is_not_learned_again(trained):
@@ -239,7 +267,7 @@ def switched(trained):
 
 def test_the_initial_state_says_as_much_as_none(switched):
     initial, none = switched(state="initial"), switched(state="none")
-    assert not {at for at in columns_of(initial) if at <= D}
+    assert not {at for at in columns_of(initial) if at < D}
     assert same_trees(initial, none)
 
 
@@ -247,29 +275,35 @@ def test_the_final_state_is_that_of_the_program(switched, trained, monkeypatch):
     ranker = switched(state="final")
     here = group(UNSEEN)
     candidates = [p.candidate for p in here.programs]
-    texts = [world_module._final_text(c) for c in candidates]
+    texts = world_module.final_texts(candidates, None)
+    replayed = [c.sketch.template.replay(c.decisions).mod for c in candidates]
+    assert texts == [program_text(module) for module in replayed]
     states, _ = ranker._states(candidates)
-    assert np.allclose(states[:, :-1], trained._world.encoder.encode(texts), atol=2e-4)
-    assert not states[:, -1].any()
-    monkeypatch.setattr(
-        world_module, "_final_text", lambda c: None if c is candidates[3] else texts[0]
-    )
+    assert np.allclose(states, trained._world.encoder.encode(texts), atol=2e-4)
+    assert ranker.reads_programs and not trained.reads_programs
+    texts[3] = None
+    monkeypatch.setattr(world_module, "final_texts", lambda *_: texts)
     scores = score_group(ranker, here)
     assert np.isnan(scores[3]) and np.isfinite(np.delete(scores, 3)).all()
 
 
 def test_without_action_features_only_the_state_tells_programs_apart(switched):
-    names = ["state"] * D + ["spread"] + [column.name for column in action_columns()]
+    names = ["state"] * D + [column.name for column in action_columns()]
     read = {names[at] for at in columns_of(switched(actions=False))}
     assert "state" in read
-    assert all(name in ("state", "spread") or name.startswith("machine.") for name in read)
+    assert all(name == "state" or name.startswith("machine.") for name in read)
 
 
 def test_without_hardware_every_machine_is_the_same(switched):
     here = group(UNSEEN)
     other = replace(CPU, threads=64, simd_bits=128, l1_bytes=1024, peak_gflops=9.0)
-    ranker = switched(hardware=False)
+    ranker, seeing = switched(hardware=False), switched()
     assert np.array_equal(ranker.score(here.programs, CPU), ranker.score(here.programs, other))
+    # Not only where these trees look.
+    one, two = (ranker._matrix(here.programs, machine)[0] for machine in (CPU, other))
+    assert np.array_equal(one, two)
+    one, two = (seeing._matrix(here.programs, machine)[0] for machine in (CPU, other))
+    assert not np.array_equal(one, two)
 
 
 @pytest.mark.parametrize("transition", ["untrained", "actions_only"])
@@ -293,7 +327,7 @@ def test_a_file_holds_everything(trained, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["w.npz"]
     for read in (rankers.load(path), rankers.load_for_run(path)):
         assert isinstance(read, WorldRanker) and same_trees(trained, read)
-        assert read.world_config.folds == trained.world_config.folds
+        assert read.world_config.crossfit == trained.world_config.crossfit
         assert (read.scale, read.strength) == (trained.scale, trained.strength)
     assert rankers.load(path, threads=2).config.threads == 2
     read = rankers.load(path)
@@ -339,7 +373,7 @@ def test_a_file_without_its_world_is_refused(trained, tmp_path):
         ({"transition": "none"}, "unknown transition of world"),
         ({"encoder": "bert"}, "unknown backend"),
         ({"positives": "none"}, "unknown positives"),
-        ({"folds": 0}, "folds >= 1"),
+        ({"crossfit": 2}, "crossfit"),
         ({"trajectories": 1}, "trajectories >= 2"),
         ({"encoder_options": {"deep": 1}}, "'deep'"),
         ({"contrastive_options": {"deep": 1}}, "contrastive_options.*'deep'"),
