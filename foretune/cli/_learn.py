@@ -130,7 +130,8 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
         "--features-cache",
         type=Path,
         metavar="DIR",
-        help="where models that read programs keep their features for later calls",
+        help="where models that read programs, if only while they learn, keep what they read for "
+        "later calls",
     )
 
 
@@ -225,10 +226,9 @@ def _create(args: argparse.Namespace, seed: int, options: dict[str, Any]) -> Ran
     from foretune.cost import rankers
 
     rankers.refuse_text(args.model, options)
-    ranker = rankers.create(args.model, seed=seed, **options)
-    if args.features_cache is None or not ranker.reads_programs:
-        return ranker
-    return rankers.create(args.model, seed=seed, **{**options, "cache": args.features_cache})
+    if args.features_cache is not None and rankers.keeps_programs(args.model):
+        options = {**options, "cache": args.features_cache}
+    return rankers.create(args.model, seed=seed, **options)
 
 
 def _load(weights: Path) -> Ranker:

@@ -7,6 +7,7 @@ named once per value of its slots, and looked up for all candidates at once.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,8 @@ Integers = npt.NDArray[np.int64]
 
 _SKETCHES = 256
 _ACTIONS = 200_000
-"""Of each, so many are kept; beyond, all is forgotten and made anew."""
+"""Of each, so many are kept. Beyond, sketches are forgotten, whose actions stay known; and actions,
+with everything."""
 _ABSENT = -1
 
 
@@ -117,7 +119,9 @@ class ActionBook:
         self._rows: dict[str, int] = {}
         self._actions: list[Action] = []
         self._sketches: dict[str, _Steps] = {}
-        self._table: ActionTable | None = None
+        self._kinds: list[str] = []
+        self._numbers = _Growing()
+        self._texts = _Growing()
 
     def __len__(self) -> int:
         return len(self._actions)
@@ -154,17 +158,30 @@ class ActionBook:
 
     def table(self) -> ActionTable:
         """All actions there are, those of the latest ``paths`` among them."""
-        known = 0 if self._table is None else len(self._table)
-        if self._table is None or known < len(self):
-            texts = self.texts[known:]
+        self._read_new()
+        return ActionTable(tuple(self._kinds), self._numbers.rows, self._texts.rows)
+
+    def some(self, rows: Integers) -> ActionTable:
+        """Those of ``table()`` with these rows."""
+        self._read_new()
+        kinds = tuple([self._kinds[row] for row in rows.tolist()])
+        return ActionTable(kinds, self._numbers.rows[rows], self._texts.rows[rows])
+
+    def _read_new(self) -> None:
+        known = len(self._kinds)
+        if known < len(self) or not known:
+            texts = list(itertools.islice(self._rows, known, None))
             new = ActionTable.of(self._actions[known:], self._read(texts))
-            self._table = new if self._table is None else _joined(self._table, new)
-        return self._table
+            self._kinds += new.kinds
+            self._numbers.append(new.numbers)
+            self._texts.append(new.texts)
 
     def trim(self) -> None:
-        """Forgets everything where it has become much. Rows given before mean nothing then."""
-        if len(self._actions) > _ACTIONS or len(self._sketches) > _SKETCHES:
+        """Forgets what has become much. Rows given before may mean nothing then."""
+        if len(self._actions) > _ACTIONS:
             self._forget()
+        elif len(self._sketches) > _SKETCHES:
+            self._sketches.clear()
 
     def _of(self, sketch: Sketch) -> _Steps:
         found = self._sketches.get(sketch.key)
@@ -183,15 +200,26 @@ class ActionBook:
         return number
 
 
-def _joined(first: ActionTable, second: ActionTable) -> ActionTable:
-    return ActionTable(
-        first.kinds + second.kinds,
-        np.concatenate([first.numbers, second.numbers]),
-        np.concatenate([first.texts, second.texts]),
-    )
+class _Growing:
+    """Rows of a matrix to which rows are added, without copying all of them each time."""
 
+    def __init__(self) -> None:
+        self._held: Floats | None = None
+        self._count = 0
 
-def some_rows(table: ActionTable, rows: Integers) -> ActionTable:
-    """The table of some of its actions."""
-    kinds = tuple([table.kinds[row] for row in rows.tolist()])
-    return ActionTable(kinds, table.numbers[rows], table.texts[rows])
+    @property
+    def rows(self) -> Floats:
+        """All that were added, shape (n, columns)."""
+        assert self._held is not None, "something has to be added first"
+        return self._held[: self._count]
+
+    def append(self, rows: Floats) -> None:
+        """Adds rows."""
+        count = self._count + len(rows)
+        if self._held is None or count > len(self._held):
+            room = np.empty((max(count, 2 * self._count), rows.shape[1]), dtype=np.float32)
+            if self._held is not None:
+                room[: self._count] = self.rows
+            self._held = room
+        self._held[self._count : count] = rows
+        self._count = count

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune._options import require_types
-from foretune.cost._world_actions import ActionBook, Floats, Integers, some_rows
+from foretune.cost._world_actions import ActionBook, Floats, Integers
 from foretune.errors import BadInputError, unknown_name
 from foretune.space import Candidate
 from foretune.world import StateStore, Trajectory, program_text, trajectories_of, variant
@@ -357,7 +357,7 @@ class World:
         self._book.trim()
         rows, lengths = self._book.paths(candidates)
         used = np.unique(rows[np.arange(rows.shape[1]) < lengths[:, None]])
-        table = some_rows(self._book.table(), used)
+        table = self._book.some(used)
         rows = np.searchsorted(used, rows) if len(used) else rows
         found = np.zeros((len(candidates), self.columns), dtype=np.float32)
         for workload, at in _by_workload(candidates):

@@ -154,6 +154,16 @@ def reads_programs(name: str) -> bool:
     return bool(getattr(_RANKERS.factory(name), "reads_programs", False))
 
 
+def keeps_programs(name: str) -> bool:
+    """Whether the ranker called ``name`` takes a folder for what it has read of programs.
+
+    Raises:
+        BadInputError: The name is unknown.
+        MissingDependencyError: The ranker needs a package that is not installed.
+    """
+    return "cache" in inspect.signature(_RANKERS.factory(name)).parameters
+
+
 def names() -> list[str]:
     """Names that ``create`` accepts, sorted."""
     return _RANKERS.names()

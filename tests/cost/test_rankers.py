@@ -82,6 +82,12 @@ def test_names_say_whether_programs_are_read():
         rankers.reads_programs("no-such")
 
 
+def test_names_say_whether_what_is_read_of_programs_can_be_kept():
+    # The world model makes programs while it learns.
+    assert rankers.keeps_programs("gbdt") and rankers.keeps_programs("world")
+    assert not rankers.keeps_programs("tlp")
+
+
 def test_every_name_is_described():
     assert set(rankers.descriptions()) == set(rankers.names())
     assert all(rankers.descriptions().values())

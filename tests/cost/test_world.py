@@ -418,6 +418,29 @@ def test_the_book_forgets_when_it_has_become_large(trained, monkeypatch):
     assert len(trained._world._book) <= sum(len(c.actions()) for c in candidates)
 
 
+def test_the_book_knows_actions_of_sketches_it_has_forgotten(monkeypatch):
+    monkeypatch.setattr("foretune.cost._world_actions._SKETCHES", 0)
+    asked = []
+
+    def read(texts):
+        asked.extend(texts)
+        return np.array([[len(t), asked.index(t)] for t in texts], np.float32)
+
+    book = ActionBook(read)
+    rng = np.random.default_rng(0)
+    for name in ("matmul", "softmax", "matmul", "conv2d_nhwc"):
+        rows, lengths = book.paths(space(name).sample(rng, 40))
+        table = book.table()
+        assert len(table) == len(book) == len(asked)
+        assert table.texts.tolist() == [[len(t), at] for at, t in enumerate(book.texts)]
+        used = np.unique(rows[:, : lengths.min()])
+        some = book.some(used)
+        assert np.array_equal(some.numbers, table.numbers[used])
+        assert some.kinds == tuple(table.kinds[at] for at in used)
+        book.trim()
+    assert len(set(asked)) == len(asked), "every action is read once"
+
+
 # In a run
 
 
