@@ -67,6 +67,7 @@ def hinted(monkeypatch: pytest.MonkeyPatch) -> None:
     fake.create = create  # type: ignore[attr-defined]
     fake.load = Hinted.load  # type: ignore[attr-defined]
     fake.refuse_text = lambda name, options: None  # type: ignore[attr-defined]
+    fake.keeps_programs = lambda name: name == "reader"  # type: ignore[attr-defined]
     fake.descriptions = lambda: {"hinted": "reads the answer."}  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, fake.__name__, fake)
     monkeypatch.setattr(cost, "rankers", fake, raising=False)
