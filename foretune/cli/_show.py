@@ -110,4 +110,5 @@ def _cost_models(args: argparse.Namespace) -> int:
     print(f"{'default':14} {resolve_names('default', 'default')[1]}: what `tune` uses")
     for name, text in cost.descriptions().items():
         print(f"{name:14} {text}")
+    print(f"{'FILE.npz':14} What `foretune train` wrote, with trees on top of it.")
     return 0

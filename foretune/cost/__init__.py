@@ -9,6 +9,7 @@ are trained once on many workloads; ``foretune.cost.pretrained`` makes a cost mo
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from foretune.cost._base import CostModel, FloatArray, Prediction
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength, score_group
 from foretune.cost.registry import Registry
+from foretune.errors import BadInputError, unknown_name
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
@@ -26,6 +28,7 @@ __all__ = [
     "Prediction",
     "Ranker",
     "Registry",
+    "check_name",
     "create",
     "descriptions",
     "fitted_scale",
@@ -35,6 +38,8 @@ __all__ = [
     "score_group",
     "unregister",
 ]
+
+_TRAINED = ".npz"
 
 _MODELS: Registry[CostModel] = Registry(
     "cost model",
@@ -62,16 +67,40 @@ def create(
     """Makes the cost model called ``name``.
 
     Args:
-        name: One of ``names()``.
+        name: One of ``names()``, or a file that ``foretune train`` wrote, ``FILE.npz``: the trained
+            ranker with trees on top of it.
         rng: The model's only source of randomness, or a seed for one.
         hardware: What the candidates will run on, for models that look at it.
         options: Passed to the model as they are.
 
     Raises:
         BadInputError: The name is unknown, or the model refuses an option.
+        RecordError: The file is damaged or of another version.
         MissingDependencyError: The model needs a package that is not installed.
     """
-    return _MODELS.factory(name)(rng=np.random.default_rng(rng), hardware=hardware, **options)
+    check_name(name)
+    given = {"rng": np.random.default_rng(rng), "hardware": hardware, **options}
+    if name.endswith(_TRAINED):
+        from foretune.cost.pretrained import PretrainedModel
+
+        return PretrainedModel(**{"ranker": Path(name), **given})
+    return _MODELS.factory(name)(**given)
+
+
+def check_name(name: str) -> None:
+    """Refuses what ``create`` knows no model by.
+
+    Raises:
+        BadInputError: The name is unknown, or the file is not there.
+    """
+    if name.endswith(_TRAINED):
+        if not Path(name).is_file():
+            raise BadInputError(
+                f"a cost model {_TRAINED} has to be a file that `foretune train` wrote, but there "
+                f"is no {name}: train it, or choose one of `foretune cost-models`"
+            )
+    elif name not in names():
+        raise unknown_name("cost model", name, [*names(), "default"])
 
 
 def names() -> list[str]:

@@ -49,8 +49,7 @@ def resolve_names(strategy: str, cost_model: str) -> tuple[str, str]:
         search.proposers.check_name(options["proposer"])
     if base not in search.names():
         raise unknown_name("strategy", strategy, [*search.names(), "default"])
-    if cost_model not in cost.names():
-        raise unknown_name("cost model", cost_model, [*cost.names(), "default"])
+    cost.check_name(cost_model)
     return strategy, cost_model
 
 

@@ -11,7 +11,7 @@ from foretune import cost
 from foretune.cost import Ranker, pretrained, rankers
 from foretune.cost.gbdt import GradientBoosting
 from foretune.cost.pretrained import PretrainedModel
-from foretune.errors import BadInputError, VersionMismatchError
+from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.features import machine_fit
 from foretune.measure import Measurement, Status
 from foretune.records import Record
@@ -24,6 +24,7 @@ from foretune.testing.rankers import (
     training_groups,
     unseen_groups,
 )
+from foretune.tuning import resolve_names
 from tests.space.programs import CPU, space
 
 SHAPE = (128, 128, 128)
@@ -352,3 +353,20 @@ class TestShipped:
         monkeypatch.setattr("foretune.features.ACTION_FEATURE_VERSION", "another")
         with pytest.raises(VersionMismatchError, match="train"):
             cost.create("gbdt", hardware=NEST_HARDWARE)
+
+
+def test_a_file_is_a_cost_model_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ranker = rankers.create("gbdt_actions", rounds=20, boosters=1)
+    ranker.fit(training_groups(8))
+    ranker.save(tmp_path / "mine.npz")
+    model = cost.create("mine.npz", rng=0, hardware=NEST_HARDWARE)
+    assert isinstance(model, PretrainedModel) and model.informed
+    assert model.ranker.name == "gbdt_actions"
+    for name in ("mine.npz", str(tmp_path / "mine.npz")):
+        assert resolve_names("default", name)[1] == name
+    with pytest.raises(BadInputError, match=r"foretune train.*no other\.npz"):
+        resolve_names("default", "other.npz")
+    (tmp_path / "torn.npz").write_bytes(b"PK")
+    with pytest.raises(RecordError):
+        cost.create("torn.npz", rng=0, hardware=NEST_HARDWARE)
