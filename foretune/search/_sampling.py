@@ -116,13 +116,13 @@ def spread(ranked: Sequence[Candidate], least: int = APART) -> list[Candidate]:
     near: list[Candidate] = []
     for candidate in ranked:
         close = any(
-            candidate.sketch.key == other.sketch.key and _difference(candidate, other) < least
+            candidate.sketch.key == other.sketch.key and difference(candidate, other) < least
             for other in apart
         )
         (near if close else apart).append(candidate)
     return apart + near
 
 
-def _difference(a: Candidate, b: Candidate) -> int:
+def difference(a: Candidate, b: Candidate) -> int:
     """Decisions in which two candidates of one sketch differ."""
     return sum(x != y for x, y in zip(a.decisions, b.decisions, strict=True))
