@@ -135,9 +135,14 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
                 "is given by the command's own option"
             )
         try:
-            options[name] = json.loads(value)
+            parsed = json.loads(value)
         except ValueError:
-            options[name] = value
+            parsed = value
+        if options.setdefault(name, parsed) != parsed:
+            raise BadInputError(
+                f"an option has one value, but got --option {name}={options[name]} and --option "
+                f"{text}: leave one of them out"
+            )
     return options
 
 

@@ -21,7 +21,7 @@ never walked into again."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -92,8 +92,10 @@ class MctsConfig:
             if getattr(self, name) < 1:
                 raise BadInputError(f"mcts: {name} >= 1 must hold, but got {getattr(self, name)}")
         for name in ("branching", "exploration", "rollout", "fresh"):
-            if getattr(self, name) < 0:
-                raise BadInputError(f"mcts: {name} >= 0 must hold, but got {getattr(self, name)}")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise BadInputError(
+                    f"mcts: {name} >= 0 must hold, and be finite, but got {getattr(self, name)}"
+                )
         if not 0.0 <= self.epsilon <= 1.0:
             raise BadInputError(f"mcts: 0 <= epsilon <= 1 must hold, but got {self.epsilon}")
 
@@ -122,6 +124,12 @@ class Mcts(Strategy):
         self._measured = 0
         self._best: Node | None = None
         self._prepared: list[tuple[Node, Situation]] = []
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        """Refuses what neither ``MctsConfig`` nor the proposer knows, or one of them refuses."""
+        config, rest = configured(MctsConfig, "mcts", options)
+        proposers.check(config.proposer, rest)
 
     @property
     def status(self) -> str:

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from foretune import search
 from foretune.cost import create as create_model
 from foretune.dataset import load
-from foretune.errors import BadInputError
+from foretune.errors import BadInputError, RecordError
 from foretune.evaluate.tables import table_space
+from foretune.search import Strategy
 from foretune.search._sampling import difference
 from foretune.search._tree import Tree, uct
 from foretune.search.mcts import Mcts
@@ -420,6 +421,8 @@ def test_any_batch_size_gives_distinct_candidates(batch, seed):
         ({"rollout": -1}, "rollout >= 0"),
         ({"proposer": "nobody"}, "unknown proposer 'nobody'"),
         ({"proposer": "llm"}, "needs a language model"),
+        ({"exploration": math.nan}, "exploration >= 0 must hold, and be finite"),
+        ({"fresh": math.inf}, "fresh >= 0 must hold, and be finite"),
         ({"branching": "many"}, "branching must be int, but got 'many'"),
         ({"branching": True}, "branching must be int"),
         ({"proposer": 3}, "proposer must be str"),
@@ -429,6 +432,88 @@ def test_any_batch_size_gives_distinct_candidates(batch, seed):
 def test_impossible_options_are_refused(options, message):
     with pytest.raises(BadInputError, match=message):
         mcts(SyntheticSpace(), **options)
+
+
+class Plain(Strategy):
+    """A plug-in that says nothing of its options."""
+
+    def __init__(self, space, model, rng, *, depth=3):
+        super().__init__(space, model, rng)
+
+    def ask(self, n):
+        return []
+
+    def tell(self, records):
+        pass
+
+
+@pytest.fixture
+def plain():
+    search.register("plain", Plain)
+    yield
+    search.unregister("plain")
+
+
+@pytest.mark.usefixtures("plain")
+@pytest.mark.parametrize(
+    "name, options, message",
+    [
+        ("nobody", {}, "unknown strategy 'nobody'"),
+        ("mcts", {"branching": -1}, "branching >= 0"),
+        ("mcts", {"branching": "many"}, "branching must be int"),
+        ("mcts:branching=many", {}, "branching must be int"),
+        ("mcts", {"proposer": "nobody"}, "unknown proposer 'nobody'"),
+        ("mcts:nobody", {}, "unknown proposer 'nobody'"),
+        ("mcts", {"branchig": 2}, "has an option 'branchig'"),
+        ("mcts", {"space": 2}, "has an option 'space'"),
+        ("mcts:llm", {"rng": 2}, "has an option 'rng'"),
+        ("mcts:llm", {"history": 9}, "history <= 3"),
+        ("mcts:llm", {"history": "9"}, "history must be int"),
+        ("mcts:llm", {"otherwise": "nobody"}, "unknown proposer 'nobody'"),
+        ("mcts:llm", {"otherwize": "random"}, "llm has no option 'otherwize'"),
+        ("mcts:learned", {"policy": 3}, "policy must be a file"),
+        ("evolutionary", {"pool": "many"}, "pool must be int"),
+        ("evolutionary", {"scored_per_ask": math.inf}, "and be finite"),
+        ("evolutionary", {"history": 2}, "evolutionary has no option 'history'"),
+        ("evolutionary", {"sampler": 2}, "evolutionary has no option 'sampler'"),
+        ("evolutionary:llm", {"style": "long"}, "prompt style 'long'"),
+        ("random", {"pool": 2}, "random has no option 'pool': it has none"),
+        ("gradient", {"guide": 2}, "gradient has no option 'guide'"),
+        ("gradient", {"steps": 0.5}, "steps must be int"),
+        ("plain", {"width": 2}, "Plain has no option 'width': choose from depth"),
+        ("mcts:branching=4", {"branching": 2}, "'branching' is 4 in .* and 2 beside it"),
+        ("mcts:heuristic", {"proposer": "random"}, "'proposer' is 'heuristic'"),
+        ("mcts:heuristic:random", {}, "gives 'proposer' twice"),
+    ],
+)
+def test_options_are_refused_before_there_is_a_space(name, options, message):
+    with pytest.raises(BadInputError, match=message):
+        search.check(name, options)
+
+
+@pytest.mark.usefixtures("plain")
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("mcts", {}),
+        ("mcts:heuristic:branching=4", {"branching": 4, "epsilon": 0}),
+        ("mcts", {"proposer": "llm", "history": 3}),
+        ("mcts:llm:history=3", {"style": "full"}),
+        ("evolutionary", {"pool": 2}),
+        ("evolutionary:llm", {"asked": 2}),
+        ("gradient", {"steps": 2}),
+        ("plain:depth=4", {}),
+    ],
+)
+def test_options_that_fit_are_not(name, options):
+    search.check(name, options)
+
+
+def test_a_policy_that_is_none_is_refused_before_there_is_a_space(tmp_path):
+    (tmp_path / "policy.npz").write_bytes(b"no policy")
+    for name in ("policy.npz", "gone.npz"):
+        with pytest.raises(RecordError, match="is not a policy"):
+            search.check("mcts:learned", {"policy": str(tmp_path / name)})
 
 
 def test_options_may_stand_in_the_name():
