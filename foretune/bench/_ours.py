@@ -7,6 +7,7 @@ The journal in the request's ``work_dir`` holds the trials.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,11 @@ from foretune.workload import Workload
 
 def _run(request: dict[str, Any]) -> None:
     hardware = Hardware.from_json(request["hardware"])
-    llm = open_session(request["llm"]) if asks_llm(request["strategy"]) else None
+    llm = (
+        open_session(request["llm"], environment=os.environ)
+        if asks_llm(request["strategy"])
+        else None
+    )
     workload = Workload(**request["workload"])
     result = tune(
         workload,

@@ -72,14 +72,10 @@ def probe_hardware(args: argparse.Namespace, measure: bool = False) -> Hardware:
 
 
 def open_llm(text: str) -> Session:
-    """The language model asked for, with the key and the server that the environment names."""
+    """The language model asked for, with the server and the key that the environment names."""
     from foretune.llm import open_session
 
-    return open_session(
-        text,
-        key=os.environ.get("OPENAI_API_KEY", ""),
-        base_url=os.environ.get("OPENAI_BASE_URL", ""),
-    )
+    return open_session(text, environment=os.environ)
 
 
 def check_writable(path: Path | None) -> None:

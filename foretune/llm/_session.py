@@ -9,6 +9,7 @@ session says so once and answers None from then on.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -61,6 +62,11 @@ class SessionConfig:
             raise BadInputError(f"llm: calls >= 0 must hold, but got {self.calls}")
         if self.retries < 0:
             raise BadInputError(f"llm: retries >= 0 must hold, but got {self.retries}")
+        for name in ("usd_per_million_prompt", "usd_per_million_completion"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise BadInputError(
+                    f"llm: {name} >= 0 must hold, and be finite, but got {getattr(self, name)}"
+                )
         if not 0 < self.timeout_s < 86400:
             raise BadInputError(f"llm: 0 < timeout_s < 86400 must hold, but got {self.timeout_s}")
 

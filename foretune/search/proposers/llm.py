@@ -120,10 +120,10 @@ class LlmProposer(Proposer):
     def prepare(self, situations: Sequence[Situation]) -> None:
         """Asks in the background; later, where the model would disturb what is timed."""
         self._asked, self._answered = {}, set()
-        if self.session.model.elsewhere:
-            self._ask(situations)
-        else:
+        if self.session.model.disturbs(self.space.hardware.kind):
             self._asked = {each.program.candidate.key: _LATER for each in situations}
+        else:
+            self._ask(situations)
 
     def _ask(self, situations: Sequence[Situation]) -> None:
         config = self.config
