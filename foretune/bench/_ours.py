@@ -21,11 +21,10 @@ from foretune.workload import Workload
 
 def _run(request: dict[str, Any]) -> None:
     hardware = Hardware.from_json(request["hardware"])
-    llm = (
-        open_session(request["llm"], environment=os.environ)
-        if asks_llm(request["strategy"])
-        else None
-    )
+    llm = None
+    if asks_llm(request["strategy"]):
+        # The entry of a process, where its environment may be read.
+        llm = open_session(request["llm"], environment=os.environ)
     workload = Workload(**request["workload"])
     result = tune(
         workload,
