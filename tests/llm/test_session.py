@@ -59,6 +59,7 @@ def test_answers_are_counted_and_priced():
         data = session.to_json()
     assert (data["calls"], data["answers"], data["prompt_tokens"]) == (2, 2, 20)
     assert data["usd"] == pytest.approx((20 * 1 + 10 * 10) / 1e6)
+    assert session.status.startswith("language model: 2 calls, 20 + 10 tokens, 0 s, $0.0001, 0 inv")
     json.dumps(data)
 
 
