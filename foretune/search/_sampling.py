@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -107,10 +107,11 @@ class FreshSampler:
                 yield candidate
 
 
-def spread(ranked: Sequence[Candidate], least: int = APART) -> list[Candidate]:
+def spread(ranked: Iterable[Candidate], least: int = APART) -> Iterator[Candidate]:
     """Candidates that differ from every earlier one in ``least`` decisions first, then the rest.
 
     What differs in one decision from a better one teaches little that the better one does not.
+    One by one: who takes a few of many compares only these few with one another.
     """
     apart: list[Candidate] = []
     near: list[Candidate] = []
@@ -119,8 +120,12 @@ def spread(ranked: Sequence[Candidate], least: int = APART) -> list[Candidate]:
             candidate.sketch.key == other.sketch.key and difference(candidate, other) < least
             for other in apart
         )
-        (near if close else apart).append(candidate)
-    return apart + near
+        if close:
+            near.append(candidate)
+        else:
+            apart.append(candidate)
+            yield candidate
+    yield from near
 
 
 def difference(a: Candidate, b: Candidate) -> int:

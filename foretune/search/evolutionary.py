@@ -111,11 +111,12 @@ class EvolutionConfig:
             "informed_pool",
             "informed_litter",
         ):
-            if not 1 <= getattr(self, name) < math.inf:
+            if not getattr(self, name) >= 1:
                 raise BadInputError(
-                    f"evolutionary: {name} >= 1 must hold, and be finite, but got "
-                    f"{getattr(self, name)}"
+                    f"evolutionary: {name} >= 1 must hold, but got {getattr(self, name)}"
                 )
+            if getattr(self, name) == math.inf:
+                raise BadInputError(f"evolutionary: {name} must be finite, but got infinity")
 
 
 def _configured(options: Mapping[str, Any]) -> tuple[EvolutionConfig, dict[str, Any]]:

@@ -324,10 +324,8 @@ class Mcts(Strategy):
             if node.open and node.candidate is not None and key not in self._sampler.seen
         ]
         best = [candidate for _, _, candidate in sorted(waiting, key=_best_first)]
-        # Thinning compares all pairs.
-        ranked = best[: 16 * n]
         least = APART if self._measured else FIRST_APART
-        guided = self._sampler.legal(n - explored, [*spread(ranked, least), *best[16 * n :]])
+        guided = self._sampler.legal(n - explored, spread(best, least))
         for candidate in best:
             if candidate.key in self._sampler.illegal:
                 self.tree.close(candidate.key)

@@ -473,7 +473,7 @@ def plain():
         ("mcts:llm", {"otherwize": "random"}, "llm has no option 'otherwize'"),
         ("mcts:learned", {"policy": 3}, "policy must be a file"),
         ("evolutionary", {"pool": "many"}, "pool must be int"),
-        ("evolutionary", {"scored_per_ask": math.inf}, "and be finite"),
+        ("evolutionary", {"scored_per_ask": math.inf}, "scored_per_ask must be finite"),
         ("evolutionary", {"history": 2}, "evolutionary has no option 'history'"),
         ("evolutionary", {"sampler": 2}, "evolutionary has no option 'sampler'"),
         ("evolutionary:llm", {"style": "long"}, "prompt style 'long'"),
