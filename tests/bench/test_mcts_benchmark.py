@@ -113,7 +113,6 @@ def test_a_run_of_a_benchmark_asks_the_language_model(monkeypatch, tmp_path):
             json.dumps({"model": "m", "base_url": server.url, "key_env": "THEIRS"}),
             encoding="utf-8",
         )
-        monkeypatch.setenv("THEIRS", KEY)
         request = {
             "hardware": CPU.to_json(), "workload": asdict(matmul(64)), "cost_model": "random",
             "strategy": "mcts:llm:asked=1:otherwise=random", "trials": 6, "seed": 0,
@@ -121,7 +120,7 @@ def test_a_run_of_a_benchmark_asks_the_language_model(monkeypatch, tmp_path):
             "llm": str(made),
         }  # fmt: skip
         monkeypatch.setattr(_ours, "tune", partial(_ours.tune, measurer=FormulaMeasurer()))
-        _ours._run(request)
+        _ours._run(request, {"THEIRS": KEY})
     assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
     assert json.loads((tmp_path / "answer.json").read_text())["result"]["llm"]["invalid"] > 0
     assert not any(KEY in f.read_text() for f in tmp_path.rglob("*") if f.is_file())
