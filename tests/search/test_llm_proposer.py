@@ -307,6 +307,26 @@ def test_a_run_is_replayed_from_its_transcript(tmp_path):
         assert replay.usage.calls == 0 and replay.usage.cached > 0
 
 
+def test_a_resumed_run_proposes_nothing_twice_and_knows_what_was_measured(tmp_path):
+    def part(trials, model):
+        measurer = FormulaMeasurer()
+        with Session(model) as session:
+            result = tune(
+                matmul(64), target=CPU, strategy="mcts", trials=trials, batch=8, llm=session,
+                work_dir=tmp_path, measurer=measurer, cost_model="random",
+                options={"asked": 8, "otherwise": "random", "expansions": 2},
+            )  # fmt: skip
+        assert len(result.tasks[0].trials) == trials
+        return set(measurer.asked)
+
+    first = part(24, Scripted(lambda i: GOOD))
+    again = Scripted(lambda i: GOOD)
+    second = part(40, again)
+    assert len(second) == 16 and not first & second
+    ancestors = [p.partition("## Ancestors")[2].partition("##")[0] for p in again.prompts]
+    assert any(", measured " in text for text in ancestors)
+
+
 def test_calls_overlap_with_measuring():
     gate = threading.Event()
     with Session(Scripted(lambda text: gate.wait(10) and GOOD)) as session:
