@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -30,6 +30,24 @@ def configured(
     for name, value in own.items():
         require_type(owner, name, value, hints[name])
     return config(**own), {name: value for name, value in options.items() if name not in hints}
+
+
+def refuse_unknown(owner: str, options: Iterable[str], known: Iterable[str]) -> None:
+    """Refuses names of options that nobody knows.
+
+    Args:
+        owner: Whose options they are, for messages.
+        options: The names given.
+        known: The names there are.
+
+    Raises:
+        BadInputError: A name is unknown; the message lists the known ones.
+    """
+    known = list(known)
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        remedy = f"choose from {', '.join(known)}" if known else "it has none, leave it out"
+        raise BadInputError(f"{owner} has no option {unknown[0]!r}: {remedy}")
 
 
 def require_types(what: str, options: Any) -> None:

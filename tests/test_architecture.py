@@ -60,6 +60,8 @@ ENVIRONMENT = {
     "cli/_options.py",
     # The entry of whoever runs an artifact: the same.
     "graph/artifact.py",
+    # The entry of a run of a benchmark: addresses and keys of language models.
+    "bench/_ours.py",
     # Start child processes, which inherit the environment.
     "_child.py",
     "engines/_process.py",

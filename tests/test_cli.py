@@ -24,6 +24,7 @@ from foretune.hardware import Hardware
 from foretune.records import Journal
 from foretune.tuning import TaskResult, TuneResult
 from foretune.workload import Workload, load_input
+from tests.llm.server import KEY, Server, always, completion
 
 PRIM_FUNC = """
 from tvm import te
@@ -214,6 +215,66 @@ def test_tune_end_to_end_then_resume_report_and_db(program: Path) -> None:
         assert child.returncode == 0, err
     assert (here / "run" / "report.html").stat().st_size > 1000
     assert (here / "exported" / "database_tuning_record.json").is_file()
+
+
+def tune_with_llm(here: Path, llm: str, *options: str) -> tuple[dict[str, Any], str, str]:
+    """Six trials of tree search with a language model: result, standard output and error."""
+    child = foretune(
+        "tune", "mine.py:matmul", "--strategy", "mcts", "--llm", llm, "--trials", "6",
+        "--work-dir", "run", "--json", "tune.json", *options, cwd=here,
+    )  # fmt: skip
+    out, err = child.communicate(timeout=240)
+    assert child.returncode == 0, err
+    assert "Traceback" not in err
+    data = json.loads((here / "tune.json").read_text())
+    assert len(data["tasks"][0]["trials"]) == 6
+    assert data["tuned_s"] is not None
+    return data, out, err
+
+
+@pytest.mark.slow
+def test_a_language_model_takes_part_in_a_real_run(
+    program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, other = program.parent, "sk-of-openai-alone"
+    monkeypatch.setenv("THEIR_KEY", KEY)
+    monkeypatch.setenv("OPENAI_API_KEY", other)
+    names = json.dumps({"reasoning": f"r {KEY}", "proposals": [["TileSize"], ["Unroll"]]})
+    with Server(always(completion(names, 500, 20))) as server:
+        settings = {"model": "tiny", "base_url": server.url, "key_env": "THEIR_KEY",
+                    "usd_per_million_prompt": 1000}  # fmt: skip
+        (here / "llm.json").write_text(json.dumps(settings))
+        data, out, err = tune_with_llm(
+            here, "llm.json", "--option", "form=names", "--option", "asked=2"
+        )
+    told = data["llm"]
+    assert told["model"] == "tiny" and told["left_out"] is None
+    assert told["calls"] == told["answers"] == len(server.requests) > 0
+    assert told["prompt_tokens"] == 500 * told["answers"] and told["seconds"] > 0
+    assert told["usd"] == pytest.approx(0.5 * told["answers"])
+    assert told["proposals"] > 0 and told["judged"] > 0
+    assert data["options"] == {"form": "names", "asked": 2, "proposer": "llm"}
+    assert {head["Authorization"] for head in server.headers} == {f"Bearer {KEY}"}
+    assert f"language model tiny: calls {told['calls']}" in out
+    transcript = (here / "run" / "llm.jsonl").read_text().split("\n")
+    assert len([line for line in transcript if line]) == told["answers"]
+    assert foretune("report", "run", cwd=here).wait(120) == 0
+    assert "Language model" in (here / "run" / "report.html").read_text()
+    written = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
+    assert len(written) > 5
+    for secret in (KEY, other):
+        assert secret not in out + err
+        assert not [path for path, content in written.items() if secret.encode() in content]
+
+
+@pytest.mark.slow
+def test_a_language_model_that_is_not_there_ends_no_run_and_is_named_once(program: Path) -> None:
+    with Server(always(completion("gone"))) as server:
+        url = server.url
+    data, out, err = tune_with_llm(program.parent, f"tiny@{url}")
+    assert data["llm"]["answers"] == 0 and "cannot be reached" in data["llm"]["left_out"]
+    assert err.count("is not asked any more") == 1 and "the run goes on without it" in err
+    assert "the language model was left out" in out
 
 
 def listen_to_ctrl_c() -> None:

@@ -75,7 +75,7 @@ def run_bench(
             finished one is found again only under the same text, which becomes part of a file
             name. Runs of peers are found under any.
         llm: The language model of strategies with the proposer ``llm``, for example ``mcts:llm``,
-            as ``foretune.llm.open_session`` reads it; a key is given in the file of its settings.
+            as ``foretune.llm.open_session`` reads it, with this process's environment.
         progress: Called with one line of text per event.
 
     Returns:
@@ -93,8 +93,13 @@ def run_bench(
     asks = [s.strategy for s in contestants if not s.is_peer and asks_llm(s.strategy)]
     if asks and not llm:
         raise BadInputError(
-            f"{asks[0]!r} needs a language model, but got none: pass llm='MODEL@URL', or leave the "
-            "strategy out"
+            f"{asks[0]!r} needs a language model, but got none: give --llm MODEL@URL, in Python "
+            "llm='MODEL@URL', or leave the strategy out"
+        )
+    if llm and not asks:
+        raise BadInputError(
+            "a language model is for strategies whose proposer is 'llm', but none of "
+            f"{', '.join(strategies)} is one: name mcts:llm or evolutionary:llm, or leave it out"
         )
     if not contestants or not workloads:
         raise BadInputError("a benchmark needs at least one workload and one strategy")

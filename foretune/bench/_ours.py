@@ -7,7 +7,9 @@ The journal in the request's ``work_dir`` holds the trials.
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,12 @@ from foretune.tuning import tune
 from foretune.workload import Workload
 
 
-def _run(request: dict[str, Any]) -> None:
+def _run(request: dict[str, Any], environment: Mapping[str, str]) -> None:
     hardware = Hardware.from_json(request["hardware"])
-    llm = open_session(request["llm"]) if asks_llm(request["strategy"]) else None
+    llm = None
+    if asks_llm(request["strategy"]):
+        # A request is a file, which must not hold a key: the process inherits it.
+        llm = open_session(request["llm"], environment=environment)
     workload = Workload(**request["workload"])
     result = tune(
         workload,
@@ -43,4 +48,4 @@ def _run(request: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    _run(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    _run(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), os.environ)

@@ -75,7 +75,7 @@ def sides(strategies: Sequence[str], cost_models: Sequence[str]) -> list[Side]:
             continue
         for model in cost_models:
             try:
-                found[Side(*resolve_names(strategy, model))] = None
+                found[Side(*resolve_names(strategy, model, {}))] = None
             except BadInputError as error:
                 raise BadInputError(
                     f"{error}; a benchmark takes peers as strategies, too: {', '.join(PEERS)}"

@@ -12,6 +12,7 @@ from foretune.cli._options import (
     add_hardware,
     add_input,
     check_writable,
+    open_llm,
     parse_shapes,
     probe_hardware,
     require_temporary_files,
@@ -32,13 +33,19 @@ def add_bench(commands: Any) -> None:
         "--strategies",
         required=True,
         metavar="S[,S...]",
-        help="strategies; `metaschedule` is TVM's tuner",
+        help="strategies, with their proposers and options as mcts:heuristic:branching=4; "
+        "`metaschedule` is TVM's tuner",
     )
     bench.add_argument(
         "--cost-models",
         default="default",
         metavar="C[,C...]",
         help="cost models to cross with the strategies",
+    )
+    bench.add_argument(
+        "--llm",
+        metavar="MODEL@URL",
+        help="language model of strategies with the proposer `llm`, such as mcts:llm; as in `tune`",
     )
     bench.add_argument("--trials", type=int, required=True, metavar="N", help="trials of each run")
     bench.add_argument("--seeds", type=int, default=1, metavar="K", help="runs with seeds 0 to K-1")
@@ -76,6 +83,9 @@ def _bench(args: argparse.Namespace) -> int:
         raise BadInputError(
             f"`trials >= 1` and `seeds >= 1` must hold, but got {args.trials} and {args.seeds}"
         )
+    if args.llm is not None:
+        # Each run opens it anew: what cannot work is refused here.
+        open_llm(args.llm).close()
     data = run_bench(
         split_names(args.workloads),
         split_names(args.strategies),
@@ -84,6 +94,7 @@ def _bench(args: argparse.Namespace) -> int:
         cost_models=split_names(args.cost_models),
         hardware=probe_hardware(args, measure=True),
         path=args.json,
+        llm=args.llm or "",
         progress=say,
     )
     print_bench(data)

@@ -72,14 +72,10 @@ def probe_hardware(args: argparse.Namespace, measure: bool = False) -> Hardware:
 
 
 def open_llm(text: str) -> Session:
-    """The language model asked for, with the key and the server that the environment names."""
+    """The language model asked for, with the server and the key that the environment names."""
     from foretune.llm import open_session
 
-    return open_session(
-        text,
-        key=os.environ.get("OPENAI_API_KEY", ""),
-        base_url=os.environ.get("OPENAI_BASE_URL", ""),
-    )
+    return open_session(text, environment=os.environ)
 
 
 def check_writable(path: Path | None) -> None:
@@ -135,9 +131,14 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
                 "is given by the command's own option"
             )
         try:
-            options[name] = json.loads(value)
+            parsed = json.loads(value)
         except ValueError:
-            options[name] = value
+            parsed = value
+        if options.setdefault(name, parsed) != parsed:
+            raise BadInputError(
+                f"an option has one value, but got --option {name}={options[name]} and --option "
+                f"{text}: leave one of them out"
+            )
     return options
 
 

@@ -95,7 +95,7 @@ def _tune(args: argparse.Namespace) -> int:
 
     # Everything that can be refused is refused before anything is measured.
     strategy, cost_model = _refuse_settings(args)
-    options = _strategy_options(args)
+    options = _strategy_options(args, strategy)
     llm = None if args.llm is None else open_llm(args.llm)
     probe_hardware(args)
     source = load_input(args.input, shapes=parse_shapes(args.shape))
@@ -142,21 +142,19 @@ def _tune(args: argparse.Namespace) -> int:
     return INTERRUPTED if result.interrupted else 0
 
 
-def _strategy_options(args: argparse.Namespace) -> dict[str, Any]:
+def _strategy_options(args: argparse.Namespace, strategy: str) -> dict[str, Any]:
     """Options of the strategy and its proposer; ``--llm`` alone means the proposer ``llm``."""
-    from foretune.search import proposers
+    from foretune.tuning import strategy_options
 
     options = parse_options(args.option)
-    name = args.proposer or ("llm" if args.llm is not None else None)
-    if name is not None:
-        proposers.check_name(name)
-        options["proposer"] = name
-    if options.get("proposer") == "llm" and args.llm is None:
-        raise BadInputError(
-            "the proposer 'llm' needs a language model: give one with --llm, for example "
-            "--llm qwen3@http://localhost:11434/v1"
-        )
-    return options
+    if args.proposer is not None:
+        if options.get("proposer", args.proposer) != args.proposer:
+            raise BadInputError(
+                f"there is one proposer, but got --proposer {args.proposer} and --option "
+                f"proposer={options['proposer']}: leave one of them out"
+            )
+        options["proposer"] = args.proposer
+    return strategy_options(strategy, options, has_llm=args.llm is not None)
 
 
 def _refuse_settings(args: argparse.Namespace) -> tuple[str, str]:

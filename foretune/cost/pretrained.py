@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import importlib.resources
 import json
+from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -239,6 +240,7 @@ class PretrainedModel(CostModel):
         # With features of programs, asking the trees would take milliseconds per candidate.
         self._drafts_itself = draft is None and extract is None and not self.ranker.reads_programs
         self._drafted: dict[str, _Group] = {}
+        self._asked: OrderedDict[tuple[str, str], float] = OrderedDict()
         own: dict[str, Any] = {"extract": extract, "feature_version": feature_version}
         if extract is None:
             own = self._own_features()
@@ -331,7 +333,19 @@ class PretrainedModel(CostModel):
         return _expectation(self._drafter, candidates)
 
     def _expected(self, candidates: Sequence[Candidate]) -> FloatArray:
-        return _expectation(self.ranker, candidates)
+        """What the ranker expects: always the same of a candidate, so that it is asked once."""
+        keys = [(candidate.workload.key, candidate.key) for candidate in candidates]
+        known = {key: self._asked[key] for key in keys if key in self._asked}
+        missing = {k: c for k, c in zip(keys, candidates, strict=True) if k not in known}
+        if missing:
+            found = _expectation(self.ranker, list(missing.values())).tolist()
+            known.update(zip(missing, found, strict=True))
+        for key, value in known.items():
+            self._asked[key] = value
+            self._asked.move_to_end(key)
+        while len(self._asked) > self._trees.config.cache:
+            self._asked.popitem(last=False)
+        return np.array([known[key] for key in keys], dtype=np.float64)
 
 
 def _trained(ranker: Ranker | Path | str, kind: str) -> Ranker:

@@ -76,10 +76,13 @@ class LanguageModel(abc.ABC):
         """What decides an answer beside the messages: temperature, limits... A JSON object."""
         return {}
 
-    @property
-    def elsewhere(self) -> bool:
-        """Whether it runs on another machine's processors, so that it may think while we time."""
-        return True
+    def disturbs(self, kind: str) -> bool:
+        """Whether it must not think while programs are timed, because it uses what they run on.
+
+        Args:
+            kind: Of the target, as ``Hardware.kind``.
+        """
+        return False
 
     def close(self) -> None:  # noqa: B027 - most have nothing to let go of
         """Lets go of connections and memory."""

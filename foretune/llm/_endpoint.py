@@ -8,6 +8,7 @@ environment variables, and reads answers whole.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "max_tokens": (int, type(None)),
     "extra": (Mapping,),
 }
+_KEY_WANTED = {401, 403}
 _FINAL = {401, 403, 404, 405}
 _AGAIN = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 
@@ -71,6 +73,8 @@ class EndpointConfig:
                 "the address of a language model must read http://HOST[:PORT]/v1 or https://..., "
                 "without a user, but another one was given: give its base URL"
             )
+        if self.temperature is not None and not 0 <= self.temperature < math.inf:
+            raise BadInputError("llm: temperature >= 0 must hold, and be finite: choose 0 to 2")
         if not self.model:
             raise BadInputError("a language model has a name, but got none: give MODEL@URL")
         if not self.key.isascii() or not self.key.isprintable():
@@ -128,8 +132,11 @@ class Endpoint(LanguageModel):
             told = self._told(str(error))
             raise LlmError(f"{self._host} cannot be reached ({told})", again=True) from error
         if status != 200:
+            told = self._told(_complaint(content))
+            if status in _KEY_WANTED and not self.config.key:
+                told += " (no key was sent: key_file or key_env of the settings names one)"
             raise LlmError(
-                f"{self._host} answers {status}: {self._told(_complaint(content))}",
+                f"{self._host} answers {status}: {told}",
                 again=status in _AGAIN,
                 final=status in _FINAL,
                 wait_s=_wait_s(headers.get("Retry-After", "")),

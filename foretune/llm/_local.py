@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from foretune._options import require_type
 from foretune.errors import BadInputError, MissingDependencyError
 from foretune.llm._base import Answer, LanguageModel, LlmError, Message
 
@@ -23,17 +25,32 @@ class LocalModel(LanguageModel):
         folder: With the model and its tokenizer.
         temperature: Of sampling; 0 takes the likeliest token.
         max_tokens: Longest answer.
+        device: Where it runs, as PyTorch names it: ``"cpu"``, or ``"cuda"`` where there is one.
 
     Raises:
-        BadInputError: The folder holds no such model.
+        BadInputError: The folder holds no such model, there is no such device, or a number makes no
+            sense.
         MissingDependencyError: transformers or PyTorch is not installed.
     """
 
     def __init__(
-        self, folder: Path | str, *, temperature: float = 0.0, max_tokens: int = 512
+        self,
+        folder: Path | str,
+        *,
+        temperature: float = 0.0,
+        max_tokens: int = 512,
+        device: str = "cpu",
     ) -> None:
+        require_type("llm", "max_tokens", max_tokens, int)
+        if max_tokens < 1 or not 0 <= temperature < math.inf:
+            raise BadInputError(
+                "llm: max_tokens >= 1 and temperature >= 0 must hold, and be finite, but got "
+                f"{max_tokens} and {temperature}"
+            )
         try:
             import transformers
+
+            from foretune import _torch
         except ModuleNotFoundError as error:
             raise MissingDependencyError(
                 "local language models need transformers and PyTorch: install them with "
@@ -42,6 +59,7 @@ class LocalModel(LanguageModel):
         self.name = Path(folder).name
         self.temperature = temperature
         self.max_tokens = max_tokens
+        chosen = _torch.choose_device(device)
         try:
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(
                 folder, local_files_only=True
@@ -54,7 +72,7 @@ class LocalModel(LanguageModel):
                 f"{folder} must hold a causal language model of transformers, but cannot be read "
                 f"({str(error).splitlines()[0][:200]}): give the folder of `save_pretrained`"
             ) from error
-        self._model.eval()
+        self._model.to(chosen).eval()
         self._lock = threading.Lock()
 
     @property
@@ -62,10 +80,9 @@ class LocalModel(LanguageModel):
         """Temperature and longest answer."""
         return {"temperature": self.temperature, "max_tokens": self.max_tokens}
 
-    @property
-    def elsewhere(self) -> bool:
-        """Whether it runs on an accelerator: on the processor it would disturb what is timed."""
-        return str(self._model.device.type) != "cpu"
+    def disturbs(self, kind: str) -> bool:
+        """On the processor always: it takes all cores. On an accelerator, what is timed there."""
+        return str(self._model.device.type) == "cpu" or kind != "llvm"
 
     def complete(self, messages: Sequence[Message], seconds: float) -> Answer:
         """Generates an answer, one at a time; it ends where the time does.
@@ -74,6 +91,8 @@ class LocalModel(LanguageModel):
             LlmError: The prompt is longer than the model can read.
         """
         import torch
+
+        from foretune import _torch
 
         began = time.monotonic()
         tokens = self._tokenizer(self._prompt(messages), return_tensors="pt")["input_ids"]
@@ -85,8 +104,7 @@ class LocalModel(LanguageModel):
         sampling: dict[str, Any] = {"do_sample": False}
         if self.temperature > 0:
             sampling = {"do_sample": True, "temperature": self.temperature}
-        with self._lock, torch.random.fork_rng(), torch.inference_mode():
-            torch.manual_seed(_seed_of(messages))
+        with self._lock, _torch.seeded(_seed_of(messages)), torch.inference_mode():
             generated = self._model.generate(
                 tokens,
                 attention_mask=torch.ones_like(tokens),

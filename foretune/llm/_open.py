@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from foretune.errors import BadInputError
 from foretune.llm._base import LanguageModel
@@ -14,50 +15,52 @@ from foretune.llm._local import LocalModel
 from foretune.llm._session import Session, SessionConfig
 from foretune.llm._transcript import Replay, Transcript
 
-_ENDPOINT = {"model", "base_url", "key_file", "temperature", "max_tokens", "extra"}
-_SESSION = set(SessionConfig.__dataclass_fields__)
-_NUMBERS = (int, float)
+_KEY, _URL = "OPENAI_API_KEY", "OPENAI_BASE_URL"
+_TEXTS = {"model", "base_url", "key_file", "key_env", "device"}
+_NUMBERS = {"temperature", "max_tokens", *SessionConfig.__dataclass_fields__}
+_SERVER = {"base_url", "key_file", "key_env", "extra"}
+"""Settings that a model in this process has not."""
+_KNOWN = {*_TEXTS, *_NUMBERS, *_SERVER}
 
 
-def open_session(text: str, *, key: str = "", base_url: str = "") -> Session:
+def open_session(text: str, *, environment: Mapping[str, str] | None = None) -> Session:
     """A session with the model that ``text`` names.
 
     ====================  =======================================================================
     ``MODEL@URL``         a model of an OpenAI-compatible server, for example
                           ``qwen3@http://localhost:11434/v1``
-    ``MODEL``             the same at ``base_url``
-    ``FILE.json``         settings: fields of ``EndpointConfig`` (with ``key_file`` in the place of
-                          ``key``) and of ``SessionConfig``
+    ``MODEL``             the same at ``OPENAI_BASE_URL``, or OpenAI's own
+    ``FILE.json``         settings: fields of ``EndpointConfig`` (with ``key_file`` or ``key_env``
+                          in the place of ``key``; ``device`` for a folder) and of ``SessionConfig``
     ``FILE.jsonl``        a transcript, replayed without a model
     ``FOLDER``            a model of transformers
     ====================  =======================================================================
 
+    The key in ``OPENAI_API_KEY`` is sent to OpenAI and nobody else, unless ``key_env`` names that
+    variable: a server that somebody else runs must not learn it.
+
     Args:
         text: Which model.
-        key: The server's key, where no ``key_file`` says otherwise.
-        base_url: The server, where ``text`` names none; OpenAI's if empty.
+        environment: Variables in which addresses and keys are looked up; none if None.
 
     Raises:
         BadInputError: ``text`` is none of these, or a setting makes no sense.
         RecordError: A transcript cannot be read.
         MissingDependencyError: A package is missing.
     """
+    environment = environment or {}
     path = Path(text)
     if text.endswith(".jsonl"):
         if not path.is_file():
             raise BadInputError(f"there is no transcript at {text}: give a file that exists")
         return Session(Replay(Transcript(path)), transcript=path)
     if text.endswith(".json"):
-        return _from_settings(path, _read(path), key, base_url)
+        return _from_settings(path, _read(path), environment)
     if path.is_dir():
         return Session(LocalModel(path), SessionConfig(concurrency=1))
     model, at, url = text.rpartition("@http")
-    config = (
-        EndpointConfig(model, "http" + url, key)
-        if at
-        else EndpointConfig(text, base_url or OPENAI_URL, key)
-    )
-    return Session(Endpoint(config))
+    settings = {"model": model, "base_url": "http" + url} if at else {"model": text}
+    return _from_settings(Path(), settings, environment)
 
 
 def _read(path: Path) -> Mapping[str, Any]:
@@ -70,35 +73,79 @@ def _read(path: Path) -> Mapping[str, Any]:
         ) from error
     if not isinstance(data, dict):
         raise BadInputError(f"the settings of a language model are a JSON object: see {path}")
+    _check(path, data)
     return data
 
 
-def _from_settings(path: Path, data: Mapping[str, Any], key: str, base_url: str) -> Session:
-    unknown = set(data) - _ENDPOINT - _SESSION
+def _check(path: Path, data: Mapping[str, Any]) -> None:
+    """Refuses names and types without the values: one may be a key, written here by mistake."""
+    unknown = set(data) - _KNOWN
     if unknown:
-        # Its value may be a key that was written here by mistake: only the name is shown.
         raise BadInputError(
-            f"{path} has no setting {sorted(unknown)[0]!r}: choose from "
-            f"{', '.join(sorted(_ENDPOINT | _SESSION))}"
+            f"{path} has no setting {sorted(unknown)[0]!r}: choose from {', '.join(sorted(_KNOWN))}"
         )
-    for name in _SESSION | {"temperature", "max_tokens"}:
-        if data.get(name) is not None and type(data[name]) not in _NUMBERS:
-            raise BadInputError(f"{path}: {name} is a number, but got {type(data[name]).__name__}")
-    model, url = str(data.get("model", "")), str(data.get("base_url") or base_url or OPENAI_URL)
-    if data.get("key_file"):
-        key = _key(path.parent / str(data["key_file"]))
-    session = SessionConfig(**{name: data[name] for name in _SESSION & set(data)})
+    for names, kinds, told in ((_NUMBERS, (int, float), "a number"), (_TEXTS, (str,), "a text")):
+        for name in sorted(names & set(data)):
+            if data[name] is not None and type(data[name]) not in kinds:
+                raise BadInputError(
+                    f"{path}: {name} is {told}, but got {type(data[name]).__name__}"
+                )
+
+
+def _from_settings(path: Path, data: Mapping[str, Any], environment: Mapping[str, str]) -> Session:
+    model = data.get("model") or ""
+    session = {name: data[name] for name in SessionConfig.__dataclass_fields__ if name in data}
     chosen = {name: data[name] for name in ("temperature", "max_tokens", "extra") if name in data}
-    if (folder := path.parent / model).is_dir() and model:
-        return Session(_local(folder, chosen), session)
-    return Session(Endpoint(EndpointConfig(model, url, key, **chosen)), session)
+    folder = path.parent / model
+    if model and path.name and folder.is_dir():
+        if foreign := sorted(_SERVER & set(data)):
+            raise BadInputError(
+                f"{path}: {foreign[0]} is for models behind a server, but the model is the folder "
+                f"{folder}: leave it out"
+            )
+        chosen = {**chosen, "device": data.get("device")}
+        return Session(_local(folder, chosen), SessionConfig(**session))
+    if data.get("device"):
+        raise BadInputError(
+            f"{path}: device is for models in this process, but there is no folder {folder}: leave "
+            "it out, or give the folder of a model of transformers"
+        )
+    url = data.get("base_url") or environment.get(_URL) or OPENAI_URL
+    key = _key(path, data, url, environment)
+    return Session(Endpoint(EndpointConfig(model, url, key, **chosen)), SessionConfig(**session))
 
 
 def _local(folder: Path, chosen: Mapping[str, Any]) -> LanguageModel:
-    return LocalModel(folder, **{k: v for k, v in chosen.items() if k != "extra" and v is not None})
+    return LocalModel(folder, **{name: v for name, v in chosen.items() if v is not None})
 
 
-def _key(path: Path) -> str:
+def _key(path: Path, data: Mapping[str, Any], url: str, environment: Mapping[str, str]) -> str:
+    file, variable = data.get("key_file"), data.get("key_env")
+    if file and variable:
+        raise BadInputError(f"{path} has key_file and key_env, but there is one key: leave one out")
+    if file:
+        return _key_in(path.parent / file)
+    if variable:
+        if not environment.get(variable):
+            # Without its value, which may be the key itself.
+            raise BadInputError(
+                f"{path}: the environment has no variable that is called as key_env says: set it, "
+                "or use key_file"
+            )
+        return environment[variable]
+    return environment.get(_KEY, "") if _is_openai(url) else ""
+
+
+def _is_openai(url: str) -> bool:
+    """Whether an address is OpenAI's own, encrypted."""
+    try:
+        own, parts = urlsplit(OPENAI_URL), urlsplit(url)
+        return (parts.scheme, parts.hostname, parts.port or 443) == (own.scheme, own.hostname, 443)
+    except ValueError:
+        return False
+
+
+def _key_in(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:

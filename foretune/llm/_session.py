@@ -9,6 +9,7 @@ session says so once and answers None from then on.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -61,6 +62,11 @@ class SessionConfig:
             raise BadInputError(f"llm: calls >= 0 must hold, but got {self.calls}")
         if self.retries < 0:
             raise BadInputError(f"llm: retries >= 0 must hold, but got {self.retries}")
+        for name in ("usd_per_million_prompt", "usd_per_million_completion"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise BadInputError(
+                    f"llm: {name} >= 0 must hold, and be finite, but got {getattr(self, name)}"
+                )
         if not 0 < self.timeout_s < 86400:
             raise BadInputError(f"llm: 0 < timeout_s < 86400 must hold, but got {self.timeout_s}")
 
@@ -281,25 +287,32 @@ class Session:
         usage = self.usage
         if self.given_up:
             return "language model left out"
+        price = f", ${self.usd:.4f}" if self.usd else ""
         rate = "" if usage.hit_rate is None else f", {usage.hit_rate:.0%} better than their parent"
         return (
-            f"language model: {usage.calls} calls, {usage.invalid} invalid answers, "
-            f"{usage.proposals} proposals{rate}"
+            f"language model: {usage.calls} calls, {usage.prompt_tokens} + "
+            f"{usage.completion_tokens} tokens, {usage.seconds:.0f} s{price}, "
+            f"{usage.invalid} invalid answers, {usage.proposals} proposals{rate}"
         )
 
-    def to_json(self) -> Mapping[str, Any]:
-        """What a result says about the session. Holds no key."""
+    @property
+    def usd(self) -> float:
+        """Price of the tokens so far; 0 where no price was given."""
         usage, config = self.usage, self.config
-        cost = (
+        return (
             usage.prompt_tokens * config.usd_per_million_prompt
             + usage.completion_tokens * config.usd_per_million_completion
         ) / 1e6
+
+    def to_json(self) -> Mapping[str, Any]:
+        """What a result says about the session. Holds no key."""
+        usage = self.usage
         return {
             "model": self.model.name,
             "settings": self.model.settings,
             **asdict(usage),
             "hit_rate": usage.hit_rate,
-            "usd": cost,
+            "usd": self.usd,
             "left_out": self.reason or None,
         }
 

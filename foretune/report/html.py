@@ -12,6 +12,7 @@ from foretune.errors import BadInputError, MissingDependencyError
 from foretune.report import _units as units
 from foretune.report._charts import small_chart, task_chart
 from foretune.report._failures import failures
+from foretune.report._language_model import language_model
 
 SCHEMA = "foretune.tune/1"
 
@@ -117,6 +118,7 @@ def _view(data: Mapping[str, Any]) -> dict[str, Any]:
         "failures": _told_failures(trial for task in tasks for trial in task["trials"]),
         "slices": _slices(data),
         "tasks": [_task_view(number, task) for number, task in enumerate(tasks)],
+        "language_model": language_model(data),
         "untuned_operators": [str(name) for name in data.get("untuned_operators", ())],
         "environment": [
             ("seed", str(data["seed"])),

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from foretune.report import _units as units
 from foretune.report._failures import failures
+from foretune.report._language_model import language_model
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
@@ -72,6 +73,7 @@ def print_summary(data: Mapping[str, Any], console: Console | None = None) -> No
         f"searching {units.duration(data['search_s'])}",
         soft_wrap=True,
     )
+    _print_language_model(data, console)
     failed = failures(trials)
     if failed:
         told = ", ".join(f"{n} {status}" for status, n in sorted(failed.items()))
@@ -81,6 +83,18 @@ def print_summary(data: Mapping[str, Any], console: Console | None = None) -> No
         console.print(Text(f"left untuned: {', '.join(map(str, untuned))}", style="yellow"))
     if data.get("interrupted"):
         console.print(Text("interrupted: this is the best so far", style="yellow"))
+
+
+def _print_language_model(data: Mapping[str, Any], console: Console) -> None:
+    told = dict(language_model(data))
+    if not told:
+        return
+    spent = "; ".join(f"{name} {told[name]}" for name in ("calls", "tokens", "seconds", "cost"))
+    console.print(Text(f"language model {told['model']}: {spent}"), soft_wrap=True)
+    console.print(Text(f"its proposals: {told['proposals']}"), soft_wrap=True)
+    if "left out" in told:
+        reason = f"the language model was left out: {told['left out']}"
+        console.print(Text(reason, style="yellow"), soft_wrap=True)
 
 
 def print_comparison(data: Mapping[str, Any], console: Console | None = None) -> None:

@@ -9,12 +9,13 @@ does the same for proposers of edits.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from foretune.cost import Registry
+from foretune.errors import BadInputError
 from foretune.search import proposers
 from foretune.search._base import Strategy
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Strategy",
+    "check",
     "create",
     "descriptions",
     "names",
@@ -66,18 +68,50 @@ def create(
     return _STRATEGIES.factory(base)(space, model, np.random.default_rng(rng), **merged)
 
 
+def check(name: str, options: Mapping[str, Any]) -> None:
+    """Refuses what ``create`` would refuse for any space, before there is one.
+
+    Args:
+        name: As ``create`` takes it.
+        options: Those that stand beside the name.
+
+    Raises:
+        BadInputError: The name is unknown, the strategy or its proposer refuses an option, or name
+            and options contradict each other.
+        MissingDependencyError: The strategy needs a package that is not installed.
+        RecordError: An option names a file that cannot be read.
+    """
+    base, named = split_name(name)
+    for option, value in named.items():
+        if options.get(option, value) != value:
+            raise BadInputError(
+                f"an option has one value, but {option!r} is {value!r} in the strategy {name!r} "
+                f"and {options[option]!r} beside it: leave one of them out"
+            )
+    factory = _STRATEGIES.factory(base)
+    if isinstance(factory, type) and issubclass(factory, Strategy):
+        factory.check_options({**named, **options})
+
+
 def split_name(name: str) -> tuple[str, dict[str, Any]]:
     """The strategy and the options that a name holds; a word alone is the proposer.
 
     Before → after: ``mcts:heuristic:branching=4`` → ``mcts`` and ``{"proposer": "heuristic",
     "branching": 4}``.
+
+    Raises:
+        BadInputError: An option occurs twice.
     """
     base, *words = name.split(":")
     options: dict[str, Any] = {}
     for word in words:
         option, equals, value = word.partition("=")
         if not equals:
-            options["proposer"] = option
+            option, value = "proposer", word
+        if option in options:
+            raise BadInputError(f"{name!r} gives {option!r} twice: leave one of them out")
+        if not equals:
+            options[option] = value
             continue
         try:
             options[option] = json.loads(value)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from foretune._options import refuse_unknown
 
 if TYPE_CHECKING:
     from foretune.cost import CostModel
     from foretune.records import Record
     from foretune.space import Candidate, Space
+
+
+_GIVEN = 3
+"""Arguments of a factory that are no options: space, model, rng."""
 
 
 class Strategy(abc.ABC):
@@ -32,6 +39,19 @@ class Strategy(abc.ABC):
         self.space = space
         self.model = model
         self.rng = rng
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        """Refuses options that would be refused for any space, before there is one.
+
+        Of their types and values only a strategy itself knows.
+
+        Raises:
+            BadInputError: An option is unknown, of a wrong type, or makes no sense.
+        """
+        own = list(inspect.signature(cls).parameters.values())[_GIVEN:]
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in own):
+            refuse_unknown(cls.__name__, options, [parameter.name for parameter in own])
 
     @property
     def status(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -107,22 +107,27 @@ class FreshSampler:
                 yield candidate
 
 
-def spread(ranked: Sequence[Candidate], least: int = APART) -> list[Candidate]:
+def spread(ranked: Iterable[Candidate], least: int = APART) -> Iterator[Candidate]:
     """Candidates that differ from every earlier one in ``least`` decisions first, then the rest.
 
     What differs in one decision from a better one teaches little that the better one does not.
+    One by one: who takes a few of many compares only these few with one another.
     """
     apart: list[Candidate] = []
     near: list[Candidate] = []
     for candidate in ranked:
         close = any(
-            candidate.sketch.key == other.sketch.key and _difference(candidate, other) < least
+            candidate.sketch.key == other.sketch.key and difference(candidate, other) < least
             for other in apart
         )
-        (near if close else apart).append(candidate)
-    return apart + near
+        if close:
+            near.append(candidate)
+        else:
+            apart.append(candidate)
+            yield candidate
+    yield from near
 
 
-def _difference(a: Candidate, b: Candidate) -> int:
+def difference(a: Candidate, b: Candidate) -> int:
     """Decisions in which two candidates of one sketch differ."""
     return sum(x != y for x, y in zip(a.decisions, b.decisions, strict=True))

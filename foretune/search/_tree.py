@@ -42,7 +42,8 @@ class Node:
         barren: Fruitless expansions.
         closed: Whether nothing below can be expanded any more.
         visits, total: ``N`` and the sum of rewards.
-        pending: Selections of this round whose outcome is not known yet.
+        pending: Selections of this wave, here or below, whose outcome is not known yet.
+        waiting: Whether nothing here or below can be selected before that outcome is known.
     """
 
     candidate: Candidate | None
@@ -58,6 +59,7 @@ class Node:
     visits: int = 1
     total: float = 0.0
     pending: int = 0
+    waiting: bool = False
 
     @property
     def open(self) -> bool:
@@ -119,25 +121,26 @@ class Tree:
         return most - (len(node.children) - failed) - node.pending
 
     def select(self) -> Node | None:
-        """The node to expand next, counted as visited until ``settle``; None if all are closed."""
+        """The node to expand next, counted as visited until ``settle``; None if there is none.
+
+        Until then a selection counts as a visit without reward, so that the next one looks
+        elsewhere; a branch that is full with what was selected is passed over, not waited for.
+        """
         node = self.root
-        while True:
-            if self.room(node) > 0:
-                break
-            below = [child for child in node.children if not child.closed]
-            if not below:
-                # With an expansion pending it may have children soon.
-                if node is self.root or node.pending:
-                    return None
-                node.closed = True
-                assert node.parent is not None
-                node = node.parent
+        while self.room(node) < 1:
+            below = [child for child in node.children if not (child.closed or child.waiting)]
+            if below:
+                visits = node.visits + node.pending
+                node = max(
+                    below,
+                    key=lambda n: uct(n.total, n.visits + n.pending, visits, self._exploration),
+                )
                 continue
-            visits = node.visits + node.pending
-            node = max(
-                below,
-                key=lambda n: uct(n.total, n.visits + n.pending, visits, self._exploration),
-            )
+            if node.parent is None:
+                return None
+            # With a selection pending it may have children soon.
+            node.waiting, node.closed = node.pending > 0, node.pending == 0
+            node = node.parent
         for visited in (node, *node.ancestors(), self.root):
             visited.pending += 1
         return node
@@ -145,7 +148,7 @@ class Tree:
     def settle(self) -> None:
         """Forgets the visits that ``select`` counted in advance."""
         for node in (self.root, *self.nodes.values()):
-            node.pending = 0
+            node.pending, node.waiting = 0, False
 
     def revalue(self) -> None:
         """Computes rewards, visits and means of all nodes from their scores and seconds."""

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune._options import configured
+from foretune._options import configured, refuse_unknown
 from foretune.errors import BadInputError
 from foretune.measure import Status
 from foretune.search import proposers
@@ -111,10 +111,20 @@ class EvolutionConfig:
             "informed_pool",
             "informed_litter",
         ):
-            if getattr(self, name) < 1:
+            if not getattr(self, name) >= 1:
                 raise BadInputError(
                     f"evolutionary: {name} >= 1 must hold, but got {getattr(self, name)}"
                 )
+            if getattr(self, name) == math.inf:
+                raise BadInputError(f"evolutionary: {name} must be finite, but got infinity")
+
+
+def _configured(options: Mapping[str, Any]) -> tuple[EvolutionConfig, dict[str, Any]]:
+    """The configuration, and what is left for a proposer."""
+    config, rest = configured(EvolutionConfig, "evolutionary", options)
+    if config.proposer == "random":
+        refuse_unknown("evolutionary", rest, EvolutionConfig.__dataclass_fields__)
+    return config, rest
 
 
 class Evolutionary(Strategy):
@@ -138,13 +148,8 @@ class Evolutionary(Strategy):
         **options: Any,
     ) -> None:
         super().__init__(space, model, rng)
-        self.config, rest = configured(EvolutionConfig, "evolutionary", options)
+        self.config, rest = _configured(options)
         plain = self.config.proposer == "random"
-        if plain and rest:
-            raise BadInputError(
-                f"evolutionary has no option {sorted(rest)[0]!r}: "
-                f"choose from {', '.join(EvolutionConfig.__dataclass_fields__)}"
-            )
         # Random mutation needs nobody: it is part of breeding, and may be repeated on a child.
         self.proposer = (
             None if plain else proposers.create(self.config.proposer, space, rng, **rest)
@@ -158,6 +163,12 @@ class Evolutionary(Strategy):
             )
         self._sketches = {sketch.key for sketch in space.sketches}
         self._measured: dict[str, tuple[float, Candidate]] = {}
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        """Refuses what neither ``EvolutionConfig`` nor the proposer knows, or one refuses."""
+        config, rest = _configured(options)
+        proposers.check(config.proposer, rest)
 
     @property
     def status(self) -> str:

@@ -25,13 +25,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune._options import configured
+from foretune._options import configured, refuse_unknown
 from foretune.cost import pretrained, rankers
 from foretune.cost.mlp import MlpRanker
 from foretune.errors import BadInputError, IllegalCandidateError, unknown_name
@@ -182,13 +182,8 @@ class Gradient(Strategy):
         **options: Any,
     ) -> None:
         super().__init__(space, model, rng)
-        self.config, rest = configured(GradientConfig, "gradient", options)
-        if rest or not (guide is None or isinstance(guide, Guide)):
-            rest = rest or {"guide": guide}
-            raise BadInputError(
-                f"gradient has no option {sorted(rest)[0]!r}: "
-                f"choose from {', '.join(GradientConfig.__dataclass_fields__)}"
-            )
+        self.check_options(options if guide is None else {**options, "guide": guide})
+        self.config, _ = configured(GradientConfig, "gradient", options)
         self.predictions = 0
         self._sampler = FreshSampler(space, rng)
         self._evolution = Evolutionary(space, model, rng, sampler=self._sampler)
@@ -200,6 +195,14 @@ class Gradient(Strategy):
         self._waiting: dict[str, Candidate] = {}
         self._measured: dict[str, tuple[float, Candidate]] = {}
         self._sketches = {sketch.key for sketch in space.sketches}
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        """Refuses what ``GradientConfig`` does not know or refuses, and a guide that is none."""
+        _, rest = configured(GradientConfig, "gradient", options)
+        if isinstance(rest.get("guide"), Guide):
+            del rest["guide"]
+        refuse_unknown("gradient", rest, GradientConfig.__dataclass_fields__)
 
     @property
     def best_score(self) -> float:

@@ -2,10 +2,11 @@
 
 Idea: a node is a program, an edge an edit. Roots are random candidates of which the draft thinks
 most. A round walks down the tree by UCT to the nodes to expand, asks the proposer for edits of all
-of them at once, keeps for each the edits that the draft likes best, and lets the cost model score
-what is left in one batch. What is measured are the nodes of the highest score, thinned for
-diversity, and a few random candidates. When measurements have arrived, all nodes are scored again
-by the model that has learned from them, and a measured program counts with its seconds.
+of them at once, lets the cost model score all these edits in one batch, and keeps for each node the
+best. What is measured are the nodes of the highest score, thinned for diversity, and a few random
+candidates. Before each batch all nodes are scored again by the model as it is then, because it
+learns from the measurements of every task that shares it; a measured program counts with its
+seconds.
 
 Symbols, and how values are made: ``foretune.search._tree``.
 
@@ -20,7 +21,7 @@ never walked into again."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ from foretune.errors import BadInputError
 from foretune.measure import Status
 from foretune.search import proposers
 from foretune.search._base import Strategy
-from foretune.search._sampling import APART, FIRST_APART, FreshSampler, spread
+from foretune.search._sampling import APART, FIRST_APART, FreshSampler, difference, spread
 from foretune.search._tree import Node, Tree
 from foretune.search.proposers import Situation, Variant
 from foretune.search.random import DRAWS_PER_CANDIDATE
@@ -59,7 +60,7 @@ class MctsConfig:
         rollouts: Rollouts from each new node.
         expansions: Nodes expanded per candidate asked for.
         rounds: Batches in which the expansions of one ask are made.
-        alternatives: Edits that are drafted per expansion.
+        alternatives: Edits asked for, and scored, per expansion.
         roots: Random candidates that join the tree per candidate asked for, the first time.
         fresh: The same later on.
         pool: Random candidates drawn for each one that becomes a root.
@@ -91,8 +92,10 @@ class MctsConfig:
             if getattr(self, name) < 1:
                 raise BadInputError(f"mcts: {name} >= 1 must hold, but got {getattr(self, name)}")
         for name in ("branching", "exploration", "rollout", "fresh"):
-            if getattr(self, name) < 0:
-                raise BadInputError(f"mcts: {name} >= 0 must hold, but got {getattr(self, name)}")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise BadInputError(
+                    f"mcts: {name} >= 0 must hold, and be finite, but got {getattr(self, name)}"
+                )
         if not 0.0 <= self.epsilon <= 1.0:
             raise BadInputError(f"mcts: 0 <= epsilon <= 1 must hold, but got {self.epsilon}")
 
@@ -120,8 +123,13 @@ class Mcts(Strategy):
         self._sketches = {sketch.key for sketch in space.sketches}
         self._measured = 0
         self._best: Node | None = None
-        self._stale = False
         self._prepared: list[tuple[Node, Situation]] = []
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        """Refuses what neither ``MctsConfig`` nor the proposer knows, or one of them refuses."""
+        config, rest = configured(MctsConfig, "mcts", options)
+        proposers.check(config.proposer, rest)
 
     @property
     def status(self) -> str:
@@ -131,9 +139,8 @@ class Mcts(Strategy):
     def ask(self, n: int) -> list[Candidate]:
         """Up to ``n`` candidates; fewer when the space (or its legal part) is exhausted."""
         config = self.config
-        if self._stale:
-            self._rescore()
-        self._plant(round(config.fresh * n) if self.tree.nodes else config.roots * n)
+        self._rescore()
+        self._plant(round(config.fresh * n) if self.expanded else config.roots * n)
         self._expand(self._foreseen(), fill=True)
         total = config.expansions * n
         for done in range(config.rounds):
@@ -154,8 +161,7 @@ class Mcts(Strategy):
             candidate, measurement = record.candidate, record.measurement
             if candidate is None or candidate.sketch.key not in self._sketches:
                 continue
-            self._stale = True
-            node = self.tree.nodes.get(candidate.key) or self.tree.add(candidate)
+            node = self.tree.nodes.get(candidate.key) or self._adopted(candidate)
             ran = measurement.status in (Status.OK, Status.CUT_SHORT)
             if not ran or measurement.best_s is None:
                 self.tree.close(candidate.key)
@@ -165,10 +171,26 @@ class Mcts(Strategy):
             if self._best is None or node.seconds < (self._best.seconds or math.inf):
                 self._best = node
 
+    def _adopted(self, candidate: Candidate) -> Node:
+        """A node for a program that the tree does not know, of an earlier run for example.
+
+        What was between two measured programs is not on record, but what is measured together
+        differs in ``APART`` decisions. So its parent is a measured program of at most so many
+        differences that has room, the nearest and among these the fastest; else the root.
+        """
+        near = [
+            (apart, node.seconds, key)
+            for key, node in self.tree.nodes.items()
+            if node.seconds is not None
+            and self.tree.room(node) > 0
+            and (apart := _edits_between(candidate, node)) <= APART
+        ]
+        return self.tree.add(candidate, self.tree.nodes[min(near)[2]] if near else None)
+
     def _plant(self, n: int) -> None:
         """Adds random candidates under the root, those of which the draft thinks most."""
         size = self.config.pool * n
-        if n and self.model.informed_draft and not self.tree.nodes:
+        if n and self.model.informed_draft and not self.expanded:
             size = max(size, _LEAST_POOL)
         drawn = self._sampler.unseen(size, self.tree.nodes)
         if drawn:
@@ -224,43 +246,55 @@ class Mcts(Strategy):
             return False
         self.expanded += len(nodes)
         proposed = self.proposer.propose([situation for _, situation in nodes])
-        flat = [edit for edits in proposed for edit in edits]
-        worth = iter(self.model.draft(flat).tolist() if flat else ())
-        families: list[list[Node]] = []
-        for (node, _), edits in zip(nodes, proposed, strict=True):
-            ranked = sorted(((next(worth), i) for i in range(len(edits))), key=_best_first)
-            new = [edits[i] for _, i in ranked if self._is_new(edits[i])]
-            new = new[: min(self.tree.room(node), len(new) if fill else 1)]
-            families.append([self.tree.add(edit, node) for edit in new])
+        scores = self._judged(proposed)
+        added: list[Node] = []
+        for (node, situation), edits in zip(nodes, proposed, strict=True):
+            known = [edit for edit in edits if edit.key in scores]
+            self.proposer.judged(situation, [Variant(e, scores[e.key]) for e in known])
+            ranked = sorted(((scores[e.key], i, e) for i, e in enumerate(known)), key=_best_first)
+            # Two nodes may have the same edit.
+            new = [edit for _, _, edit in ranked if edit.key not in self.tree.nodes]
+            room = max(0, self.tree.room(node))
+            for edit in new[: room if fill else min(room, 1)]:
+                added.append(self.tree.add(edit, node))
+                added[-1].score = scores[edit.key]
             node.barren = 0 if new else node.barren + 1
-        self._score([child for children in families for child in children])
-        for (_, situation), children in zip(nodes, families, strict=True):
-            self.proposer.judged(situation, [_variant(child) for child in children])
+        self._score_ends(added)
         self.tree.revalue()
         return True
+
+    def _judged(self, proposed: Sequence[Sequence[Candidate]]) -> dict[str, float]:
+        """Scores of those proposals that are new and legal, by key."""
+        new = {edit.key: edit for edits in proposed for edit in edits if self._is_new(edit)}
+        scores = dict(zip(new, self._scores(list(new.values())), strict=True))
+        # The model read these programs and found that they cannot be made.
+        self._sampler.illegal.update(key for key, score in scores.items() if math.isnan(score))
+        return {key: score for key, score in scores.items() if not math.isnan(score)}
 
     def _is_new(self, candidate: Candidate) -> bool:
         return candidate.key not in self.tree.nodes and self._sampler.is_new(candidate)
 
     def _score(self, nodes: Sequence[Node]) -> None:
-        """Asks the model about nodes and about rollouts from them, in one batch."""
+        """Asks the model about nodes and about rollouts from them."""
+        programs = [node.candidate for node in nodes if node.candidate is not None]
+        for node, score in zip(nodes, self._scores(programs), strict=True):
+            node.score = score
+            if math.isnan(score) and node.candidate is not None and node.open:
+                # The model read the program and found that it cannot be made.
+                self._sampler.illegal.add(node.candidate.key)
+                self.tree.close(node.candidate.key)
+        self._score_ends(nodes)
+
+    def _score_ends(self, nodes: Sequence[Node]) -> None:
+        """Rolls out from nodes where that was not done yet, and asks the model how that ended."""
         config = self.config
         for node in nodes:
             if config.rollout and not node.ends and node.candidate is not None:
                 node.ends = [self._roll(node.candidate) for _ in range(config.rollouts)]
-        programs = [node.candidate for node in nodes if node.candidate is not None]
-        ends = [end for node in nodes for end in node.ends]
-        scores = iter(self._scores([*programs, *ends]))
-        for node in nodes:
-            node.score = next(scores)
+        scores = iter(self._scores([end for node in nodes for end in node.ends]))
         for node in nodes:
             found = [next(scores) for _ in node.ends]
             node.end_scores = [score for score in found if not math.isnan(score)]
-        for node in nodes:
-            if math.isnan(node.score) and node.candidate is not None and node.open:
-                # The model read the program and found that it cannot be made.
-                self._sampler.illegal.add(node.candidate.key)
-                self.tree.close(node.candidate.key)
 
     def _scores(self, candidates: Sequence[Candidate]) -> list[float]:
         if not candidates:
@@ -276,8 +310,7 @@ class Mcts(Strategy):
         return candidate
 
     def _rescore(self) -> None:
-        """All nodes by the model as it is now."""
-        self._stale = False
+        """All nodes by the model as it is now, whoever taught it since."""
         self.tree.trim(self.config.nodes, [s.program.candidate.key for _, s in self._prepared])
         self._score(list(self.tree.nodes.values()))
 
@@ -291,10 +324,8 @@ class Mcts(Strategy):
             if node.open and node.candidate is not None and key not in self._sampler.seen
         ]
         best = [candidate for _, _, candidate in sorted(waiting, key=_best_first)]
-        # Thinning compares all pairs.
-        ranked = best[: 16 * n]
         least = APART if self._measured else FIRST_APART
-        guided = self._sampler.legal(n - explored, [*spread(ranked, least), *best[16 * n :]])
+        guided = self._sampler.legal(n - explored, spread(best, least))
         for candidate in best:
             if candidate.key in self._sampler.illegal:
                 self.tree.close(candidate.key)
@@ -303,6 +334,14 @@ class Mcts(Strategy):
     def _random(self, n: int, beside: Iterable[Candidate]) -> list[Candidate]:
         draws = self._sampler.stream(DRAWS_PER_CANDIDATE * n, [c.key for c in beside])
         return self._sampler.legal(n, draws)
+
+
+def _edits_between(candidate: Candidate, node: Node) -> float:
+    """Decisions in which they differ; infinity where they have other decisions."""
+    other = node.candidate
+    assert other is not None
+    same = candidate.sketch.key == other.sketch.key
+    return difference(candidate, other) if same else math.inf
 
 
 def _variant(node: Node) -> Variant:

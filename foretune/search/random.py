@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune.errors import BadInputError
+from foretune._options import refuse_unknown
 from foretune.search._base import Strategy
 from foretune.search._sampling import FreshSampler
 
@@ -27,11 +27,13 @@ class RandomSearch(Strategy):
         self, space: Space, model: CostModel, rng: np.random.Generator, **options: Any
     ) -> None:
         super().__init__(space, model, rng)
-        if options:
-            raise BadInputError(
-                f"random has no option {sorted(options)[0]!r}: it has none, leave it out"
-            )
+        self.check_options(options)
         self._sampler = FreshSampler(space, rng)
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        """Refuses all."""
+        refuse_unknown("random", options, ())
 
     def ask(self, n: int) -> list[Candidate]:
         """Up to ``n`` candidates; fewer when the space (or its legal part) is exhausted."""

@@ -1,6 +1,13 @@
 """The loop: many workloads, one budget, one strategy, one cost model, one measurer."""
 
-from foretune.tuning.api import JOURNAL, RESULT, default_work_dir, prepare, tune
+from foretune.tuning.api import (
+    JOURNAL,
+    RESULT,
+    default_work_dir,
+    prepare,
+    strategy_options,
+    tune,
+)
 from foretune.tuning.result import TaskResult, TuneResult
 from foretune.tuning.task import Task, Trial, resolve_names
 from foretune.tuning.tuner import Budget, Progress, Tuner
@@ -18,5 +25,6 @@ __all__ = [
     "default_work_dir",
     "prepare",
     "resolve_names",
+    "strategy_options",
     "tune",
 ]

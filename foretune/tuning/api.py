@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from foretune import cost
+from foretune import cost, search
 from foretune.cost import CostModel
 from foretune.errors import BadInputError, RecordError
 from foretune.hardware import Hardware, probe
 from foretune.measure import LocalMeasurer, MeasurePolicy, Measurer
 from foretune.records import Journal
+from foretune.space import Space
 from foretune.tuning.result import TaskResult, TuneResult
 from foretune.tuning.task import Task, resolve_names
 from foretune.tuning.tuner import Budget, Progress, Tuner
@@ -117,8 +118,8 @@ def tune(
         progress: Who is told what happens.
         batch: Candidates per round; fitted to the budget if None.
         options: Of the strategy: fields of its configuration and its proposer's.
-        llm: The language model for the proposer ``llm``; left open. Its answers are kept in
-            ``work_dir``, where the next run finds them.
+        llm: The language model for the proposer ``llm``, which is meant where none is named; left
+            open. Its answers are kept in ``work_dir``, where the next run finds them.
         command: The command line to note in the result.
 
     Raises:
@@ -129,10 +130,10 @@ def tune(
     began = time.perf_counter()
     budget = Budget(trials=trials, seconds=time_s, patience=patience)
     strategy, model_name = _checked_names(strategy, cost_model, seed)
+    options = strategy_options(strategy, options or {}, has_llm=llm is not None)
     if not isinstance(target, Hardware):
         target = probe(target, threads=threads, measure=True)
     hardware = target
-    options = dict(options or {})
     if llm is not None:
         options["llm"] = llm
         if work_dir is not None:
@@ -186,6 +187,52 @@ def _checked_names(strategy: str, cost_model: str | CostModel, seed: int) -> tup
     if seed < 0:
         raise BadInputError(f"`seed >= 0` must hold, but got seed={seed}: pass another one")
     return strategy, model_name if isinstance(cost_model, str) else type(cost_model).__name__
+
+
+def strategy_options(strategy: str, options: Mapping[str, Any], has_llm: bool) -> dict[str, Any]:
+    """Options of a strategy, checked before anything takes time.
+
+    Before → after: with a language model and no proposer, ``{}`` → ``{"proposer": "llm"}``.
+
+    Args:
+        strategy: A name ``foretune strategies`` lists; options in it count, too.
+        options: Those that stand beside the name.
+        has_llm: Whether there is a language model.
+
+    Raises:
+        BadInputError: An option is unknown, of a wrong type, makes no sense, or contradicts another
+            one or the language model.
+        RecordError: An option names a file that cannot be read.
+    """
+    given = dict(options)
+    if "llm" in given:
+        raise BadInputError(
+            "a language model is no option of a strategy: give it with --llm, or with llm= in "
+            "Python"
+        )
+    base, named = search.split_name(strategy)
+    proposer = given.get("proposer", named.get("proposer"))
+    if has_llm and proposer is None:
+        proposer = given["proposer"] = "llm"
+        try:
+            search.check(base, {"proposer": "llm"})
+        except BadInputError as error:
+            raise BadInputError(
+                f"a language model proposes edits of programs, but {error}: choose the strategy "
+                "mcts or evolutionary, or leave the language model out"
+            ) from error
+    search.check(strategy, given)
+    if has_llm and proposer != "llm":
+        raise BadInputError(
+            f"a language model is for the proposer 'llm', but the proposer is {proposer!r}: leave "
+            "one of them out"
+        )
+    if proposer == "llm" and not has_llm:
+        raise BadInputError(
+            "the proposer 'llm' needs a language model, but there is none: give one with --llm, "
+            "for example --llm qwen3@http://localhost:11434/v1, or with llm= in Python"
+        )
+    return given
 
 
 def _enter_work_dir(
@@ -248,12 +295,14 @@ def _tasks(
     untunable = list(prepared.untunable)
     for workload in prepared.workloads:
         try:
-            tasks.append(Task(workload, hardware, **options))
+            space = Space.generate(workload, hardware)
         except BadInputError as error:
             if isinstance(prepared.source, Workload):
                 raise
             logger.warning("operator %s stays untuned: %s", workload.name, error)
             untunable.append(workload.name)
+        else:
+            tasks.append(Task(workload, hardware, space=space, **options))
     return tasks, tuple(untunable)
 
 

@@ -34,22 +34,32 @@ _DOUBTFUL = 0.9
 """A comparison that a baseline wins is in doubt where a contender takes less than this share."""
 
 
-def resolve_names(strategy: str, cost_model: str) -> tuple[str, str]:
-    """Replaces ``"default"`` by the best known combination.
+def resolve_names(
+    strategy: str, cost_model: str, options: Mapping[str, Any] | None = None
+) -> tuple[str, str]:
+    """Replaces ``"default"`` by the best known combination, and checks what belongs to it.
 
     Before → after: ``("default", "default")`` → ``("evolutionary", "gbdt")``.
 
+    Args:
+        strategy, cost_model: Names.
+        options: Of the strategy, beside those in its name; None where they are checked elsewhere.
+
     Raises:
-        BadInputError: A name is unknown; the message lists the known ones.
+        BadInputError: A name is unknown; the message lists the known ones. Or the strategy refuses
+            an option.
     """
     strategy = DEFAULT_STRATEGY if strategy == "default" else strategy
     cost_model = DEFAULT_COST_MODEL if cost_model == "default" else cost_model
-    base, options = search.split_name(strategy)
-    if "proposer" in options:
-        search.proposers.check_name(options["proposer"])
-    if base not in search.names():
+    if search.split_name(strategy)[0] not in search.names():
         raise unknown_name("strategy", strategy, [*search.names(), "default"])
     cost.check_name(cost_model)
+    if options is None:
+        search.proposers.check_name(
+            search.split_name(strategy)[1].get("proposer", search.proposers.DEFAULT)
+        )
+    else:
+        search.check(strategy, options)
     return strategy, cost_model
 
 
@@ -120,7 +130,7 @@ class Task:
         if seed < 0:
             raise BadInputError(f"`seed >= 0` must hold, but got seed={seed}: pass another one")
         model_name = cost_model if isinstance(cost_model, str) else "default"
-        self.strategy_name, model_name = resolve_names(strategy, model_name)
+        self.strategy_name, model_name = resolve_names(strategy, model_name, options or {})
         self.workload = workload
         self.hardware = hardware
         self.space = space if space is not None else Space.generate(workload, hardware)

@@ -233,7 +233,7 @@ def test_our_runs_do_not_stop_early(
         "work_dir": str(tmp_path),
         "answer": str(tmp_path / "answer.json"),
     }
-    _ours._run(request)
+    _ours._run(request, {})
     assert given["patience"] >= given["trials"] == 1000
     assert json.loads((tmp_path / "answer.json").read_text()) == {"result": {}, "best": None}
 

@@ -79,6 +79,28 @@ def nests(n=64, seed=0, shape=SHAPE):
     return [c for c in drawn if not np.isnan(nest_seconds(c))][:n]
 
 
+def test_the_ranker_is_asked_once_about_a_candidate():
+    expert = Expert()
+    made, some = model(expert), nests(24)
+    first = made.predict([*some, *some]).score
+    assert expert.scored == 24
+    made.update(records(some))
+    made.predict(some)
+    assert expert.scored == 24
+    np.testing.assert_array_equal(first[:24], first[24:])
+    np.testing.assert_allclose(first[:24], model(Expert()).predict(some).score)
+
+
+def test_what_the_ranker_said_is_forgotten_some_day():
+    expert = Expert()
+    made, some = model(expert, cache=8), nests(24)
+    score = made.predict(some).score
+    made.predict(some[-8:])
+    assert expert.scored == 24 and len(made._asked) == 8
+    np.testing.assert_array_equal(made.predict(some).score, score)
+    assert expert.scored > 24
+
+
 def levels(candidates):
     return -np.log2([nest_seconds(candidate) for candidate in candidates])
 

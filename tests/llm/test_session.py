@@ -59,6 +59,7 @@ def test_answers_are_counted_and_priced():
         data = session.to_json()
     assert (data["calls"], data["answers"], data["prompt_tokens"]) == (2, 2, 20)
     assert data["usd"] == pytest.approx((20 * 1 + 10 * 10) / 1e6)
+    assert session.status.startswith("language model: 2 calls, 20 + 10 tokens, 0 s, $0.0001, 0 inv")
     json.dumps(data)
 
 
@@ -232,16 +233,54 @@ def test_impossible_settings_are_refused(options):
 
 class TestOpening:
     def test_a_model_and_its_server(self):
-        with open_session("org/name@v2@http://localhost:1/v1", key=KEY) as session:
+        with open_session("org/name@v2@http://localhost:1/v1") as session:
             config = session.model.config
         assert (config.model, config.base_url) == ("org/name@v2", "http://localhost:1/v1")
-        assert config.key == KEY
 
     def test_a_name_alone(self):
-        with open_session("name", base_url="http://localhost:2/v1") as session:
-            assert session.model.config.base_url == "http://localhost:2/v1"
+        with open_session("name", environment={"OPENAI_BASE_URL": "http://h:2/v1"}) as session:
+            assert session.model.config.base_url == "http://h:2/v1"
         with open_session("name") as session:
             assert "openai" in session.model.config.base_url
+
+    @pytest.mark.parametrize(
+        "text, address, sent",
+        [
+            ("m", "", True),
+            ("m", "https://API.openai.com:443/v1/", True),
+            ("m@https://api.openai.com/v1", "http://other/v1", True),
+            ("m@http://localhost:1/v1", "", False),
+            ("m", "http://localhost:1/v1", False),
+            ("m@http://api.openai.com/v1", "", False),
+            ("m@https://api.openai.com:8443/v1", "", False),
+            ("m@https://api.openai.com.evil.org/v1", "", False),
+            ("m@https://evil.org/api.openai.com", "", False),
+        ],
+    )
+    def test_the_key_of_openai_is_for_openai(self, text, address, sent):
+        environment = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": address}
+        with open_session(text, environment=environment) as session:
+            assert session.model.config.key == (KEY if sent else "")
+
+    @pytest.mark.parametrize("name", ["OPENAI_API_KEY", "MINE"])
+    def test_a_variable_that_is_named_is_for_the_server_that_is_named(self, tmp_path, name):
+        path = tmp_path / "llm.json"
+        with Server(always(completion("hello"))) as server:
+            data = {"model": "m", "base_url": server.url, "key_env": name}
+            path.write_text(json.dumps(data), encoding="utf-8")
+            environment = {"OPENAI_API_KEY": "of openai", name: KEY}
+            with open_session(str(path), environment=environment) as session:
+                results(session, "a")
+        assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
+
+    def test_no_key_goes_to_a_server_without_a_name(self, tmp_path):
+        path = tmp_path / "llm.json"
+        with Server(always(refusal(401))) as server:
+            path.write_text(json.dumps({"model": "m", "base_url": server.url}), encoding="utf-8")
+            with open_session(str(path), environment={"OPENAI_API_KEY": KEY}) as session:
+                assert results(session, "a") == [None]
+        assert "Authorization" not in server.headers[0]
+        assert "no key was sent" in session.reason and "key_env" in session.reason
 
     def test_settings_in_a_file(self, tmp_path):
         (tmp_path / "key").write_text(f"{KEY}\n", encoding="utf-8")
@@ -249,7 +288,7 @@ class TestOpening:
         data = {"model": "m", "base_url": "http://h/v1", "key_file": "key", "temperature": 0,
                 "calls": 9, "timeout_s": 3, "extra": {"seed": 1}}  # fmt: skip
         path.write_text(json.dumps(data), encoding="utf-8")
-        with open_session(str(path), key="other") as session:
+        with open_session(str(path), environment={"OPENAI_API_KEY": "other"}) as session:
             assert session.model.config.key == KEY
             assert session.model.settings == {"temperature": 0, "max_tokens": 2048, "seed": 1}
             assert (session.config.calls, session.config.timeout_s) == (9, 3)
@@ -262,6 +301,13 @@ class TestOpening:
             {"key": KEY},
             {"model": "m", "calls": KEY},
             {"model": "m", "key_file": "gone"},
+            {"model": "m", "key_file": "llm.json", "key_env": "HOME"},
+            {"model": "m", "key_env": KEY},
+            {"model": 7},
+            {"model": "m", "base_url": ["http://h/v1"]},
+            {"model": "m", "device": "cuda"},
+            {"model": "m", "temperature": float("nan")},
+            {"model": "m", "usd_per_million_prompt": -1},
             {},
         ],
     )
@@ -269,9 +315,8 @@ class TestOpening:
         path = tmp_path / "llm.json"
         path.write_text(json.dumps(data), encoding="utf-8")
         with pytest.raises(BadInputError) as caught:
-            open_session(str(path))
-        if data == {"key": KEY}:
-            assert KEY not in str(caught.value)
+            open_session(str(path), environment={"HOME": "/", "OPENAI_API_KEY": KEY})
+        assert KEY not in str(caught.value)
 
     def test_a_folder_without_a_model(self, tmp_path):
         with pytest.raises(BadInputError, match="must hold a causal language model"):
@@ -283,8 +328,48 @@ class TestLocal:
         warm = LocalModel(tiny_model, temperature=1.0, max_tokens=12)
         first, second = (warm.complete(say("tiles"), 30) for _ in range(2))
         assert first.text == second.text and first.completion_tokens <= 12
-        assert first.prompt_tokens > 3 and not warm.elsewhere
+        assert first.prompt_tokens > 3
         assert first.text != warm.complete(say("other"), 30).text
+
+    def test_it_runs_on_the_processor_unless_told_otherwise(self, tiny_model, tmp_path):
+        assert LocalModel(tiny_model).disturbs("llvm") and LocalModel(tiny_model).disturbs("cuda")
+        # A device without memory: there is one on every machine.
+        there = LocalModel(tiny_model, device="meta")
+        assert not there.disturbs("llvm") and there.disturbs("cuda")
+        (tmp_path / "model").symlink_to(tiny_model)
+        path = tmp_path / "llm.json"
+        path.write_text(json.dumps({"model": "model", "device": "meta"}), encoding="utf-8")
+        with open_session(str(path)) as session:
+            assert not session.model.disturbs("llvm")
+
+    @pytest.mark.gpu
+    def test_it_answers_on_a_gpu(self, tiny_model):
+        torch = pytest.importorskip("torch")
+        if not torch.cuda.is_available():
+            pytest.skip("PyTorch sees no CUDA device: needs an NVIDIA GPU and its driver")
+        there = LocalModel(tiny_model, temperature=1.0, max_tokens=12, device="cuda")
+        first, second = (there.complete(say("tiles"), 30) for _ in range(2))
+        assert first.text == second.text and first.completion_tokens <= 12
+
+    @pytest.mark.parametrize(
+        "options, message",
+        [
+            ({"device": "abacus"}, "device 'abacus' cannot be used.*choose 'cpu'"),
+            ({"max_tokens": 0}, "max_tokens >= 1"),
+            ({"max_tokens": 2.5}, "max_tokens must be int"),
+            ({"temperature": -1.0}, "temperature >= 0"),
+        ],
+    )
+    def test_what_it_cannot_do_is_refused(self, tiny_model, options, message):
+        with pytest.raises(BadInputError, match=message):
+            LocalModel(tiny_model, **options)
+
+    def test_settings_of_a_server_are_not_for_a_folder(self, tiny_model, tmp_path):
+        path = tmp_path / "llm.json"
+        data = {"model": str(tiny_model), "base_url": "http://h/v1"}
+        path.write_text(json.dumps(data), encoding="utf-8")
+        with pytest.raises(BadInputError, match="base_url is for models behind a server"):
+            open_session(str(path))
 
     def test_a_prompt_that_is_too_long(self, tiny_model):
         with pytest.raises(LlmError, match="reads 4096 tokens"):

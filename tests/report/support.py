@@ -39,6 +39,30 @@ def task(name: str = "matmul", trials: int = 12, **changes: Any) -> dict[str, An
     }
 
 
+def llm(**changes: Any) -> dict[str, Any]:
+    """What a run says of its language model."""
+    return {
+        "model": "qwen3",
+        "settings": {"temperature": 0.7},
+        "calls": 12,
+        "answers": 9,
+        "cached": 0,
+        "failed": 3,
+        "prompt_tokens": 9000,
+        "completion_tokens": 700,
+        "seconds": 41.5,
+        "invalid": 2,
+        "dropped": 5,
+        "proposals": 20,
+        "judged": 16,
+        "hits": 4,
+        "hit_rate": 0.25,
+        "usd": 0.0123,
+        "left_out": None,
+        **changes,
+    }
+
+
 def result(*tasks: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """A ``foretune.tune/1`` object."""
     return {

@@ -13,7 +13,7 @@ import pytest
 
 from foretune.errors import BadInputError, MissingDependencyError, RecordError
 from foretune.report import write_report
-from tests.report.support import result, task, trial
+from tests.report.support import llm, result, task, trial
 
 HOSTILE = (
     '</style><script>alert("x")</script><img src=x onerror=alert(1)> & $\\frac{a}{b}$ {{ 7*7 }}'
@@ -164,6 +164,15 @@ def test_a_run_that_python_started_shows_how_python_does_it_again(tmp_path: Path
         "trials": 12,
         "seed": 7,
     }
+
+
+def test_the_page_tells_what_the_language_model_cost(tmp_path: Path) -> None:
+    page = _page(tmp_path, result(task(), llm=llm(model=HOSTILE, left_out=HOSTILE)))
+    for part in ("Language model", "12, 9 answers", "9000 read, 700 written", "41.5 s", "$0.0123",
+                 "25 % better than their parent", "left out"):  # fmt: skip
+        assert part in page.text
+    assert page.count("script") == 1 and page.count("img") == 0
+    assert "Language model" not in _page(tmp_path, result(task())).text
 
 
 def test_a_run_without_tasks_or_time_has_a_page(tmp_path: Path) -> None:

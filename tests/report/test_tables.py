@@ -10,7 +10,7 @@ from rich.console import Console
 from foretune.hardware import Hardware
 from foretune.report import _units as units
 from foretune.report import print_comparison, print_hardware, print_summary
-from tests.report.support import result, task
+from tests.report.support import llm, result, task
 
 
 @pytest.fixture
@@ -39,6 +39,23 @@ def test_numbers_stay_whole_where_names_do_not_fit(console: Console) -> None:
     assert "fused_fused" in _text(console)
     assert "4.00 ms" in _text(console)
     assert "60 %" in _text(console)
+
+
+def test_summary_tells_what_the_language_model_cost(console: Console) -> None:
+    print_summary(result(task(), llm=llm()), console)
+    text = " ".join(_text(console).split())
+    for part in ("qwen3", "calls 12, 9 answers", "9000 read, 700 written", "41.5 s", "$0.0123",
+                 "3 questions without an answer", "20, 25 % better"):  # fmt: skip
+        assert part in text
+    assert "left out" not in text
+
+
+def test_summary_tells_why_a_language_model_was_left_out(console: Console) -> None:
+    print_summary(result(task(), llm=llm(left_out="no [b]answer", usd=0.0, hit_rate=None)), console)
+    text = _text(console)
+    assert "was left out: no [b]answer" in text and "no price is given" in text
+    print_summary(result(task()), console)
+    assert _text(console).count("language model qwen3") == 1
 
 
 def test_summary_of_an_unfinished_run(console: Console) -> None:

@@ -141,7 +141,7 @@ def test_near_duplicates_come_last():
     choice = dict(sketch=best.sketch, workload=space.workload, hardware=space.hardware)
     near = type(best)(decisions=(*best.decisions[:-1], (best.decisions[-1] + 1) % 3), **choice)
     far = space.sample(np.random.default_rng(0), 1)[0]
-    assert spread([best, near, far]) == [best, far, near]
+    assert list(spread([best, near, far])) == [best, far, near]
 
 
 def test_unknown_and_impossible_options_are_refused():

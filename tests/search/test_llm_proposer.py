@@ -307,6 +307,26 @@ def test_a_run_is_replayed_from_its_transcript(tmp_path):
         assert replay.usage.calls == 0 and replay.usage.cached > 0
 
 
+def test_a_resumed_run_proposes_nothing_twice_and_knows_what_was_measured(tmp_path):
+    def part(trials, model):
+        measurer = FormulaMeasurer()
+        with Session(model) as session:
+            result = tune(
+                matmul(64), target=CPU, strategy="mcts", trials=trials, batch=8, llm=session,
+                work_dir=tmp_path, measurer=measurer, cost_model="random",
+                options={"asked": 8, "otherwise": "random", "expansions": 2},
+            )  # fmt: skip
+        assert len(result.tasks[0].trials) == trials
+        return set(measurer.asked)
+
+    first = part(24, Scripted(lambda i: GOOD))
+    again = Scripted(lambda i: GOOD)
+    second = part(40, again)
+    assert len(second) == 16 and not first & second
+    ancestors = [p.partition("## Ancestors")[2].partition("##")[0] for p in again.prompts]
+    assert any(", measured " in text for text in ancestors)
+
+
 def test_calls_overlap_with_measuring():
     gate = threading.Event()
     with Session(Scripted(lambda text: gate.wait(10) and GOOD)) as session:
@@ -412,6 +432,46 @@ class TestCommandLine:
         told = self.refused(capsys, "--llm", "m@http://user:secret@h/v1")
         assert "without a user" in told and "secret" not in told
         assert "NAME=VALUE" in self.refused(capsys, "--option", "branching")
+
+    @pytest.mark.parametrize(
+        "words, told",
+        [
+            ("--strategy mcts:heuristic --llm m@http://h/v1", "but the proposer is 'heuristic'"),
+            ("--proposer random --llm m@http://h/v1", "but the proposer is 'random': leave one"),
+            ("--option proposer=random --llm m@http://h/v1", "but the proposer is 'random'"),
+            ("--strategy random --llm m@http://h/v1", "random has no option 'proposer'"),
+            ("--strategy gradient --llm m@http://h/v1", "choose the strategy mcts or evolutionary"),
+            ("--strategy mcts:llm", "'llm' needs a language model"),
+            ("--option proposer=llm", "'llm' needs a language model"),
+            ("--option llm=m --llm m@http://h/v1", "no option of a strategy: give it with --llm"),
+            ("--strategy mcts:heuristic --proposer random", "'proposer' is 'heuristic' in the"),
+            ("--proposer random --option proposer=heuristic", "--proposer random and --option"),
+            ("--option asked=2 --option asked=3", "asked=2 and --option asked=3"),
+            ("--strategy mcts --option history=2", "has an option 'history'"),
+        ],
+    )
+    def test_contradictions_are_refused_in_one_line(self, capsys, words, told):
+        error = self.refused(capsys, *words.split())
+        assert told in error and error.count("\n") == 1
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            "--strategy mcts --option branching=many",
+            "--strategy mcts --option x=1",
+            "--strategy evolutionary --option pool=-1",
+            "--strategy mcts --llm m@http://h/v1 --option history=7",
+        ],
+    )
+    def test_options_are_checked_before_a_network_is_taken_apart(self, capsys, monkeypatch, words):
+        def slow(*_args, **_options):
+            raise AssertionError("too early")
+
+        for name in ("cli._tune.probe_hardware", "workload.load_input", "tuning.api.prepare"):
+            monkeypatch.setattr(f"foretune.{name}", slow)
+        monkeypatch.setattr("foretune.cli._tune.open_llm", slow)
+        assert main(["tune", "resnet50", "--trials", "4", *words.split()]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
 
     def test_proposers_are_listed(self, capsys):
         assert main(["strategies"]) == 0

@@ -14,11 +14,14 @@ from hypothesis import strategies as st
 from foretune import search
 from foretune.cost import create as create_model
 from foretune.dataset import load
-from foretune.errors import BadInputError
+from foretune.errors import BadInputError, RecordError
 from foretune.evaluate.tables import table_space
+from foretune.search import Strategy
+from foretune.search._sampling import difference
 from foretune.search._tree import Tree, uct
 from foretune.search.mcts import Mcts
 from foretune.search.proposers import Proposer
+from foretune.search.proposers.random import RandomProposer
 from foretune.testing import SyntheticMeasurer, SyntheticSpace, strategies, synthetic_record
 from foretune.testing.strategies import OracleModel, UnreadyModel
 from foretune.tuning import resolve_names
@@ -125,6 +128,37 @@ def test_fruitless_expansions_close_a_node_and_then_its_parent():
     assert tree.nodes["parent"].closed
 
 
+def test_a_full_branch_does_not_end_a_wave():
+    tree = Tree(1, 0.0, 3)
+    fast, slow = tree.add(Named("fast")), tree.add(Named("slow"))
+    fast.seconds, slow.seconds = 1.0, 1.5
+    child = tree.add(Named("child"), fast)
+    child.seconds = 0.5
+    tree.revalue()
+    assert [tree.select() for _ in range(3)] == [child, slow, None]
+    assert not any(node.closed for node in tree.nodes.values()), "children may come of it"
+    tree.settle()
+    assert tree.select() is child
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 99), branching=st.integers(1, 3))
+def test_a_wave_takes_all_the_room_that_there_is(seed, branching):
+    tree, rng = Tree(branching, 0.5, 3), np.random.default_rng(seed)
+    nodes = [tree.add(Named("0"))]
+    for i in range(1, 12):
+        open_ones = [None, *(node for node in nodes if tree.room(node) > 0)]
+        nodes.append(tree.add(Named(str(i)), open_ones[rng.integers(len(open_ones))]))
+    for node in nodes:
+        node.seconds = float(rng.uniform(0.5, 2))
+    tree.revalue()
+    room = {id(node): tree.room(node) for node in nodes}
+    chosen = []
+    while (node := tree.select()) is not None:
+        chosen.append(id(node))
+    assert sorted(chosen) == sorted(key for key, count in room.items() for _ in range(count))
+
+
 def test_progressive_widening_grows_with_visits():
     tree, nodes = small_tree([0, 1, 2], branching=0)
     parent = tree.nodes["parent"]
@@ -187,17 +221,20 @@ def test_rollouts_have_the_length_and_number_asked_for(rollout, rollouts):
     assert all(len(node.ends) == ends for node in strategy.tree.nodes.values())
 
 
+class Learning(OracleModel):
+    """Changes its mind with every update."""
+
+    sign = 1.0
+
+    def update(self, records):
+        self.sign = -self.sign
+
+    def predict(self, candidates):
+        found = super().predict(candidates)
+        return type(found)(self.sign * found.score, found.spread)
+
+
 def test_all_nodes_are_scored_again_when_the_model_has_learned():
-    class Learning(OracleModel):
-        sign = 1.0
-
-        def update(self, records):
-            self.sign = -self.sign
-
-        def predict(self, candidates):
-            found = super().predict(candidates)
-            return type(found)(self.sign * found.score, found.spread)
-
     strategy = mcts(SyntheticSpace(seed=4), Learning(), warmup=1)
     strategies.run(strategy, 16, 8)
     strategy.ask(8)
@@ -206,14 +243,114 @@ def test_all_nodes_are_scored_again_when_the_model_has_learned():
         assert node.score == pytest.approx(expected)
 
 
+def test_what_another_task_taught_the_model_counts_too():
+    model = Learning()
+    mine, other = (mcts(SyntheticSpace(seed=seed), model, warmup=1) for seed in (4, 5))
+    strategies.run(mine, 16, 8)
+    mine.ask(8)
+    strategies.run(other, 8, 8)
+    mine.ask(8)
+    for node in mine.tree.nodes.values():
+        assert node.score == pytest.approx(model.sign * -np.log(node.candidate.seconds))
+
+
+def test_the_model_and_not_its_draft_chooses_among_proposals():
+    class Misled(OracleModel):
+        """Whose draft likes what is slow."""
+
+        def draft(self, candidates):
+            return -super().predict(candidates).score
+
+    space, seen = SyntheticSpace(seed=3), []
+
+    class Listening(RandomProposer):
+        def judged(self, situation, children):
+            seen.append((situation.program.candidate.key, children))
+
+    strategy = mcts(space, Misled(), warmup=1, alternatives=6)
+    strategy.proposer = Listening(space, strategy.rng)
+    strategy.tell(told(space.sample(np.random.default_rng(1), 1)))
+    strategy.ask(4)
+    assert max(len(children) for _, children in seen) == 6, "all of them are judged"
+    best = {}
+    for parent, children in seen:
+        known = [(child.score, child.candidate.key) for child in children]
+        assert all(score is not None for score, _ in known)
+        best.setdefault(parent, set()).add(max(known)[1])
+    kept = [n for n in strategy.tree.nodes.values() if n.parent.candidate is not None]
+    first = {id(n.parent): n for n in reversed(kept)}
+    chosen = [n.candidate.key in best[n.parent.candidate.key] for n in first.values()]
+    assert sum(chosen) > 0.8 * len(chosen), "but for what two programs have in common"
+
+
+def test_illegal_proposals_are_no_nodes():
+    space = SyntheticSpace(seed=2, illegal=0.4)
+    strategy = mcts(space, Counting(), warmup=1)
+    strategies.run(strategy, 24, 8)
+    grown = [n for n in strategy.tree.nodes.values() if n.parent.candidate is not None]
+    assert grown and all(node.candidate.legal for node in grown)
+
+
 def test_the_worst_leaves_go_when_there_are_too_many():
-    strategy = mcts(SyntheticSpace(seed=5), nodes=60)
-    strategies.run(strategy, 64, 8)
-    before = {key for key, node in strategy.tree.nodes.items() if not node.open}
+    strategy = mcts(SyntheticSpace(seed=5))
+    strategies.run(strategy, 16, 8)
+    tree = strategy.tree
+    before = dict(tree.nodes)
+    leaves = sorted((n.score, k) for k, n in before.items() if n.open and not n.children)
+    assert len(leaves) > 12
+    kept = leaves[3][1]
+    tree.trim(len(before) - 10, [kept])
+    gone = set(before) - set(tree.nodes)
+    assert gone == {key for _, key in leaves[:11]} - {kept}
+    assert not any(before[key] in before[key].parent.children for key in gone)
+
+
+def test_what_was_measured_and_what_led_there_stays():
+    strategy = mcts(SyntheticSpace(seed=5), nodes=1)
+    strategies.run(strategy, 16, 8)
+    needed = {id(strategy.tree.root)}
+    for node in strategy.tree.nodes.values():
+        if not node.open:
+            needed |= {id(node), *map(id, node.ancestors())}
+    assert len(strategy.tree.nodes) >= len(needed)
     strategy._rescore()
-    assert before <= set(strategy.tree.nodes)
-    inner = [n for n in strategy.tree.nodes.values() if n.children or not n.open]
-    assert len(strategy.tree.nodes) <= max(60, len(inner))
+    assert {id(node) for node in strategy.tree.nodes.values()} == needed - {id(strategy.tree.root)}
+
+
+def test_what_an_earlier_run_measured_is_in_the_tree_again():
+    space = SyntheticSpace(seed=1, failing=0.2)
+    first = mcts(space)
+    records = [record for _ in range(4) for record in step(first)]
+    again = mcts(SyntheticSpace(seed=1, failing=0.2), seed=1)
+    again.tell(records)
+    nodes = again.tree.nodes
+    assert set(nodes) == {record.candidate_key for record in records}
+    for record in records:
+        node = nodes[record.candidate_key]
+        assert node.seconds == record.measurement.best_s
+        assert node.failed == (record.measurement.best_s is None)
+    edits = [node for node in nodes.values() if node.parent.candidate is not None]
+    assert len(edits) > len(nodes) / 4
+    for node in edits:
+        assert difference(node.candidate, node.parent.candidate) <= 2
+        assert node.parent.seconds is not None
+    alive = [sum(not child.failed for child in node.children) for node in nodes.values()]
+    assert max(alive) <= again.config.branching
+    proposed = {record.candidate_key for _ in range(4) for record in step(again)}
+    assert len(proposed) == 32 and not proposed & set(key_of(records))
+    assert any(node.parent.candidate and node.parent.candidate.key in set(key_of(records))
+               for node in again.tree.nodes.values() if node.candidate.key in proposed)  # fmt: skip
+
+
+def step(strategy, n=8):
+    """One batch, measured and told; its records."""
+    records = told(strategy.ask(n))
+    strategy.tell(records)
+    return records
+
+
+def key_of(records):
+    return [record.candidate_key for record in records]
 
 
 def test_failed_measurements_are_never_proposed_again():
@@ -284,6 +421,8 @@ def test_any_batch_size_gives_distinct_candidates(batch, seed):
         ({"rollout": -1}, "rollout >= 0"),
         ({"proposer": "nobody"}, "unknown proposer 'nobody'"),
         ({"proposer": "llm"}, "needs a language model"),
+        ({"exploration": math.nan}, "exploration >= 0 must hold, and be finite"),
+        ({"fresh": math.inf}, "fresh >= 0 must hold, and be finite"),
         ({"branching": "many"}, "branching must be int, but got 'many'"),
         ({"branching": True}, "branching must be int"),
         ({"proposer": 3}, "proposer must be str"),
@@ -293,6 +432,88 @@ def test_any_batch_size_gives_distinct_candidates(batch, seed):
 def test_impossible_options_are_refused(options, message):
     with pytest.raises(BadInputError, match=message):
         mcts(SyntheticSpace(), **options)
+
+
+class Plain(Strategy):
+    """A plug-in that says nothing of its options."""
+
+    def __init__(self, space, model, rng, *, depth=3):
+        super().__init__(space, model, rng)
+
+    def ask(self, n):
+        return []
+
+    def tell(self, records):
+        pass
+
+
+@pytest.fixture
+def plain():
+    search.register("plain", Plain)
+    yield
+    search.unregister("plain")
+
+
+@pytest.mark.usefixtures("plain")
+@pytest.mark.parametrize(
+    "name, options, message",
+    [
+        ("nobody", {}, "unknown strategy 'nobody'"),
+        ("mcts", {"branching": -1}, "branching >= 0"),
+        ("mcts", {"branching": "many"}, "branching must be int"),
+        ("mcts:branching=many", {}, "branching must be int"),
+        ("mcts", {"proposer": "nobody"}, "unknown proposer 'nobody'"),
+        ("mcts:nobody", {}, "unknown proposer 'nobody'"),
+        ("mcts", {"branchig": 2}, "has an option 'branchig'"),
+        ("mcts", {"space": 2}, "has an option 'space'"),
+        ("mcts:llm", {"rng": 2}, "has an option 'rng'"),
+        ("mcts:llm", {"history": 9}, "history <= 3"),
+        ("mcts:llm", {"history": "9"}, "history must be int"),
+        ("mcts:llm", {"otherwise": "nobody"}, "unknown proposer 'nobody'"),
+        ("mcts:llm", {"otherwize": "random"}, "llm has no option 'otherwize'"),
+        ("mcts:learned", {"policy": 3}, "policy must be a file"),
+        ("evolutionary", {"pool": "many"}, "pool must be int"),
+        ("evolutionary", {"scored_per_ask": math.inf}, "scored_per_ask must be finite"),
+        ("evolutionary", {"history": 2}, "evolutionary has no option 'history'"),
+        ("evolutionary", {"sampler": 2}, "evolutionary has no option 'sampler'"),
+        ("evolutionary:llm", {"style": "long"}, "prompt style 'long'"),
+        ("random", {"pool": 2}, "random has no option 'pool': it has none"),
+        ("gradient", {"guide": 2}, "gradient has no option 'guide'"),
+        ("gradient", {"steps": 0.5}, "steps must be int"),
+        ("plain", {"width": 2}, "Plain has no option 'width': choose from depth"),
+        ("mcts:branching=4", {"branching": 2}, "'branching' is 4 in .* and 2 beside it"),
+        ("mcts:heuristic", {"proposer": "random"}, "'proposer' is 'heuristic'"),
+        ("mcts:heuristic:random", {}, "gives 'proposer' twice"),
+    ],
+)
+def test_options_are_refused_before_there_is_a_space(name, options, message):
+    with pytest.raises(BadInputError, match=message):
+        search.check(name, options)
+
+
+@pytest.mark.usefixtures("plain")
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("mcts", {}),
+        ("mcts:heuristic:branching=4", {"branching": 4, "epsilon": 0}),
+        ("mcts", {"proposer": "llm", "history": 3}),
+        ("mcts:llm:history=3", {"style": "full"}),
+        ("evolutionary", {"pool": 2}),
+        ("evolutionary:llm", {"asked": 2}),
+        ("gradient", {"steps": 2}),
+        ("plain:depth=4", {}),
+    ],
+)
+def test_options_that_fit_are_not(name, options):
+    search.check(name, options)
+
+
+def test_a_policy_that_is_none_is_refused_before_there_is_a_space(tmp_path):
+    (tmp_path / "policy.npz").write_bytes(b"no policy")
+    for name in ("policy.npz", "gone.npz"):
+        with pytest.raises(RecordError, match="is not a policy"):
+            search.check("mcts:learned", {"policy": str(tmp_path / name)})
 
 
 def test_options_may_stand_in_the_name():

@@ -2,16 +2,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 import foretune
+from foretune import search
 from foretune.errors import BadInputError, NothingMeasuredError, RecordError
 from foretune.measure import Measurement, Status
 from foretune.records import Journal, Record
+from foretune.search.random import RandomSearch
 from foretune.space import Candidate
 from foretune.tuning import Budget, Task, Tuner, TuneResult
-from foretune.tuning.api import JOURNAL
+from foretune.tuning.api import JOURNAL, Prepared
+from foretune.workload import Model
 from tests.tuning.support import HARDWARE, FormulaMeasurer, matmul, ok, seconds_of
 
 
@@ -423,6 +427,50 @@ def test_unusable_arguments_are_refused(options: dict[str, object], message: str
     assert isinstance(trials, int)
     with pytest.raises(BadInputError, match=message):
         run(None, FormulaMeasurer(), trials, **options)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "message"),
+    [
+        ("mcts", {"branching": "many"}, "branching must be int"),
+        ("mcts", {"x": 1}, "has an option 'x'"),
+        ("mcts:heuristic:branching=4", {"branching": 2}, "leave one of them out"),
+        ("mcts", {"proposer": "llm"}, "needs a language model"),
+        ("mcts", {"llm": object()}, "no option of a strategy"),
+    ],
+)
+def test_options_are_refused_before_anything_takes_time(
+    monkeypatch: pytest.MonkeyPatch, strategy: str, options: dict[str, object], message: str
+) -> None:
+    def slow(*_args: object, **_options: object) -> NoReturn:
+        raise AssertionError("too early")
+
+    for name in ("probe", "prepare", "LocalMeasurer"):
+        monkeypatch.setattr(f"foretune.tuning.api.{name}", slow)
+    with pytest.raises(BadInputError, match=message):
+        foretune.tune("resnet50", strategy=strategy, options=options, trials=4)
+
+
+def test_what_a_strategy_refuses_is_no_operator_that_stays_untuned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Choosy(RandomSearch):
+        """Refuses this very space."""
+
+        def __init__(self, *_args: object, **_options: object) -> None:
+            raise BadInputError("not here")
+
+    search.register("choosy", Choosy)
+    monkeypatch.setattr(
+        "foretune.tuning.api.prepare",
+        lambda *_: Prepared(Model("m", None, (), (), ()), (matmul(),)),
+    )
+    try:
+        with pytest.raises(BadInputError, match="not here"):
+            foretune.tune("m", target=HARDWARE, strategy="choosy", trials=4,
+                          measurer=FormulaMeasurer())  # fmt: skip
+    finally:
+        search.unregister("choosy")
 
 
 def test_a_work_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ Strategies that edit programs take one by name (``mcts``, ``evolutionary``)."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +25,7 @@ __all__ = [
     "Proposer",
     "Situation",
     "Variant",
+    "check",
     "create",
     "default_name",
     "descriptions",
@@ -62,15 +63,40 @@ def create(name: str, space: Space, rng: np.random.Generator | int, **options: A
     """
     name = default_name(space.hardware) if name == DEFAULT else name
     factory = _PROPOSERS.factory(name)
-    known = inspect.signature(factory).parameters
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in known.values())
-    unknown = [] if open_ended else sorted(set(options) - set(known))
+    _refuse_unknown(name, factory, options)
+    return factory(space, np.random.default_rng(rng), **options)
+
+
+def check(name: str, options: Mapping[str, Any]) -> None:
+    """Refuses what ``create`` would refuse for any space; ``"default"`` is taken for ``"learned"``.
+
+    Raises:
+        BadInputError: The name is unknown, or the proposer refuses an option.
+        MissingDependencyError: The proposer needs a package that is not installed.
+        RecordError: An option names a file that cannot be read.
+    """
+    check_name(name)
+    name = "learned" if name == DEFAULT else name
+    factory = _PROPOSERS.factory(name)
+    _refuse_unknown(name, factory, options)
+    if isinstance(factory, type) and issubclass(factory, Proposer):
+        factory.check_options(options)
+
+
+def _refuse_unknown(
+    name: str, factory: Callable[..., Proposer], options: Mapping[str, Any]
+) -> None:
+    parameters = list(inspect.signature(factory).parameters.values())
+    # The first two are the space and the source of randomness.
+    ours, theirs = parameters[:2], parameters[2:]
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in theirs)
+    names = {p.name for p in (ours if open_ended else theirs)}
+    unknown = sorted(set(options) & names if open_ended else set(options) - names)
     if unknown:
         raise BadInputError(
             f"neither the strategy nor its proposer {name!r} has an option {unknown[0]!r}: see the "
             "list in docs/llm.md"
         )
-    return factory(space, np.random.default_rng(rng), **options)
 
 
 def default_name(hardware: Hardware) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -64,6 +64,14 @@ class Proposer(abc.ABC):
     def __init__(self, space: Space, rng: np.random.Generator) -> None:
         self.space = space
         self.rng = rng
+
+    @classmethod  # noqa: B027 - most have none
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        """Refuses options whose values would be refused for any space, before there is one.
+
+        Raises:
+            BadInputError: An option is unknown, of a wrong type, or makes no sense.
+        """
 
     @abc.abstractmethod
     def propose(self, situations: Sequence[Situation]) -> list[list[Candidate]]:

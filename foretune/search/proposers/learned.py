@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.resources
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,17 @@ def has_weights(hardware: Hardware) -> bool:
 def _shipped(kind: str) -> Policy:
     with importlib.resources.as_file(weights(kind)) as path:
         return Policy.load(path)
+
+
+def _given(policy: object) -> Policy | None:
+    if policy is None or isinstance(policy, Policy):
+        return policy
+    if isinstance(policy, (Path, str)):
+        return Policy.load(Path(policy))
+    raise BadInputError(
+        f"learned: policy must be a file, but got {policy!r}: give what `python -m "
+        "benchmarks.proposers --train` wrote"
+    )
 
 
 class LearnedProposer(RankedProposer):
@@ -56,9 +68,12 @@ class LearnedProposer(RankedProposer):
                 f"no trained policy for targets of kind {space.hardware.kind!r} comes with this "
                 "installation: choose the proposer 'heuristic'"
             )
-        if policy is None:
-            policy = _shipped(space.hardware.kind)
-        self.policy = policy if isinstance(policy, Policy) else Policy.load(Path(policy))
+        self.policy = _given(policy) or _shipped(space.hardware.kind)
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        """Refuses a policy that is neither one nor a file of one."""
+        _given(options.get("policy"))
 
     def worth(self, parents: Matrix, edits: Matrix, hardware: Any) -> FloatArray:
         """Expected log2 speed-up, shape (n,)."""

@@ -13,14 +13,14 @@ paper's); corrections are told."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune._options import configured
+from foretune._options import configured, refuse_unknown
 from foretune.errors import BadInputError, unknown_name
 from foretune.search import proposers
 from foretune.search.proposers._answers import read
@@ -97,17 +97,20 @@ class LlmProposer(Proposer):
                 "example --llm qwen3@http://localhost:11434/v1, or choose the proposer 'learned'"
             )
         self.config, unknown = configured(LlmConfig, "llm", options)
-        if unknown:
-            raise BadInputError(
-                f"llm has no option {sorted(unknown)[0]!r}: "
-                f"choose from {', '.join(LlmConfig.__dataclass_fields__)}"
-            )
+        refuse_unknown("llm", unknown, LlmConfig.__dataclass_fields__)
         self.session = llm
         self._otherwise = proposers.create(self.config.otherwise, space, rng)
         self._random = RandomProposer(space, rng)
         self._asked: dict[str, Future[Answer | None]] = {}
         self._answered: set[str] = set()
         self._corrections: list[str] = []
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        """Refuses what ``LlmConfig`` does not know or refuses; the session is not looked at."""
+        config, others = configured(LlmConfig, "llm", options)
+        refuse_unknown("llm", set(others) - {"llm"}, LlmConfig.__dataclass_fields__)
+        proposers.check(config.otherwise, {})
 
     @property
     def foresight(self) -> int:
@@ -117,10 +120,10 @@ class LlmProposer(Proposer):
     def prepare(self, situations: Sequence[Situation]) -> None:
         """Asks in the background; later, where the model would disturb what is timed."""
         self._asked, self._answered = {}, set()
-        if self.session.model.elsewhere:
-            self._ask(situations)
-        else:
+        if self.session.model.disturbs(self.space.hardware.kind):
             self._asked = {each.program.candidate.key: _LATER for each in situations}
+        else:
+            self._ask(situations)
 
     def _ask(self, situations: Sequence[Situation]) -> None:
         config = self.config

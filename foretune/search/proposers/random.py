@@ -23,11 +23,13 @@ class RandomProposer(Proposer):
 
     def draw(self, program: Candidate, wanted: int) -> list[Candidate]:
         """Up to ``wanted`` distinct edits of one program."""
-        found: dict[str, Candidate] = {}
+        # All are of one sketch: their decisions tell them apart, without the price of a key.
+        known, found = {program.decisions}, []
         for _ in range(_DRAWS * wanted):
             edit = self.space.mutate(program, self.rng)
-            if edit.key != program.key:
-                found.setdefault(edit.key, edit)
+            if edit.decisions not in known:
+                known.add(edit.decisions)
+                found.append(edit)
                 if len(found) == wanted:
                     break
-        return list(found.values())
+        return found
