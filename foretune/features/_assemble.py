@@ -4,327 +4,359 @@ TVM walks from the innermost loop outwards and stops at the first loop that fits
 an access, for its reuse, and on the curve of arithmetic intensity. Here every place of a loop takes
 part with a weight: how far the search is still open times how far the place fits. Weights are 0 and
 1 in exact mode and anything between in smooth mode; the walk is the same.
+
+All stores go together (``_arranged``). Symbols of shapes: P places of loops, counted from the
+innermost, S stores, B buffers, n points; points are the last dimension.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from foretune.features._quantities import KINDS, StoreQuantities
+from foretune.features._arranged import AXES, STORE, Arranged
+from foretune.features._quantities import KINDS
 from foretune.features.per_store import BUFFERS, CURVE_POINTS
 
 if TYPE_CHECKING:
     import torch
 
-    from foretune.features._tape import Operators
-    from foretune.space.symbolic import SymbolicProgram
+    from foretune.features._operators import Operators
 
 _LINE_BYTES = 64
-_POSITIONS = 8
 _NO_REUSE = 0.5
 """What TVM divides by where nothing is reused."""
 _TIE = 1e-3
 """By how much the logarithm of a buffer's cache lines counts less than that of the one before."""
 _FLAT = 1e-9
-_AXES = tuple(f"{kind}Idx.{axis}" for kind in ("block", "thread") for axis in "xyz")
+_FLOAT_KINDS = 7
+"""The counted operations that make up arithmetic intensity are the first."""
+_COUNTS = STORE.index(KINDS[0])
+_LENGTHS = STORE.index("vector.length")
+_REST = ("allocated", "alloc.product", "outside", "inside", "product", "loops", "unroll")
+_ACCESSES = 18
+"""Columns of a buffer."""
 
 
-def assemble(
-    program: SymbolicProgram,
-    stores: Sequence[StoreQuantities],
-    values: Sequence[dict[str, torch.Tensor]],
-    n: int,
-    operators: Operators,
-) -> torch.Tensor:
-    """Rows of all stores, shape (n, stores, 164).
+def assemble(arranged: Arranged, values: torch.Tensor, operators: Operators) -> torch.Tensor:
+    """Rows of all stores, shape (n, rows, 164).
 
     Args:
-        program: The program.
-        stores: Its stores in order.
-        values: For each store, the values of ``StoreQuantities.named``, of shape (n,) or ().
-        n: Number of points.
+        arranged: The tables.
+        values: Of ``Arranged.outputs``, shape (outputs, n).
         operators: Exact or smooth.
     """
     import torch
 
-    gpu = program.sketch.hardware.kind != "llvm"
-    # A buffer that is stored to twice has the features of its last store in the first one's place.
-    rows: dict[int, torch.Tensor] = {}
-    earlier: list[_StoreValues] = []
-    for store, found in zip(stores, values, strict=True):
-        here = _StoreValues(store, found, n, operators)
-        earlier.append(here)
-        row = torch.cat([here.computation(gpu), here.accesses(earlier), here.rest()])
-        rows[id(store.store.target)] = row
-    return torch.stack(list(rows.values())).permute(2, 0, 1)
+    stores = _Stores(arranged, values, operators)
+    table = torch.cat([*stores.computation(), stores.accesses()])
+    slots = min(len(arranged.there), BUFFERS)
+    columns, rows = _order(arranged.gpu, slots), arranged.chosen
+    places = (columns.unsqueeze(1) * table.shape[1] + rows).flatten()
+    found = table.flatten(0, 1).index_select(0, places).view(len(columns), len(rows), -1)
+    return found.permute(2, 1, 0)
+
+
+_LOGARITHMS = (*KINDS, "vector.length", "parallel.length", *AXES, *_REST,
+               *(f"intensity{at}" for at in range(CURVE_POINTS)))  # fmt: skip
+_FLAGS = ("zero", "one", "vector", "parallel", "not vector", "not parallel", "vector.extent",
+          "parallel.extent")  # fmt: skip
+
+
+@functools.cache
+def _order(gpu: bool, slots: int) -> torch.Tensor:
+    """Where each column of ``per_store`` is in what ``computation`` and ``accesses`` give."""
+    import torch
+
+    def loops(kind: str) -> list[str]:
+        extent = f"{kind}.extent"
+        return [kind, extent, extent, f"not {kind}", *["zero"] * 6, kind]
+
+    accesses = [f"{column} of {slot}" for column in range(_ACCESSES) for slot in range(slots)]
+    sorted_ = [f"{column} of {slot}" if slot < slots else "zero"
+               for slot in range(BUFFERS) for column in range(_ACCESSES)]  # fmt: skip
+    names = [*KINDS, *loops("vector"), *["zero"] * 3, "one", *["zero"] * 7, *loops("parallel"),
+             "one" if gpu else "zero", *AXES, *sorted_, *_LOGARITHMS[-CURVE_POINTS:],
+             *_REST]  # fmt: skip
+    places = {name: at for at, name in enumerate((*_LOGARITHMS, *_FLAGS, *accesses))}
+    return torch.tensor([places[name] for name in names])
 
 
 def _log2(x: torch.Tensor) -> torch.Tensor:
     return (x.clamp(min=0) + 1).log2()
 
 
-class _StoreValues:
-    """The numbers of one store for a batch of points; points are the last dimension."""
+def _until(x: torch.Tensor) -> torch.Tensor:
+    """Products of what comes before each place, shape (P + 1, ...): the last is that of all."""
+    found: torch.Tensor = _walks()[0].apply(x)
+    return found
 
-    def __init__(
-        self, store: StoreQuantities, values: dict[str, torch.Tensor], n: int, operators: Operators
-    ) -> None:
-        self.store, self.operators, self.n = store, operators, n
-        self._values = values
-        self.places = range(len(store.levels))
-        self.length = [self.line(f"length{p}") for p in self.places]
-        self.kept = [self.line(f"kept{p}") for p in self.places]
-        inner = self.line("one")
-        self.inside = [inner] * len(self.places)
-        for place in reversed(self.places):
-            self.inside[place] = inner
-            inner = inner * self.length[place]
-        self.product = inner
-        self.bytes = inner.new_tensor([[float(use.buffer.bytes)] for use in store.uses])
-        self.touched = [self.stack("touched", p) for p in self.places]
-        self.used = [self.stack("used", p) for p in self.places]
-        self.touched_bytes = [(t * self.bytes).sum(0, keepdim=True) for t in self.touched]
 
-    def line(self, name: str) -> torch.Tensor:
-        """A value, shape (1, n)."""
-        return self._values[name].expand(self.n).unsqueeze(0)
+def _latest(x: torch.Tensor, weight: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+    """What was met last before each place, shape (P + 1, ...): as far as a weight goes.
 
-    def stack(self, name: str, place: int) -> torch.Tensor:
-        """A value of each buffer, shape (buffers, n)."""
+    Args:
+        x: What is met at each place, shape (P, ...).
+        weight: How far there is a place, of a shape that can be expanded to that of ``x``.
+        start: What is there before the first place.
+    """
+    found: torch.Tensor = _walks()[1].apply(x, weight, start)
+    return found
+
+
+@functools.cache
+def _walks() -> tuple[Any, Any]:
+    """``_until`` and ``_latest`` as single steps of automatic differentiation."""
+    import torch
+
+    class Until(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            found = x.new_ones(len(x) + 1, *x.shape[1:])
+            places = found.unbind(0)
+            for factor, before, after in zip(x.unbind(0), places[:-1], places[1:], strict=True):
+                torch.mul(before, factor, out=after)
+            ctx.save_for_backward(x, found)
+            return found
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+            (g,), (x, found) = gradients, ctx.saved_tensors
+            further = g[1:].clone()
+            places, factors = further.unbind(0), x.unbind(0)
+            for at in range(len(x) - 2, -1, -1):
+                places[at].addcmul_(places[at + 1], factors[at + 1])
+            return further.mul_(found[:-1])
+
+    class Latest(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, start: torch.Tensor) -> Any:
+            found = x.new_empty(len(x) + 1, *x.shape[1:])
+            found[0] = start
+            places = found.unbind(0)
+            each = zip(x.unbind(0), weight.unbind(0), places[:-1], places[1:], strict=True)
+            for here, share, before, after in each:
+                torch.lerp(before, here, share, out=after)
+            ctx.save_for_backward(x, weight, found)
+            return found
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+            (g,), (x, weight, found) = gradients, ctx.saved_tensors
+            further = g[1:].clone()
+            places, stay = further.unbind(0), (1 - weight).unbind(0)
+            for at in range(len(x) - 2, -1, -1):
+                places[at].addcmul_(places[at + 1], stay[at + 1])
+            share = (further * (x - found[:-1])).sum_to_size(weight.shape)
+            return further * weight, share, None
+
+    return Until, Latest
+
+
+class _Stores:
+    """The numbers of all stores for a batch of points.
+
+    What is *entered* is the logarithm-like number of ``Operators.enter``, of which means are taken.
+    """
+
+    def __init__(self, arranged: Arranged, values: torch.Tensor, operators: Operators) -> None:
         import torch
 
-        values = [self._values[f"{name}{b}.{place}"] for b in range(len(self.store.uses))]
-        return torch.stack([v.expand(self.n) for v in values])
+        self.arranged, self.operators = arranged, operators
+        self.store, (self.contiguous, self.whole), loops, accesses = arranged.tables(values)
+        self.kept, self.length, touched, shared = loops.unbind(0)
+        self.used, self.stride, self.least = accesses.unbind(0)
+        until = _until(torch.stack([self.length, 1 - self.kept], 1))
+        inside, self.first = until[:-1].unbind(1)
+        self.product = until[-1, 0]
+        self.counts = self.store[_COUNTS : _COUNTS + len(KINDS)]
+        self.operations = self.counts[:_FLOAT_KINDS].sum(0)
+        self.ops = self.operations * inside * self.length
+        self.rate = self.ops / touched
+        self.entered = operators.enter(
+            torch.stack([shared, self.ops, self.rate, inside, self.length, shared / self.length], 1)
+        )
+        self.walked = self._walked()
 
-    def computation(self, gpu: bool) -> torch.Tensor:
-        """Operations, loop kinds and threads, shape (57, n)."""
+    def _walked(self) -> torch.Tensor:
+        """Entered bytes, operations and their rate of the last loop before each place.
+
+        Shape (P + 1, 3, S, n).
+        """
         import torch
 
-        one, zero = self.line("one"), self.line("zero")
-        columns = [self._operations(kind) for kind in KINDS]
-        columns += self._kind("vector")
-        columns += [zero, zero, zero, one, *[zero] * (_POSITIONS - 1)]
-        columns += self._kind("parallel")
-        columns.append(one if gpu else zero)
-        columns += [_log2(self.line(axis) if gpu else one) for axis in (*_AXES, "vthread")]
-        return torch.cat(columns)
+        own = (self.arranged.bytes * self.arranged.there).sum(0)
+        nothing = torch.zeros_like(own)
+        start = torch.stack([self.operators.enter(own), nothing, nothing])
+        return _latest(self.entered[:, :3], self.kept.unsqueeze(1), start)
 
-    def _operations(self, kind: str) -> torch.Tensor:
+    def computation(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """What ``_LOGARITHMS`` and ``_FLAGS`` name, shapes (names, S, n)."""
         import torch
 
-        count = self.line(kind)
-        if self.operators.exact:
-            return _log2(count * self.product)
-        # Below 1 a count says how far there is an operation at all, on the scale of the column.
-        some, several = count * _log2(self.product), _log2(count * self.product)
-        return torch.where(count < 1, some, several)
+        kinds, (unroll, elements, outside) = self.store[:2], self.store[2:_COUNTS]
+        numbers = [elements * self.arranged.element, elements * outside, outside,
+                   self.product / outside, self.product, self.kept.sum(0), unroll]  # fmt: skip
+        logs = _log2(
+            torch.cat(
+                [
+                    self.counts * self.product,
+                    self.store[_LENGTHS:],
+                    torch.stack(numbers),
+                    self._intensity(),
+                ]
+            )
+        )
+        lengths, product = logs[len(KINDS) : len(KINDS) + 2], logs[_LOGARITHMS.index("product")]
+        if not self.operators.exact:
+            # Below 1 a count says how far there is an operation at all, on the scale of the column.
+            several = torch.where(self.counts < 1, self.counts * product, logs[: len(KINDS)])
+            logs = torch.cat([several, logs[len(KINDS) :]])
+        ends = torch.stack([torch.zeros_like(unroll), torch.ones_like(unroll)])
+        return logs, torch.cat([ends, kinds, 1 - kinds, kinds * lengths])
 
-    def _kind(self, kind: str) -> list[torch.Tensor]:
-        on, length = self.line(kind), self.line(f"{kind}.length")
-        extent = on * _log2(length)
-        between = [self.line("zero")] * (_POSITIONS - 2)
-        return [on, extent, extent, 1 - on, *between, on]
-
-    def accesses(self, stores: Sequence[_StoreValues]) -> torch.Tensor:
-        """The five buffers with the most cache lines, shape (90, n)."""
+    def accesses(self) -> torch.Tensor:
+        """The buffers with the most cache lines, five at most, shape (18 x buffers, S, n)."""
         import torch
 
-        strides, beyond, innermost = self._strides()
-        loop, serial, count, iterations, distance = self._reuse(stores)
-        total = self.bytes * self.product
-        unique = self.touched[0] * self.bytes if self.places else torch.ones_like(total)
-        operators, one = self.operators, torch.ones_like(strides)
-        part = operators.minimum(one, strides * self.bytes / _LINE_BYTES)
-        lines = operators.maximum(one, self.product / beyond * part)
-        contiguous = torch.cat([self.line(f"contiguous{b}") for b in range(len(self.bytes))])
-        line = operators.minimum(contiguous, one * _LINE_BYTES)
-        unique_lines = operators.maximum(one, unique / line)
+        operators, size = self.operators, self.arranged.bytes
+        found, loop, serial = self._searched()
+        stride, beyond, innermost, count, iterations, distance = found
+        one = torch.ones_like(stride)
+        part, line = operators.extreme(
+            torch.stack([one, self.contiguous]),
+            torch.stack([stride * size / _LINE_BYTES, one * _LINE_BYTES]),
+            -1,
+        )
+        lines, unique_lines = operators.extreme(
+            torch.stack([one, one]),
+            torch.stack([self.product / beyond * part, self.whole / line]),
+            1,
+        )
         reused = loop + serial
         divisor = operators.blend(reused, count, one * _NO_REUSE)
-        kinds = one.new_tensor([[float(use.kind)] for use in self.store.uses])
-        flags = [(kinds == kind).to(one.dtype).expand_as(one) for kind in range(3)]
-        measures = torch.stack([total, unique, lines, unique_lines])
-        numbers = [*measures, iterations, distance, count, *(measures / divisor), innermost]
-        logs = _log2(torch.stack(numbers))
-        table = torch.cat(
-            [torch.stack(flags), logs[:4], torch.stack([loop, serial, 1 - reused]), logs[4:]]
-        )
-        return self._sorted(table, lines)
+        measures = torch.stack([size * self.product, self.whole, lines, unique_lines])
+        numbers = torch.stack([iterations, distance, count])
+        logs = _log2(torch.cat([measures, numbers, measures / divisor, innermost.unsqueeze(0)]))
+        reuse = torch.stack([loop, serial, 1 - reused])
+        kinds = self.arranged.kinds.expand(-1, -1, -1, stride.shape[-1])
+        return self._sorted(torch.cat([kinds, logs[:4], reuse, logs[4:]]), lines)
+
+    def _searched(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """What the walks along the loops of an access find.
+
+        Returns:
+            Smallest stride, iterations of the loops inside it, stride of the innermost loop; count
+            of reuse, its distance in iterations and in bytes, shape (6, B, S, n). The stride is
+            that of the innermost loop that moves the access; reuse is by the innermost loop that
+            does not, or that of a buffer that several stores under one loop touch. Then how far
+            reuse is by a loop, and by several stores, shape (B, S, n).
+        """
+        import torch
+
+        enter, kept = self.operators.enter, self.kept.unsqueeze(1)
+        _, _, _, inside, length, shared = self.entered.unsqueeze(2).unbind(1)
+        moves = kept * self.used
+        stays, others = kept - moves, kept * (self.arranged.touches > 1)
+        until = _until(torch.stack([1 - moves, (1 - stays) * (1 - others)], 1))
+        moved, still = until[:-1].unbind(1)
+        moved, loop = moved * moves, still * stays
+        serial = (still - loop) * others
+        times = enter((self.arranged.touches - 1).clamp(min=0))
+        stride, least = enter(torch.stack([self.stride, self.least / self.length.unsqueeze(1)]))
+        stride = moved * stride
+        inner = self.walked[:-1, :1]
+        found = [
+            stride.sum(0),
+            (moved * inside).sum(0) + until[-1, 0] * enter(self.product),
+            (stride * self.first.unsqueeze(1)).sum(0),
+            (loop * length + serial * times).sum(0),
+            (loop * inside + serial * least).sum(0),
+            (loop * inner + serial * shared).sum(0),
+        ]
+        return self.operators.leave(torch.stack(found)), loop.sum(0), serial.sum(0)
 
     def _sorted(self, table: torch.Tensor, lines: torch.Tensor) -> torch.Tensor:
         """The first buffers by falling cache lines; ties are in order already.
 
         Args:
-            table: Shape (18, buffers, n).
-            lines: Shape (buffers, n).
+            table: Shape (18, B, S, n).
+            lines: Shape (B, S, n).
         """
         import torch
 
-        width, buffers, n = table.shape
         if not self.operators.exact:
-            table = torch.einsum("sbn,wbn->wsn", self._slots(lines), table)
-        elif buffers > 1:
-            order = torch.sort(lines, dim=0, descending=True, stable=True).indices
-            table = table.gather(1, order.expand(width, -1, -1))
-        table = table[:, :BUFFERS]
-        missing = table.new_zeros(width, BUFFERS - table.shape[1], n)
-        return torch.cat([table, missing], 1).transpose(0, 1).reshape(-1, n)
+            return torch.einsum("kbsn,wbsn->wksn", self._slots(lines), table).flatten(0, 1)
+        there = self.arranged.there
+        # What is not there comes last: there are no fewer than 1 cache lines.
+        order = torch.sort(lines * there, dim=0, descending=True, stable=True).indices[:BUFFERS]
+        table = table.gather(1, order.expand(len(table), -1, -1, -1))
+        # As many slots have something as there are buffers.
+        return (table * there[:BUFFERS]).flatten(0, 1)
 
     def _slots(self, lines: torch.Tensor) -> torch.Tensor:
-        """How far each buffer is in each slot, shape (slots, buffers, n)."""
+        """How far each buffer is in each of the first slots, shape (slots, B, S, n)."""
         import torch
 
-        logs = self.operators.log(lines)
-        buffers = len(lines)
+        logs, there = self.operators.log(lines), self.arranged.there
+        buffers = len(logs)
         # Ties keep their order: an earlier buffer counts as a little larger.
-        ranked = logs - logs.new_tensor([[_TIE * b] for b in range(buffers)])
+        ranked = logs - _TIE * torch.arange(buffers, dtype=logs.dtype).view(-1, 1, 1)
         ahead = self.operators.step(ranked.unsqueeze(0) - ranked.unsqueeze(1))
-        columns = []
-        for b in range(buffers):
-            # The number of buffers ahead is a sum of independent yes and no.
-            chance = [torch.ones_like(logs[0])]
-            for other in range(buffers):
-                if other != b:
-                    p = ahead[b, other]
-                    shifted = [torch.zeros_like(p), *(c * p for c in chance)]
-                    stay = [*(c * (1 - p) for c in chance), torch.zeros_like(p)]
-                    chance = [x + y for x, y in zip(shifted, stay, strict=True)]
-            columns.append(torch.stack(chance))
-        slots = torch.stack(columns, 1)
-        return slots / slots.sum(1, keepdim=True)
-
-    def _strides(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Smallest stride, iterations of the loops inside it, stride of the innermost loop.
-
-        Each of shape (buffers, n). The stride is that of the innermost loop that moves the access.
-        """
-        import torch
-
-        enter, leave = self.operators.enter, self.operators.leave
-        open_ = self.bytes.new_ones(len(self.bytes), self.n)
-        first = self.line("one")
-        stride, beyond, innermost = (torch.zeros_like(open_) for _ in range(3))
-        for place in reversed(self.places):
-            hit = open_ * (self.kept[place] * self.used[place])
-            here = hit * enter(self.stack("stride", place))
-            stride = stride + here
-            beyond = beyond + hit * enter(self.inside[place])
-            innermost = innermost + first * here
-            open_ = open_ - hit
-            first = first * (1 - self.kept[place])
-        return leave(stride), leave(beyond + open_ * enter(self.product)), leave(innermost)
-
-    def _reuse(self, stores: Sequence[_StoreValues]) -> tuple[torch.Tensor, ...]:
-        """Reuse by a loop, serial reuse, count, distance in iterations and in bytes.
-
-        Each of shape (buffers, n); the first two are weights.
-        """
-        import torch
-
-        enter, leave = self.operators.enter, self.operators.leave
-        open_ = self.bytes.new_ones(len(self.bytes), self.n)
-        loop, serial, count, iterations, distance = (torch.zeros_like(open_) for _ in range(5))
-        inner_bytes = self.line("one") * self.bytes.sum()
-        for place in reversed(self.places):
-            kept, length = self.kept[place], self.length[place]
-            together = self._sharing(stores, place)
-            touched = together[0][0].touched_bytes[together[0][1]]
-            for other, at in together[1:]:
-                touched = touched + other.touched_bytes[at]
-            hit = open_ * (kept * (1 - self.used[place]))
-            loop, open_ = loop + hit, open_ - hit
-            count = count + hit * enter(length)
-            iterations = iterations + hit * enter(self.inside[place])
-            distance = distance + hit * enter(inner_bytes)
-            times, least = self._touches(together)
-            if times.max() > 1:
-                hit = open_ * (kept * (times > 1))
-                serial, open_ = serial + hit, open_ - hit
-                count = count + hit * enter(times - 1)
-                iterations = iterations + hit * enter(least / length)
-                distance = distance + hit * enter(touched / length)
-            inner_bytes = self.operators.blend(kept, touched, inner_bytes)
-        return loop, serial, leave(count), leave(iterations), leave(distance)
-
-    def _sharing(
-        self, stores: Sequence[_StoreValues], place: int
-    ) -> list[tuple[_StoreValues, int]]:
-        """The stores so far that are under the loop of a place, with its place around them."""
-        number = self.store.levels[place].loop
-        return [
-            (other, at)
-            for other in stores
-            for at, level in enumerate(other.store.levels)
-            if level.loop == number
-        ]
-
-    def _touches(
-        self, together: Sequence[tuple[_StoreValues, int]]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """How often stores touch each buffer, shape (buffers, 1), and the least, (buffers, n)."""
-        import torch
-
-        times, least = [], []
-        for use in self.store.uses:
-            values = [
-                other.touched[at][b]
-                for other, at in together
-                for b, theirs in enumerate(other.store.uses)
-                if theirs.buffer is use.buffer
-            ]
-            times.append([float(len(values))])
-            least.append(functools.reduce(self.operators.minimum, values))
-        return self.bytes.new_tensor(times), torch.stack(least)
-
-    def rest(self) -> torch.Tensor:
-        """Arithmetic intensity, allocation and outer loops, shape (17, n)."""
-        import torch
-
-        elements, outside = self.line("alloc.elements"), self.line("alloc.outside")
-        loops = functools.reduce(torch.add, self.kept, self.line("zero"))
-        columns = [
-            elements * self.store.store.target.bytes,
-            elements * outside,
-            outside,
-            self.product / outside,
-            self.product,
-            loops,
-            self.line("unroll"),
-        ]
-        return torch.cat([self._intensity(), _log2(torch.cat(columns))])
+        ahead = ahead * (there * (1 - torch.eye(buffers, dtype=logs.dtype)[..., None, None]))
+        # The number of buffers ahead is a sum of independent yes and no.
+        slots = logs.new_zeros(min(buffers, BUFFERS), *logs.shape)
+        slots[0] = 1
+        for p in ahead.unbind(1):
+            shifted = torch.cat([torch.zeros_like(slots[:1]), slots[:-1]])
+            slots = torch.lerp(slots, shifted, p)
+        slots = slots * there
+        empty = 1 - there[: len(slots)].unsqueeze(1)
+        return slots / (slots.sum(1, keepdim=True) + empty)
 
     def _intensity(self) -> torch.Tensor:
-        """Operations per byte at equal steps of the operations, shape (points, n)."""
+        """Operations per byte at equal steps of the operations, shape (points, S, n)."""
         import torch
 
-        enter, leave, blend = self.operators.enter, self.operators.leave, self.operators.blend
-        operations = functools.reduce(torch.add, (self.line(kind) for kind in KINDS[:7]))
-        steps = torch.arange(1, CURVE_POINTS + 1, dtype=operations.dtype) / CURVE_POINTS
-        wanted = operations * self.product * steps.unsqueeze(1)
-        open_ = torch.ones_like(wanted)
-        result = torch.zeros_like(wanted)
-        first = self.line("one")
-        ops_before = rate_before = self.line("zero")
-        for place in reversed(self.places):
-            kept = self.kept[place]
-            ops = operations * self.inside[place] * self.length[place]
-            rate = ops / self.touched_bytes[place]
-            # Smooth: a loop of one iteration has no slope.
-            rise, flat = ops - ops_before, self.operators.temperature * ops
-            slope = (rate - rate_before) * rise / (rise * rise + flat * flat).clamp(min=_FLAT)
-            line = (rate_before + slope * (wanted - ops_before)).clamp(min=0)
-            hit = open_ * (kept * self._reached(ops, wanted))
-            result = result + hit * enter(blend(first, rate, line))
-            open_ = open_ - hit
-            first = first * (1 - kept)
-            ops_before = blend(kept, ops, ops_before)
-            rate_before = blend(kept, rate, rate_before)
-        return _log2(leave(result + open_ * enter(rate_before)))
-
-    def _reached(self, ops: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        enter, leave = self.operators.enter, self.operators.leave
+        steps = torch.arange(1, CURVE_POINTS + 1, dtype=self.ops.dtype) / CURVE_POINTS
+        wanted = self.operations * self.product * steps.view(-1, 1, 1)
+        ops_before, rate_before = leave(self.walked[:-1, 1:]).unbind(1)
+        # Smooth: a loop of one iteration has no slope.
+        rise, flat = self.ops - ops_before, self.operators.temperature * self.ops
+        slope = (self.rate - rate_before) * rise / (rise * rise + flat * flat).clamp(min=_FLAT)
         if self.operators.exact:
-            return (ops >= wanted - 1e-4).to(ops.dtype)
+            return self._where_reached(wanted, ops_before, rate_before, slope)
+        further = wanted - ops_before.unsqueeze(1)
+        line = (rate_before.unsqueeze(1) + slope.unsqueeze(1) * further).clamp(min=0)
         # Divisors of the whole are never within one percent below its tenths.
-        return self.operators.step(self.operators.log(ops) - self.operators.log(wanted * 0.99))
+        apart = self.operators.log(self.ops).unsqueeze(1) - self.operators.log(wanted * 0.99)
+        fits = self.kept.unsqueeze(1) * self.operators.step(apart)
+        until = _until(1 - fits)
+        here = torch.lerp(enter(line), self.entered[:, 2:3], self.first.unsqueeze(1))
+        return leave((until[:-1] * fits * here).sum(0) + until[-1] * self.walked[-1, 2])
+
+    def _where_reached(
+        self,
+        wanted: torch.Tensor,
+        ops_before: torch.Tensor,
+        rate_before: torch.Tensor,
+        slope: torch.Tensor,
+    ) -> torch.Tensor:
+        """Exact intensity: for each point of the curve one place counts.
+
+        Args:
+            wanted: Operations of each point, shape (points, S, n).
+            ops_before, rate_before, slope: Of the line at each place, shape (P, S, n).
+        """
+        import torch
+
+        fits = (self.ops.unsqueeze(1) >= wanted - 1e-4) & (self.kept > 0).unsqueeze(1)
+        # The first of the places that fit, by the largest of falling numbers: bytes are fast.
+        numbers = torch.arange(len(fits), 0, -1, dtype=torch.uint8).view(-1, 1, 1, 1)
+        place = len(fits) - (fits * numbers).amax(0).to(torch.int64)
+        innermost, end = self.first > 0, self.walked[-1, 2:]
+        rates = torch.cat([torch.where(innermost, self.rate, rate_before), end])
+        slopes = torch.cat([slope.masked_fill(innermost, 0.0), torch.zeros_like(end)])
+        further = wanted - torch.cat([ops_before, end]).gather(0, place)
+        return (rates.gather(0, place) + slopes.gather(0, place) * further).clamp(min=0)

@@ -70,41 +70,6 @@ class StoreQuantities:
     counts: dict[str, Scalar]
     uses: list[BufferUse]
 
-    def named(self, program: SymbolicProgram) -> list[tuple[str, Scalar]]:
-        """What ``_assemble`` reads, by name and number of place or buffer."""
-        algebra = program.algebra
-        none, one = algebra.number(0), algebra.number(1)
-        found = [("zero", none), ("one", one), *self.counts.items()]
-        vector, lanes, unroll = none, one, none
-        threads = dict.fromkeys(_THREADS, one)
-        for at, level in reversed(list(enumerate(self.levels))):
-            found += [(f"length{at}", level.length), (f"kept{at}", level.kept)]
-            starts = algebra.all_of([level.head, level.vector])
-            vector, lanes = algebra.any_of([vector, starts]), starts.choose(level.length, lanes)
-            unroll = unroll.equal(0).choose(level.unroll, unroll)
-            if level.thread:
-                threads["vthread" if level.thread[0] == "v" else level.thread] = level.length
-        outer = self.levels[0] if self.levels else None
-        found += [("vector", vector), ("vector.length", lanes), ("unroll", unroll)]
-        found += [
-            ("parallel", outer.parallel if outer else none),
-            ("parallel.length", outer.length if outer else one),
-        ]
-        found += threads.items()
-        for b, use in enumerate(self.uses):
-            found.append((f"contiguous{b}", use.contiguous))
-            for name in ("touched", "used", "stride"):
-                found += [(f"{name}{b}.{at}", s) for at, s in enumerate(getattr(use, name))]
-        allocation = program.allocations[self.store.target]
-        found += [
-            ("alloc.elements", algebra.product(allocation.shape)),
-            ("alloc.outside", allocation.outside),
-        ]
-        return found
-
-
-_THREADS = (*(f"{kind}Idx.{axis}" for kind in ("block", "thread") for axis in "xyz"), "vthread")
-
 
 def quantities(program: SymbolicProgram) -> list[StoreQuantities]:
     """One entry for each store that has features: those of constants have none."""

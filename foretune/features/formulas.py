@@ -4,7 +4,7 @@
 interpreted once (``foretune.space.symbolic``); what the extractor measures becomes expressions of
 tile factors and choices, evaluated with torch for many points at once. In exact mode the columns
 are TVM's. In smooth mode they are differentiable in the numbers of the point, and tend to the exact
-ones at whole numbers as the temperature goes to zero (see ``_tape`` for the operators).
+ones at whole numbers as the temperature goes to zero (see ``_operators``).
 
 A batch belongs to one structure: compute locations, and whether the parallel and vector limits are
 on, decide which loops there are. ``extract_batch`` groups candidates by it.
@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import functools
 import logging
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune.features._arranged import Arranged
 from foretune.features._assemble import assemble
+from foretune.features._operators import Operators
 from foretune.features._quantities import quantities
-from foretune.features._tape import Operators, Tape
+from foretune.features._tape import Tape
 from foretune.features.per_store import PER_STORE, FloatArray, extract_per_store
 from foretune.space.symbolic import (
     Structure,
@@ -43,6 +44,9 @@ _log = logging.getLogger(__name__)
 _CACHED = 256
 """Compiled formulas kept per process."""
 
+_ELEMENTS = 2**18
+"""Numbers of the tables of stores that are computed at once: what caches hold."""
+
 UNSUPPORTED: tuple[tuple[str, str], ...] = ()
 """Columns without a formula, each with the reason."""
 
@@ -60,13 +64,10 @@ class Formulas:
 
     def __init__(self, program: SymbolicProgram) -> None:
         self.program = program
-        self._stores = quantities(program)
-        self.stores = len(self._stores)
-        named = [store.named(program) for store in self._stores]
-        self._names = [[name for name, _ in each] for each in named]
-        outputs = [scalar for each in named for _, scalar in each]
-        self._tape = Tape(program.algebra, program.variables, outputs)
-
+        self._arranged = Arranged(program, quantities(program))
+        self.stores = len(self._arranged.chosen)
+        self._tape = Tape(program.algebra, program.variables, self._arranged.outputs)
+        self._pass = max(1, _ELEMENTS // max(1, len(self._arranged.outputs)))
         self._certain = Tape(program.algebra, program.variables, [program.certain])
         self._limits = limits(program)
         self._limited = Tape(
@@ -80,8 +81,7 @@ class Formulas:
         """
         import torch
 
-        (value,) = self._certain(points, Operators())
-        return value.to(torch.bool).expand(len(points))
+        return self._certain(points, Operators()).squeeze(0).to(torch.bool)
 
     def excess(self, points: torch.Tensor, temperature: float = 0.0) -> torch.Tensor:
         """How far points are beyond the limits of the target, shape (n,); 0: not at all.
@@ -93,14 +93,14 @@ class Formulas:
             points: As ``__call__`` takes them.
             temperature: 0 for exact sizes.
         """
+        if not self._limits:
+            return points.new_zeros(len(points))
         operators = Operators(temperature)
-        total = points.new_zeros(len(points))
-        values = self._limited(points, operators)
-        for limit, value in zip(self._limits, values, strict=True):
-            size = operators.log(value)
-            beyond = (size - math.log(limit.high)).clamp(min=0)
-            total = total + beyond**2 + (math.log(limit.low) - size).clamp(min=0) ** 2
-        return total
+        low = points.new_tensor([[limit.low] for limit in self._limits]).log().view(-1, 1)
+        high = points.new_tensor([[limit.high] for limit in self._limits]).log().view(-1, 1)
+        sizes = operators.log(self._limited(points, operators))
+        beyond: torch.Tensor = (sizes - high).clamp(min=0)
+        return (beyond.square() + (low - sizes).clamp(min=0).square()).sum(0)
 
     def __len__(self) -> int:
         """Number of distinct operations per point before the columns are put together."""
@@ -126,10 +126,13 @@ class Formulas:
         Returns:
             Shape (n, stores, 164), float64.
         """
+        import torch
+
         operators = Operators(temperature)
-        values = iter(self._tape(points, operators))
-        read = [{name: next(values) for name in names} for names in self._names]
-        return assemble(self.program, self._stores, read, len(points), operators)
+        if len(points) <= self._pass or (torch.is_grad_enabled() and points.requires_grad):
+            return assemble(self._arranged, self._tape(points, operators), operators)
+        starts = range(0, len(points), self._pass)
+        return torch.cat([self(points[at : at + self._pass], temperature) for at in starts])
 
 
 def formulas(sketch: Sketch, structure: Structure) -> Formulas:

@@ -1,11 +1,12 @@
-"""Gradient search: many candidates at once climb the smooth score of a perceptron.
+"""Gradient search: many candidates at once climb the score of a perceptron.
 
 Idea: with compute locations fixed, the features of a program are formulas of its tile factors and
 choices, and the score of a perceptron on them can be differentiated. Some groups of candidates with
 one structure each are chosen; in each, starts drawn from the space and the best candidates so far
-climb by Adam, while the smooth operators of the formulas tend to exact ones. Every point on the way
-is rounded to legal decisions and scored again with exact features; the best are improved by single
-steps, and the cost model, which has learned from the run, picks from them what is measured.
+climb by Adam; with ``smoothing`` operators of the formulas are smooth and tend to exact ones. Every
+point on the way is rounded to legal decisions and scored again with exact features; the best are
+improved by single steps, and the cost model, which has learned from the run, picks from them what
+is measured.
 
 Symbols: ``guide`` is the frozen perceptron that is climbed, ``model`` the cost model of the run. A
 *group* is a sketch and a structure (``foretune.space.symbolic``).
@@ -13,12 +14,12 @@ Symbols: ``guide`` is the frozen perceptron that is climbed, ``model`` the cost 
 Reading order: here; ``_relaxed`` for coordinates and rounding, ``_descent`` for the optimiser,
 ``_guide`` for the score.
 
-Source: Felix (Zhao et al., ASPLOS 2024), sections 3 and 4. Deviations: rounded points are scored
-again with exact features, because smooth ones are off at whole numbers; what was scored once is not
-scored again; the perceptron is not trained further in a run: trees correct it where candidates are
-picked (``foretune.cost.pretrained``); the best of earlier rounds are among the starts; products of
-tiles are kept by projection, so that penalties are left for GPU limits only; a new optimiser for
-each group.
+Source: Felix (Zhao et al., ASPLOS 2024), sections 3 and 4. Deviations: operators are exact unless
+asked; rounded points are scored again with exact features, because the way to the nearest whole
+numbers costs score; what was scored once is not scored again; the perceptron is not trained further
+in a run: trees correct it where candidates are picked (``foretune.cost.pretrained``); the best of
+earlier rounds are among the starts; products of tiles are kept by projection, so that penalties are
+left for GPU limits only; a new optimiser for each group.
 """
 
 from __future__ import annotations
@@ -76,9 +77,12 @@ class GradientConfig:
         seeds: Points that climb at once, in all groups together.
         structures: Groups that are climbed per round.
         scouts: Groups not looked at before of which some candidates are scored per round.
+        bred: Candidates per generation of an evolution before each climb, which finds structures
+            that climbs cannot get to; 0: none.
         steps: Steps of a climb.
         learning_rate: Step size of Adam, in exponents.
-        smoothing: Whether operators are smooth; else gradients are those of exact columns.
+        smoothing: Whether operators are smooth, as in the paper; else gradients are those of exact
+            columns, which climb higher in the same time (``docs/gradient.md``).
         temperature: Width of the smooth operators at the start, in natural logarithms.
         coldest: The same at the end.
         annealing: Whether it falls; else it stays as at the start.
@@ -103,9 +107,10 @@ class GradientConfig:
     seeds: int = 128
     structures: int = 2
     scouts: int = 8
+    bred: int = 0
     steps: int = 20
     learning_rate: float = 0.3
-    smoothing: bool = True
+    smoothing: bool = False
     temperature: float = 0.5
     coldest: float = 0.02
     annealing: bool = True
@@ -127,11 +132,12 @@ class GradientConfig:
         for name in ("seeds", "structures", "refresh", "polished", "polishing", "pool",
                      "finalists", "warmup"):  # fmt: skip
             self._require(name, ">= 1", getattr(self, name) >= 1)
-        for name in ("steps", "penalty", "caution", "elites", "scouts"):
+        for name in ("steps", "penalty", "caution", "elites", "scouts", "bred"):
             self._require(name, ">= 0", getattr(self, name) >= 0)
         for name in ("learning_rate", "temperature", "coldest"):
             value = getattr(self, name)
             self._require(name, "> 0, and finite,", 0 < value < math.inf)
+        self._require("bred", "!= 1", self.bred != 1)
         self._require("coldest", "<= temperature", self.coldest <= self.temperature)
         if not 0.0 <= self.epsilon <= 1.0:
             raise BadInputError(f"gradient: 0 <= epsilon <= 1 must hold, but got {self.epsilon}")
@@ -152,7 +158,7 @@ class GradientConfig:
 
 
 class Gradient(Strategy):
-    """Climbs the smooth score of a perceptron from many starts; the model picks what is measured.
+    """Climbs the score of a perceptron from many starts; the model picks what is measured.
 
     Where no sketch of the space can be climbed (a trace that is not understood, no trained
     perceptron for the target), evolutionary search proposes, and a warning says why.
@@ -249,6 +255,8 @@ class Gradient(Strategy):
         drafted = self._drafted(drawn)
         if self.config.objective == "gradient":
             self._scout(drafted)
+            if self.config.bred:
+                self._evolve(drafted, self.config.bred)
         groups = self._chosen_groups(drafted)
         if not groups:
             if drawn:
@@ -258,7 +266,7 @@ class Gradient(Strategy):
             for landscape, members in groups:
                 self._climb(landscape, members)
         elif self.config.objective == "evolution":
-            self._evolve(drawn)
+            self._evolve(drawn, max(2, self._population // _GENERATIONS))
         else:
             self._take(self._sampler.unseen(self._population))
         if self.config.coordinate_descent and self.config.objective == "gradient":
@@ -406,9 +414,8 @@ class Gradient(Strategy):
             if self._sampler.is_new(candidate):
                 self._waiting[key] = candidate
 
-    def _evolve(self, drawn: Sequence[Candidate]) -> None:
-        """Evolution with the same model and as many predictions, in four generations."""
-        size = max(2, self._population // _GENERATIONS)
+    def _evolve(self, drawn: Sequence[Candidate], size: int) -> None:
+        """Evolution with the same model: four generations of a size."""
         population = [*self._elites(), *drawn][:size]
         population += self._sampler.unseen(size - len(population), _keys(population))
         for _ in range(_GENERATIONS):

@@ -82,9 +82,9 @@ class TestDescent:
         landscape = SyntheticLandscape(SyntheticSpace(seed=3).sketches[0])
         x = landscape.relaxed.of([landscape_start(landscape)])
         for options, expected in (
-            ({}, (0.5, 0.02)),
-            ({"annealing": False}, (0.5, 0.5)),
-            ({"smoothing": False}, (0.0, 0.0)),
+            ({"smoothing": True}, (0.5, 0.02)),
+            ({"smoothing": True, "annealing": False}, (0.5, 0.5)),
+            ({}, (0.0, 0.0)),
         ):
             landscape.temperatures = []
             descend(landscape, x, gradient.GradientConfig(**options).descent)
@@ -232,6 +232,17 @@ class TestSearch:
         assert len(strategies.run(strategy, 24)) == 24
         assert strategy.predictions > 0
 
+    def test_what_evolution_finds_is_scored_before_a_climb(self):
+        scored = []
+        for bred in (0, 32):
+            strategy = guided(
+                SyntheticSpace(seed=1), strategies.OracleModel(), np.random.default_rng(0),
+                bred=bred, steps=0, scouts=0, coordinate_descent=False,
+            )  # fmt: skip
+            strategy.explore()
+            scored.append(strategy.predictions)
+        assert scored[0] < scored[1]
+
     def test_what_was_measured_is_a_start_again(self, monkeypatch):
         starts = []
 
@@ -339,6 +350,7 @@ class TestWhatCannotBeClimbed:
         ({"learning_rate": 0.0}, "learning_rate > 0"),
         ({"temperature": float("inf")}, "temperature > 0, and finite"),
         ({"coldest": 2.0}, "coldest <= temperature"),
+        ({"bred": 1}, "bred != 1"),
         ({"epsilon": 1.5}, "epsilon"),
         ({"objective": "annealing"}, "evolution"),
         ({"variables": "roots"}, "exponents"),

@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretune.features._tape import Operators, Tape
+from foretune.features._operators import Operators
+from foretune.features._tape import Tape
 from foretune.space import Space
 from foretune.space.symbolic import (
     Algebra,
