@@ -56,6 +56,12 @@ _TREES = {
 }
 _ROUNDS = 200
 _NOISE = 128
+_TRANSITIONS = {
+    "trained": "predicted state",
+    "untrained": "predicted, untrained",
+    "actions_only": "predicted, actions only",
+}
+"""Which transitions, and what the columns that they predict are called."""
 
 
 def centred(matrix: Floats) -> Floats:
@@ -215,10 +221,14 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def columns_of(
-    fold: Fold, groups: Sequence[Group], features: Path, noise: np.random.Generator
+    fold: Fold,
+    groups: Sequence[Group],
+    features: Path,
+    transitions: Sequence[str],
+    noise: np.random.Generator,
 ) -> dict[str, list[Any]]:
     """What the residuals are predicted from, by name and group."""
-    worlds = {name: fold.world(name) for name in ("trained", "actions_only", "untrained")}
+    worlds = {name: fold.world(name) for name in transitions}
     world = worlds["trained"]
     actions = rankers.create("gbdt_actions", seed=0)
     programs = rankers.create("gbdt", seed=0, cache=features)
@@ -232,9 +242,7 @@ def columns_of(
             "decisions": _matrix(actions, group),
             "per-store features": _matrix(programs, group),
             "encoded program": world.read([text for text in texts if text is not None]),
-            "predicted state": world.predicted(candidates),
-            "predicted, actions only": worlds["actions_only"].predicted(candidates),
-            "predicted, untrained": worlds["untrained"].predicted(candidates),
+            **{_TRANSITIONS[name]: one.predicted(candidates) for name, one in worlds.items()},
         }
         for name, matrix in states.items():
             found.setdefault(name, []).append(matrix)
@@ -260,7 +268,9 @@ def some_programs(groups: Sequence[Group], hardware: str, most: int, seed: int) 
     return [group for group in found if len(group) > 1]
 
 
-def judged_fold(fold: Fold, hardware: str, most: int, features: Path) -> list[dict[str, Any]]:
+def judged_fold(
+    fold: Fold, hardware: str, most: int, features: Path, transitions: Sequence[str]
+) -> list[dict[str, Any]]:
     """Rows of a fold: a ranker of its training workloads, columns of its test workloads."""
     groups = some_programs(fold.part.test, hardware, most, fold.seed)
     kept = []
@@ -274,9 +284,8 @@ def judged_fold(fold: Fold, hardware: str, most: int, features: Path) -> list[di
     ranker.fit(fold.train, fold.validation)
     scores = [ranker.score(group.programs, group.machine) for group in kept]
     say(f"{fold.part.name}: {len(kept)} groups, {sum(map(len, kept))} programs")
-    return score_rows(
-        kept, scores, columns_of(fold, kept, features, np.random.default_rng(fold.seed))
-    )
+    noise = np.random.default_rng(fold.seed)
+    return score_rows(kept, scores, columns_of(fold, kept, features, transitions, noise))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -290,10 +299,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--hardware", help="key; that of most groups if left out")
     parser.add_argument("--trajectories", type=int, default=WorldConfig.trajectories)
     parser.add_argument("--encoder-states", type=int, default=WorldConfig.encoder_states)
+    parser.add_argument("--transitions", default=",".join(_TRANSITIONS), help="trained among them")
     parser.add_argument("--features", type=Path, default=Path("foretune-work/models/features"))
     parser.add_argument("--work-dir", type=Path, default=Path("foretune-work/residuals"))
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(arguments)
+    transitions = [name for name in options.transitions.split(",") if name]
+    if "trained" not in transitions or not set(transitions) <= set(_TRANSITIONS):
+        parser.error(f"transitions are {', '.join(_TRANSITIONS)}; trained has to be among them")
     where = conditions("residuals", [options.seed])
     groups, _few = keep_judgeable(read_data([options.data]).groups)
     keys = sorted(group.hardware for group in groups)
@@ -312,7 +325,7 @@ def main(arguments: list[str] | None = None) -> None:
         fold = Fold(
             part, folder / f"fold{number}", config, options.seed, options.threads, options.programs
         )
-        for row in judged_fold(fold, hardware, options.tested, options.features):
+        for row in judged_fold(fold, hardware, options.tested, options.features, transitions):
             judged.setdefault((row["columns"], row["learner"]), []).extend(row["groups"])
     rows = [
         {"columns": name, "learner": learner, **summary(own)}
