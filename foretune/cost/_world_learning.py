@@ -204,7 +204,9 @@ def read_states(
     rng = np.random.default_rng(seed)
     files = _files(observed, config.encoder_states, rng)
     each = max(2, config.encoder_states // max(1, len(observed.workloads)))
-    others = [] if held is None else _files(held, each * len(held.workloads), rng)
+    others = []
+    if held is not None and held.workloads:
+        others = _files(held, each * len(held.workloads), rng)
     encoder, history = train_encoder(
         files,
         config.contrast,
