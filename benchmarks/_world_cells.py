@@ -61,7 +61,7 @@ VARIANTS: Mapping[str, Variant] = {
     "objective=regression": Variant({"objective": "regression"}),
     "transition=untrained": Variant({}, "untrained"),
     "transition=actions_only": Variant({}, "actions_only"),
-    "crossfit=false": Variant({}, aware=True),
+    "trees see all members": Variant({}, aware=True),
 }
 
 

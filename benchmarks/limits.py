@@ -24,7 +24,7 @@ from foretune.evaluate import Bootstrap, cross_validation, keep_judgeable, read_
 from foretune.evaluate.data import thinned
 from foretune.evaluate.metrics import judge
 
-_TITLE = "What limits the best ranker"
+_TITLE = "What limits a ranker"
 _SHARES = (0.25, 0.5)
 _DEEP = {"depth": 9, "min_child_weight": 3.0}
 """Trees that may learn workloads by heart."""

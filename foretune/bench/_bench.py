@@ -212,7 +212,7 @@ class _Bench:
         }
 
     def _file(self, row: Mapping[str, Any]) -> Path:
-        parts = [row["key"], self.hardware.key, row["strategy"], row["cost_model"]]
+        parts = [row["key"], self.hardware.key, row["strategy"], _file_name(row["cost_model"])]
         parts += [self.trials, row["seed"]]
         if self.state and not Side(row["strategy"], row["cost_model"]).is_peer:
             parts.append(self.state)
@@ -336,3 +336,11 @@ def _curve(run: SideRun, seconds: Sequence[float | None]) -> list[list[float]]:
 
 def _ms(seconds: float | None) -> str:
     return "unknown" if seconds is None else f"{seconds * 1e3:.4f} ms"
+
+
+def _file_name(cost_model: str) -> str:
+    """A cost model in the name of a file: a trained one by what is in its own."""
+    if not cost_model.endswith(".npz"):
+        return cost_model
+    digest = hashlib.blake2b(Path(cost_model).read_bytes(), digest_size=6).hexdigest()
+    return f"{Path(cost_model).stem}.{digest}"

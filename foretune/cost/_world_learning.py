@@ -80,7 +80,12 @@ class WorldConfig:
                     f"world: {name} >= {least} must hold, but got {getattr(self, name)}"
                 )
         # Refused now, not after minutes of replaying.
-        _ = self.reading, self.contrast, self.following
+        _ = self.reading, self.contrast
+        if self.crossfit and self.following.phases and self.following.members < _LEAST_PATHS:
+            raise BadInputError(
+                "world: crossfit needs members >= 2 in transition_options, each of which leaves "
+                f"out a part, but got {self.following.members}: give more, or crossfit=false"
+            )
 
     @property
     def reading(self) -> Any:
@@ -460,6 +465,17 @@ def learn(
             number + 1, following.members, len(paths), len(left), len(out),
         )  # fmt: skip
         alone = replace(following, members=1)
-        models.append(train_transition(paths, alone, validation=left, seed=seed + number, **given))
+        # What was left out is only told of: the epoch nearest to it would have seen it, too.
+        models.append(
+            train_transition(
+                paths,
+                alone,
+                validation=left,
+                choose=False,
+                number=number,
+                seed=seed + number,
+                **given,
+            )
+        )
         unaware |= {key: models[-1] for key in out if key not in unaware}
     return World(lesson.encoder, TransitionModel.joined(models), unaware)

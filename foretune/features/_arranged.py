@@ -51,7 +51,8 @@ class Arranged:
 
         self._program, self._stores = program, stores
         self._none, self._one = program.algebra.number(0), program.algebra.number(1)
-        places = max((len(store.levels) for store in stores), default=0)
+        # One at least: tables of no rows have no largest.
+        places = max((len(store.levels) for store in stores), default=0) or 1
         buffers = max((len(store.uses) for store in stores), default=0)
         count = len(stores)
         self._shape = places, buffers, count

@@ -256,6 +256,7 @@ def follow(
     sides: Sequence[Side],
     config: TransitionConfig,
     *,
+    choose: bool,
     number: int,
     seed: int,
     threads: int | None,
@@ -267,6 +268,7 @@ def follow(
         member: On the device of the sides.
         sides: What to learn from and, if there is one, what to be judged on.
         config: How.
+        choose: Whether to keep the epoch that ends nearest to what is judged on.
         number: Of the network.
         seed: Of order, negatives and forgotten kinds.
         threads: PyTorch may use.
@@ -290,7 +292,7 @@ def follow(
                 losses.append(descent.step(loss, (at + (step + 0.5) / len(draws)) / len(phases)))
             error = math.nan if held is None else held.error(member)
             history.append(TransitionEpoch(number, horizon, float(np.mean(losses)), error))
-            if horizon == 0 and error < best:
+            if choose and horizon == 0 and error < best:
                 best = error
                 kept = {name: w.detach().clone() for name, w in member.state_dict().items()}
             if say is not None:

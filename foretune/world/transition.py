@@ -360,6 +360,8 @@ def train_transition(
     config: TransitionConfig | None = None,
     *,
     validation: Paths | None = None,
+    choose: bool = True,
+    number: int = 0,
     seed: int = 0,
     device: str | None = None,
     threads: int | None = None,
@@ -374,6 +376,8 @@ def train_transition(
         validation: Paths of other workloads, whose numbers of actions are rows of a table of their
             own. With them, each network keeps the weights of the epoch, among those of whole
             paths, that ended nearest; without, those of the last.
+        choose: If not, the weights are those of the last epoch with validation paths, too.
+        number: Of the first network, in what is told of epochs.
         seed: Of weights, order and negatives. The same seed, paths, threads and processor give the
             same model.
         device: PyTorch's name of a device; None: a CUDA device where there is one.
@@ -404,10 +408,17 @@ def train_transition(
     terminal = paths.states[paths.terminal].mean(axis=0)
     mean = terminal / max(float(np.linalg.norm(terminal)), 1e-6)
     members, history = [], []
-    for number in range(config.members):
-        member = _member(config, inputs, paths.states.shape[1], seed + number).to(where)
+    for at in range(config.members):
+        member = _member(config, inputs, paths.states.shape[1], seed + at).to(where)
         history += _training.follow(
-            member, sides, config, number=number, seed=seed + number, threads=threads, say=progress
+            member,
+            sides,
+            config,
+            choose=choose,
+            number=number + at,
+            seed=seed + at,
+            threads=threads,
+            say=progress,
         )
         members.append(member)
     return TransitionModel(

@@ -12,11 +12,13 @@ import pytest
 
 from foretune.bench import SideError, SideRun, _bench, _ours, print_bench, run_bench
 from foretune.bench._sides import Point, Side, sides
+from foretune.cost import rankers
 from foretune.errors import BadInputError, NothingMeasuredError
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Measurer, Status
 from foretune.metaschedule import trace_json
 from foretune.space import Candidate, Space
+from foretune.testing.rankers import training_groups
 from foretune.workload import Workload, catalog
 
 
@@ -289,3 +291,25 @@ def test_what_is_printed(
     printed = capsys.readouterr().out
     for expected in ("matmul:64x64x64", "faster programs", "partly random", "the child died"):
         assert expected in printed
+
+
+def test_a_trained_cost_model_is_kept_by_what_is_in_its_file(
+    calls: list[tuple[str, int]], workload: Workload, hardware: Hardware, tmp_path: Path
+) -> None:
+    ranker = rankers.create("gbdt_actions", rounds=10, boosters=1)
+    ranker.fit(training_groups(8))
+    (tmp_path / "mine").mkdir()
+    weights = tmp_path / "mine" / "w.npz"
+    ranker.save(weights)
+    given: dict[str, Any] = {"cost_models": [str(weights)], "work_dir": tmp_path / "kept"}
+
+    def again() -> int:
+        before = len(calls)
+        found = run_bench([workload], ["evolutionary"], 4, 1, hardware=hardware, **given)
+        assert found["failures"] == [] and found["runs"][0]["cost_model"] == str(weights)
+        return len(calls) - before
+
+    assert (again(), again()) == (1, 0)
+    ranker.fit(training_groups(9))
+    ranker.save(weights)
+    assert again() == 1, "what was trained anew is another cost model"

@@ -154,7 +154,7 @@ def test_swapping_begins_where_the_partner_begins_and_ends_with_the_table(fold: 
 
 
 def test_a_world_that_has_seen_everything_has_no_other(fold: Fold) -> None:
-    ranker = fold.ranker(VARIANTS["crossfit=false"])
+    ranker = fold.ranker(VARIANTS["trees see all members"])
     assert ranker._world is not None and not ranker._world.unaware
     assert fold.world("trained").unaware
 
