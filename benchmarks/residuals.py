@@ -12,8 +12,6 @@ control, numbers drawn at random the negative one.
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -26,7 +24,8 @@ from scipy import stats
 
 from benchmarks._cell_store import fingerprint
 from benchmarks._world_cells import Fold
-from benchmarks.results import ROOT, conditions, publish, say, table
+from benchmarks.results import ROOT, conditions, figure, publish, say, table
+from benchmarks.world import Cells, world_code
 from foretune.cost import Ranker, rankers
 from foretune.cost._world_learning import WorldConfig
 from foretune.cost.world import final_texts
@@ -223,6 +222,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def columns_of(
     fold: Fold,
     groups: Sequence[Group],
+    texts: Sequence[Sequence[str]],
     features: Path,
     transitions: Sequence[str],
     noise: np.random.Generator,
@@ -233,15 +233,13 @@ def columns_of(
     actions = rankers.create("gbdt_actions", seed=0)
     programs = rankers.create("gbdt", seed=0, cache=features)
     found: dict[str, list[Any]] = {}
-    for group in groups:
+    for group, own in zip(groups, texts, strict=True):
         candidates = [p.candidate for p in group.programs if p.candidate is not None]
-        texts = final_texts(candidates, fold.folder.parent)
-        assert len(texts) == len(group) and None not in texts, "only legal programs were kept"
         states = {
             "random numbers": noise.standard_normal((len(group), _NOISE)),
             "decisions": _matrix(actions, group),
             "per-store features": _matrix(programs, group),
-            "encoded program": world.read([text for text in texts if text is not None]),
+            "encoded program": world.read(own),
             **{_TRANSITIONS[name]: one.predicted(candidates) for name, one in worlds.items()},
         }
         for name, matrix in states.items():
@@ -273,19 +271,20 @@ def judged_fold(
 ) -> list[dict[str, Any]]:
     """Rows of a fold: a ranker of its training workloads, columns of its test workloads."""
     groups = some_programs(fold.part.test, hardware, most, fold.seed)
-    kept = []
+    kept, texts = [], []
     for group in groups:
         candidates = [p.candidate for p in group.programs if p.candidate is not None]
-        texts = final_texts(candidates, fold.folder.parent)
-        legal = np.array([at for at, text in enumerate(texts) if text is not None])
+        made = final_texts(candidates, fold.folder.parent)
+        legal = np.array([at for at, text in enumerate(made) if text is not None])
         if len(legal) > 1:
             kept.append(group.subset(legal))
+            texts.append([text for text in made if text is not None])
     ranker = rankers.create("gbdt_actions", seed=fold.seed)
     ranker.fit(fold.train, fold.validation)
     scores = [ranker.score(group.programs, group.machine) for group in kept]
     say(f"{fold.part.name}: {len(kept)} groups, {sum(map(len, kept))} programs")
     noise = np.random.default_rng(fold.seed)
-    return score_rows(kept, scores, columns_of(fold, kept, features, transitions, noise))
+    return score_rows(kept, scores, columns_of(fold, kept, texts, features, transitions, noise))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -314,16 +313,15 @@ def main(arguments: list[str] | None = None) -> None:
     config = WorldConfig(trajectories=options.trajectories, encoder_states=options.encoder_states)
     settings = {
         "config": asdict(config), "seed": options.seed, "programs": options.programs,
-        "folds": options.folds, "data": fingerprint(groups),
+        "folds": options.folds, "data": fingerprint(groups), "code": world_code(),
     }  # fmt: skip
-    text = json.dumps(settings, sort_keys=True)
-    folder = options.work_dir / hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+    cells = Cells(options.work_dir, settings)
     judged: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for number, part in enumerate(
         cross_validation(groups, "workload", options.folds, seed=options.seed)
     ):
         fold = Fold(
-            part, folder / f"fold{number}", config, options.seed, options.threads, options.programs
+            part, cells.of_fold(number), config, options.seed, options.threads, options.programs
         )
         for row in judged_fold(fold, hardware, options.tested, options.features, transitions):
             judged.setdefault((row["columns"], row["learner"]), []).extend(row["groups"])
@@ -347,7 +345,7 @@ def body_of(result: Mapping[str, Any]) -> str:
     return "\n\n".join(
         [
             f"{first['groups']} groups of held-out workloads on one machine. The ranker of actions "
-            f"alone: tau {_figure(first['tau'])}, top-1 {_figure(first['top1'])}. Explained: share "
+            f"alone: tau {figure(first['tau'])}, top-1 {figure(first['top1'])}. Explained: share "
             "of the variance of log seconds within workloads, by the columns alone; of the "
             "residual: of what the ranker leaves. Gained: by adding what was predicted of the "
             "residual to the ranker's score. Negative: what was learned from other workloads "
@@ -356,19 +354,14 @@ def body_of(result: Mapping[str, Any]) -> str:
                 ["columns", "learner", "explained", "of the residual", "tau gained",
                  "top-1 gained"],
                 [
-                    [row["columns"], row["learner"], _figure(row["alone"]),
-                     _figure(row["residual"]), _figure(row["tau gained"], "+"),
-                     _figure(row["top1 gained"], "+")]
+                    [row["columns"], row["learner"], figure(row["alone"]),
+                     figure(row["residual"]), figure(row["tau gained"], "+"),
+                     figure(row["top1 gained"], "+")]
                     for row in result["rows"]
                 ],
             ),
         ]
     )  # fmt: skip
-
-
-def _figure(value: Mapping[str, float], sign: str = "") -> str:
-    mean, low, high = (f"{value[name]:{sign}.3f}" for name in ("mean", "low", "high"))
-    return f"{mean} ({low} to {high})"
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import platform
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -118,6 +118,12 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines)
+
+
+def figure(value: Mapping[str, float], sign: str = "") -> str:
+    """``mean (low to high)`` of an interval, with three digits."""
+    mean, low, high = (f"{value[name]:{sign}.3f}" for name in ("mean", "low", "high"))
+    return f"{mean} ({low} to {high})"
 
 
 def publish(name: str, title: str, body: str, data: dict[str, Any], where: dict[str, Any],

@@ -26,7 +26,7 @@ from benchmarks._cell_store import fingerprint
 from benchmarks._cells import metrics_from_json
 from benchmarks._world_cells import FULL, SWAPPED, VARIANTS, Fold, train_and_judge
 from benchmarks.model_speed import Unscored
-from benchmarks.results import ROOT, conditions, publish, read_json, say, table
+from benchmarks.results import ROOT, conditions, figure, publish, read_json, say, table
 from benchmarks.sources import code_of
 from foretune.bench import write_json
 from foretune.cost import Ranker
@@ -141,6 +141,17 @@ def _value(metrics: GroupMetrics, name: str) -> float:
     if name.startswith("top"):
         return float(metrics.ratio[PICKS.index(int(name[3:]))])
     return float(getattr(metrics, name))
+
+
+def world_code() -> str:
+    """A hash of the code that what a fold learns, and its figures, depend on."""
+    return code_of(
+        "foretune.cost.world",
+        "benchmarks._world_cells",
+        "foretune.evaluate.metrics",
+        "foretune.evaluate.splits",
+        within=("cost", "features", "dataset", "evaluate", "space", "hardware", "world"),
+    )
 
 
 class Cells:
@@ -272,7 +283,7 @@ def _body(result: Mapping[str, Any]) -> str:
                 ["variant", "groups", "top-1", "top-5", "tau", "NDCG@16"],
                 [
                     ["random order", str(result["groups"]),
-                     *(_figure(result["random"][name]) for name in _METRICS)],
+                     *(figure(result["random"][name]) for name in _METRICS)],
                     *(_variant_row(row) for row in result["variants"]),
                 ],
             ),
@@ -299,7 +310,7 @@ def _terminal_row(row: Mapping[str, Any]) -> list[str]:
     return [
         f"{low} and more" if high == _LENGTHS[-1][1] else f"{low} to {high}",
         str(row["paths"]),
-        *(_figure(row[name]) for name in names),
+        *(figure(row[name]) for name in names),
     ]
 
 
@@ -307,14 +318,9 @@ def _variant_row(row: Mapping[str, Any]) -> list[str]:
     cells = []
     for name in _METRICS:
         difference = row.get(f"{name} - full")
-        text = _figure(row[name])
-        cells.append(text if difference is None else f"{text}; {_figure(difference, '+')}")
+        text = figure(row[name])
+        cells.append(text if difference is None else f"{text}; {figure(difference, '+')}")
     return [row["variant"], str(row["groups"]), *cells]
-
-
-def _figure(value: Mapping[str, float], sign: str = "") -> str:
-    mean, low, high = (f"{value[name]:{sign}.3f}" for name in ("mean", "low", "high"))
-    return f"{mean} ({low} to {high})"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -344,13 +350,7 @@ def main(arguments: list[str] | None = None) -> None:
         **shared,
         "config": asdict(config),
         "data": fingerprint(groups),
-        "code": code_of(
-            "foretune.cost.world",
-            "benchmarks._world_cells",
-            "foretune.evaluate.metrics",
-            "foretune.evaluate.splits",
-            within=("cost", "features", "dataset", "evaluate", "space", "hardware", "world"),
-        ),
+        "code": world_code(),
     }
     result = run(
         groups,
