@@ -21,17 +21,21 @@ from benchmarks._cells import metrics_to_json
 from benchmarks.results import read_json, say
 from foretune.bench import write_json
 from foretune.cost import Ranker, score_group
-from foretune.cost._world_learning import Lesson, World, WorldConfig, learn, observe, read_states
+from foretune.cost._world_learning import Lesson, World, WorldConfig, learn
+from foretune.cost._world_readers import READERS, Reader
 from foretune.cost.world import WorldRanker
 from foretune.dataset import Group
 from foretune.evaluate import Split, judge, refuse_excluded, thinned
 from foretune.space import Candidate
 from foretune.world import steps_of
 from foretune.world.encoder import StateEncoder
+from foretune.world.feature_states import FeatureStates
 from foretune.world.judge import judge as judge_transitions
 from foretune.world.transition import TransitionModel
 
 FULL = "world"
+PARTS: Mapping[str, Any] = {"text": StateEncoder, "features": FeatureStates}
+"""What is trained of a reader, by what it makes states of."""
 SWAPPED = "world, initial states swapped"
 
 
@@ -73,7 +77,7 @@ class Swapped(World):
     """
 
     def __init__(self, world: World) -> None:
-        super().__init__(world.encoder, world.transition, world.unaware)
+        super().__init__(world.reader, world.transition, world.unaware)
         self.others: Mapping[str, Any] = {}
         """Key of a workload -> the workload that stands for it."""
 
@@ -122,6 +126,8 @@ class Fold:
         seed: Of everything.
         threads: That may be used.
         programs: Learned from per group, at most.
+        cache: Folder of replayed states and features, of all folds; None: the parent of
+            ``folder``.
     """
 
     def __init__(
@@ -132,8 +138,11 @@ class Fold:
         seed: int,
         threads: int,
         programs: int,
+        cache: Path | None = None,
     ) -> None:
         self.part, self.folder, self.config = part, folder, config
+        # Programs are the same whichever fold looks at them.
+        self.cache = cache or folder.parent
         self.seed, self.threads = seed, threads
         learned = thinned((*part.train, *part.validation), programs, seed)
         refuse_excluded(learned)
@@ -144,17 +153,31 @@ class Fold:
     @cached_property
     def lesson(self) -> Lesson:
         """What transitions learn from."""
-        # States are the same whichever fold looks at them.
-        observed = observe(self.train, self.config.trajectories, self.seed, self.folder.parent)
-        file = self.folder / "encoder.npz"
-        if file.exists():
-            encoder = StateEncoder.load(file, threads=self.threads)
-        else:
-            started = time.perf_counter()
-            encoder = read_states(observed, self.config, self.seed, self.threads)
-            encoder.save(file)
-            say(f"{self.part.name}: encoder trained in {time.perf_counter() - started:.0f} s")
-        return Lesson.of(observed, encoder)
+        started = time.perf_counter()
+        lesson = Lesson.of(
+            self.train,
+            self.config,
+            self.seed,
+            self.cache,
+            reader=self.reader(),
+            threads=self.threads,
+        )
+        assert lesson is not None, "some programs of every data set can be made"
+        if self.reader() is None:
+            lesson.reader.part.save(self._reader_file)
+            say(f"{self.part.name}: reader trained in {time.perf_counter() - started:.0f} s")
+        return lesson
+
+    @property
+    def _reader_file(self) -> Path:
+        return self.folder / "reader.npz"
+
+    def reader(self) -> Reader | None:
+        """What turns programs into states; None if it is not trained yet."""
+        if not self._reader_file.exists():
+            return None
+        part = PARTS[self.config.target].load(self._reader_file, threads=self.threads)
+        return READERS[self.config.target](part)
 
     def world(self, transition: str) -> Swapped:
         """The world with some transitions."""
@@ -186,20 +209,21 @@ class Fold:
             TransitionModel.load(self.folder / f"{transition}-{number}.npz", threads=self.threads)
             for number in range(known["models"])
         ]
-        encoder = StateEncoder.load(self.folder / "encoder.npz", threads=self.threads)
-        return World(encoder, models[0], {k: models[at] for k, at in known["unaware"].items()})
+        reader = self.reader()
+        assert reader is not None, "it is saved before transitions are"
+        return World(reader, models[0], {k: models[at] for k, at in known["unaware"].items()})
 
     def ranker(self, variant: Variant) -> WorldRanker:
         """A variant, trained."""
         needs_world = variant.options.get("state") != "none"
         world = self.world(variant.transition) if needs_world else None
         if world is not None and variant.aware:
-            world = Swapped(World(world.encoder, world.transition))
+            world = Swapped(World(world.reader, world.transition))
         ranker = WorldRanker(
             seed=self.seed,
             threads=self.threads,
             world=world,
-            cache=self.folder.parent,
+            cache=self.cache,
             **dict(variant.options),
         )
         ranker.fit(self.train, self.validation)
@@ -229,8 +253,10 @@ class Fold:
 
     def terminals(self, count: int) -> list[dict[str, Any]]:
         """How near predictions come on the test workloads, one row per path."""
-        observed = observe(self.part.test, count, self.seed, self.folder.parent)
-        lesson = Lesson.of(observed, self.world("trained").encoder)
+        reader = self.world("trained").reader
+        config = replace(self.config, trajectories=count)
+        lesson = Lesson.of(self.part.test, config, self.seed, self.cache, reader=reader)
+        assert lesson is not None, "some programs of every data set can be made"
         found = {}
         for name in ("trained", "untrained", "actions_only"):
             model = self.world(name).transition

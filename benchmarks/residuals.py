@@ -28,7 +28,7 @@ from benchmarks.results import ROOT, conditions, figure, publish, say, table
 from benchmarks.world import Cells, world_code
 from foretune.cost import Ranker, rankers
 from foretune.cost._world_learning import WorldConfig
-from foretune.cost.world import final_texts
+from foretune.cost._world_readers import READERS
 from foretune.dataset import Group
 from foretune.evaluate import (
     Bootstrap,
@@ -61,6 +61,8 @@ _TRANSITIONS = {
     "actions_only": "predicted, actions only",
 }
 """Which transitions, and what the columns that they predict are called."""
+_TRUE = {"text": "encoded program", "features": "program's state"}
+"""What the columns of true terminal states are called."""
 
 
 def centred(matrix: Floats) -> Floats:
@@ -222,7 +224,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def columns_of(
     fold: Fold,
     groups: Sequence[Group],
-    texts: Sequence[Sequence[str]],
+    true: Sequence[Floats],
     features: Path,
     transitions: Sequence[str],
     noise: np.random.Generator,
@@ -233,13 +235,13 @@ def columns_of(
     actions = rankers.create("gbdt_actions", seed=0)
     programs = rankers.create("gbdt", seed=0, cache=features)
     found: dict[str, list[Any]] = {}
-    for group, own in zip(groups, texts, strict=True):
+    for group, own in zip(groups, true, strict=True):
         candidates = [p.candidate for p in group.programs if p.candidate is not None]
         states = {
             "random numbers": noise.standard_normal((len(group), _NOISE)),
             "decisions": _matrix(actions, group),
             "per-store features": _matrix(programs, group),
-            "encoded program": world.read(own),
+            _TRUE[world.reader.target]: own,
             **{_TRANSITIONS[name]: one.predicted(candidates) for name, one in worlds.items()},
         }
         for name, matrix in states.items():
@@ -271,20 +273,21 @@ def judged_fold(
 ) -> list[dict[str, Any]]:
     """Rows of a fold: a ranker of its training workloads, columns of its test workloads."""
     groups = some_programs(fold.part.test, hardware, most, fold.seed)
-    kept, texts = [], []
+    reader = fold.world("trained").reader
+    kept, true = [], []
     for group in groups:
         candidates = [p.candidate for p in group.programs if p.candidate is not None]
-        made = final_texts(candidates, fold.folder.parent)
-        legal = np.array([at for at, text in enumerate(made) if text is not None])
+        made = reader.finals(candidates, fold.cache)
+        legal = np.array([at for at, state in enumerate(made) if state is not None])
         if len(legal) > 1:
             kept.append(group.subset(legal))
-            texts.append([text for text in made if text is not None])
+            true.append(np.stack([state for state in made if state is not None]))
     ranker = rankers.create("gbdt_actions", seed=fold.seed)
     ranker.fit(fold.train, fold.validation)
     scores = [ranker.score(group.programs, group.machine) for group in kept]
     say(f"{fold.part.name}: {len(kept)} groups, {sum(map(len, kept))} programs")
     noise = np.random.default_rng(fold.seed)
-    return score_rows(kept, scores, columns_of(fold, kept, texts, features, transitions, noise))
+    return score_rows(kept, scores, columns_of(fold, kept, true, features, transitions, noise))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -296,6 +299,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--programs", type=int, default=64, help="learned from per group, at most")
     parser.add_argument("--tested", type=int, default=48, help="programs of a group, at most")
     parser.add_argument("--hardware", help="key; that of most groups if left out")
+    parser.add_argument("--target", default=WorldConfig.target, choices=sorted(READERS))
+    parser.add_argument("--page", default="residuals", help="name of what --write writes")
     parser.add_argument("--trajectories", type=int, default=WorldConfig.trajectories)
     parser.add_argument("--encoder-states", type=int, default=WorldConfig.encoder_states)
     parser.add_argument("--transitions", default=",".join(_TRANSITIONS), help="trained among them")
@@ -310,7 +315,11 @@ def main(arguments: list[str] | None = None) -> None:
     groups, _few = keep_judgeable(read_data([options.data]).groups)
     keys = sorted(group.hardware for group in groups)
     hardware = options.hardware or max(sorted(set(keys)), key=keys.count)
-    config = WorldConfig(trajectories=options.trajectories, encoder_states=options.encoder_states)
+    config = WorldConfig(
+        target=options.target,
+        trajectories=options.trajectories,
+        encoder_states=options.encoder_states,
+    )
     settings = {
         "config": asdict(config), "seed": options.seed, "programs": options.programs,
         "folds": options.folds, "data": fingerprint(groups), "code": world_code(),
@@ -321,7 +330,13 @@ def main(arguments: list[str] | None = None) -> None:
         cross_validation(groups, "workload", options.folds, seed=options.seed)
     ):
         fold = Fold(
-            part, cells.of_fold(number), config, options.seed, options.threads, options.programs
+            part,
+            cells.of_fold(number),
+            config,
+            options.seed,
+            options.threads,
+            options.programs,
+            options.features,
         )
         for row in judged_fold(fold, hardware, options.tested, options.features, transitions):
             judged.setdefault((row["columns"], row["learner"]), []).extend(row["groups"])
@@ -336,7 +351,7 @@ def main(arguments: list[str] | None = None) -> None:
         "rows": rows,
         "groups": {f"{name}, {learner}": own for (name, learner), own in judged.items()},
     }
-    publish("residuals", _TITLE, body_of(result), result, where.end(), options.write)
+    publish(options.page, _TITLE, body_of(result), result, where.end(), options.write)
 
 
 def body_of(result: Mapping[str, Any]) -> str:

@@ -30,6 +30,7 @@ from benchmarks.results import ROOT, conditions, figure, publish, read_json, say
 from benchmarks.sources import code_of
 from foretune.bench import write_json
 from foretune.cost import Ranker
+from foretune.cost._world_readers import READERS
 from foretune.cost.world import WorldConfig
 from foretune.dataset import Group, Program
 from foretune.evaluate import (
@@ -197,6 +198,7 @@ def run(
     variants: Sequence[str],
     rated: Sequence[str],
     batch: int,
+    cache: Path | None = None,
 ) -> dict[str, Any]:
     """Everything, as a JSON object.
 
@@ -212,12 +214,13 @@ def run(
         variants: Names in ``VARIANTS``, the full model among them.
         rated: Workloads whose candidates are scored by the clock.
         batch: Candidates scored at once there.
+        cache: See ``Fold``.
     """
     judged: dict[str, dict[str, GroupMetrics]] = {}
     terminals: list[dict[str, Any]] = []
     parts = cross_validation(groups, "workload", folds, seed=seed)
     for number, part in enumerate(parts):
-        fold = Fold(part, cells.of_fold(number), config, seed, threads, programs)
+        fold = Fold(part, cells.of_fold(number), config, seed, threads, programs, cache)
         terminals += cells.get(
             f"terminals {number}",
             lambda fold=fold: fold.terminals(max(2, paths // folds)),
@@ -237,7 +240,7 @@ def run(
     bootstrap = Bootstrap([group.workload for group in tested])
     floors = [random_order(group.seconds) for group in tested]
     # Time is never read from a file.
-    first = Fold(parts[0], cells.of_fold(0), config, seed, threads, programs)
+    first = Fold(parts[0], cells.of_fold(0), config, seed, threads, programs, cache)
     ranker = first.ranker(VARIANTS[FULL]) if rated else None
     sources = [Unscored(name, groups[0].machine) for name in rated if groups[0].machine is not None]
     return {
@@ -263,12 +266,12 @@ def _body(result: Mapping[str, Any]) -> str:
             f"workloads, {result['programs']:,} programs. Intervals: bootstrap over workloads, "
             "95 %.",
             "## Predicted terminal states",
-            "1 - cosine to the encoded program, mean over paths of workloads held out: of who says "
-            "that actions change nothing, of the mean terminal state of training, of untrained "
-            "transitions, of transitions without the initial state, and of the model. Found: share "
-            "of predictions nearer to their own program than to that of any other path of the "
-            "workload. Explained: share of the squared distances between the terminal states of a "
-            "workload and their mean, the differences that ranking needs.",
+            "1 - cosine to the program's own state, mean over paths of workloads held out: of who "
+            "says that actions change nothing, of the mean terminal state of training, of "
+            "untrained transitions, of transitions without the initial state, and of the model. "
+            "Found: share of predictions nearer to their own program than to that of any other "
+            "path of the workload. Explained: share of the squared distances between the terminal "
+            "states of a workload and their mean, the differences that ranking needs.",
             table(
                 ["steps", "paths", "initial", "mean", "untrained", "actions only", "predicted",
                  "found, untrained", "found, actions only", "found",
@@ -331,6 +334,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--programs", type=int, default=64, help="learned from per group, at most")
     parser.add_argument("--paths", type=int, default=3000, help="test programs followed")
+    parser.add_argument("--target", default=WorldConfig.target, choices=sorted(READERS))
+    parser.add_argument("--page", default="world", help="name of what --write writes")
+    parser.add_argument("--cache", type=Path, help="folder of replayed states and features")
     parser.add_argument("--trajectories", type=int, default=WorldConfig.trajectories)
     parser.add_argument("--encoder-states", type=int, default=WorldConfig.encoder_states)
     parser.add_argument("--variants", default=",".join(VARIANTS), help="the full model first")
@@ -344,7 +350,11 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(f"variants are {', '.join(VARIANTS)}; {FULL} has to be among them")
     where = conditions("world", [options.seed])
     groups, _few = keep_judgeable(read_data([options.data]).groups)
-    config = WorldConfig(trajectories=options.trajectories, encoder_states=options.encoder_states)
+    config = WorldConfig(
+        target=options.target,
+        trajectories=options.trajectories,
+        encoder_states=options.encoder_states,
+    )
     shared = {name: getattr(options, name) for name in ("folds", "seed", "programs", "paths")}
     settings = {
         **shared,
@@ -361,8 +371,9 @@ def main(arguments: list[str] | None = None) -> None:
         variants=variants,
         rated=[name for name in options.rated.split(",") if name],
         batch=options.batch,
+        cache=options.cache,
     )
-    publish("world", _TITLE, _body(result), result, where.end(), options.write)
+    publish(options.page, _TITLE, _body(result), result, where.end(), options.write)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """How the ranker ``world`` learns its world: programs seen, states encoded, actions followed.
 
-Reading order: ``observe`` replays some training programs; ``read_states`` trains the encoder on
-their states; ``Lesson`` joins both to what transitions learn from; ``learn`` trains these.
+Reading order: some training programs are looked at (``foretune.cost._world_programs``);
+``read_states`` and ``fit_states`` make of these a reader, which turns programs into states;
+``Lesson`` joins both to what transitions learn from; ``learn`` trains these.
 
 Symbols: z0 the encoded untransformed program, zT the predicted terminal state.
 """
@@ -20,11 +21,14 @@ import numpy.typing as npt
 
 from foretune._options import require_types
 from foretune.cost._world_actions import ActionBook, Floats, Integers
-from foretune.errors import BadInputError, unknown_name
+from foretune.cost._world_programs import Measured, Observed, measure, observe
+from foretune.cost._world_readers import READERS, FeatureReader, Reader, TextReader
+from foretune.errors import BadInputError, RecordError, unknown_name
 from foretune.space import Candidate
-from foretune.world import StateStore, Trajectory, program_text, trajectories_of, variant
+from foretune.world import variant
 from foretune.world.contrastive import ContrastiveConfig, TextFile, train_encoder
-from foretune.world.encoder import StateEncoder, encoder_config
+from foretune.world.encoder import encoder_config
+from foretune.world.feature_states import FeatureStates
 from foretune.world.transition import Paths, TransitionConfig, TransitionModel, train_transition
 
 if TYPE_CHECKING:
@@ -33,7 +37,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("foretune.cost.world")
 
+TARGETS = tuple(READERS)
 TRANSITIONS = ("trained", "untrained", "actions_only")
+_ENDS_ONLY: Mapping[str, Any] = {"horizons": (), "terminal_epochs": 60, "same": 0, "cross": 8}
+"""Of ``TransitionConfig``, where only the ends of paths are known."""
 _LEAST_PATHS = 2
 _GRID = 4096.0
 """Steps of a unit to which states are rounded: what rounding errors differ by falls on one side of
@@ -45,11 +52,16 @@ class WorldConfig:
     """What the world is made of and how it is learned.
 
     Attributes:
+        target: What states are made of: ``"text"``, encoded programs (the paper's), or
+            ``"features"``, the per-store features of programs
+            (``foretune.world.feature_states``). Of the latter only the ends of paths are known,
+            so that transitions learn from these alone, and there is no encoder.
+        dimension: Numbers of a state of features, at most; those of texts are the encoder's.
         encoder: ``"compact"`` or ``"codebert"``.
         positives: How the encoder's positives are made; see ``ContrastiveConfig``.
         transition: ``"trained"``; the controls ``"untrained"``, weights as they were drawn, and
             ``"actions_only"``, which does not look at the initial state.
-        trajectories: Training programs that are replayed, about, as many of each workload.
+        trajectories: Training programs that are looked at, about, as many of each workload.
         encoder_states: States that the encoder learns from, about; all are encoded.
         crossfit: Whether each member of the transitions leaves out a part of the training
             workloads. The terminal states that trees learn from then come from the member that has
@@ -60,6 +72,8 @@ class WorldConfig:
         transition_options: Further fields of ``TransitionConfig``.
     """
 
+    target: str = "text"
+    dimension: int = 128
     encoder: str = "compact"
     positives: str = "both"
     transition: str = "trained"
@@ -72,15 +86,25 @@ class WorldConfig:
 
     def __post_init__(self) -> None:
         require_types("world", self)
+        if self.target not in TARGETS:
+            raise unknown_name("target of world", self.target, TARGETS)
         if self.transition not in TRANSITIONS:
             raise unknown_name("transition of world", self.transition, TRANSITIONS)
-        for name, least in (("trajectories", _LEAST_PATHS), ("encoder_states", 2)):
+        for name, least in (
+            ("trajectories", _LEAST_PATHS), ("encoder_states", 2), ("dimension", 2),
+        ):  # fmt: skip
             if getattr(self, name) < least:
                 raise BadInputError(
                     f"world: {name} >= {least} must hold, but got {getattr(self, name)}"
                 )
         # Refused now, not after minutes of replaying.
         _ = self.reading, self.contrast
+        if self.target == FeatureReader.target and self.following.horizons:
+            raise BadInputError(
+                f"world: horizons must be () in transition_options where target={self.target!r}, "
+                f"but got {self.following.horizons}: of such paths only the ends are known, give "
+                "terminal_epochs"
+            )
         if self.crossfit and self.following.phases and self.following.members < _LEAST_PATHS:
             raise BadInputError(
                 "world: crossfit needs members >= 2 in transition_options, each of which leaves "
@@ -103,6 +127,7 @@ class WorldConfig:
         """The configuration of transitions and their training."""
         options: dict[str, Any] = {
             "initial": self.transition != "actions_only",
+            **(_ENDS_ONLY if self.target == "features" else {}),
             **(self.transition_options or {}),
         }
         if "horizons" in options:
@@ -120,75 +145,6 @@ def _known(kind: Any, name: str, options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-@dataclass(frozen=True)
-class Observed:
-    """Training programs that were replayed.
-
-    Attributes:
-        candidates: They.
-        trajectories: Of each, its states.
-        seconds: Of each, how long it took, as a multiple of the fastest of its group, so that
-            those on several machines compare; NaN for a failure.
-        texts: Key of a state -> its text.
-    """
-
-    candidates: Sequence[Candidate]
-    trajectories: Sequence[Trajectory]
-    seconds: Sequence[float]
-    texts: Mapping[str, str]
-
-    @cached_property
-    def workloads(self) -> tuple[str, ...]:
-        """Keys of the workloads, sorted."""
-        return tuple(sorted({trajectory.workload for trajectory in self.trajectories}))
-
-
-def replayable(candidate: Candidate | None) -> bool:
-    """Whether a candidate's program can be made: it is one of ours and has a program."""
-    return candidate is not None and bool(candidate.workload.module_json)
-
-
-def observe(groups: Sequence[Group], count: int, seed: int, cache: Path | None = None) -> Observed:
-    """Replays about ``count`` programs, as many of each workload.
-
-    Programs that differ by the hardware alone are one. Those that TVM refuses, and those without
-    steps, are left out.
-
-    Args:
-        groups: Training groups.
-        count: Programs over all workloads.
-        seed: Decides which.
-        cache: Folder in which states are kept; None: in memory.
-    """
-    rng = np.random.default_rng(seed)
-    pools: dict[str, dict[Any, tuple[Candidate, float]]] = {}
-    for group in groups:
-        pool = pools.setdefault(group.workload, {})
-        fastest = np.nanmin(group.seconds, initial=np.inf)
-        relative = (group.seconds / fastest).tolist()
-        for program, seconds in zip(group.programs, relative, strict=True):
-            candidate = program.candidate
-            if candidate is not None and replayable(candidate):
-                pool.setdefault((candidate.sketch.trace, candidate.decisions), (candidate, seconds))
-    chosen: list[tuple[Candidate, float]] = []
-    filled = {key: list(pool.values()) for key, pool in pools.items() if pool}
-    each = max(1, count // max(1, len(filled)))
-    for key in sorted(filled):
-        pool_ = filled[key]
-        at = rng.permutation(len(pool_))[:each]
-        chosen += [pool_[i] for i in at.tolist()]
-    candidates = [candidate for candidate, _ in chosen]
-    with StateStore(cache) as store:
-        found = trajectories_of(candidates, store, progress=_log.info)
-        kept = [at for at, one in enumerate(found) if one is not None and one.actions]
-        trajectories = [one for at in kept if (one := found[at]) is not None]
-        keys = sorted({key for one in trajectories for key in one.states})
-        texts = dict(zip(keys, store.texts(keys), strict=True))
-    return Observed(
-        [candidates[at] for at in kept], trajectories, [chosen[at][1] for at in kept], texts
-    )
-
-
 def read_states(
     observed: Observed,
     config: WorldConfig,
@@ -196,7 +152,7 @@ def read_states(
     threads: int | None = None,
     device: str | None = None,
     held: Observed | None = None,
-) -> StateEncoder:
+) -> TextReader:
     """An encoder trained on a sample of the states, the initial and the terminal ones first.
 
     Args:
@@ -225,7 +181,13 @@ def read_states(
     )
     if history:
         _log.info("encoder: %.0f %% of the states found", 100 * history[-1].found)
-    return encoder
+    return TextReader(encoder)
+
+
+def fit_states(measured: Measured, config: WorldConfig) -> FeatureReader:
+    """States of features, fitted to programs that were described."""
+    states = FeatureStates.fit(measured.vectors, measured.owner, config.dimension)
+    return FeatureReader(states)
 
 
 def _files(observed: Observed, count: int, rng: np.random.Generator) -> list[TextFile]:
@@ -267,33 +229,70 @@ class Lesson:
     """What transitions learn from.
 
     Attributes:
-        encoder: Frozen.
-        paths: Of all observed programs.
-        workloads: Key of the workload of each path.
+        reader: Frozen.
+        seen: Programs that were replayed, or described.
     """
 
-    encoder: StateEncoder
-    paths: Paths
-    workloads: Sequence[str]
+    reader: Reader
+    seen: Observed | Measured
+
+    @cached_property
+    def paths(self) -> Paths:
+        """Of all programs that were seen."""
+        book = ActionBook(self.reader.actions)
+        rows, lengths = book.paths(self.seen.candidates)
+        states, places = self.seen.states(self.reader)
+        steps = []
+        for place, row, length in zip(places, rows, lengths.tolist(), strict=True):
+            # Where only the ends are known, the last stands for those between, too.
+            whole = np.concatenate([place, np.full(length + 1 - len(place), place[-1])])
+            steps.append((whole.astype(np.int64), row[:length]))
+        number = {key: at for at, key in enumerate(self.seen.workloads)}
+        workload = np.array([number[key] for key in self.workloads], dtype=np.int64)
+        return Paths(states, book.table(), steps, workload)
+
+    @property
+    def workloads(self) -> Sequence[str]:
+        """Key of the workload of each path."""
+        return self.seen.owner
 
     @classmethod
-    def of(cls, observed: Observed, encoder: StateEncoder) -> Lesson:
-        """Encodes every state and every action that was observed."""
-        book = ActionBook(encoder.pooled)
-        rows, lengths = book.paths(observed.candidates)
-        place = {key: at for at, key in enumerate(observed.texts)}
-        _log.info("encoding %d states and %d actions", len(place), len(book))
-        states = encoder.encode(list(observed.texts.values()))
-        steps = [
-            (np.array([place[key] for key in trajectory.states]), row[:length])
-            for trajectory, row, length in zip(
-                observed.trajectories, rows, lengths.tolist(), strict=True
-            )
-        ]
-        number = {key: at for at, key in enumerate(observed.workloads)}
-        owner = [trajectory.workload for trajectory in observed.trajectories]
-        workload = np.array([number[key] for key in owner], dtype=np.int64)
-        return cls(encoder, Paths(states, book.table(), steps, workload), owner)
+    def of(
+        cls,
+        groups: Sequence[Group],
+        config: WorldConfig,
+        seed: int,
+        cache: Path | None = None,
+        *,
+        reader: Reader | None = None,
+        validation: Sequence[Group] = (),
+        threads: int | None = None,
+        device: str | None = None,
+    ) -> Lesson | None:
+        """What is to be learned from groups; None where none of their programs can be made.
+
+        Args:
+            groups: Training groups.
+            config: How.
+            seed: Of everything.
+            cache: Folder in which states and features are kept; None: in memory.
+            reader: A trained one, of ``config.target``; None: one is trained.
+            validation: Groups of other workloads, of which the log says how many states are found.
+            threads, device: See ``StateEncoder.fresh``.
+        """
+        if config.target == FeatureReader.target:
+            measured = measure(groups, config.trajectories, seed, cache)
+            if not measured.candidates:
+                return None
+            return cls(reader or fit_states(measured, config), measured)
+        observed = observe(groups, config.trajectories, seed, cache)
+        if not observed.candidates:
+            return None
+        if reader is None:
+            share = len(validation) / (len(groups) + len(validation))
+            held = observe(validation, round(share * config.trajectories), seed, cache)
+            reader = read_states(observed, config, seed, threads, device, held)
+        return cls(reader, observed)
 
     def some(self, workloads: Iterable[str]) -> Paths:
         """The paths of some workloads."""
@@ -304,48 +303,37 @@ class Lesson:
 
 
 class World:
-    """Predicts where programs end: an encoder, transitions, and what has been read already.
+    """Predicts where programs end: a reader, transitions, and what has been read already.
 
     Args:
-        encoder: Of texts.
+        reader: Of programs.
         transition: Of states; None where nothing is predicted.
         unaware: Key of a training workload -> the member that has not seen it.
     """
 
     def __init__(
         self,
-        encoder: StateEncoder,
+        reader: Reader,
         transition: TransitionModel | None,
         unaware: Mapping[str, TransitionModel] | None = None,
     ) -> None:
-        self.encoder = encoder
+        self.reader = reader
         self.transition = transition
         self.unaware = dict(unaware or {})
-        self._book = ActionBook(encoder.pooled)
+        self._book = ActionBook(reader.actions)
         self._initial: dict[str, Floats] = {}
         self._warned: set[str] = set()
 
     @property
     def columns(self) -> int:
         """Numbers of a state."""
-        return self.encoder.config.dimension
+        return self.reader.dimension
 
     def initial(self, workload: Workload) -> Floats:
         """z0, shape (d,)."""
         if workload.key not in self._initial:
-            self._initial[workload.key] = self.read([program_text(workload.module)])[0]
+            self._initial[workload.key] = self.reader.initial(workload)
         return self._initial[workload.key]
-
-    def read(self, texts: Sequence[str]) -> Floats:
-        """The states of programs, shape (n, d), and a warning the first time one is too long."""
-        most = self.encoder.longest
-        longest = max(texts, key=len)
-        if len(self.encoder.tokens([longest])[0]) > most:
-            self._warn(
-                f"a program's text is longer than the {most} tokens that the encoder reads: "
-                f"{self.encoder.config.windows} windows of it, spread evenly, stand for the whole"
-            )
-        return self.encoder.encode(texts)
 
     def predicted(
         self,
@@ -393,7 +381,8 @@ class World:
         """All that is needed to score, as a JSON object and arrays."""
         meta: dict[str, Any] = {}
         arrays: dict[str, npt.NDArray[Any]] = {}
-        for name, part in (("encoder", self.encoder), ("transition", self.transition)):
+        meta["target"] = self.reader.target
+        for name, part in (("reader", self.reader), ("transition", self.transition)):
             if part is not None:
                 meta[name], own = part.dump()
                 arrays |= {f"{name}/{key}": value for key, value in own.items()}
@@ -418,11 +407,16 @@ class World:
             }
 
         given: dict[str, Any] = {"threads": threads, "device": device}
-        encoder = StateEncoder.restore(meta["encoder"], own("encoder"), **given)
+        if meta.get("target") not in READERS:
+            raise RecordError(
+                f"a stored world is damaged (its states are made of {meta.get('target')!r}): train "
+                "it again"
+            )
+        reader = READERS[meta["target"]].restore(meta["reader"], own("reader"), **given)
         transition = None
         if "transition" in meta:
             transition = TransitionModel.restore(meta["transition"], own("transition"), **given)
-        return cls(encoder, transition)
+        return cls(reader, transition)
 
 
 def rounded(states: Floats) -> Floats:
@@ -453,7 +447,7 @@ def learn(
     # What has learned nothing has seen no workload.
     if not config.crossfit or parts < 2 or not following.phases:
         _log.info("transitions: %d paths", len(lesson.paths))
-        return World(lesson.encoder, train_transition(lesson.paths, following, seed=seed, **given))
+        return World(lesson.reader, train_transition(lesson.paths, following, seed=seed, **given))
     part = np.random.default_rng(seed).permutation(len(keys)) % parts
     unaware: dict[str, TransitionModel] = {}
     models = []
@@ -478,4 +472,4 @@ def learn(
             )
         )
         unaware |= {key: models[-1] for key in out if key not in unaware}
-    return World(lesson.encoder, TransitionModel.joined(models), unaware)
+    return World(lesson.reader, TransitionModel.joined(models), unaware)

@@ -45,15 +45,13 @@ from foretune.cost._world_learning import (
     WorldConfig,
     _log,
     learn,
-    observe,
-    read_states,
-    replayable,
     rounded,
 )
+from foretune.cost._world_programs import replayable
 from foretune.cost.gbdt_ranker import GbdtActionRanker
 from foretune.dataset import judgeable
 from foretune.errors import BadInputError, unknown_name
-from foretune.world import TEXT_VERSION, StateStore, trajectories_of
+from foretune.world import TEXT_VERSION, feature_states
 from foretune.world import encoder as encoder_module
 from foretune.world import transition as transition_module
 
@@ -153,6 +151,7 @@ class WorldRanker(GbdtActionRanker):
             "text": TEXT_VERSION,
             "encoder": encoder_module.SCHEMA,
             "transition": transition_module.SCHEMA,
+            "feature_states": feature_states.SCHEMA,
         }
 
     def fit(self, groups: Sequence[Group], validation: Sequence[Group] = ()) -> None:
@@ -175,22 +174,20 @@ class WorldRanker(GbdtActionRanker):
 
     def _learned(self, groups: Sequence[Group], validation: Sequence[Group]) -> World | None:
         """A world; None where no program can be replayed."""
-        config = self.world_config
-        observed = observe(groups, config.trajectories, self.seed, self._cache)
-        if len(observed.trajectories) < 1:
+        parts: dict[str, Any] = {"threads": self.config.threads, "device": self._device}
+        lesson = Lesson.of(
+            groups, self.world_config, self.seed, self._cache, validation=validation, **parts
+        )
+        if lesson is None:
             if groups:
                 _log.warning(
-                    "world: no training program can be replayed, so that there are no states to "
-                    "learn from: programs are ranked by their actions alone"
+                    "world: no training program can be made, so that there are no states to learn "
+                    "from: programs are ranked by their actions alone"
                 )
             return None
-        parts: dict[str, Any] = {"threads": self.config.threads, "device": self._device}
-        share = len(validation) / (len(groups) + len(validation))
-        held = observe(validation, round(share * config.trajectories), self.seed, self._cache)
-        encoder = read_states(observed, config, self.seed, **parts, held=held)
         if self.state != "predicted":
-            return World(encoder, None)
-        return learn(Lesson.of(observed, encoder), config, self.seed, **parts)
+            return World(lesson.reader, None)
+        return learn(lesson, self.world_config, self.seed, **parts)
 
     def _matrix(
         self, programs: Sequence[Program], machine: Hardware | None
@@ -218,11 +215,11 @@ class WorldRanker(GbdtActionRanker):
         elif self.state == "initial":
             found[at] = [self._world.initial(candidate.workload) for candidate in own]
         else:
-            texts = final_texts(own, self._cache)
-            legal[at] = [text is not None for text in texts]
-            made = [row for row in at if legal[row]]
-            if made:
-                found[made] = self._world.read([text for text in texts if text is not None])
+            states = self._world.reader.finals(own, self._cache)
+            for row, state in zip(at, states, strict=True):
+                legal[row] = state is not None
+                if state is not None:
+                    found[row] = state
         return rounded(found), legal
 
     def save(self, path: Path) -> None:
@@ -262,16 +259,3 @@ class WorldRanker(GbdtActionRanker):
                 meta["world"], arrays, threads=ranker.config.threads, device=ranker._device
             )
         return ranker
-
-
-def final_texts(candidates: Sequence[Candidate], cache: Path | None) -> list[str | None]:
-    """The texts of the programs that candidates end in; None where TVM refuses one.
-
-    Args:
-        candidates: Which.
-        cache: Folder in which states are kept; None: nowhere.
-    """
-    with StateStore(cache) as store:
-        found = trajectories_of(candidates, store)
-        texts = iter(store.texts([one.states[-1] for one in found if one is not None]))
-        return [None if one is None else next(texts) for one in found]

@@ -14,6 +14,7 @@ from foretune.features.per_store import (
     Column,
     columns,
     extract_per_store,
+    extract_untransformed,
 )
 from foretune.features.schedule import machine_fit
 from foretune.features.tokens import TOKEN_VERSION, action_tokens, token_vocabulary
@@ -33,6 +34,7 @@ __all__ = [
     "candidate_rows",
     "columns",
     "extract_per_store",
+    "extract_untransformed",
     "machine_features",
     "machine_fit",
     "program_rows",

@@ -24,6 +24,7 @@ from foretune.errors import IllegalCandidateError
 
 if TYPE_CHECKING:
     from foretune.space import Candidate
+    from foretune.workload import Workload
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -166,6 +167,16 @@ def _extract(candidate: Candidate, context: Any) -> FloatArray | None:
     schedule = _tvm.Schedule(module, seed=1, debug_mask="none", error_render_level="none")
     measured = _tvm.meta_schedule.MeasureCandidate(schedule, [])
     found = _extractor().extract_from(context, [measured])
+    return np.asarray(found[0].numpy(), dtype=np.float64)
+
+
+def extract_untransformed(workload: Workload) -> FloatArray:
+    """Per-store features of a workload's own program, as those of a CPU; shape (stores, 164)."""
+    from foretune import _tvm
+
+    schedule = _tvm.Schedule(workload.module, seed=1, debug_mask="none")
+    measured = _tvm.meta_schedule.MeasureCandidate(schedule, [])
+    found = _extractor().extract_from(_context('{"kind": "llvm"}'), [measured])
     return np.asarray(found[0].numpy(), dtype=np.float64)
 
 

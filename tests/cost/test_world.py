@@ -11,15 +11,17 @@ import numpy as np
 import pytest
 
 from foretune import cost
-from foretune.cost import _world_learning, rankers, score_group
-from foretune.cost import world as world_module
+from foretune.cost import _world_learning, _world_readers, rankers, score_group
 from foretune.cost._model_file import read_model, write_model
 from foretune.cost._world_actions import ActionBook
-from foretune.cost._world_learning import Lesson, WorldConfig, observe, read_states
+from foretune.cost._world_learning import Lesson, WorldConfig
+from foretune.cost._world_programs import measure, observe
+from foretune.cost._world_readers import final_texts
+from foretune.cost.gbdt import program_vector
 from foretune.cost.world import WorldRanker
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
-from foretune.features import action_columns
+from foretune.features import action_columns, extract_per_store, extract_untransformed
 from foretune.hardware import Hardware
 from foretune.metaschedule._cost_model import positive
 from foretune.testing import rankers as suite
@@ -93,8 +95,7 @@ def trained():
 @pytest.fixture(scope="module")
 def lesson():
     config = WorldConfig(**{k: v for k, v in TINY.items() if k != "device"})
-    observed = observe(groups(), config.trajectories, 0)
-    return Lesson.of(observed, read_states(observed, config, 0, 1, "cpu")), config
+    return Lesson.of(groups(), config, 0, threads=1, device="cpu"), config
 
 
 def rolled(world, name):
@@ -278,14 +279,14 @@ def test_the_final_state_is_that_of_the_program(switched, trained, monkeypatch):
     ranker = switched(state="final")
     here = group(UNSEEN)
     candidates = [p.candidate for p in here.programs]
-    texts = world_module.final_texts(candidates, None)
+    texts = final_texts(candidates, None)
     replayed = [c.sketch.template.replay(c.decisions).mod for c in candidates]
     assert texts == [program_text(module) for module in replayed]
     states, _ = ranker._states(candidates)
-    assert np.allclose(states, trained._world.encoder.encode(texts), atol=2e-4)
+    assert np.allclose(states, trained._world.reader.encoder.encode(texts), atol=2e-4)
     assert ranker.reads_programs and not trained.reads_programs
     texts[3] = None
-    monkeypatch.setattr(world_module, "final_texts", lambda *_: texts)
+    monkeypatch.setattr(_world_readers, "final_texts", lambda *_: texts)
     scores = score_group(ranker, here)
     assert np.isnan(scores[3]) and np.isfinite(np.delete(scores, 3)).all()
 
@@ -319,6 +320,83 @@ def test_controls_of_the_transition(lesson, transition):
     assert np.array_equal(found, turned) == (transition == "actions_only")
     assert bool(world.unaware) == (transition == "actions_only")
     assert (world.transition.history == ()) == (transition == "untrained")
+
+
+# States of features instead of texts
+
+FEATURES = {
+    "target": "features",
+    "dimension": 16,
+    "transition_options": {"members": 2, "terminal_epochs": 2, "batch": 256},
+}
+
+
+@pytest.fixture(scope="module")
+def described():
+    ranker = make(**FEATURES)
+    ranker.fit(groups())
+    return ranker
+
+
+def test_states_of_features_are_predicted(described):
+    assert {at for at in columns_of(described) if at < 16}
+    states, legal = described._states([p.candidate for p in group(UNSEEN).programs])
+    assert states.shape[1] == 16 and legal.all()
+    assert np.allclose(np.linalg.norm(states, axis=1), 1.0, atol=1e-3)
+    assert len(np.unique(states, axis=0)) > 1
+    assert not described.reads_programs and len(described._world.unaware) == len(LEARNED_FROM)
+
+
+def test_transitions_begin_at_the_untransformed_program_and_end_at_the_features():
+    config = WorldConfig(**FEATURES, trajectories=30)
+    lesson = Lesson.of(groups(), config, 0)
+    paths, reader = lesson.paths, lesson.reader
+    candidates = lesson.seen.candidates
+    assert len(paths) == len(candidates) == 30
+    finals = np.stack(reader.finals(candidates, None))
+    assert np.allclose(paths.states[paths.terminal], finals, atol=1e-5)
+    for at in (0, 15, 29):
+        initial = reader.initial(candidates[at].workload)
+        assert np.allclose(paths.states[paths.initial[at]], initial, atol=1e-5)
+    rows = extract_untransformed(candidates[0].workload)
+    assert rows.shape[1] == 164 and len(rows) >= 1
+    # Training programs only, from one read of their stores.
+    seen = measure(groups(), 30, 0)
+    assert np.array_equal(seen.vectors, lesson.seen.vectors)
+    assert paths.lengths.tolist() == [len(steps_of(c.actions())) for c in candidates]
+
+
+def test_a_file_of_features_holds_everything(described, tmp_path, monkeypatch):
+    described.save(tmp_path / "w.npz")
+    read = rankers.load_for_run(tmp_path / "w.npz")
+    assert read.world_config.target == "features" and same_trees(described, read)
+    monkeypatch.setitem(_world_readers._VERSIONS, "per_store", "another")
+    with pytest.raises(VersionMismatchError, match="per_store"):
+        rankers.load(tmp_path / "w.npz")
+
+
+def test_the_final_state_of_features_is_that_of_the_program(described, monkeypatch):
+    ranker = WorldRanker(**TREES, world=described._world, state="final")
+    ranker.fit(groups())
+    here = group(UNSEEN)
+    candidates = [p.candidate for p in here.programs]
+    states, _ = ranker._states(candidates)
+    rows = [program_vector(each) for each in extract_per_store(candidates)]
+    assert np.allclose(states, described._world.reader.states.of(np.stack(rows)), atol=2e-4)
+    vectors = [*rows[:3], None, *rows[4:]]
+    monkeypatch.setattr(_world_readers, "vectors_of", lambda *_: vectors)
+    scores = score_group(ranker, here)
+    assert np.isnan(scores[3]) and np.isfinite(np.delete(scores, 3)).all()
+
+
+def test_words_of_actions_tell_them_apart(described):
+    actions = described._world.reader.actions
+    one, two, other, longer = actions(
+        ["split k0.1 4 32", "split k0.1 8 16", "split k0.2 4 32", "compute_at k0.1 *.1"]
+    )
+    # Factors are numbers, which transitions read beside the words.
+    assert np.array_equal(one, two)
+    assert not np.array_equal(one, other) and not np.array_equal(one, longer)
 
 
 # Files
@@ -379,6 +457,12 @@ def test_a_file_without_its_world_is_refused(trained, tmp_path):
         ({"crossfit": 2}, "crossfit"),
         ({"transition_options": {"members": 1}}, "members >= 2.*crossfit=false"),
         ({"trajectories": 1}, "trajectories >= 2"),
+        ({"target": "seconds"}, "unknown target of world"),
+        ({"dimension": 1}, "dimension >= 2"),
+        (
+            {"target": "features", "transition_options": {"horizons": ((1, 1),)}},
+            "only the ends are known",
+        ),
         ({"encoder_options": {"deep": 1}}, "'deep'"),
         ({"contrastive_options": {"deep": 1}}, "contrastive_options.*'deep'"),
         ({"transition_options": {"deep": 1}}, "transition_options.*'deep'"),
