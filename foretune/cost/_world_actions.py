@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,10 @@ import numpy.typing as npt
 from foretune.features.steps import Slot, Step, skeleton_of
 from foretune.space import INLINE, ROOT, Action, Candidate, Choice, ComputeLocation, Sketch
 from foretune.world import action_text, steps_of
-from foretune.world.transition import ActionTable
+from foretune.world.transition import NUMBERS, ActionTable
+
+if TYPE_CHECKING:
+    from foretune.workload import Workload
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
@@ -27,6 +31,24 @@ _ACTIONS = 200_000
 """Of each, so many are kept. Beyond, sketches are forgotten, whose actions stay known; and actions,
 with everything."""
 _ABSENT = -1
+
+
+@dataclass(frozen=True)
+class Route:
+    """The steps of all candidates with one structure: they differ in numbers only.
+
+    Attributes:
+        workload: Of the candidates.
+        steps: In order, with the numbers of the candidate that was asked about.
+        at: Those whose numbers decisions fill in, shape (V,).
+        slots: Of each such number, the place of its step in ``at``, its own among the step's eight,
+            and what fills it in: a factor of a tile, or the value of a choice.
+    """
+
+    workload: Workload
+    steps: ActionTable
+    at: Integers
+    slots: tuple[tuple[int, int, Slot], ...]
 
 
 class _Steps:
@@ -57,6 +79,21 @@ class _Steps:
                 self._row(step, variables, key, known)
             found[:, at] = [known[key] for key in keys]
         return found
+
+    def slots(self, there: npt.NDArray[np.bool_]) -> list[tuple[int, int, Slot]]:
+        """Step, place and slot of each number that is filled in, of the steps that are there."""
+        kept = [step for (step, _), is_there in zip(self._steps, there, strict=True) if is_there]
+        return [
+            (at, place, arg)
+            for at, step in enumerate(kept)
+            for place, arg in enumerate([a for a in step.args if self._is_number(a)][:NUMBERS])
+            if isinstance(arg, Slot)
+        ]
+
+    def _is_number(self, arg: Any) -> bool:
+        if isinstance(arg, Slot):
+            return not isinstance(self._sketch.variables[arg.variable], ComputeLocation)
+        return not isinstance(arg, str)
 
     def _name_locations(self, columns: list[Sequence[Any]]) -> None:
         """Puts names in place of locations, which mean what those decided earlier say."""
@@ -155,6 +192,20 @@ class ActionBook:
             packed[there[own]] = part[part >= 0]
             rows[own] = packed
         return rows, lengths
+
+    def route(self, candidate: Candidate) -> Route:
+        """What the candidates with this one's structure go through."""
+        known = self._of(candidate.sketch)
+        (row,) = known.rows([candidate])
+        there = row >= 0
+        slots = known.slots(there)
+        at = sorted({step for step, _, _ in slots})
+        return Route(
+            candidate.workload,
+            self.some(row[there]),
+            np.array(at, dtype=np.int64),
+            tuple((at.index(step), place, slot) for step, place, slot in slots),
+        )
 
     def table(self) -> ActionTable:
         """All actions there are, those of the latest ``paths`` among them."""

@@ -10,7 +10,7 @@ Symbols: z0 the encoded untransformed program, zT the predicted terminal state.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune._options import require_types
-from foretune.cost._world_actions import ActionBook, Floats, Integers
+from foretune.cost._world_actions import ActionBook, Floats, Integers, Route
 from foretune.cost._world_programs import Measured, Observed, measure, observe
 from foretune.cost._world_readers import READERS, FeatureReader, Reader, TextReader
 from foretune.errors import BadInputError, RecordError, unknown_name
@@ -32,6 +32,8 @@ from foretune.world.feature_states import FeatureStates
 from foretune.world.transition import Paths, TransitionConfig, TransitionModel, train_transition
 
 if TYPE_CHECKING:
+    import torch
+
     from foretune.dataset import Group
     from foretune.workload import Workload
 
@@ -348,22 +350,54 @@ class World:
             aware: Whether transitions may have seen the workload in training.
             initial: Stands for z0, shape (d,): a control.
         """
+        found = np.zeros((len(candidates), self.columns), dtype=np.float32)
+        for at, ends in self._ends(candidates, aware, initial):
+            mean = ends.mean(axis=0)
+            # Of length 1, however many members there are and however far they disagree: the trees
+            # have learned from single ones.
+            found[at] = mean / np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), 1e-6)
+        return rounded(found)
+
+    def each(self, candidates: Sequence[Candidate]) -> Floats:
+        """zT as each member predicts it, float32 of shape (members, n, d), not rounded."""
+        assert self.transition is not None
+        members = self.transition.config.members
+        found = np.zeros((members, len(candidates), self.columns), dtype=np.float32)
+        for at, ends in self._ends(candidates):
+            found[:, at] = ends
+        return found
+
+    def _ends(
+        self, candidates: Sequence[Candidate], aware: bool = True, initial: Floats | None = None
+    ) -> Iterator[tuple[Integers, Floats]]:
+        """Of each workload, which candidates are its own, and where each member has them end."""
         assert self.transition is not None
         self._book.trim()
         rows, lengths = self._book.paths(candidates)
         used = np.unique(rows[np.arange(rows.shape[1]) < lengths[:, None]])
         table = self._book.some(used)
         rows = np.searchsorted(used, rows) if len(used) else rows
-        found = np.zeros((len(candidates), self.columns), dtype=np.float32)
         for workload, at in _by_workload(candidates):
             model = self.transition if aware else self.unaware.get(workload.key, self.transition)
             self._warn_of(set(table.kinds) - set(model.kinds))
             start = self.initial(workload) if initial is None else initial
-            mean = model.rollout(start, table, rows[at], lengths[at]).mean(axis=0)
-            # Of length 1, however many members there are and however far they disagree: the trees
-            # have learned from single ones.
-            found[at] = mean / np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), 1e-6)
-        return rounded(found)
+            yield at, model.rollout(start, table, rows[at], lengths[at])
+
+    def route(self, candidate: Candidate) -> Route:
+        """What the candidates with this one's structure go through."""
+        self._book.trim()
+        return self._book.route(candidate)
+
+    def smooth(self, route: Route, numbers: torch.Tensor) -> torch.Tensor:
+        """``each`` of candidates on a route whose numbers need not be whole, with gradients.
+
+        Args:
+            route: Steps that candidates share.
+            numbers: Of those steps that differ, as ``ActionTable`` has them, shape (n, V, 8).
+        """
+        assert self.transition is not None
+        start = self.initial(route.workload)
+        return self.transition.smooth_rollout(start, route.steps, route.at, numbers)
 
     def _warn_of(self, kinds: Iterable[str]) -> None:
         for kind in sorted(kinds):

@@ -19,6 +19,8 @@ the ensemble's predictions brought to length 1.
   with ``state="none"``.
 - Programs that others measured have no program text: their states are zeros, and they are ranked by
   phi and h.
+- Trees have no gradient. With ``head`` a small network learns beside them from the same zT and h
+  (``foretune.cost._world_head``), for gradient search to climb; it does not rank.
 
 Source: Pan et al., Toward Compiler World Models, 2026. What is ours besides: lists instead of
 LambdaRank (``objective="ndcg"`` is the paper's), cross-fitting.
@@ -38,7 +40,8 @@ import numpy.typing as npt
 from foretune import features as feature_room
 from foretune.cost._boosters import GbdtRankerConfig
 from foretune.cost._model_file import read_model, write_model
-from foretune.cost._tables import Rows
+from foretune.cost._tables import Rows, Table
+from foretune.cost._world_head import Head, train_head
 from foretune.cost._world_learning import (
     Lesson,
     World,
@@ -48,6 +51,7 @@ from foretune.cost._world_learning import (
     rounded,
 )
 from foretune.cost._world_programs import replayable
+from foretune.cost._world_readers import FeatureReader
 from foretune.cost.gbdt_ranker import GbdtActionRanker
 from foretune.dataset import judgeable
 from foretune.errors import BadInputError, unknown_name
@@ -56,6 +60,10 @@ from foretune.world import encoder as encoder_module
 from foretune.world import transition as transition_module
 
 if TYPE_CHECKING:
+    import torch
+
+    from foretune.cost._base import FloatArray
+    from foretune.cost._world_actions import Route
     from foretune.dataset import Group, Program
     from foretune.hardware import Hardware
     from foretune.space import Candidate
@@ -74,7 +82,9 @@ _HARDWARE = (
     "generated.kept_l1",
 )
 """Columns that look at the factors of a machine begin so."""
-_SWITCHES = ("state", "actions", "hardware")
+_HEAD = "head/"
+"""Names of the head's arrays in a file begin so."""
+_SWITCHES = ("state", "actions", "hardware", "head")
 
 
 class WorldRanker(GbdtActionRanker):
@@ -87,6 +97,8 @@ class WorldRanker(GbdtActionRanker):
             encoded program itself, which is made (milliseconds each), and ``"none"``.
         actions: Whether trees look at phi; if not, only at the state and the machine's factors.
         hardware: Whether trees look at h, and at what phi holds of it.
+        head: Whether a score of predicted states that can be differentiated is learned besides;
+            for states of features (``target``).
         cache: Folder in which replayed states are kept; None: in memory.
         device: PyTorch's name of a device; None: a CUDA device where there is one.
         world: A trained world to use; none is learned then.
@@ -108,6 +120,7 @@ class WorldRanker(GbdtActionRanker):
         state: str = "predicted",
         actions: bool = True,
         hardware: bool = True,
+        head: bool = False,
         cache: Path | str | None = None,
         device: str | None = None,
         world: World | None = None,
@@ -128,15 +141,38 @@ class WorldRanker(GbdtActionRanker):
             )
         super().__init__(seed=seed, features=features, cache=cache, **trees)
         self.world_config = WorldConfig(**own)
-        self.state, self.actions, self.hardware = state, actions, hardware
+        self.state, self.actions, self.hardware, self.head = state, actions, hardware, head
         # As a cost model, it has another one thin out candidates before it makes their programs.
         self.reads_programs = state == "final"
         self._device = device
         self._given = world
         self._world: World | None = None
+        self._head: Head | None = None
         self._fitting = False
+        self._learned_from: list[list[Table]] = []
         columns = [column.name for column in feature_room.action_columns()]
         self._hidden = [at for at, name in enumerate(columns) if self._hides(name)]
+        self._factors = [at for at, name in enumerate(columns) if name.startswith("machine.")]
+        if head:
+            self._refuse_head(self.world_config if world is None else world)
+
+    def _refuse_head(self, world: World | WorldConfig) -> None:
+        """Refuses to learn a head of what has no derivative."""
+        if isinstance(world, World):
+            target, following = world.reader.target, world.transition
+            embedding = None if following is None else following.config.action_embedding
+        else:
+            target, embedding = world.target, world.following.action_embedding
+        for name, value, holds in (
+            ("state='predicted'", self.state, self.state == "predicted"),
+            (f"target={FeatureReader.target!r}", target, target == FeatureReader.target),
+            ("action_embedding='numbers' or 'both'", embedding, embedding in ("numbers", "both")),
+        ):
+            if not holds:
+                raise BadInputError(
+                    f"world: {name} must hold for a head, which is to be differentiated by the "
+                    f"numbers of actions, but got {value!r}: choose that, or leave head out"
+                )
 
     def _hides(self, column: str) -> bool:
         of_machine = column.startswith(_HARDWARE)
@@ -161,6 +197,7 @@ class WorldRanker(GbdtActionRanker):
         says how many of their programs the encoder finds.
         """
         self._members = []
+        self._head = None
         self._world = self._given if self.state != "none" else None
         if self.state != "none" and self._world is None:
             self._world = self._learned(
@@ -169,8 +206,24 @@ class WorldRanker(GbdtActionRanker):
         self._fitting = True
         try:
             super().fit(groups, validation)
+            if self.head and self._world is not None:
+                self._head = self._learned_head(self._world.columns)
         finally:
             self._fitting = False
+            self._learned_from = []
+
+    def _tables(self, groups: Sequence[Group]) -> list[Table]:
+        found = super()._tables(groups)
+        if self.head:
+            # For the head, after the trees: states are predicted once.
+            self._learned_from.append(found)
+        return found
+
+    def _learned_head(self, dimension: int) -> Head | None:
+        tables, held = self._learned_from
+        factors = [dimension + at for at in self._factors]
+        given: dict[str, Any] = {"device": self._device, "threads": self.config.threads}
+        return train_head(tables, dimension, factors, held=held, seed=self.seed, **given)
 
     def _learned(self, groups: Sequence[Group], validation: Sequence[Group]) -> World | None:
         """A world; None where no program can be replayed."""
@@ -222,19 +275,87 @@ class WorldRanker(GbdtActionRanker):
                     found[row] = state
         return rounded(found), legal
 
+    # What gradient search climbs.
+
+    def require_head(self, what: str) -> None:
+        """Refuses to be climbed without a head.
+
+        Args:
+            what: Who asks, for the message.
+
+        Raises:
+            BadInputError: There is none.
+        """
+        if self._head is not None and self._world is not None:
+            return
+        target = self.world_config.target
+        because = "" if target == FeatureReader.target else f" (its states are made of {target})"
+        raise BadInputError(
+            f"{what} needs a world with a head, whose score has derivatives, but this one has "
+            f"none{because}: train one with `foretune train world --option target=features "
+            "--option head=true`"
+        )
+
+    def route(self, candidate: Candidate) -> Route:
+        """The steps of candidates with this one's structure, and where decisions enter them."""
+        assert self._world is not None, "require_head comes first"
+        return self._world.route(candidate)
+
+    def member_scores(self, candidates: Sequence[Candidate], machine: Hardware) -> FloatArray:
+        """The head's score of where each member of the transitions has candidates end.
+
+        Args:
+            candidates: Of any workloads; scores compare within one.
+            machine: Whose factors are h.
+
+        Returns:
+            Shape (members, n), higher is better, in log2 of a speed-up. The trees are not asked.
+        """
+        import torch
+
+        assert self._world is not None and self._head is not None, "require_head comes first"
+        with torch.inference_mode():
+            ends = torch.from_numpy(self._world.each(candidates))
+            scores = self._head.scores(ends, self._factors_of(machine))
+        found: FloatArray = scores.cpu().numpy().astype(np.float64)
+        return found
+
+    def smooth_scores(self, route: Route, numbers: torch.Tensor, machine: Hardware) -> torch.Tensor:
+        """``member_scores`` of candidates whose numbers need not be whole, with gradients.
+
+        Args:
+            route: Their steps.
+            numbers: Of the steps that decisions enter, sign(x) log2(1 + |x|), shape (n, V, 8).
+            machine: Whose factors are h.
+
+        Returns:
+            Shape (members, n).
+        """
+        assert self._world is not None and self._head is not None, "require_head comes first"
+        return self._head.scores(self._world.smooth(route, numbers), self._factors_of(machine))
+
+    def _factors_of(self, machine: Hardware) -> Rows:
+        factors = feature_room.machine_features(machine).astype(np.float32)
+        return factors if self.hardware else np.zeros_like(factors)
+
     def save(self, path: Path) -> None:
-        """Writes the world, the trees and the versions of all they read to one file.
+        """Writes the world, the trees, the head and the versions of all they read to one file.
 
         Weights of networks are rounded to 16 bits, as they are in use.
         """
         world: Any = ({}, {}) if self._world is None else self._world.dump()
+        head: Any = ({}, {}) if self._head is None else self._head.dump()
         with tempfile.TemporaryDirectory() as folder:
             trees = Path(folder) / "trees.npz"
             super().save(trees)
             meta, arrays = read_model(trees)
         options = {**asdict(self.world_config), **{name: getattr(self, name) for name in _SWITCHES}}
+        own = {f"{_HEAD}{name}": value for name, value in head[1].items()}
         write_model(
-            path, self.name, {**meta, "options": options, "world": world[0]}, {**arrays, **world[1]}
+            path,
+            self.name,
+            {**meta, "options": options, "world": world[0], "head": head[0]},
+            {**arrays, **world[1], **own},
         )
 
     @classmethod
@@ -258,4 +379,8 @@ class WorldRanker(GbdtActionRanker):
             ranker._world = World.restore(
                 meta["world"], arrays, threads=ranker.config.threads, device=ranker._device
             )
+        # Files from before there were heads do not speak of any.
+        if meta.get("head"):
+            own = {k.removeprefix(_HEAD): v for k, v in arrays.items() if k.startswith(_HEAD)}
+            ranker._head = Head.restore(meta["head"], own, ranker._device)
         return ranker

@@ -59,6 +59,14 @@ class Guide(abc.ABC):
         """Scores of candidates, shape (n,), higher is better; NaN for one that is illegal."""
 
 
+def cautious(members: torch.Tensor, caution: float) -> torch.Tensor:
+    """The mean over members less their deviations, shape (members, n) -> (n,)."""
+    if len(members) == 1:
+        # The deviation of one member has no gradient.
+        return members[0]
+    return members.mean(0) - caution * members.std(0, correction=0)
+
+
 class MlpGuide(Guide):
     """The perceptron on formulas of its features.
 
@@ -108,11 +116,7 @@ class MlpGuide(Guide):
         self, rows: torch.Tensor, context: torch.Tensor, excess: torch.Tensor
     ) -> torch.Tensor:
         """The score of features, less what the limits cost, shape (n,)."""
-        members = self.ranker.smooth_scores(rows, context)
-        score = members.mean(0) - self._caution * members.std(0, correction=0)
-        if len(members) == 1:
-            # The deviation of one member has no gradient.
-            score = members[0]
+        score = cautious(self.ranker.smooth_scores(rows, context), self._caution)
         return self.ranker.scale * score - self._penalty * excess
 
 
@@ -132,7 +136,7 @@ class _MlpLandscape(Landscape):
             for index in dict.fromkeys(index for index, _ in program.columns)
             if isinstance(variable := base.sketch.variables[index], (PerfectTile, Choice))
         }
-        allowed = _left_open(variables, structure)
+        allowed = left_open(variables, structure)
         self.relaxed = Relaxed(variables, program.columns, allowed, kind)
         self._slopes = self._fitted()
 
@@ -185,7 +189,7 @@ class _MlpLandscape(Landscape):
         return slopes
 
 
-def _left_open(
+def left_open(
     variables: Mapping[int, PerfectTile | Choice], structure: Structure
 ) -> dict[int, list[int]]:
     """The decisions of choices with which the structure stays."""

@@ -1,4 +1,4 @@
-"""Gradient search: many candidates at once climb the score of a perceptron.
+"""Gradient search: many candidates at once climb the score of a model that has gradients.
 
 Idea: with compute locations fixed, the features of a program are formulas of its tile factors and
 choices, and the score of a perceptron on them can be differentiated. Some groups of candidates with
@@ -6,13 +6,14 @@ one structure each are chosen; in each, starts drawn from the space and the best
 climb by Adam; with ``smoothing`` operators of the formulas are smooth and tend to exact ones. Every
 point on the way is rounded to legal decisions and scored again with exact features; the best are
 improved by single steps, and the cost model, which has learned from the run, picks from them what
-is measured.
+is measured. With ``guide="world"`` the world model stands for formulas and perceptron: tile
+factors and choices are numbers of its actions.
 
-Symbols: ``guide`` is the frozen perceptron that is climbed, ``model`` the cost model of the run. A
+Symbols: ``guide`` is the frozen model that is climbed, ``model`` the cost model of the run. A
 *group* is a sketch and a structure (``foretune.space.symbolic``).
 
-Reading order: here; ``_relaxed`` for coordinates and rounding, ``_descent`` for the optimiser,
-``_guide`` for the score.
+Reading order: here; ``_gradient_config`` for the options, ``_relaxed`` for coordinates and
+rounding, ``_descent`` for the optimiser, ``_guide`` and ``_world_guide`` for the score.
 
 Source: Felix (Zhao et al., ASPLOS 2024), sections 3 and 4. Deviations: operators are exact unless
 asked; rounded points are scored again with exact features, because the way to the nearest whole
@@ -27,20 +28,19 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from foretune._options import configured, refuse_unknown
-from foretune.cost import pretrained, rankers
-from foretune.cost.mlp import MlpRanker
-from foretune.errors import BadInputError, IllegalCandidateError, unknown_name
+from foretune.errors import IllegalCandidateError
 from foretune.measure import Status
 from foretune.search._base import Strategy
-from foretune.search._descent import Descent, Landscape, descend
-from foretune.search._guide import Guide, MlpGuide
-from foretune.search._relaxed import KINDS, Changes
+from foretune.search._descent import Landscape, descend
+from foretune.search._gradient_config import GUIDE_NAMES, GradientConfig
+from foretune.search._guide import Guide
+from foretune.search._guides import chosen_guide
+from foretune.search._relaxed import Changes
 from foretune.search._sampling import APART, FreshSampler, spread
 from foretune.search.evolutionary import Evolutionary
 from foretune.search.random import DRAWS_PER_CANDIDATE
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_OBJECTIVES = ("gradient", "evolution", "random")
 _GENERATIONS = 4
 _MUTATED = 0.85
 _NOISE = 0.5
@@ -67,107 +66,17 @@ _REMEMBERED = 4096
 """Scored candidates that may still be proposed."""
 
 
-@dataclass(frozen=True)
-class GradientConfig:
-    """How candidates are looked for.
-
-    Attributes:
-        objective: What looks for candidates of a high score, with as many predictions:
-            ``"gradient"``, or for comparison ``"evolution"`` or ``"random"``.
-        seeds: Points that climb at once, in all groups together.
-        structures: Groups that are climbed per round.
-        scouts: Groups not looked at before of which some candidates are scored per round.
-        bred: Candidates per generation of an evolution before each climb, which finds structures
-            that climbs cannot get to; 0: none.
-        steps: Steps of a climb.
-        learning_rate: Step size of Adam, in exponents.
-        smoothing: Whether operators are smooth, as in the paper; else gradients are those of exact
-            columns, which climb higher in the same time (``docs/gradient.md``).
-        temperature: Width of the smooth operators at the start, in natural logarithms.
-        coldest: The same at the end.
-        annealing: Whether it falls; else it stays as at the start.
-        variables: ``"exponents"`` of primes, ``"logs"`` of factors, or ``"factors"``, without the
-            substitution of exponentials.
-        refresh: Steps after which the features of decisions are read at the nearest candidates.
-        penalty: Score lost per squared logarithm of what a GPU does not allow.
-        caution: Deviations between the perceptron's members by which its score is lowered.
-        coordinate_descent: Whether the best are improved by single steps after rounding.
-        polished: Candidates that are.
-        polishing: Steps of each at most.
-        elites: Best candidates of earlier rounds that are starts again; 0: none.
-        pool: Random candidates drawn per start, from which groups and starts are chosen.
-        finalists: Candidates that the cost model looks at per candidate asked for.
-        epsilon: Share of the proposals that is random.
-        warmup: Candidates measured before a cost model that is not informed is asked.
-        weights: Name or file (``.npz``) of the perceptron; empty: the cost model's own, or the
-            one that comes with the package.
-    """
-
-    objective: str = "gradient"
-    seeds: int = 128
-    structures: int = 2
-    scouts: int = 8
-    bred: int = 0
-    steps: int = 20
-    learning_rate: float = 0.3
-    smoothing: bool = False
-    temperature: float = 0.5
-    coldest: float = 0.02
-    annealing: bool = True
-    variables: str = "exponents"
-    refresh: int = 5
-    penalty: float = 4.0
-    caution: float = 1.0
-    coordinate_descent: bool = True
-    polished: int = 8
-    polishing: int = 4
-    elites: int = 8
-    pool: int = 4
-    finalists: int = 8
-    epsilon: float = 0.1
-    warmup: int = 8
-    weights: str = ""
-
-    def __post_init__(self) -> None:
-        for name in ("seeds", "structures", "refresh", "polished", "polishing", "pool",
-                     "finalists", "warmup"):  # fmt: skip
-            self._require(name, ">= 1", getattr(self, name) >= 1)
-        for name in ("steps", "penalty", "caution", "elites", "scouts", "bred"):
-            self._require(name, ">= 0", getattr(self, name) >= 0)
-        for name in ("learning_rate", "temperature", "coldest"):
-            value = getattr(self, name)
-            self._require(name, "> 0, and finite,", 0 < value < math.inf)
-        self._require("bred", "!= 1", self.bred != 1)
-        self._require("coldest", "<= temperature", self.coldest <= self.temperature)
-        if not 0.0 <= self.epsilon <= 1.0:
-            raise BadInputError(f"gradient: 0 <= epsilon <= 1 must hold, but got {self.epsilon}")
-        for name, known in (("objective", _OBJECTIVES), ("variables", KINDS)):
-            if getattr(self, name) not in known:
-                raise unknown_name(f"{name} of gradient", getattr(self, name), known)
-
-    def _require(self, name: str, rule: str, holds: bool) -> None:
-        if not holds:
-            raise BadInputError(f"gradient: {name} {rule} must hold, but got {getattr(self, name)}")
-
-    @property
-    def descent(self) -> Descent:
-        """How points move."""
-        hot, cold = self.temperature, self.coldest
-        temperatures = (hot, cold if self.annealing else hot) if self.smoothing else (0.0, 0.0)
-        return Descent(self.steps, self.learning_rate, temperatures, self.refresh)
-
-
 class Gradient(Strategy):
-    """Climbs the score of a perceptron from many starts; the model picks what is measured.
+    """Climbs the score of a guide from many starts; the model picks what is measured.
 
-    Where no sketch of the space can be climbed (a trace that is not understood, no trained
-    perceptron for the target), evolutionary search proposes, and a warning says why.
+    Where no sketch of the space can be climbed (a trace that is not understood, no trained guide
+    for the target), evolutionary search proposes, and a warning says why.
 
     Args:
         space: Where candidates come from.
         model: Who picks among candidates of a high score; ignored while it is not ready.
         rng: The only source of randomness.
-        guide: What is climbed; a perceptron unless given.
+        guide: What is climbed: a guide, or the name of one, as in ``GradientConfig``.
         options: Fields of ``GradientConfig``.
 
     Attributes:
@@ -184,16 +93,21 @@ class Gradient(Strategy):
         model: CostModel,
         rng: np.random.Generator,
         *,
-        guide: Guide | None = None,
+        guide: Guide | str = GradientConfig.guide,
         **options: Any,
     ) -> None:
         super().__init__(space, model, rng)
-        self.check_options(options if guide is None else {**options, "guide": guide})
-        self.config, _ = configured(GradientConfig, "gradient", options)
+        self.check_options({**options, "guide": guide})
+        own = {} if isinstance(guide, Guide) else {"guide": guide}
+        self.config, _ = configured(GradientConfig, "gradient", {**options, **own})
         self.predictions = 0
         self._sampler = FreshSampler(space, rng)
         self._evolution = Evolutionary(space, model, rng, sampler=self._sampler)
-        self._guide = guide or _perceptron(model, space.hardware.kind, self.config)
+        self._guide = (
+            guide
+            if isinstance(guide, Guide)
+            else chosen_guide(model, space.hardware.kind, self.config)
+        )
         self._landscapes: dict[Hashable, Landscape | None] = {}
         self._visits: dict[Hashable, int] = {}
         self._warned: set[str] = set()
@@ -205,9 +119,8 @@ class Gradient(Strategy):
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
         """Refuses what ``GradientConfig`` does not know or refuses, and a guide that is none."""
-        _, rest = configured(GradientConfig, "gradient", options)
-        if isinstance(rest.get("guide"), Guide):
-            del rest["guide"]
+        own = {name: value for name, value in options.items() if not isinstance(value, Guide)}
+        _, rest = configured(GradientConfig, "gradient", own)
         refuse_unknown("gradient", rest, GradientConfig.__dataclass_fields__)
 
     @property
@@ -249,7 +162,8 @@ class Gradient(Strategy):
             Whether there is anything to climb: False where every group drawn is refused.
         """
         if self._guide is None:
-            self._warn_once("no perceptron is trained for this target: give one as `weights`")
+            what = GUIDE_NAMES[self.config.guide]
+            self._warn_once(f"no {what} is trained for this target: give one as `weights`")
             return False
         drawn = self._sampler.unseen(self.config.pool * self.config.seeds)
         drafted = self._drafted(drawn)
@@ -489,23 +403,6 @@ class Gradient(Strategy):
         if text not in self._warned:
             self._warned.add(text)
             _log.warning("gradient search of %s: %s", self.space.workload.name, text)
-
-
-def _perceptron(model: CostModel, kind: str, config: GradientConfig) -> Guide | None:
-    """The perceptron that is climbed; None where none is trained for the kind of target."""
-    ranker = getattr(model, "ranker", None)
-    if config.weights.endswith(".npz"):
-        ranker = rankers.load_for_run(config.weights)
-    elif config.weights or not isinstance(ranker, MlpRanker):
-        ranker = pretrained.shipped(config.weights or "mlp", kind)
-    if ranker is None:
-        return None
-    if not isinstance(ranker, MlpRanker):
-        raise BadInputError(
-            f"gradient: weights must be of the ranker 'mlp', which can be differentiated, but "
-            f"{config.weights!r} is a {type(ranker).__name__}: train one with `foretune train mlp`"
-        )
-    return MlpGuide(ranker, config.variables, config.caution, config.penalty)
 
 
 def _keys(candidates: Iterable[Candidate]) -> list[str]:

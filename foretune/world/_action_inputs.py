@@ -76,3 +76,20 @@ class ActionInputs:
             )
         )
         return Inputs(kind.to(device), texts.to(device), numbers.to(device))
+
+    def varied(self, actions: Inputs, numbers: torch.Tensor) -> Inputs:
+        """The same actions with other numbers, with gradients of these.
+
+        Args:
+            actions: V of them, as ``of`` gives them.
+            numbers: As ``ActionTable`` has them, shape (V, n, N).
+
+        Returns:
+            V n actions, those of one kind one after the other.
+        """
+        count = numbers.shape[1]
+        shift, factor = (numbers.new_tensor(each[-NUMBERS:]) for each in (self.shift, self.factor))
+        scaled = ((numbers - shift) * factor).clamp(-_CLIP, _CLIP).flatten(0, 1)
+        kept = actions.numbers.shape[1]
+        kind, texts = (each.repeat_interleave(count, 0) for each in (actions.kind, actions.texts))
+        return Inputs(kind, texts, scaled[:, :kept])

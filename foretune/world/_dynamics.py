@@ -8,6 +8,7 @@ which the action acts, r its translation within.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -78,6 +79,10 @@ class Prepared(NamedTuple):
     def rows(self, at: Tensor) -> Prepared:
         """Those with these numbers."""
         return Prepared(self.normal.index_select(0, at), self.base.index_select(0, at))
+
+    def run(self, first: int, count: int) -> Prepared:
+        """So many from this one on, without a copy."""
+        return Prepared(self.normal[first : first + count], self.base[first : first + count])
 
 
 class Step(nn.Module):
@@ -157,6 +162,24 @@ class Member(nn.Module):
             states = torch.where(mask[:, at, None], moved, states)
             found.append(states)
         return torch.stack(found, dim=1)
+
+    def followed(self, state: Tensor, actions: Inputs, runs: Sequence[tuple[int, int]]) -> Tensor:
+        """The last states of sequences of which each step is one action, or one for each.
+
+        Args:
+            state: Initial, shape (1, d).
+            actions: A table.
+            runs: Of each step, its first row of the table and how many: 1, or n.
+
+        Returns:
+            Shape (n, d), or (1, d) where no step has more than one row.
+        """
+        table = self.prepared(actions)
+        states = self.begin(state)
+        for first, count in runs:
+            states = states.expand(max(count, len(states)), -1)
+            states = self.step(states, table.run(first, count))
+        return states
 
     def rolled(self, states: Tensor, actions: Inputs, plan: Plan, count: int) -> Tensor:
         """The last states of sequences, shape (count, d), by a plan.

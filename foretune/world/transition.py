@@ -36,6 +36,8 @@ from foretune.world._paths import NUMBERS, ActionTable, Floats, Integers, Paths,
 from foretune.world._tokenizer import require
 
 if TYPE_CHECKING:
+    import torch
+
     from foretune.world._dynamics import Member
 
 __all__ = [
@@ -247,6 +249,44 @@ class TransitionModel(Part):
             for out, member in zip(found, self._members, strict=True):
                 out[:] = member.rolled(first, inputs, plan, len(actions)).cpu().numpy()
         return found
+
+    def smooth_rollout(
+        self, state: Floats, steps: ActionTable, at: Integers, numbers: torch.Tensor
+    ) -> torch.Tensor:
+        """What ``rollout`` predicts of sequences that differ in numbers only, with gradients.
+
+        Args:
+            state: The encoded initial state of all, float32 of shape (d,).
+            steps: The T actions of the sequence, in order.
+            at: Which of these have numbers of their own in each of n sequences, shape (V,).
+            numbers: Those of ``ActionTable``, whole or not, shape (n, V, 8).
+
+        Returns:
+            Shape (members, n, d), of length 1, in the type and on the device of the weights.
+
+        Raises:
+            BadInputError: Texts or the state were encoded by something else.
+        """
+        import torch
+
+        from foretune.world._dynamics import Inputs
+
+        self._check(state[None], steps, at[None], np.array([len(at)]), np.zeros(1, np.int64))
+        n = len(numbers)
+        weight = self._members[0].embedding.kind.weight
+        fixed = self._inputs.of(steps, self.config.action_embedding, self._device)
+        own = self._inputs.varied(
+            fixed.rows(torch.from_numpy(at).to(self._device)),
+            numbers.transpose(0, 1).to(self._device),
+        )
+        kind, texts, scaled = (torch.cat(each) for each in zip(fixed, own, strict=True))
+        actions = Inputs(kind, texts.to(weight), scaled.to(weight))
+        runs = [(step, 1) for step in range(len(steps))]
+        for place, step in enumerate(at.tolist()):
+            runs[step] = (len(steps) + place * n, n)
+        first = torch.from_numpy(state[None]).to(weight)
+        ends = [member.followed(first, actions, runs) for member in self._members]
+        return torch.stack([end.expand(n, -1) for end in ends])
 
     def _check(
         self,

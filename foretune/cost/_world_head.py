@@ -1,0 +1,207 @@
+"""A score of predicted terminal states that can be differentiated: what gradient search climbs.
+
+Idea: the ranker ``world`` ranks by trees, which have no gradient. So a small network learns beside
+them, from the same predicted states: a state and the factors of the machine become a score. What is
+ranked by does not change.
+
+Symbols: zT a predicted terminal state, d numbers; h the factors of the hardware; the score is in
+log2 of a speed-up, up to a constant per workload.
+
+The network has one hidden layer on zT and one where h joins, and learns from lists
+(``foretune.cost._listwise``); a fifth of the workloads says when to stop. As the target of a list
+is the speed-up to the power 4, its scores are brought to log2 by a constant.
+
+No paper: Felix climbs a perceptron of per-store features, the world model ranks by trees.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune._model_file import Arrays, check
+from foretune.cost._examples import Examples, Labelled, Scaling
+from foretune.cost._listwise import SHARPNESS
+from foretune.cost._neural import NeuralConfig
+from foretune.cost._tables import Rows, Table, folds
+from foretune.dataset import judgeable
+from foretune.errors import RecordError
+
+if TYPE_CHECKING:
+    import torch
+
+_log = logging.getLogger("foretune.cost.world")
+
+SCHEMA = "foretune.world_head/1"
+"""Of what ``Head.dump`` gives. Another number when weights or inputs change meaning."""
+
+_HIDDEN = 64
+_FOLDS = 5
+_SCALE = 1.0 / (SHARPNESS * math.log(2.0))
+_TRAINING = NeuralConfig(loss="list_net", patience=8)
+
+
+class Head:
+    """The network, and how its inputs are scaled.
+
+    Args:
+        weights: Of the network, by name.
+        states, factors: Scaling of zT and of h.
+        device: PyTorch's name of a device; None: a CUDA device where there is one.
+    """
+
+    def __init__(
+        self, weights: Arrays, states: Scaling, factors: Scaling, device: str | None = None
+    ) -> None:
+        from foretune._torch import choose_device
+        from foretune.cost._training import with_weights
+
+        self._weights, self._states, self._factors = weights, states, factors
+        make = _network(len(states.shift), len(factors.shift))
+        self._network = with_weights(make, weights, choose_device(device))
+
+    def scores(self, states: torch.Tensor, factors: Rows) -> torch.Tensor:
+        """Scores, higher is better, with gradients.
+
+        Args:
+            states: zT, shape (..., d), on any device.
+            factors: h, shape (columns,), the same for all.
+
+        Returns:
+            Of shape (...), where the network is.
+        """
+        import torch
+
+        weight = next(self._network.parameters())
+        flat = states.to(weight).reshape(-1, states.shape[-1])
+        context = weight.new_tensor(self._factors(factors)).expand(len(flat), -1)
+        shift, factor = (weight.new_tensor(x) for x in (self._states.shift, self._states.factor))
+        limit = self._states.limit
+        rows = ((flat - shift) * factor).clamp(-limit, limit)
+        counts = torch.ones(len(flat), dtype=torch.int64, device=weight.device)
+        found: torch.Tensor = self._network(rows, counts, context)[:, 0]
+        return _SCALE * found.reshape(states.shape[:-1])
+
+    def dump(self) -> tuple[dict[str, Any], Arrays]:
+        """All of it as a JSON object and arrays."""
+        arrays = {f"weights/{name}": weight for name, weight in self._weights.items()}
+        for name, scaling in (("states", self._states), ("factors", self._factors)):
+            arrays |= {f"{name}/shift": scaling.shift, f"{name}/factor": scaling.factor}
+        return {"schema": SCHEMA, "limit": self._states.limit}, arrays
+
+    @classmethod
+    def restore(
+        cls,
+        meta: Mapping[str, Any],
+        arrays: Mapping[str, npt.NDArray[Any]],
+        device: str | None = None,
+    ) -> Head:
+        """What ``dump`` gave becomes a head that answers alike.
+
+        Raises:
+            VersionMismatchError: Written under another schema.
+            RecordError: Something is missing or does not fit.
+        """
+        check("the world's head", meta, schema=SCHEMA)
+        try:
+            states, factors = (
+                Scaling(arrays[f"{name}/shift"], arrays[f"{name}/factor"], float(meta["limit"]))
+                for name in ("states", "factors")
+            )
+            weights = {
+                name.removeprefix("weights/"): weight
+                for name, weight in arrays.items()
+                if name.startswith("weights/")
+            }
+            return cls(weights, states, factors, device)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise RecordError(f"a stored head is damaged ({error}): train it again") from error
+
+
+def _network(dimension: int, columns: int) -> Any:
+    from foretune.cost._networks import StoreNetwork
+
+    return partial(StoreNetwork, dimension, columns, hidden=_HIDDEN, blocks=0)
+
+
+def train_head(
+    tables: Sequence[Table],
+    dimension: int,
+    factors: Sequence[int],
+    *,
+    held: Sequence[Table] = (),
+    seed: int = 0,
+    device: str | None = None,
+    threads: int | None = None,
+) -> Head | None:
+    """A head trained on groups; None where no group has states to tell programs apart.
+
+    Args:
+        tables: Groups of training. Their first columns are zT, zeros where there is no state.
+        dimension: d.
+        factors: Places of h among the columns.
+        held: Groups of other workloads, which say when to stop beside those that are left out.
+        seed: Of weights and order, and of what is left out.
+        device: PyTorch's name of a device; None: a CUDA device where there is one.
+        threads: Threads PyTorch may use; None: as many as it would.
+    """
+    from foretune._torch import choose_device, limited_threads
+    from foretune.cost._training import train
+
+    tables, held = _with_states(tables, dimension), _with_states(held, dimension)
+    if not tables:
+        return None
+    fold = folds(tables, _FOLDS, np.random.default_rng(seed))
+    left_out = (fold == 0) & bool(fold.any())
+    kept = _labelled(
+        [t for t, out in zip(tables, left_out, strict=True) if not out], dimension, factors
+    )
+    judges = [*(t for t, out in zip(tables, left_out, strict=True) if out), *held]
+    scaling = Scaling.standard(kept.examples.rows), Scaling.standard(kept.examples.context)
+    with limited_threads(threads):
+        weights, history = train(
+            _network(dimension, len(factors)),
+            kept.scaled(*scaling),
+            _labelled(judges, dimension, factors).scaled(*scaling) if judges else None,
+            _TRAINING,
+            seed=seed,
+            device=choose_device(device),
+        )
+    _log.info(
+        "head: %d programs of %d groups, %d epochs; best of 1 and 5 picks of %d groups left out: "
+        "%.3f of the fastest",
+        len(kept.labels), len(tables) - int(left_out.sum()), len(history), len(judges),
+        max(epoch.quality for epoch in history),
+    )  # fmt: skip
+    return Head(weights, *scaling, device)
+
+
+def _with_states(tables: Sequence[Table], dimension: int) -> list[Table]:
+    """What is known of programs that have a state."""
+    found = []
+    for table in tables:
+        own = table.matrix[:, :dimension].any(axis=1)
+        if judgeable(table.seconds[own]):
+            found.append(
+                Table(table.workload, table.matrix[own], table.seconds[own], table.quiet[own])
+            )
+    return found
+
+
+def _labelled(tables: Sequence[Table], dimension: int, factors: Sequence[int]) -> Labelled:
+    sizes = [len(table.seconds) for table in tables]
+    rows = np.concatenate([table.matrix[:, :dimension] for table in tables])
+    context = np.concatenate([table.matrix[:, list(factors)] for table in tables])
+    labels = np.concatenate([table.labels for table in tables]).astype(np.float32)
+    return Labelled(
+        Examples(rows, np.ones(len(rows), np.intp), context),
+        labels,
+        np.repeat(np.arange(len(tables)), sizes),
+        np.zeros(len(rows), np.intp),
+    )

@@ -1,0 +1,62 @@
+"""Which guide a search climbs: by name, from the run's cost model, a file, or the package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from foretune.cost import pretrained, rankers
+from foretune.cost.mlp import MlpRanker
+from foretune.cost.world import WorldRanker
+from foretune.errors import BadInputError
+from foretune.search._guide import Guide, MlpGuide
+from foretune.search._world_guide import WorldGuide
+
+if TYPE_CHECKING:
+    from foretune.cost import CostModel
+    from foretune.search._gradient_config import GradientConfig
+
+_KINDS: Mapping[str, tuple[type[Any], type[Any]]] = {
+    "mlp": (MlpRanker, MlpGuide),
+    "world": (WorldRanker, WorldGuide),
+}
+"""Name of a guide -> the ranker that it needs, and the guide."""
+
+
+def chosen_guide(model: CostModel, kind: str, config: GradientConfig) -> Guide | None:
+    """What ``config.guide`` and ``config.weights`` name.
+
+    Args:
+        model: Of the run; its own ranker is climbed where it is of that kind.
+        kind: Kind of target, as ``Hardware.kind``.
+        config: Which guide, and how careful.
+
+    Returns:
+        The guide; None where none is trained for the kind of target.
+
+    Raises:
+        BadInputError: The weights are of another ranker, or cannot be climbed.
+    """
+    wanted, guide = _KINDS[config.guide]
+    ranker = getattr(model, "ranker", None)
+    if config.weights.endswith(".npz"):
+        ranker = rankers.load_for_run(config.weights)
+    elif config.weights or not isinstance(ranker, wanted):
+        ranker = pretrained.shipped(config.weights or config.guide, kind)
+    if ranker is None:
+        return None
+    if not isinstance(ranker, wanted):
+        raise BadInputError(
+            f"gradient: weights must be of the ranker {config.guide!r}, which can be "
+            f"differentiated, where guide={config.guide!r}, but {config.weights!r} is a "
+            f"{type(ranker).__name__}: {_remedy(ranker, config.guide)}"
+        )
+    found: Guide = guide(ranker, config.variables, config.caution, config.penalty)
+    return found
+
+
+def _remedy(ranker: Any, guide: str) -> str:
+    for name, (kind, _) in _KINDS.items():
+        if isinstance(ranker, kind):
+            return f"choose guide={name!r}"
+    return f"train one with `foretune train {guide}`"

@@ -1,0 +1,156 @@
+"""The world model as what gradient search follows: scores of predicted terminal states.
+
+Idea: with compute locations fixed, all candidates of a sketch take the same scheduling actions, and
+differ in the numbers of these. Factors of tiles and values of choices enter them as logarithms, so
+that where the world model has a program end is a function of the search's coordinates; the score of
+that end, by the head that is learned beside the ranker's trees, has a gradient. No formula of a
+program is needed: sketches whose trace is not understood can be climbed, too.
+
+A whole number gives what the ranker's own rollout gives, so that there is nothing to anneal and
+nothing to read at the nearest candidate. What a GPU does not allow comes from formulas.
+
+Sources: Felix (Zhao et al., ASPLOS 2024) for the search; Pan et al., Toward Compiler World Models,
+2026, for the rollout. To join them is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune.cost.world import WorldRanker
+from foretune.features.formulas import Formulas, formulas
+from foretune.search._descent import Landscape
+from foretune.search._guide import Guide, cautious, left_open
+from foretune.search._relaxed import Relaxed
+from foretune.space import Candidate, Choice, PerfectTile, Sketch
+from foretune.space.symbolic import UnsupportedTraceError, structure_of
+
+if TYPE_CHECKING:
+    import torch
+
+Floats = npt.NDArray[np.float64]
+
+_WITHOUT_LIMITS = ("llvm",)
+"""Kinds of targets on which every candidate is legal."""
+
+
+class WorldGuide(Guide):
+    """The world model's head on predicted terminal states.
+
+    Args:
+        ranker: Trained, with a head.
+        kind: Of the coordinates, one of ``foretune.search._relaxed.KINDS``.
+        caution: Deviations between members by which the score is lowered.
+        penalty: Score lost per unit of ``Formulas.excess``.
+
+    Raises:
+        BadInputError: The ranker has no head.
+    """
+
+    def __init__(
+        self,
+        ranker: WorldRanker,
+        kind: str = "exponents",
+        caution: float = 1.0,
+        penalty: float = 4.0,
+    ) -> None:
+        ranker.require_head("gradient: guide='world'")
+        self.ranker = ranker
+        self.kind, self.caution, self.penalty = kind, caution, penalty
+
+    def group(self, candidate: Candidate) -> Hashable:
+        """The sketch and what decides its actions."""
+        sketch = candidate.sketch
+        if not isinstance(sketch, Sketch):
+            return sketch.key
+        return sketch.key, structure_of(sketch, candidate.decisions)
+
+    def landscape(self, candidate: Candidate) -> Landscape:
+        """The actions of a group, a millisecond; on GPUs the formulas of its limits, some 0.1 s."""
+        if not isinstance(candidate.sketch, Sketch):
+            raise UnsupportedTraceError(f"sketch {candidate.sketch.key}", "has no trace")
+        return _WorldLandscape(self, candidate)
+
+    def scores(self, candidates: Sequence[Candidate]) -> Floats:
+        """The score that is climbed, by the ranker's own rollout."""
+        if not candidates:
+            return np.zeros(0)
+        members = self.ranker.member_scores(candidates, candidates[0].hardware)
+        found: Floats = members.mean(axis=0) - self.caution * members.std(axis=0)
+        return found
+
+
+class _WorldLandscape(Landscape):
+    def __init__(self, guide: WorldGuide, base: Candidate) -> None:
+        sketch = base.sketch
+        self._guide, self._hardware = guide, sketch.hardware
+        self._route = guide.ranker.route(base)
+        structure = structure_of(sketch, base.decisions)
+        variables = {
+            index: variable
+            for index in sorted({slot.variable for _, _, slot in self._route.slots})
+            if isinstance(variable := sketch.variables[index], (PerfectTile, Choice))
+        }
+        allowed = left_open(variables, structure)
+        columns = [
+            (index, part) for index, variable in variables.items() for part in _parts(variable)
+        ]
+        self.relaxed = Relaxed(variables, columns, allowed, guide.kind)
+        self._column = {column: at for at, column in enumerate(columns)}
+        steps, places, slots = zip(*self._route.slots, strict=True) if columns else ((), (), ())
+        self._filled = list(steps), list(places)
+        self._filling = [self._column[slot.variable, slot.part] for slot in slots]
+        self._limits: Formulas | None = None
+        if self._hardware.kind not in _WITHOUT_LIMITS:
+            self._limits = formulas(sketch, structure)
+            self._base_point = self._limits.points([base.decisions])
+
+    def anchor(self, x: Floats) -> Any:
+        """Nothing: every number is a function of the point."""
+        return None
+
+    def scores(self, x: torch.Tensor, temperature: float, anchor: Any) -> torch.Tensor:
+        """The head where the relaxed actions end."""
+        points = self.relaxed.points(x)
+        members = self._guide.ranker.smooth_scores(
+            self._route, self._numbers(points), self._hardware
+        )
+        score = cautious(members.cpu(), self._guide.caution)
+        if self._limits is None:
+            return score
+        beyond = self._limits.excess(self._limited(points), temperature)
+        return score - self._guide.penalty * beyond
+
+    def excess(self, x: Floats) -> Floats:
+        """What the target does not allow."""
+        import torch
+
+        if self._limits is None:
+            return super().excess(x)
+        with torch.no_grad():
+            points = self._limited(self.relaxed.points(torch.from_numpy(x)))
+            return np.asarray(self._limits.excess(points), dtype=np.float64)
+
+    def _numbers(self, points: torch.Tensor) -> torch.Tensor:
+        """Of the actions that decisions enter, shape (n, V, 8); none of a decision is negative."""
+        base = points.new_tensor(self._route.steps.numbers[self._route.at])
+        numbers = base.expand(len(points), -1, -1).clone()
+        numbers[:, self._filled[0], self._filled[1]] = (1 + points[:, self._filling]).log2()
+        return numbers
+
+    def _limited(self, points: torch.Tensor) -> torch.Tensor:
+        """The columns of the formulas; what no action says is as in the first candidate."""
+        assert self._limits is not None
+        columns = self._limits.program.columns
+        own = [at for at, column in enumerate(columns) if column in self._column]
+        found = self._base_point.expand(len(points), -1).clone()
+        found[:, own] = points[:, [self._column[columns[at]] for at in own]]
+        return found
+
+
+def _parts(variable: PerfectTile | Choice) -> range:
+    return range(variable.parts if isinstance(variable, PerfectTile) else 1)
