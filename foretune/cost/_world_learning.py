@@ -54,10 +54,10 @@ class WorldConfig:
     """What the world is made of and how it is learned.
 
     Attributes:
-        target: What states are made of: ``"text"``, encoded programs (the paper's), or
-            ``"features"``, the per-store features of programs
-            (``foretune.world.feature_states``). Of the latter only the ends of paths are known,
-            so that transitions learn from these alone, and there is no encoder.
+        target: What states are made of: ``"features"``, the per-store features of programs
+            (``foretune.world.feature_states``), or ``"text"``, encoded programs (the paper's). Of
+            the former only the ends of paths are known, so that transitions learn from these
+            alone, and there is no encoder.
         dimension: Numbers of a state of features, at most; those of texts are the encoder's.
         encoder: ``"compact"`` or ``"codebert"``.
         positives: How the encoder's positives are made; see ``ContrastiveConfig``.
@@ -74,7 +74,7 @@ class WorldConfig:
         transition_options: Further fields of ``TransitionConfig``.
     """
 
-    target: str = "text"
+    target: str = "features"
     dimension: int = 128
     encoder: str = "compact"
     positives: str = "both"

@@ -45,6 +45,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "mtl_tlp:reference": {"variant": "reference", "heads": "hardware"},
     "tlp:reference": {"variant": "reference"},
     "world:reference": {
+        "target": "text",
         "encoder": "codebert",
         "positives": "dropout",
         "objective": "ndcg",

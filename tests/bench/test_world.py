@@ -24,6 +24,7 @@ pytest.importorskip("tokenizers")
 
 NONE = "gbdt_actions (state=none)"
 TINY = WorldConfig(
+    target="text",
     encoder_options={
         "dimension": 8,
         "width": 16,

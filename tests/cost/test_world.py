@@ -57,6 +57,7 @@ TINY = {
         "terminal_epochs": 1,
         "batch": 256,
     },
+    "target": "text",
     "trajectories": 30,
     "encoder_states": 60,
     "device": "cpu",
