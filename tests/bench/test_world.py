@@ -43,6 +43,11 @@ TINY = WorldConfig(
     trajectories=16,
     encoder_states=40,
 )
+OF_FEATURES = WorldConfig(
+    dimension=8,
+    transition_options={"members": 2, "terminal_epochs": 1, "batch": 256},
+    trajectories=16,
+)
 
 
 def as_group(here: Space, n: int = 8) -> Group:
@@ -74,10 +79,14 @@ def groups() -> list[Group]:
     return [*small, product(32), product(56)]
 
 
-@pytest.fixture(scope="module")
-def fold(groups: list[Group], tmp_path_factory: pytest.TempPathFactory) -> Fold:
+@pytest.fixture(scope="module", params=[TINY, OF_FEATURES], ids=lambda config: config.target)
+def fold(
+    groups: list[Group],
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Fold:
     part = Split("products", tuple(groups[:3]), (), tuple(groups[3:]))
-    return Fold(part, tmp_path_factory.mktemp("fold"), TINY, 0, 1, 32)
+    return Fold(part, tmp_path_factory.mktemp("fold"), request.param, 0, 1, 32)
 
 
 def test_everything_is_made_once(
@@ -108,8 +117,9 @@ def test_everything_is_made_once(
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("made a second time")
 
-    for name in ("learn", "read_states", "train_and_judge"):
-        monkeypatch.setattr(_world_cells if name != "train_and_judge" else world, name, refuse)
+    monkeypatch.setattr(_world_cells, "learn", refuse)
+    monkeypatch.setattr(_world_cells.Lesson, "of", refuse)
+    monkeypatch.setattr(world, "train_and_judge", refuse)
     again = world.run(groups, world.Cells(tmp_path, {"a": 1}), TINY, **settings, rated=[])
     assert again["variants"] == made["variants"] and again["terminals"] == made["terminals"]
     with pytest.raises(AssertionError, match="a second time"):
@@ -120,7 +130,7 @@ def test_what_a_fold_has_learned_is_read_from_its_folder(fold: Fold) -> None:
     candidates = [p.candidate for p in fold.part.test[0].programs if p.candidate is not None]
     trained = [p.candidate for p in fold.part.train[0].programs if p.candidate is not None]
     first = fold.world("trained")
-    other = Fold(fold.part, fold.folder, TINY, 0, 1, 32)
+    other = Fold(fold.part, fold.folder, fold.config, 0, 1, 32)
     second = other.world("trained")
     assert "lesson" not in vars(other)
     assert np.array_equal(first.predicted(candidates), second.predicted(candidates))
@@ -128,6 +138,13 @@ def test_what_a_fold_has_learned_is_read_from_its_folder(fold: Fold) -> None:
         first.predicted(trained, aware=False), second.predicted(trained, aware=False)
     )
     assert set(first.unaware) == set(second.unaware) == {g.workload for g in fold.part.train}
+
+
+def test_terminal_states_are_beside_the_floors(fold: Fold) -> None:
+    rows = fold.terminals(16)
+    assert {row["workload"] for row in rows} == {group.workload for group in fold.part.test}
+    assert all(0 <= row["trained"] <= 2 and row["apart"] >= 0 for row in rows)
+    assert len({row["initial"] for row in rows}) > 1
 
 
 def test_partners_have_the_same_kinds_of_steps(groups: list[Group]) -> None:
