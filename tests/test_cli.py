@@ -277,6 +277,30 @@ def test_a_language_model_that_is_not_there_ends_no_run_and_is_named_once(progra
     assert "the language model was left out" in out
 
 
+@pytest.mark.slow
+def test_the_runs_own_world_is_climbed_where_it_has_a_head(program: Path) -> None:
+    from tests.cost.small_world import trained
+
+    here = program.parent
+    trained().save(here / "world.npz")
+    arguments = ["tune", "mine.py:matmul", "--trials", "4", "--strategy", "gradient",
+                 "--cost-model", "world.npz", "--work-dir", "run", "--json", "tune.json",
+                 "--option", "guide=world", "--option", "seeds=8",
+                 "--option", "steps=4"]  # fmt: skip
+    child = foretune(*arguments, cwd=here)
+    _, err = child.communicate(timeout=240)
+    assert child.returncode == 0 and "evolutionary search proposes" not in err, err
+    data = json.loads((here / "tune.json").read_text())
+    assert len(data["tasks"][0]["trials"]) == 4 and data["options"]["guide"] == "world"
+
+    beside = ["tune", "mine.py:matmul", "--trials", "4", "--strategy", "gradient", "--work-dir",
+              "other", "--option", "weights=world.npz"]  # fmt: skip
+    child = foretune(*beside, cwd=here)
+    _, err = child.communicate(timeout=120)
+    assert child.returncode == 2 and "choose guide='world'" in err
+    assert "Traceback" not in err
+
+
 def listen_to_ctrl_c() -> None:
     """A shell in the background, which may have started the tests, ignores it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

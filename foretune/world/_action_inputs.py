@@ -92,4 +92,4 @@ class ActionInputs:
         scaled = ((numbers - shift) * factor).clamp(-_CLIP, _CLIP).flatten(0, 1)
         kept = actions.numbers.shape[1]
         kind, texts = (each.repeat_interleave(count, 0) for each in (actions.kind, actions.texts))
-        return Inputs(kind, texts, scaled[:, :kept])
+        return actions._replace(kind=kind, texts=texts, numbers=scaled[:, :kept])

@@ -356,7 +356,7 @@ class TestWhatCannotBeClimbed:
         ({"variables": "roots"}, "exponents"),
         ({"steps": "many"}, "steps must be int"),
         ({"stepps": 3}, "no option 'stepps'"),
-        ({"guide": "me"}, "no option 'guide'"),
+        ({"guide": "me"}, "unknown guide of gradient"),
         ({"weights": "tlp"}, "foretune train mlp"),
     ],
 )

@@ -277,6 +277,39 @@ def test_predictions_have_length_one_for_every_member(quick):
     )
 
 
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_a_smooth_rollout_of_whole_numbers_is_the_rollout(quick, data):
+    """Sequences of the same actions but for the numbers of some of them."""
+    paths = world(1)
+    kinds = data.draw(st.lists(st.sampled_from((*KINDS, "tensorize")), min_size=1, max_size=6))
+    at = sorted(data.draw(st.sets(st.integers(0, len(kinds) - 1))))
+    factors = data.draw(
+        st.lists(st.tuples(*[st.integers(0, 64) for _ in at]), min_size=1, max_size=4, unique=True)
+    )
+    texts = random_states(len(kinds)).numpy()[:, :10]
+    rows, tables = [], []
+    for own in factors:
+        changed = dict(zip(at, own, strict=True))
+        actions = [Action(kind, ("C.i", changed.get(i, 3))) for i, kind in enumerate(kinds)]
+        tables.append(ActionTable.of(actions, texts))
+        rows.append(np.arange(len(kinds)) + len(kinds) * len(rows))
+    table = ActionTable(
+        tuple(kind for each in tables for kind in each.kinds),
+        np.concatenate([each.numbers for each in tables]),
+        np.concatenate([each.texts for each in tables]),
+    )
+    lengths = np.full(len(rows), len(kinds))
+    expected = quick.rollout(paths.states[0], table, np.stack(rows), lengths)
+    numbers = torch.tensor(np.stack([each.numbers[at] for each in tables]), requires_grad=True)
+    found = quick.smooth_rollout(paths.states[0], tables[0], np.array(at, dtype=int), numbers)
+    np.testing.assert_allclose(found.detach().numpy(), expected, atol=1e-5)
+    if at:
+        found.sum().backward()
+        # Of an action's eight numbers one is there, and the others count as zeros.
+        assert (numbers.grad[:, :, 0] != 0).all()
+
+
 def test_what_is_behind_the_last_action_is_not_looked_at(quick):
     paths = world(1)
     state = paths.states[0]

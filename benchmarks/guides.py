@@ -1,0 +1,237 @@
+"""Climbs of the perceptron beside climbs of the world model, judged by who was not climbed.
+
+Nothing is measured. On each subgraph gradient search makes as many predictions with either guide,
+frozen; the candidates that the guide likes best are its picks. A guide cannot judge its own: where
+it errs is what a climb finds. So every pick is judged by the cost model that a run starts with,
+which reads decisions only and was climbed by nobody, and by both guides; the column of the other
+guide is the one to compare. A speed-up is what a judge believes of the picks, over the mean of
+random candidates of the same space. Whether it is so, only measurements say.
+
+The judge that comes with the package may have learned from workloads like these; so may the world
+of the file, which has to be trained with a head::
+
+    foretune train world --option target=features --option head=true -o world.npz
+    python -m benchmarks.guides --world world.npz --write
+
+Cells are kept in the work directory; called again, it goes on where it was interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.gradient import Frozen, Watched
+from benchmarks.results import conditions, publish, read_json, say, table
+from benchmarks.sources import state_of_ours
+from foretune import cost
+from foretune.bench import geometric_mean, write_json
+from foretune.cost import CostModel, pretrained
+from foretune.hardware import Hardware
+from foretune.search._gradient_config import GUIDE_NAMES, GradientConfig
+from foretune.search._guide import Guide
+from foretune.search._guides import chosen_guide
+from foretune.search.gradient import Gradient
+from foretune.space import Candidate, Space
+from foretune.workload import Workload, catalog, load_input
+
+PREDICTIONS = 4096
+PICKS = 16
+_RANDOM = 256
+_DEFAULT = "default"
+_TITLE = "Climbs of the perceptron and of the world model, each judged by the other"
+
+Judge = Callable[[Sequence[Candidate]], npt.NDArray[np.float64]]
+"""Candidates to log2 of a speed-up, up to a constant per workload."""
+
+
+class Picking(Watched):
+    """Another guide, with the candidates that it has scored highest.
+
+    Attributes:
+        picks: At most ``PICKS``, the best first.
+    """
+
+    def __init__(self, guide: Guide) -> None:
+        super().__init__(guide)
+        self._ranked: dict[str, tuple[float, Candidate]] = {}
+
+    @property
+    def picks(self) -> list[Candidate]:
+        """At most ``PICKS`` candidates, the best first."""
+        return [candidate for _, candidate in self._ranked.values()]
+
+    def scores(self, candidates: Sequence[Any]) -> Any:
+        """The other guide's; the best are kept."""
+        found = super().scores(candidates)
+        for candidate, score in zip(candidates, found.tolist(), strict=True):
+            if not math.isnan(score):
+                self._ranked[candidate.key] = (score, candidate)
+        best = sorted(self._ranked.items(), key=lambda item: (-item[1][0], item[0]))[:PICKS]
+        self._ranked = dict(best)
+        return found
+
+
+def guides_of(model: CostModel, hardware: Hardware, world: str) -> dict[str, Guide]:
+    """Both guides, by name; the perceptron is that of the package.
+
+    Args:
+        model: Has no ranker that could be climbed.
+        hardware: Of the space.
+        world: A file.
+    """
+    found = {}
+    for name in GUIDE_NAMES:
+        config = GradientConfig(guide=name, weights=world if name == "world" else "")
+        guide = chosen_guide(model, hardware.kind, config)
+        assert guide is not None, f"no {name} is trained for {hardware.kind}"
+        found[name] = guide
+    return found
+
+
+def picked(
+    space: Any, guide: Guide, seed: int, predictions: int, options: Mapping[str, Any]
+) -> list[Candidate]:
+    """What a guide likes best of what its climbs find.
+
+    Args:
+        space: Where candidates come from.
+        guide: What is climbed.
+        seed: Of everything random.
+        predictions: After which it ends; a round is not broken off.
+        options: Of gradient search.
+    """
+    watched = Picking(guide)
+    strategy = Gradient(
+        space, Frozen(watched), np.random.default_rng(seed), guide=watched, **options
+    )
+    while watched.predictions < predictions:
+        before = watched.predictions
+        if not strategy.explore() or watched.predictions == before:
+            break
+    return watched.picks
+
+
+def judged(
+    picks: Sequence[Candidate], drawn: Sequence[Candidate], judges: Mapping[str, Judge]
+) -> dict[str, list[float]]:
+    """By each judge, log2 of the picks' speed-up over random candidates: the mean, and the best."""
+    found = {}
+    for name, judge in judges.items():
+        own, base = judge(picks), float(np.nanmean(judge(drawn)))
+        found[name] = [float(np.nanmean(own)) - base, float(np.nanmax(own)) - base]
+    return found
+
+
+def compared(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Believed speed-ups by guide and judge, geometric means over workloads and seeds."""
+    rows = []
+    for guide in GUIDE_NAMES:
+        own = [cell for cell in cells if cell["guide"] == guide and cell["judged"]]
+        for judge in (_DEFAULT, *GUIDE_NAMES):
+            row: dict[str, Any] = {"guide": guide, "judge": judge, "pairs": len(own)}
+            for at, name in enumerate(("mean", "best")):
+                logs: dict[str, list[float]] = {}
+                for cell in own:
+                    value = cell["judged"][judge][at] * math.log(2)
+                    logs.setdefault(cell["workload"], []).append(value)
+                if logs:
+                    row[name] = geometric_mean(logs, np.random.default_rng(0))
+            if own:
+                rows.append(row)
+    return rows
+
+
+def report(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table."""
+    body = table(
+        ["climbed", "judge", "mean pick", "95 % interval", "best pick", "95 % interval", "pairs"],
+        [
+            [row["guide"], row["judge"] + (" (itself)" if row["guide"] == row["judge"] else ""),
+             *_interval(row["mean"]), *_interval(row["best"]), str(row["pairs"])]
+            for row in rows
+        ],
+    )  # fmt: skip
+    return (
+        f"Speed-up over the mean random candidate that a judge believes in, of the {PICKS} "
+        "candidates that a guide likes best after climbs. Nothing was measured. Geometric means, "
+        f"bootstrap over workloads and seeds.\n\n{body}"
+    )
+
+
+def _interval(found: Sequence[float]) -> list[str]:
+    mean, low, high = found
+    return [f"{mean:.2f}", f"{low:.2f} to {high:.2f}"]
+
+
+def cell(
+    name: str, hardware: Hardware, guide: str, seed: int, predictions: int,
+    options: Mapping[str, Any], world: str,
+) -> dict[str, list[float]]:  # fmt: skip
+    """``judged`` for one guide on one workload; empty where it finds nothing."""
+    workload = load_input(name)
+    assert isinstance(workload, Workload)
+    space = Space.generate(workload, hardware)
+    guides = guides_of(cost.create("random", rng=0), hardware, world)
+    default = pretrained.gbdt(rng=np.random.default_rng(0), hardware=hardware)
+    judges: dict[str, Judge] = {_DEFAULT: lambda some: default.predict(some).score}
+    judges |= {other: found.scores for other, found in guides.items()}
+    picks = picked(space, guides[guide], seed, predictions, options)
+    drawn = space.sample(np.random.default_rng([seed, 1]), _RANDOM)
+    return judged(picks, drawn, judges) if picks else {}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """``python -m benchmarks.guides --world FILE [--workloads A,B] [--seeds K] [--write]``."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--world", required=True, metavar="FILE")
+    parser.add_argument("--workloads", default=",".join(catalog.names("subgraph")))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--predictions", type=int, default=PREDICTIONS)
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--work-dir", type=Path, default=Path("foretune-work/guides"))
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args(None if arguments is None else list(arguments))
+    where = conditions("guides", list(range(options.seeds)))
+    pairs = [each.partition("=") for each in options.option]
+    chosen = {name: json.loads(value) for name, _, value in pairs}
+    common = {
+        "state": state_of_ours(more=["foretune.search.gradient"]),
+        "world": hashlib.blake2b(Path(options.world).read_bytes(), digest_size=8).hexdigest(),
+        "predictions": options.predictions,
+        "options": chosen,
+        "hardware": where.hardware.key,
+    }
+    cells = []
+    for name in options.workloads.split(","):
+        for seed in range(options.seeds):
+            for guide in GUIDE_NAMES:
+                found = {"workload": name, "guide": guide, "seed": seed, **common}
+                file = options.work_dir / f"{name.replace(':', '_')}-{guide}-{seed}.json"
+                kept = read_json(file) if file.exists() else {}
+                if {key: kept.get(key) for key in found} != found:
+                    made = cell(
+                        name, where.hardware, guide, seed, options.predictions, chosen,
+                        options.world,
+                    )  # fmt: skip
+                    kept = {**found, "judged": made}
+                    options.work_dir.mkdir(parents=True, exist_ok=True)
+                    write_json(file, kept)
+                cells.append(kept)
+                told = ", ".join(f"{who} {mean:.2f}" for who, (mean, _) in kept["judged"].items())
+                say(f"{name} {guide} {seed}: {told or 'nothing to climb'}")
+    rows = compared(cells)
+    data = {"cells": cells, "compared": rows, "options": chosen}
+    publish("guides", _TITLE, report(rows), data, where.end(), options.write)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""The world model's head: what it learns from, what it leaves alone, files, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretune.cost import rankers, score_group
+from foretune.cost._model_file import read_model, write_model
+from foretune.cost._tables import Table
+from foretune.cost._world_actions import ActionBook
+from foretune.cost._world_head import Head, train_head
+from foretune.cost.world import WorldRanker
+from foretune.errors import BadInputError, RecordError, VersionMismatchError
+from foretune.space import ComputeLocation
+from foretune.world import steps_of
+from foretune.world._paths import NUMBERS, ActionTable
+from tests.cost.small_world import LEARNED_FROM, OPTIONS, group, trained
+from tests.space.programs import space
+
+D, H = 6, 3
+
+
+def tables(count=12, n=40, seed=0):
+    """Groups whose first number of a state says how fast a program is, whatever the machine."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for number in range(count):
+        states = rng.normal(size=(n, D))
+        states /= np.linalg.norm(states, axis=1, keepdims=True)
+        matrix = np.concatenate(
+            [states, np.full((n, 1), 9.0), rng.normal(size=(1, H)).repeat(n, 0)], 1
+        )
+        seconds = 2.0 ** -(4 * states[:, 0])
+        seconds[0] = np.nan
+        found.append(
+            Table(f"w{number}", matrix.astype(np.float32), seconds, np.ones(n, dtype=bool))
+        )
+    return found
+
+
+def learned(some, **options):
+    return train_head(some, D, range(D + 1, D + 1 + H), device="cpu", threads=1, **options)
+
+
+@pytest.fixture(scope="module")
+def head():
+    return learned(tables(40))
+
+
+def scored(head, table):
+    states, factors = table.matrix[:, :D], table.matrix[0, D + 1 :]
+    with torch.no_grad():
+        return head.scores(torch.from_numpy(states), factors).numpy()
+
+
+def test_it_orders_programs_of_workloads_it_has_not_seen(head):
+    for table in tables(3, seed=1):
+        known = ~np.isnan(table.seconds)
+        speed = -np.log2(table.seconds[known])
+        assert np.corrcoef(scored(head, table)[known], speed)[0, 1] > 0.9
+
+
+def test_the_same_seed_gives_the_same_head():
+    one, two, other = (learned(tables(), seed=seed) for seed in (0, 0, 1))
+    table = tables(1, seed=1)[0]
+    assert np.array_equal(scored(one, table), scored(two, table))
+    assert not np.array_equal(scored(one, table), scored(other, table))
+
+
+def test_members_are_scored_one_by_one(head):
+    states = torch.randn(2, 5, D, dtype=torch.float64)
+    factors = np.zeros(H, np.float32)
+    both = head.scores(states, factors)
+    assert both.shape == (2, 5)
+    assert torch.allclose(both[1], head.scores(states[1], factors), atol=1e-6)
+
+
+def test_programs_without_a_state_are_not_learned_from():
+    some = tables()
+    more = [*some, *tables(4, seed=2)]
+    for table in more[len(some) :]:
+        table.matrix[:, :D] = 0.0
+    table = tables(1, seed=1)[0]
+    assert np.array_equal(scored(learned(some), table), scored(learned(more), table))
+    assert learned(more[len(some) :]) is None
+
+
+def test_a_head_is_restored(head):
+    meta, arrays = head.dump()
+    again = Head.restore(meta, arrays, "cpu")
+    table = tables(1)[0]
+    assert np.array_equal(scored(head, table), scored(again, table))
+    with pytest.raises(VersionMismatchError, match="schema"):
+        Head.restore({**meta, "schema": "another"}, arrays)
+    for name in arrays:
+        with pytest.raises(RecordError, match="damaged"):
+            Head.restore(meta, {k: v for k, v in arrays.items() if k != name})
+
+
+# In the ranker
+
+
+def test_the_head_does_not_change_what_is_ranked_by(tmp_path):
+    without = WorldRanker(**OPTIONS, world=trained()._world)
+    without.fit([group(name) for name in LEARNED_FROM])
+    here = group("layer_norm")
+    assert np.array_equal(score_group(without, here), score_group(trained(), here))
+    without.save(tmp_path / "w.npz")
+    with pytest.raises(BadInputError, match="--option head=true"):
+        rankers.load_for_run(tmp_path / "w.npz").require_head("a test")
+
+
+def test_a_file_holds_the_head(tmp_path):
+    trained().save(tmp_path / "w.npz")
+    read = rankers.load_for_run(tmp_path / "w.npz")
+    here = group("layer_norm")
+    candidates = [p.candidate for p in here.programs]
+    found = read.member_scores(candidates, here.machine)
+    assert found.shape == (2, len(candidates)) and len(np.unique(found[0])) > 1
+    assert np.allclose(found, trained().member_scores(candidates, here.machine), atol=1e-6)
+    # As it was before there were heads.
+    meta, arrays = read_model(tmp_path / "w.npz")
+    del meta["head"], meta["options"]["head"]
+    old = {name: array for name, array in arrays.items() if not name.startswith("head/")}
+    write_model(tmp_path / "w.npz", "world", meta, old)
+    read = rankers.load(tmp_path / "w.npz")
+    assert np.array_equal(score_group(read, here), score_group(trained(), here))
+
+
+def test_fitting_again_forgets_the_head():
+    ranker = WorldRanker(**OPTIONS, head=True, world=trained()._world)
+    ranker.fit([group(name) for name in LEARNED_FROM])
+    ranker.require_head("a test")
+    ranker.head = False
+    ranker.fit([group("softmax")])
+    with pytest.raises(BadInputError, match="has none"):
+        ranker.require_head("a test")
+
+
+def test_without_hardware_every_machine_is_the_same():
+    ranker = WorldRanker(**OPTIONS, head=True, hardware=False, world=trained()._world)
+    ranker.fit([group(name) for name in LEARNED_FROM])
+    candidates = space("softmax").sample(np.random.default_rng(0), 5)
+    machine = candidates[0].hardware
+    assert not ranker._factors_of(machine).any() and trained()._factors_of(machine).any()
+    assert np.isfinite(ranker.member_scores(candidates, machine)).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "target='features' must hold for a head.*got 'text'"),
+        ({"target": "features", "state": "final"}, "state='predicted' must hold"),
+        (
+            {"target": "features", "transition_options": {"action_embedding": "text"}},
+            "action_embedding='numbers' or 'both'",
+        ),
+    ],
+)
+def test_what_has_no_derivative_gets_no_head(options, message):
+    with pytest.raises(BadInputError, match=message):
+        WorldRanker(head=True, **options)
+
+
+# Routes
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    name=st.sampled_from(["matmul", "conv2d_nhwc", "pooling", "softmax"]),
+    seed=st.integers(0, 2**16),
+)
+def test_slots_say_what_the_numbers_of_a_candidates_actions_are(name, seed):
+    (candidate,) = space(name).sample(np.random.default_rng(seed), 1)
+    book = ActionBook(lambda texts: np.zeros((len(texts), 0), np.float32))
+    route = book.route(candidate)
+    steps = steps_of(candidate.actions())
+    expected = ActionTable.of(steps, np.zeros((len(steps), 0), np.float32))
+    assert route.steps.kinds == expected.kinds
+    assert np.array_equal(route.steps.numbers, expected.numbers)
+    variables = candidate.sketch.variables
+    filled = expected.numbers[route.at].copy()
+    for at, place, slot in route.slots:
+        decision = candidate.decisions[slot.variable]
+        value = (
+            decision[slot.part]
+            if isinstance(decision, tuple)
+            else variables[slot.variable].values[decision]
+        )
+        assert filled[at, place] == pytest.approx(np.log2(1 + value), abs=1e-6)
+        assert place < NUMBERS
+    named = {slot.variable for _, _, slot in route.slots}
+    off = {
+        i for i, v in enumerate(variables)
+        if v.name in ("parallel", "vectorize") and v.values[candidate.decisions[i]] == 0
+    }  # fmt: skip
+    locations = {i for i, v in enumerate(variables) if isinstance(v, ComputeLocation)}
+    assert named == set(range(len(variables))) - off - locations
