@@ -288,7 +288,8 @@ class WorldRanker(GbdtActionRanker):
         """
         if self._head is not None and self._world is not None:
             return
-        target = self.world_config.target
+        given = self._world
+        target = self.world_config.target if given is None else given.reader.target
         because = "" if target == FeatureReader.target else f" (its states are made of {target})"
         raise BadInputError(
             f"{what} needs a world with a head, whose score has derivatives, but this one has "
@@ -373,8 +374,12 @@ class WorldRanker(GbdtActionRanker):
             MissingDependencyError: PyTorch is not installed.
         """
         meta, arrays = read_model(path)
-        ranker = super().load(path, **{**meta.get("options", {}), **parts})
+        options = dict(meta.get("options", {}))
+        head = options.pop("head", False)
+        ranker = super().load(path, **{**options, **parts})
         assert isinstance(ranker, WorldRanker)
+        # Refused, if at all, before it was learned: of a given world the options say nothing.
+        ranker.head = head
         if meta["world"]:
             ranker._world = World.restore(
                 meta["world"], arrays, threads=ranker.config.threads, device=ranker._device

@@ -67,7 +67,7 @@ _REMEMBERED = 4096
 
 
 class Gradient(Strategy):
-    """Climbs the score of a guide from many starts; the model picks what is measured.
+    """Climbs the score of a perceptron, or of a world model; the model picks what is measured.
 
     Where no sketch of the space can be climbed (a trace that is not understood, no trained guide
     for the target), evolutionary search proposes, and a warning says why.

@@ -144,6 +144,21 @@ def test_fitting_again_forgets_the_head():
         ranker.require_head("a test")
 
 
+def test_a_given_world_says_itself_what_its_states_are_made_of(tmp_path):
+    parts = {name: OPTIONS[name] for name in ("rounds", "boosters", "threads", "device")}
+    for head in (True, False):
+        ranker = WorldRanker(**parts, head=head, world=trained()._world)
+        ranker.fit([group(name) for name in LEARNED_FROM])
+        ranker.save(tmp_path / "w.npz")
+        read = rankers.load(tmp_path / "w.npz")
+        assert read.head == head
+        if head:
+            read.require_head("a test")
+            continue
+        with pytest.raises(BadInputError, match="has none: train"):
+            read.require_head("a test")
+
+
 def test_without_hardware_every_machine_is_the_same():
     ranker = WorldRanker(**OPTIONS, head=True, hardware=False, world=trained()._world)
     ranker.fit([group(name) for name in LEARNED_FROM])
