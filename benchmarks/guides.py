@@ -10,7 +10,7 @@ random candidates of the same space. Whether it is so, only measurements say.
 The judge that comes with the package may have learned from workloads like these; so may the world
 of the file, which has to be trained with a head::
 
-    foretune train world --option target=features --option head=true -o world.npz
+    foretune train world --option head=true -o world.npz
     python -m benchmarks.guides --world world.npz --write
 
 Cells are kept in the work directory; called again, it goes on where it was interrupted.

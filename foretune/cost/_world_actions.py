@@ -75,7 +75,9 @@ class _Steps:
                 found[:, at] = self._row(step, variables, (), known)
                 continue
             keys: Sequence[Any] = list(zip(*(columns[v] for v in variables), strict=True))
-            for key in set(keys).difference(known):
+            # In the order of candidates: that of a set differs between processes, and what is
+            # learned from the table with it.
+            for key in dict.fromkeys(keys):
                 self._row(step, variables, key, known)
             found[:, at] = [known[key] for key in keys]
         return found

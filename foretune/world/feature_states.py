@@ -114,9 +114,11 @@ class FeatureStates(Part):
                 f"feature states: features must have shape (n, {self.features}), as in training, "
                 f"but have {vectors.shape}"
             )
-        scaled = np.clip((vectors - self._shift) * self._factor, -_CLIP, _CLIP)
-        moved = scaled @ self._directions
-        found = np.concatenate([moved, np.full((len(moved), 1), _LAST, np.float32)], axis=1)
+        # What sums differ by, with how arrays lie in memory, is lost when they are rounded.
+        wide = vectors.astype(np.float64)
+        scaled = np.clip((wide - self._shift) * self._factor, -_CLIP, _CLIP)
+        moved = scaled @ self._directions.astype(np.float64)
+        found = np.concatenate([moved, np.full((len(moved), 1), _LAST)], axis=1)
         found /= np.linalg.norm(found, axis=1, keepdims=True)
         return found.astype(np.float32)
 

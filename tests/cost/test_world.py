@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
+import subprocess
+import sys
 import zlib
 from dataclasses import replace
 
@@ -497,6 +500,28 @@ def test_programs_of_others_are_ranked_by_their_actions(trained):
     states, _ = trained._states([None, own.programs[0].candidate])
     assert not states[0].any() and states[1].any()
     assert np.isfinite(score_group(trained, nest_group((64, 64, 64), 4))).all()
+
+
+def test_actions_have_the_same_numbers_in_every_process():
+    code = (
+        "from tests.cost.test_world import group\n"
+        "from foretune.cost._world_actions import ActionBook\n"
+        "import numpy as np\n"
+        "book = ActionBook(lambda texts: np.zeros((len(texts), 0), np.float32))\n"
+        "book.paths([p.candidate for p in group('softmax', 40).programs])\n"
+        "print(*book.texts, sep='\\n')"
+    )
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.getcwd()},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert found[0] == found[1] and found[0].count("\n") > 40
 
 
 def test_the_book_forgets_when_it_has_become_large(trained, monkeypatch):
