@@ -293,8 +293,7 @@ class WorldRanker(GbdtActionRanker):
         because = "" if target == FeatureReader.target else f" (its states are made of {target})"
         raise BadInputError(
             f"{what} needs a world with a head, whose score has derivatives, but this one has "
-            f"none{because}: train one with `foretune train world --option target=features "
-            "--option head=true`"
+            f"none{because}: train one with `foretune train world --option head=true`"
         )
 
     def route(self, candidate: Candidate) -> Route:

@@ -171,7 +171,7 @@ def test_without_hardware_every_machine_is_the_same():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "target='features' must hold for a head.*got 'text'"),
+        ({"target": "text"}, "target='features' must hold for a head.*got 'text'"),
         ({"target": "features", "state": "final"}, "state='predicted' must hold"),
         (
             {"target": "features", "transition_options": {"action_embedding": "text"}},

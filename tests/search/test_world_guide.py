@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretune import cost, search
+from foretune.cost import pretrained
 from foretune.cost.world import World, WorldRanker
 from foretune.errors import BadInputError, MissingDependencyError
 from foretune.search._descent import Descent, descend
@@ -217,7 +218,7 @@ def test_the_runs_own_world_without_a_head_is_refused(files):
 
 def test_states_of_texts_are_named():
     with pytest.raises(BadInputError, match="made of text"):
-        WorldGuide(WorldRanker())
+        WorldGuide(WorldRanker(target="text"))
 
 
 def test_without_pytorch_it_says_what_to_install(files, monkeypatch):
@@ -228,7 +229,14 @@ def test_without_pytorch_it_says_what_to_install(files, monkeypatch):
         )
 
 
-def test_without_a_trained_world_evolution_proposes(caplog):
+def test_the_world_of_the_package_can_be_climbed():
+    strategy = search.create("gradient", space("matmul"), cost.create("random"), 0, guide="world")
+    assert len(strategy.ask(4)) == 4
+    assert isinstance(chosen_guide(cost.create("random"), "llvm", strategy.config), WorldGuide)
+
+
+def test_without_a_trained_world_evolution_proposes(caplog, monkeypatch):
+    monkeypatch.setattr(pretrained, "shipped", lambda name, kind: None)
     strategy = Gradient(
         space("softmax"), cost.create("random"), np.random.default_rng(0), guide="world"
     )
