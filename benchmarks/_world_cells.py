@@ -21,21 +21,18 @@ from benchmarks._cells import metrics_to_json
 from benchmarks.results import read_json, say
 from foretune.bench import write_json
 from foretune.cost import Ranker, score_group
-from foretune.cost._world_learning import Lesson, World, WorldConfig, learn
+from foretune.cost._world_learning import Lesson, WorldConfig, learn
+from foretune.cost._world_model import World
 from foretune.cost._world_readers import READERS, Reader
 from foretune.cost.world import WorldRanker
 from foretune.dataset import Group
 from foretune.evaluate import Split, judge, refuse_excluded, thinned
 from foretune.space import Candidate
 from foretune.world import steps_of
-from foretune.world.encoder import StateEncoder
-from foretune.world.feature_states import FeatureStates
 from foretune.world.judge import judge as judge_transitions
 from foretune.world.transition import TransitionModel
 
 FULL = "world"
-PARTS: Mapping[str, Any] = {"text": StateEncoder, "features": FeatureStates}
-"""What is trained of a reader, by what it makes states of."""
 SWAPPED = "world, initial states swapped"
 
 
@@ -176,8 +173,9 @@ class Fold:
         """What turns programs into states; None if it is not trained yet."""
         if not self._reader_file.exists():
             return None
-        part = PARTS[self.config.target].load(self._reader_file, threads=self.threads)
-        return READERS[self.config.target](part)
+        kind: Any = READERS[self.config.target]
+        reader: Reader = kind(kind.part_type.load(self._reader_file, threads=self.threads))
+        return reader
 
     def world(self, transition: str) -> Swapped:
         """The world with some transitions."""

@@ -300,7 +300,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--tested", type=int, default=48, help="programs of a group, at most")
     parser.add_argument("--hardware", help="key; that of most groups if left out")
     parser.add_argument("--target", default=WorldConfig.target, choices=sorted(READERS))
-    parser.add_argument("--page", default="residuals", help="name of what --write writes")
     parser.add_argument("--trajectories", type=int, default=WorldConfig.trajectories)
     parser.add_argument("--encoder-states", type=int, default=WorldConfig.encoder_states)
     parser.add_argument("--transitions", default=",".join(_TRANSITIONS), help="trained among them")
@@ -351,20 +350,23 @@ def main(arguments: list[str] | None = None) -> None:
         "rows": rows,
         "groups": {f"{name}, {learner}": own for (name, learner), own in judged.items()},
     }
-    publish(options.page, _TITLE, body_of(result), result, where.end(), options.write)
+    publish(
+        f"residuals-{options.target}", _TITLE, body_of(result), result, where.end(), options.write
+    )
 
 
 def body_of(result: Mapping[str, Any]) -> str:
     """The page."""
-    first = result["rows"][0]
+    first, config = result["rows"][0], result["config"]
     return "\n\n".join(
         [
-            f"{first['groups']} groups of held-out workloads on one machine. The ranker of actions "
-            f"alone: tau {figure(first['tau'])}, top-1 {figure(first['top1'])}. Explained: share "
-            "of the variance of log seconds within workloads, by the columns alone; of the "
-            "residual: of what the ranker leaves. Gained: by adding what was predicted of the "
-            "residual to the ranker's score. Negative: what was learned from other workloads "
-            "misleads. Intervals: bootstrap over workloads, 95 %.",
+            f"States are made of {config['target']}, by a world that has seen about "
+            f"{config['trajectories']:,} programs. {first['groups']} groups of held-out workloads "
+            f"on one machine. The ranker of actions alone: tau {figure(first['tau'])}, top-1 "
+            f"{figure(first['top1'])}. Explained: share of the variance of log seconds within "
+            "workloads, by the columns alone; of the residual: of what the ranker leaves. Gained: "
+            "by adding what was predicted of the residual to the ranker's score. Negative: what "
+            "was learned from other workloads misleads. Intervals: bootstrap over workloads, 95 %.",
             table(
                 ["columns", "learner", "explained", "of the residual", "tau gained",
                  "top-1 gained"],

@@ -147,7 +147,7 @@ class ActionBook:
     Two actions are the same if their texts are, whatever workload they belong to.
 
     Args:
-        read: Texts of n actions to float32 of shape (n, e): ``StateEncoder.pooled``.
+        read: Texts of n actions to float32 of shape (n, e): ``Reader.actions``.
     """
 
     def __init__(self, read: Callable[[Sequence[str]], Floats]) -> None:

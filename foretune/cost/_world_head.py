@@ -7,7 +7,7 @@ ranked by does not change.
 Symbols: zT a predicted terminal state, d numbers; h the factors of the hardware; the score is in
 log2 of a speed-up, up to a constant per workload.
 
-The network has one hidden layer on zT and one where h joins, and learns from lists
+The network has two layers on zT and one where h joins, and learns from lists
 (``foretune.cost._listwise``); a fifth of the workloads says when to stop. As the target of a list
 is the speed-up to the power 4, its scores are brought to log2 by a constant.
 

@@ -10,21 +10,20 @@ Symbols: z0 the encoded untransformed program, zT the predicted terminal state.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from foretune._options import require_types
-from foretune.cost._world_actions import ActionBook, Floats, Integers, Route
+from foretune.cost._world_actions import ActionBook
+from foretune.cost._world_model import World
 from foretune.cost._world_programs import Measured, Observed, measure, observe
 from foretune.cost._world_readers import READERS, FeatureReader, Reader, TextReader
-from foretune.errors import BadInputError, RecordError, unknown_name
-from foretune.space import Candidate
+from foretune.errors import BadInputError, unknown_name
 from foretune.world import variant
 from foretune.world.contrastive import ContrastiveConfig, TextFile, train_encoder
 from foretune.world.encoder import encoder_config
@@ -32,21 +31,22 @@ from foretune.world.feature_states import FeatureStates
 from foretune.world.transition import Paths, TransitionConfig, TransitionModel, train_transition
 
 if TYPE_CHECKING:
-    import torch
-
     from foretune.dataset import Group
-    from foretune.workload import Workload
 
 _log = logging.getLogger("foretune.cost.world")
 
 TARGETS = tuple(READERS)
 TRANSITIONS = ("trained", "untrained", "actions_only")
+_UNREAD: Mapping[str, tuple[str, ...]] = {
+    "features": (
+        "encoder", "positives", "encoder_states", "encoder_options", "contrastive_options",
+    ),
+    "text": ("dimension",),
+}  # fmt: skip
+"""Fields of ``WorldConfig`` that are for the other target."""
 _ENDS_ONLY: Mapping[str, Any] = {"horizons": (), "terminal_epochs": 60, "same": 0, "cross": 8}
 """Of ``TransitionConfig``, where only the ends of paths are known."""
 _LEAST_PATHS = 2
-_GRID = 4096.0
-"""Steps of a unit to which states are rounded: what rounding errors differ by falls on one side of
-a tree's threshold, whichever other programs were scored beside."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,14 @@ class WorldConfig:
             if getattr(self, name) < least:
                 raise BadInputError(
                     f"world: {name} >= {least} must hold, but got {getattr(self, name)}"
+                )
+        unread = _UNREAD[self.target]
+        for name in unread:
+            if getattr(self, name) != type(self).__dataclass_fields__[name].default:
+                other = next(target for target in TARGETS if target != self.target)
+                raise BadInputError(
+                    f"world: {name} must be left out where target={self.target!r}, but got "
+                    f"{getattr(self, name)!r}: it is read where target={other!r}"
                 )
         # Refused now, not after minutes of replaying.
         _ = self.reading, self.contrast
@@ -302,168 +310,6 @@ class Lesson:
         at = [i for i, key in enumerate(self.workloads) if key in wanted]
         steps = [self.paths.steps[i] for i in at]
         return Paths(self.paths.states, self.paths.actions, steps, self.paths.workload[at])
-
-
-class World:
-    """Predicts where programs end: a reader, transitions, and what has been read already.
-
-    Args:
-        reader: Of programs.
-        transition: Of states; None where nothing is predicted.
-        unaware: Key of a training workload -> the member that has not seen it.
-    """
-
-    def __init__(
-        self,
-        reader: Reader,
-        transition: TransitionModel | None,
-        unaware: Mapping[str, TransitionModel] | None = None,
-    ) -> None:
-        self.reader = reader
-        self.transition = transition
-        self.unaware = dict(unaware or {})
-        self._book = ActionBook(reader.actions)
-        self._initial: dict[str, Floats] = {}
-        self._warned: set[str] = set()
-
-    @property
-    def columns(self) -> int:
-        """Numbers of a state."""
-        return self.reader.dimension
-
-    def initial(self, workload: Workload) -> Floats:
-        """z0, shape (d,)."""
-        if workload.key not in self._initial:
-            self._initial[workload.key] = self.reader.initial(workload)
-        return self._initial[workload.key]
-
-    def predicted(
-        self,
-        candidates: Sequence[Candidate],
-        aware: bool = True,
-        initial: Floats | None = None,
-    ) -> Floats:
-        """zT, of length 1, float32 of shape (n, d).
-
-        Args:
-            candidates: Of any workloads.
-            aware: Whether transitions may have seen the workload in training.
-            initial: Stands for z0, shape (d,): a control.
-        """
-        found = np.zeros((len(candidates), self.columns), dtype=np.float32)
-        for at, ends in self._ends(candidates, aware, initial):
-            mean = ends.mean(axis=0)
-            # Of length 1, however many members there are and however far they disagree: the trees
-            # have learned from single ones.
-            found[at] = mean / np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), 1e-6)
-        return rounded(found)
-
-    def each(self, candidates: Sequence[Candidate]) -> Floats:
-        """zT as each member predicts it, float32 of shape (members, n, d), not rounded."""
-        assert self.transition is not None
-        members = self.transition.config.members
-        found = np.zeros((members, len(candidates), self.columns), dtype=np.float32)
-        for at, ends in self._ends(candidates):
-            found[:, at] = ends
-        return found
-
-    def _ends(
-        self, candidates: Sequence[Candidate], aware: bool = True, initial: Floats | None = None
-    ) -> Iterator[tuple[Integers, Floats]]:
-        """Of each workload, which candidates are its own, and where each member has them end."""
-        assert self.transition is not None
-        self._book.trim()
-        rows, lengths = self._book.paths(candidates)
-        used = np.unique(rows[np.arange(rows.shape[1]) < lengths[:, None]])
-        table = self._book.some(used)
-        rows = np.searchsorted(used, rows) if len(used) else rows
-        for workload, at in _by_workload(candidates):
-            model = self.transition if aware else self.unaware.get(workload.key, self.transition)
-            self._warn_of(set(table.kinds) - set(model.kinds))
-            start = self.initial(workload) if initial is None else initial
-            yield at, model.rollout(start, table, rows[at], lengths[at])
-
-    def route(self, candidate: Candidate) -> Route:
-        """What the candidates with this one's structure go through."""
-        self._book.trim()
-        return self._book.route(candidate)
-
-    def smooth(self, route: Route, numbers: torch.Tensor) -> torch.Tensor:
-        """``each`` of candidates on a route whose numbers need not be whole, with gradients.
-
-        Args:
-            route: Steps that candidates share.
-            numbers: Of those steps that differ, as ``ActionTable`` has them, shape (n, V, 8).
-        """
-        assert self.transition is not None
-        start = self.initial(route.workload)
-        return self.transition.smooth_rollout(start, route.steps, route.at, numbers)
-
-    def _warn_of(self, kinds: Iterable[str]) -> None:
-        for kind in sorted(kinds):
-            self._warn(
-                f"no program in training had an action {kind!r}: its numbers are looked at, not "
-                "what it does"
-            )
-
-    def _warn(self, text: str) -> None:
-        if text not in self._warned:
-            self._warned.add(text)
-            _log.warning("world: %s", text)
-
-    def dump(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        """All that is needed to score, as a JSON object and arrays."""
-        meta: dict[str, Any] = {}
-        arrays: dict[str, npt.NDArray[Any]] = {}
-        meta["target"] = self.reader.target
-        for name, part in (("reader", self.reader), ("transition", self.transition)):
-            if part is not None:
-                meta[name], own = part.dump()
-                arrays |= {f"{name}/{key}": value for key, value in own.items()}
-        return meta, arrays
-
-    @classmethod
-    def restore(
-        cls,
-        meta: Mapping[str, Any],
-        arrays: Mapping[str, npt.NDArray[Any]],
-        threads: int | None = None,
-        device: str | None = None,
-    ) -> World:
-        """Reverses ``dump``."""
-
-        def own(name: str) -> dict[str, npt.NDArray[Any]]:
-            prefix = f"{name}/"
-            return {
-                key.removeprefix(prefix): value
-                for key, value in arrays.items()
-                if key.startswith(prefix)
-            }
-
-        given: dict[str, Any] = {"threads": threads, "device": device}
-        if meta.get("target") not in READERS:
-            raise RecordError(
-                f"a stored world is damaged (its states are made of {meta.get('target')!r}): train "
-                "it again"
-            )
-        reader = READERS[meta["target"]].restore(meta["reader"], own("reader"), **given)
-        transition = None
-        if "transition" in meta:
-            transition = TransitionModel.restore(meta["transition"], own("transition"), **given)
-        return cls(reader, transition)
-
-
-def rounded(states: Floats) -> Floats:
-    """States to steps of 1/4096."""
-    found: Floats = (np.round(states * _GRID) / _GRID).astype(np.float32)
-    return found
-
-
-def _by_workload(candidates: Sequence[Candidate]) -> list[tuple[Workload, Integers]]:
-    rows: dict[str, list[int]] = {}
-    for row, candidate in enumerate(candidates):
-        rows.setdefault(candidate.workload.key, []).append(row)
-    return [(candidates[at[0]].workload, np.array(at)) for at in rows.values()]
 
 
 def learn(

@@ -33,12 +33,15 @@ _log = logging.getLogger("foretune.cost.world")
 
 _WORD_COLUMNS = 64
 """Columns that the words of an action fall into."""
+_WORD_VERSION = 1
+"""Number of how they fall. Raised whenever a word gets another column or sign."""
 
 
 class Reader(Protocol):
     """Turns programs into states, vectors of length 1."""
 
     target: ClassVar[str]
+    part_type: ClassVar[type[Any]]
 
     @property
     def part(self) -> Any:
@@ -69,6 +72,7 @@ class TextReader:
     """
 
     target: ClassVar[str] = "text"
+    part_type: ClassVar[type[StateEncoder]] = StateEncoder
 
     def __init__(self, encoder: StateEncoder) -> None:
         self.encoder = encoder
@@ -133,6 +137,7 @@ class FeatureReader:
     """
 
     target: ClassVar[str] = "features"
+    part_type: ClassVar[type[FeatureStates]] = FeatureStates
 
     def __init__(self, states: FeatureStates) -> None:
         self.states = states
@@ -182,7 +187,7 @@ class FeatureReader:
         return cls(FeatureStates.restore(meta, arrays, **given))
 
 
-_VERSIONS = {"per_store": FEATURE_VERSION, "vector": VECTOR_VERSION}
+_VERSIONS = {"per_store": FEATURE_VERSION, "vector": VECTOR_VERSION, "words": _WORD_VERSION}
 
 READERS: Mapping[str, type[TextReader] | type[FeatureReader]] = {
     reader.target: reader for reader in (TextReader, FeatureReader)

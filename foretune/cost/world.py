@@ -8,8 +8,10 @@ program is made.
 Symbols: d the numbers of a state; the columns of a program are [zT; phi; h], with zT the mean of
 the ensemble's predictions brought to length 1.
 
-- The encoder (``foretune.world.encoder``) and the transitions (``foretune.world.transition``) learn
-  from the training workloads' own trajectories; the trees are those of ``gbdt_actions``.
+- What a state is made of (``target``): per-store features (``foretune.world.feature_states``), or
+  encoded text (``foretune.world.encoder``, the paper's). That and the transitions
+  (``foretune.world.transition``) are learned from programs of the training workloads; the trees are
+  those of ``gbdt_actions``.
 - The terminal states that trees learn from come from the member of the ensemble that has not seen
   the workload (``crossfit``): the others would be better than any that will be scored later, and
   trusted too much. That is also why how far members disagree is no column: of a training workload
@@ -17,8 +19,8 @@ the ensemble's predictions brought to length 1.
 - z0 is the same for all programs of a workload, so that trees, which only read columns that differ
   within workloads, cannot learn from it which workload it is. With ``state="initial"`` they rank as
   with ``state="none"``.
-- Programs that others measured have no program text: their states are zeros, and they are ranked by
-  phi and h.
+- Programs that others measured cannot be made: their states are zeros, and they are ranked by phi
+  and h.
 - Trees have no gradient. With ``head`` a small network learns beside them from the same zT and h
   (``foretune.cost._world_head``), for gradient search to climb; it does not rank.
 
@@ -42,14 +44,8 @@ from foretune.cost._boosters import GbdtRankerConfig
 from foretune.cost._model_file import read_model, write_model
 from foretune.cost._tables import Rows, Table
 from foretune.cost._world_head import Head, train_head
-from foretune.cost._world_learning import (
-    Lesson,
-    World,
-    WorldConfig,
-    _log,
-    learn,
-    rounded,
-)
+from foretune.cost._world_learning import Lesson, WorldConfig, _log, learn
+from foretune.cost._world_model import World, rounded
 from foretune.cost._world_programs import replayable
 from foretune.cost._world_readers import FeatureReader
 from foretune.cost.gbdt_ranker import GbdtActionRanker
@@ -94,12 +90,12 @@ class WorldRanker(GbdtActionRanker):
         seed: Of everything that is drawn.
         features: ``"actions"``, nothing else.
         state: ``"predicted"``; the ablations ``"initial"``, z0 in place of zT, ``"final"``, the
-            encoded program itself, which is made (milliseconds each), and ``"none"``.
+            state of the program itself, which is made (milliseconds each), and ``"none"``.
         actions: Whether trees look at phi; if not, only at the state and the machine's factors.
         hardware: Whether trees look at h, and at what phi holds of it.
         head: Whether a score of predicted states that can be differentiated is learned besides;
             for states of features (``target``).
-        cache: Folder in which replayed states are kept; None: in memory.
+        cache: Folder in which features and replayed states are kept; None: in memory.
         device: PyTorch's name of a device; None: a CUDA device where there is one.
         world: A trained world to use; none is learned then.
         options: Fields of ``WorldConfig`` and of ``GbdtRankerConfig``. ``threads`` is for PyTorch,
@@ -193,8 +189,8 @@ class WorldRanker(GbdtActionRanker):
     def fit(self, groups: Sequence[Group], validation: Sequence[Group] = ()) -> None:
         """Forgets everything and learns from these groups alone; a given world stays.
 
-        Validation groups stop the trees early; the world is not learned from them, but the log
-        says how many of their programs the encoder finds.
+        Validation groups stop the trees early; the world is not learned from them, but with states
+        of texts the log says how many of their programs the encoder finds.
         """
         self._members = []
         self._head = None
@@ -223,7 +219,10 @@ class WorldRanker(GbdtActionRanker):
         tables, held = self._learned_from
         factors = [dimension + at for at in self._factors]
         given: dict[str, Any] = {"device": self._device, "threads": self.config.threads}
-        return train_head(tables, dimension, factors, held=held, seed=self.seed, **given)
+        found = train_head(tables, dimension, factors, held=held, seed=self.seed, **given)
+        if found is None:
+            _log.warning("world: no group has states to tell programs apart, so there is no head")
+        return found
 
     def _learned(self, groups: Sequence[Group], validation: Sequence[Group]) -> World | None:
         """A world; None where no program can be replayed."""
@@ -254,7 +253,7 @@ class WorldRanker(GbdtActionRanker):
         return np.concatenate([states[legal], described], axis=1), legal
 
     def _states(self, candidates: Sequence[Candidate | None]) -> tuple[Rows, npt.NDArray[np.bool_]]:
-        """State columns, shape (n, d), zeros where there is no text; which rows are legal."""
+        """State columns, shape (n, d), zeros for foreign programs; which rows are legal."""
         legal = np.ones(len(candidates), dtype=bool)
         if self._world is None:
             return np.zeros((len(candidates), 0), np.float32), legal
@@ -313,8 +312,10 @@ class WorldRanker(GbdtActionRanker):
         """
         import torch
 
+        from foretune._torch import limited_threads
+
         assert self._world is not None and self._head is not None, "require_head comes first"
-        with torch.inference_mode():
+        with limited_threads(self.config.threads), torch.inference_mode():
             ends = torch.from_numpy(self._world.each(candidates))
             scores = self._head.scores(ends, self._factors_of(machine))
         found: FloatArray = scores.cpu().numpy().astype(np.float64)
@@ -331,8 +332,12 @@ class WorldRanker(GbdtActionRanker):
         Returns:
             Shape (members, n).
         """
+        from foretune._torch import limited_threads
+
         assert self._world is not None and self._head is not None, "require_head comes first"
-        return self._head.scores(self._world.smooth(route, numbers), self._factors_of(machine))
+        with limited_threads(self.config.threads):
+            ends = self._world.smooth(route, numbers)
+            return self._head.scores(ends, self._factors_of(machine))
 
     def _factors_of(self, machine: Hardware) -> Rows:
         factors = feature_room.machine_features(machine).astype(np.float32)

@@ -158,25 +158,24 @@ def _context(target: str) -> Any:
 
 
 def _extract(candidate: Candidate, context: Any) -> FloatArray | None:
-    from foretune import _tvm
-
     try:
         module = candidate.apply()
     except IllegalCandidateError:
         return None
-    schedule = _tvm.Schedule(module, seed=1, debug_mask="none", error_render_level="none")
-    measured = _tvm.meta_schedule.MeasureCandidate(schedule, [])
-    found = _extractor().extract_from(context, [measured])
-    return np.asarray(found[0].numpy(), dtype=np.float64)
+    return _rows_of(module, context)
 
 
 def extract_untransformed(workload: Workload) -> FloatArray:
     """Per-store features of a workload's own program, as those of a CPU; shape (stores, 164)."""
+    return _rows_of(workload.module, _context('{"kind": "llvm"}'))
+
+
+def _rows_of(module: Any, context: Any) -> FloatArray:
     from foretune import _tvm
 
-    schedule = _tvm.Schedule(workload.module, seed=1, debug_mask="none")
+    schedule = _tvm.Schedule(module, seed=1, debug_mask="none", error_render_level="none")
     measured = _tvm.meta_schedule.MeasureCandidate(schedule, [])
-    found = _extractor().extract_from(_context('{"kind": "llvm"}'), [measured])
+    found = _extractor().extract_from(context, [measured])
     return np.asarray(found[0].numpy(), dtype=np.float64)
 
 

@@ -33,8 +33,8 @@ class ActionTable:
         kinds: Of each of A actions.
         numbers: float32 of shape (A, 8): sign(x) log2(1 + |x|) of the numbers among its arguments
             in order, the first 8, filled up with zeros.
-        texts: float32 of shape (A, e): its text as the encoder's backbone sees it
-            (``StateEncoder.pooled``).
+        texts: float32 of shape (A, e): its text as numbers, those that the encoder's backbone makes
+            of it (``StateEncoder.pooled``) or counts of its words.
     """
 
     kinds: tuple[str, ...]

@@ -89,8 +89,9 @@ def fold(
     return Fold(part, tmp_path_factory.mktemp("fold"), request.param, 0, 1, 32)
 
 
+@pytest.mark.parametrize("config", [TINY, OF_FEATURES], ids=lambda config: config.target)
 def test_everything_is_made_once(
-    groups: list[Group], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: WorldConfig, groups: list[Group], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings: dict[str, Any] = {
         "folds": 2,
@@ -102,7 +103,7 @@ def test_everything_is_made_once(
         "batch": 20,
     }
     cells = world.Cells(tmp_path, {"a": 1})
-    made = world.run(groups, cells, TINY, **settings, rated=["matmul:32x32x32"])
+    made = world.run(groups, cells, config, **settings, rated=["matmul:32x32x32"])
     rows = {row["variant"]: row for row in made["variants"]}
     assert {FULL, NONE} <= set(rows)
     assert rows[FULL]["groups"] == made["groups"] == len(groups)
@@ -120,10 +121,10 @@ def test_everything_is_made_once(
     monkeypatch.setattr(_world_cells, "learn", refuse)
     monkeypatch.setattr(_world_cells.Lesson, "of", refuse)
     monkeypatch.setattr(world, "train_and_judge", refuse)
-    again = world.run(groups, world.Cells(tmp_path, {"a": 1}), TINY, **settings, rated=[])
+    again = world.run(groups, world.Cells(tmp_path, {"a": 1}), config, **settings, rated=[])
     assert again["variants"] == made["variants"] and again["terminals"] == made["terminals"]
     with pytest.raises(AssertionError, match="a second time"):
-        world.run(groups, world.Cells(tmp_path, {"a": 2}), TINY, **settings, rated=[])
+        world.run(groups, world.Cells(tmp_path, {"a": 2}), config, **settings, rated=[])
 
 
 def test_what_a_fold_has_learned_is_read_from_its_folder(fold: Fold) -> None:
@@ -143,8 +144,17 @@ def test_what_a_fold_has_learned_is_read_from_its_folder(fold: Fold) -> None:
 def test_terminal_states_are_beside_the_floors(fold: Fold) -> None:
     rows = fold.terminals(16)
     assert {row["workload"] for row in rows} == {group.workload for group in fold.part.test}
-    assert all(0 <= row["trained"] <= 2 and row["apart"] >= 0 for row in rows)
-    assert len({row["initial"] for row in rows}) > 1
+    # The rows of a workload are its programs, in some order.
+    here = fold.part.test[0]
+    candidates = [p.candidate for p in here.programs if p.candidate is not None]
+    world = fold.world("trained")
+    true = np.stack(world.reader.finals(candidates, fold.cache))
+    told = sorted(row["trained"] for row in rows if row["workload"] == here.workload)
+    expected = sorted(1.0 - (world.predicted(candidates) * true).sum(axis=1))
+    assert np.allclose(told, expected, atol=2e-3)
+    start = world.initial(candidates[0].workload)
+    told = sorted(row["initial"] for row in rows if row["workload"] == here.workload)
+    assert np.allclose(told, sorted(1.0 - true @ start), atol=2e-3)
 
 
 def test_partners_have_the_same_kinds_of_steps(groups: list[Group]) -> None:

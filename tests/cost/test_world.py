@@ -89,6 +89,10 @@ def make(**options):
     return WorldRanker(**{**TREES, **TINY, **options})
 
 
+def make_of_features(**options):
+    return WorldRanker(**{**TREES, **FEATURES, **options})
+
+
 @pytest.fixture(scope="module")
 def trained():
     ranker = make()
@@ -332,12 +336,14 @@ FEATURES = {
     "target": "features",
     "dimension": 16,
     "transition_options": {"members": 2, "terminal_epochs": 2, "batch": 256},
+    "trajectories": 30,
+    "device": "cpu",
 }
 
 
 @pytest.fixture(scope="module")
 def described():
-    ranker = make(**FEATURES)
+    ranker = make_of_features()
     ranker.fit(groups())
     return ranker
 
@@ -352,7 +358,7 @@ def test_states_of_features_are_predicted(described):
 
 
 def test_transitions_begin_at_the_untransformed_program_and_end_at_the_features():
-    config = WorldConfig(**FEATURES, trajectories=30)
+    config = WorldConfig(**{k: v for k, v in FEATURES.items() if k != "device"})
     lesson = Lesson.of(groups(), config, 0)
     paths, reader = lesson.paths, lesson.reader
     candidates = lesson.seen.candidates
@@ -362,9 +368,12 @@ def test_transitions_begin_at_the_untransformed_program_and_end_at_the_features(
     for at in (0, 15, 29):
         initial = reader.initial(candidates[at].workload)
         assert np.allclose(paths.states[paths.initial[at]], initial, atol=1e-5)
-    rows = extract_untransformed(candidates[0].workload)
-    assert rows.shape[1] == 164 and len(rows) >= 1
-    # Training programs only, from one read of their stores.
+        rows = extract_untransformed(candidates[at].workload)
+        assert np.allclose(initial, reader.states.of(program_vector(rows)[None])[0])
+    # Where a program begins is not where it ends, and not where others begin.
+    apart = paths.states[paths.initial] - paths.states[paths.terminal]
+    assert (np.linalg.norm(apart, axis=1) > 1e-3).all()
+    assert len(np.unique(paths.states[paths.initial], axis=0)) == len(LEARNED_FROM)
     seen = measure(groups(), 30, 0)
     assert np.array_equal(seen.vectors, lesson.seen.vectors)
     assert paths.lengths.tolist() == [len(steps_of(c.actions())) for c in candidates]
@@ -456,19 +465,22 @@ def test_a_file_without_its_world_is_refused(trained, tmp_path):
         ({"deep": 3}, "'deep'"),
         ({"state": "final?"}, "unknown state of world"),
         ({"transition": "none"}, "unknown transition of world"),
-        ({"encoder": "bert"}, "unknown backend"),
-        ({"positives": "none"}, "unknown positives"),
+        ({"target": "text", "encoder": "bert"}, "unknown backend"),
+        ({"target": "text", "positives": "none"}, "unknown positives"),
         ({"crossfit": 2}, "crossfit"),
         ({"transition_options": {"members": 1}}, "members >= 2.*crossfit=false"),
         ({"trajectories": 1}, "trajectories >= 2"),
         ({"target": "seconds"}, "unknown target of world"),
         ({"dimension": 1}, "dimension >= 2"),
+        ({"target": "text", "dimension": 64}, "dimension must be left out"),
+        ({"encoder": "codebert"}, "encoder must be left out where target='features'.*'text'"),
+        ({"encoder_states": 60}, "encoder_states must be left out"),
         (
             {"target": "features", "transition_options": {"horizons": ((1, 1),)}},
             "only the ends are known",
         ),
-        ({"encoder_options": {"deep": 1}}, "'deep'"),
-        ({"contrastive_options": {"deep": 1}}, "contrastive_options.*'deep'"),
+        ({"target": "text", "encoder_options": {"deep": 1}}, "'deep'"),
+        ({"target": "text", "contrastive_options": {"deep": 1}}, "contrastive_options.*'deep'"),
         ({"transition_options": {"deep": 1}}, "transition_options.*'deep'"),
         ({"state": "none", "actions": False}, "tell the programs of a workload apart"),
         ({"state": "initial", "actions": False}, "tell the programs of a workload apart"),
