@@ -1,12 +1,12 @@
 """What scoring a candidate costs: features and prediction together, in batches.
 
-For every ranker and for the default cost model of a tuning run (and its draft, which thins out what
-the model itself scores), in a process that has scored other candidates before. *Cold*: candidates
-that nothing has looked at yet, so that a model which reads programs has to make them first. *Warm*:
-the same candidates once more, with whatever was kept.
+For every ranker and for cost models of a tuning run, the default among them (and its draft, which
+thins out what the model itself scores), in a process that has scored other candidates before.
+*Cold*: candidates that nothing has looked at yet, so that a model which reads programs has to make
+them first. *Warm*: the same candidates once more, with whatever was kept.
 
 Rankers are trained on made-up seconds of a few candidates first: what they say does not matter
-here, but an untrained one would not compute anything.
+here, but an untrained one would not compute anything. Cost models are those of the package.
 """
 
 from __future__ import annotations
@@ -93,9 +93,11 @@ def training_groups(hardware: Hardware) -> list[Group]:
     return groups
 
 
-def scorers(names: Sequence[str], hardware: Hardware) -> dict[str, Scorer]:
-    """What is timed, by name: rankers, then the default cost model."""
-    groups = training_groups(hardware)
+def scorers(
+    names: Sequence[str], cost_models: Sequence[str], hardware: Hardware
+) -> dict[str, Scorer]:
+    """What is timed, by name: rankers, then cost models."""
+    groups = training_groups(hardware) if names else []
     found: dict[str, Scorer] = {}
     for name in names:
         try:
@@ -106,10 +108,13 @@ def scorers(names: Sequence[str], hardware: Hardware) -> dict[str, Scorer]:
         ranker.fit(groups)
         found[name] = _scores_of(ranker, hardware)
         say(f"{name} is trained")
-    default = resolve_names("default", "default")[1]
-    model = cost.create(default, rng=0, hardware=hardware)
-    found[f"cost model {default} (default)"] = model.predict
-    found[f"cost model {default} (default), draft only"] = model.draft
+    for name in cost_models:
+        resolved = resolve_names("default", name)[1]
+        label = f"cost model {resolved}" + (" (default)" if name == "default" else "")
+        model = cost.create(resolved, rng=0, hardware=hardware)
+        found[label] = model.predict
+        if name == "default":
+            found[f"{label}, draft only"] = model.draft
     return found
 
 
@@ -139,9 +144,11 @@ def time_batches(scorer: Scorer, source: Unscored, batch: int) -> dict[str, list
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workloads", default=",".join(WORKLOADS))
-    # `benchmarks.world` times the world model, whose training alone takes minutes.
+    # The world model, whose training alone takes minutes, is timed as a cost model.
     timed = [name for name in rankers.names() if not name.startswith(("random", "world"))]
     parser.add_argument("--models", default=",".join(timed))
+    parser.add_argument("--cost-models", default="default,world")
+    parser.add_argument("--page", default="model_speed", help="name of what --write writes")
     parser.add_argument("--batches", default=",".join(map(str, BATCHES)))
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(arguments)
@@ -149,7 +156,10 @@ def main(arguments: list[str] | None = None) -> None:
     if not set(batches) <= set(BATCHES):
         parser.error(f"batches are {', '.join(map(str, BATCHES))}")
     where = conditions("model_speed", [0])
-    timed = scorers([n for n in options.models.split(",") if n], where.hardware)
+    models, cost_models = (
+        [name for name in text.split(",") if name] for text in (options.models, options.cost_models)
+    )
+    timed = scorers(models, cost_models, where.hardware)
     sources = [Unscored(name, where.hardware) for name in options.workloads.split(",")]
     rows = []
     for name, scorer in timed.items():
@@ -159,7 +169,7 @@ def main(arguments: list[str] | None = None) -> None:
                 found = time_batches(scorer, source, batch)
                 rows.append({"model": name, "workload": source.name, "batch": batch, **found})
             say(f"{name} on {source.name}")
-    publish("model_speed", _TITLE, _body(rows), {"rows": rows}, where.end(), options.write)
+    publish(options.page, _TITLE, _body(rows), {"rows": rows}, where.end(), options.write)
 
 
 def summarise(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int, str], list[float]]:
