@@ -478,7 +478,7 @@ def plain():
         ("evolutionary", {"sampler": 2}, "evolutionary has no option 'sampler'"),
         ("evolutionary:llm", {"style": "long"}, "prompt style 'long'"),
         ("random", {"pool": 2}, "random has no option 'pool': it has none"),
-        ("gradient", {"guide": 2}, "gradient has no option 'guide'"),
+        ("gradient", {"objectives": 2}, "gradient has no option 'objectives'"),
         ("gradient", {"steps": 0.5}, "steps must be int"),
         ("plain", {"width": 2}, "Plain has no option 'width': choose from depth"),
         ("mcts:branching=4", {"branching": 2}, "'branching' is 4 in .* and 2 beside it"),

@@ -230,7 +230,9 @@ def test_without_pytorch_it_says_what_to_install(files, monkeypatch):
 
 
 def test_the_world_of_the_package_can_be_climbed():
-    strategy = search.create("gradient", space("matmul"), cost.create("random"), 0, guide="world")
+    strategy = search.create(
+        "gradient", space("matmul"), cost.create("random"), 0, guide="world", seeds=8, steps=2
+    )
     assert len(strategy.ask(4)) == 4
     assert isinstance(chosen_guide(cost.create("random"), "llvm", strategy.config), WorldGuide)
 
