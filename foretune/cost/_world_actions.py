@@ -78,7 +78,8 @@ class _Steps:
             # In the order of candidates: that of a set differs between processes, and what is
             # learned from the table with it.
             for key in dict.fromkeys(keys):
-                self._row(step, variables, key, known)
+                if key not in known:
+                    self._row(step, variables, key, known)
             found[:, at] = [known[key] for key in keys]
         return found
 

@@ -140,9 +140,8 @@ class World:
 
     def dump(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """All that is needed to score, as a JSON object and arrays."""
-        meta: dict[str, Any] = {}
+        meta: dict[str, Any] = {"target": self.reader.target}
         arrays: dict[str, npt.NDArray[Any]] = {}
-        meta["target"] = self.reader.target
         for name, part in (("reader", self.reader), ("transition", self.transition)):
             if part is not None:
                 meta[name], own = part.dump()

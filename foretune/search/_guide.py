@@ -42,9 +42,15 @@ class Guide(abc.ABC):
     Life cycle: made once per strategy; ``landscape`` is asked once per group.
     """
 
-    @abc.abstractmethod
     def group(self, candidate: Any) -> Hashable:
-        """Candidates of one group differ in numbers only, and share a landscape."""
+        """The sketch and what decides its loops.
+
+        Candidates of one group differ in numbers only, and share a landscape.
+        """
+        sketch = candidate.sketch
+        if not isinstance(sketch, Sketch):
+            return str(sketch.key)
+        return sketch.key, structure_of(sketch, candidate.decisions)
 
     @abc.abstractmethod
     def landscape(self, candidate: Any) -> Landscape:
@@ -84,13 +90,6 @@ class MlpGuide(Guide):
         self.ranker = copy.copy(ranker)
         self.ranker.source = "formulas"
         self._kind, self._caution, self._penalty = kind, caution, penalty
-
-    def group(self, candidate: Candidate) -> Hashable:
-        """The sketch and what decides its loops."""
-        sketch = candidate.sketch
-        if not isinstance(sketch, Sketch):
-            return sketch.key
-        return sketch.key, structure_of(sketch, candidate.decisions)
 
     def landscape(self, candidate: Candidate) -> Landscape:
         """Compiled formulas and a linear fit, some 0.1 s."""

@@ -15,7 +15,7 @@ Sources: Felix (Zhao et al., ASPLOS 2024) for the search; Pan et al., Toward Com
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,13 +61,6 @@ class WorldGuide(Guide):
         ranker.require_head("gradient: guide='world'")
         self.ranker = ranker
         self.kind, self.caution, self.penalty = kind, caution, penalty
-
-    def group(self, candidate: Candidate) -> Hashable:
-        """The sketch and what decides its actions."""
-        sketch = candidate.sketch
-        if not isinstance(sketch, Sketch):
-            return sketch.key
-        return sketch.key, structure_of(sketch, candidate.decisions)
 
     def landscape(self, candidate: Candidate) -> Landscape:
         """The actions of a group, a millisecond; on GPUs the formulas of its limits, some 0.1 s."""

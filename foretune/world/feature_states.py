@@ -1,9 +1,9 @@
 """States from numbers that describe a program: another target for the transition model.
 
 Idea: a state has to tell fast programs from slow ones. The per-store features of a program do
-(``docs/results/residuals.md``), the encoded text hardly. So the state of a program is a point made
-of its features: those directions in which the programs of a workload differ most, on the sphere
-that transitions walk on.
+(``docs/results/residuals-text.md``), the encoded text hardly. So the state of a program is a point
+made of its features: those directions in which the programs of a workload differ most, on the
+sphere that transitions walk on.
 
 Symbols: x the standardised features of a program, V of them, at most 6 deviations from the mean; P
 the first d - 1 right singular vectors of the training programs' x, each without the mean of its

@@ -18,8 +18,9 @@ from foretune import cost, search
 from foretune.cost import pretrained
 from foretune.cost.world import World, WorldRanker
 from foretune.errors import BadInputError, MissingDependencyError
+from foretune.search import _guides
 from foretune.search._descent import Descent, descend
-from foretune.search._gradient_config import GradientConfig
+from foretune.search._gradient_config import GUIDE_NAMES, GradientConfig
 from foretune.search._guides import chosen_guide
 from foretune.search._world_guide import WorldGuide
 from foretune.search.gradient import Gradient
@@ -227,6 +228,10 @@ def test_without_pytorch_it_says_what_to_install(files, monkeypatch):
         chosen_guide(
             cost.create("random"), "llvm", GradientConfig(guide="world", weights=files["head"])
         )
+
+
+def test_every_guide_has_a_name():
+    assert set(_guides._KINDS) == set(GUIDE_NAMES)
 
 
 def test_the_world_of_the_package_can_be_climbed():
