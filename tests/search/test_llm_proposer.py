@@ -298,10 +298,24 @@ def test_no_more_calls_than_allowed():
     assert len(model.prompts) == session.usage.calls == 3
 
 
+class Remembered(Session):
+    """Keeps what was asked, so that a test can wait for the last answers."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.asked = []
+
+    def submit(self, messages):
+        self.asked.append(super().submit(messages))
+        return self.asked[-1]
+
+
 def test_a_run_is_replayed_from_its_transcript(tmp_path):
     path = tmp_path / "llm.jsonl"
-    with Session(Scripted(lambda i: GOOD), transcript=path) as session:
+    with Remembered(Scripted(lambda i: GOOD), transcript=path) as session:
         recorded = run(session)
+        # The last questions are asked ahead of a round that never comes: let them be written.
+        assert all(asked.result(10) for asked in session.asked)
     with open_session(str(path)) as replay:
         assert run(replay) == recorded
         assert replay.usage.calls == 0 and replay.usage.cached > 0
