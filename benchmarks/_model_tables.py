@@ -13,6 +13,8 @@ _GOAL_TABLE = "cpu/workload"
 _MAIN = ("top1", "top5", "pair_accuracy", "kendall_tau", "ndcg16")
 _OTHERS = ("pooled", "per_network", "running")
 _SHOWN_PICKS = 16
+_BELOW = " ▼"
+"""Marks a figure that random order surpasses."""
 _PUBLISHED = (
     "For orientation, what the LLMTuner paper reports on TenSet, where the workloads of five "
     "networks are held out (top-1 / top-5, pooled): TenSet's MLP 0.875 / 0.953 on a Platinum 8272 "
@@ -27,7 +29,9 @@ def body_of(result: Mapping[str, Any]) -> str:
         "Every group of programs (one workload on one hardware) is tested once, by models that "
         "have not learned from its workload (in `hardware_seen`: not from its hardware). top-k: "
         "seconds of the fastest program / fastest of the first k picks, mean over groups; picks: "
-        f"the same after {_SHOWN_PICKS}. Intervals: bootstrap over workloads, 95 %; networks are "
+        f"the same after {_SHOWN_PICKS}; regret: seconds of the fastest of these over the fastest "
+        f"program, less one. A figure with{_BELOW} is worse than random order. Intervals: "
+        "bootstrap over workloads, 95 %; networks are "
         "means over seeds. Random order is computed exactly; its top-5 is the best of five random "
         "draws. Times are with the features of programs kept in files beforehand; what a program "
         "costs that nothing has looked at yet is in the results of `benchmarks.model_speed`.",
@@ -42,12 +46,13 @@ def body_of(result: Mapping[str, Any]) -> str:
 def _table_text(found: Mapping[str, Any]) -> str:
     main_rows, other_rows, notes = [], [], []
     random = {"model": "random order", **found["random"]}
+    others = [name for name in _OTHERS if name != "per_network" or found["networks"]]
     for row in (random, *found["rows"]):
         if "left_out" in row:
             notes.append(f"- {row['model']} is left out: {row['left_out']}.")
         elif "metrics" in row:
-            main_rows.append(_main_row(row))
-            other_rows.append(_other_row(row))
+            main_rows.append(_main_row(row, random))
+            other_rows.append(_other_row(row, random, others))
     sizes = ", ".join(f"{n} {reason}" for reason, n in found["skipped"].items())
     return "\n\n".join(
         text
@@ -56,13 +61,13 @@ def _table_text(found: Mapping[str, Any]) -> str:
             f"{found['groups']} groups of {found['workloads']} workloads, {found['programs']:,} "
             f"programs, {len(found['parts'])} parts. Left out when reading: {sizes or 'nothing'}.",
             table(
-                ["model", "top-1", "top-5", f"{_SHOWN_PICKS} picks", "pairs", "tau", "NDCG@16",
-                 "trained in s", "ms/program, features kept", "cells"],
+                ["model", "top-1", "top-5", f"{_SHOWN_PICKS} picks", "regret", "pairs", "tau",
+                 "NDCG@16", "trained in s", "ms/program, features kept", "seeds", "cells"],
                 main_rows,
             ),
             _learned_from(found),
             "The other definitions of top-k (`foretune.evaluate.metrics`):",
-            table(["model", *(f"top-{k} {d}" for d in _OTHERS for k in (1, 5))], other_rows),
+            table(["model", *(f"top-{k} {d}" for d in others for k in (1, 5))], other_rows),
             "\n".join(notes),
         )
         if text
@@ -74,39 +79,54 @@ def _learned_from(found: Mapping[str, Any]) -> str:
     return (
         f"Of each group to learn from at most {found['programs_per_group']} programs are taken; "
         f"groups to be tested are whole. `{found['command']}` gives the row of a MODEL alone"
-        + f" (a network's with `--seeds {found['seeds']} --option precision={found['precision']}`)."
+        + f" (a network's with `--seeds` as many as its row has and `--option "
+        f"precision={found['precision']}`)."
     )
 
 
-def _main_row(row: Mapping[str, Any]) -> list[str]:
-    metrics = row["metrics"]
-    top1, top5, pairs, tau, ndcg = (_interval(metrics[name]) for name in _MAIN)
-    picks = next(p["share_of_best"] for p in row["curve"] if p["picks"] == _SHOWN_PICKS)
+def _main_row(row: Mapping[str, Any], random: Mapping[str, Any]) -> list[str]:
+    metrics, floor = row["metrics"], random["metrics"]
+    top1, top5, pairs, tau, ndcg = (_interval(metrics[name], floor[name]) for name in _MAIN)
+    picks, floor_picks = (_after_picks(each, "share_of_best") for each in (row, random))
     measured = "train_s" in row
     return [
         row["model"],
         top1,
         top5,
-        _interval(picks),
+        _interval(picks, floor_picks),
+        f"{_after_picks(row, 'regret')['mean']:.3f}",
         pairs,
         tau,
         ndcg,
         f"{row['train_s']:.0f}" if measured else "",
         f"{row['score_s_per_program'] * 1e3:.2f}" if measured else "",
+        str(row["seeds"]) if measured else "",
         f"{row['cells']}/{row['of']}" if measured else "",
     ]
 
 
-def _other_row(row: Mapping[str, Any]) -> list[str]:
-    metrics = row["metrics"]
+def _after_picks(row: Mapping[str, Any], name: str) -> Mapping[str, float]:
+    return next(p[name] for p in row["curve"] if p["picks"] == _SHOWN_PICKS)
+
+
+def _other_row(
+    row: Mapping[str, Any], random: Mapping[str, Any], others: Sequence[str]
+) -> list[str]:
+    names = [f"top{k}_{name}" for name in others for k in (1, 5)]
     return [
         row["model"],
-        *(f"{metrics[f'top{k}_{name}']['mean']:.3f}" for name in _OTHERS for k in (1, 5)),
+        *(_marked(row["metrics"][name], random["metrics"][name], 3) for name in names),
     ]
 
 
-def _interval(figure: Mapping[str, float]) -> str:
-    return f"{figure['mean']:.3f} ({figure['low']:.3f}–{figure['high']:.3f})"
+def _interval(figure: Mapping[str, float], floor: Mapping[str, float]) -> str:
+    return f"{_marked(figure, floor, 3)} ({figure['low']:.3f}–{figure['high']:.3f})"
+
+
+def _marked(figure: Mapping[str, float], floor: Mapping[str, float], digits: int) -> str:
+    """The figure, marked where it is below the floor by more than is printed."""
+    text = f"{figure['mean']:.{digits}f}"
+    return text + (_BELOW if float(text) < round(floor["mean"], digits) else "")
 
 
 def _goal_text(tables: Sequence[Mapping[str, Any]]) -> str:

@@ -46,6 +46,7 @@ from foretune.evaluate import (
     summarise,
 )
 from foretune.evaluate.metrics import average
+from foretune.evaluate.summary import networks_of
 
 SHARED = ROOT.parent / "shared" / "data"
 DATA: Mapping[str, tuple[Path, ...]] = {
@@ -62,6 +63,7 @@ _ALL = (*MODELS, *REFERENCES)
 _SEVERAL_DEVICES = "mtl_tlp"
 _SCHEMA = "foretune.models/1"
 _TITLE = "Learned models on what they have not learned from"
+_NOT_COMPUTED = "nobody has computed it"
 _TREES = ("gbdt_actions", "gbdt")
 _ACTIONS = ("gbdt_actions", "tlp")
 JOBS = (
@@ -131,11 +133,17 @@ def cells(job: Job, parts: Sequence[Split], models: Sequence[str], seeds: int) -
 
 
 def summarise_table(
-    job: Job, parts: Sequence[Split], models: Sequence[str], seeds: int, store: Store
+    job: Job,
+    parts: Sequence[Split],
+    models: Sequence[str],
+    seeds: int,
+    store: Store,
+    absent: Sequence[str] = (),
 ) -> dict[str, Any]:
     """What is known of a table so far: floors, and a row per model.
 
-    A model has figures once each part of the split was tested with at least one seed.
+    A model has figures once each part of the split was tested with at least one seed. Models that
+    are ``absent`` from the table get a row that says why.
     """
     tested = [group for part in parts for group in part.test]
     bootstrap = Bootstrap([group.workload for group in tested])
@@ -151,12 +159,16 @@ def summarise_table(
         ]
         row = {
             "model": model,
+            "seeds": max(sum(result is not None for result in each) for each in found),
             "cells": sum(result is not None for each in found for result in each),
             "of": sum(len(each) for each in found),
         }
         if all(any(each) for each in found):
             row |= _figures(tested, parts, [[r for r in each if r] for each in found], bootstrap)
         rows.append(row)
+    for model in absent:
+        why = next(filter(None, (why_not(model, part) for part in parts)), _NOT_COMPUTED)
+        rows.append({"model": model, "left_out": why})
     random = [random_order(group.seconds) for group in tested]
     return {
         "data": job.data,
@@ -172,6 +184,7 @@ def summarise_table(
         "groups": len(tested),
         "workloads": len({group.workload for group in tested}),
         "programs": sum(len(group) for group in tested),
+        "networks": any(networks_of(group) for group in tested),
         "skipped": load(job.data)[1],
         "rows": rows,
         "random": {
@@ -216,18 +229,19 @@ def main(arguments: list[str] | None = None) -> None:
     options = _options(arguments)
     where = conditions("models", list(range(options.seeds)))
     deadline = None if options.time is None else time.monotonic() + options.time
-    tables, absent = [], []
+    tables, unread = [], []
     for job in _chosen(options):
         missing = [path for path in DATA[job.data] if not path.exists()]
         if missing:
-            absent.append(f"{job.name}: {missing[0].name} is not on this machine")
+            unread.append(f"{job.name}: {missing[0].name} is not on this machine")
             continue
         groups = groups_of(job)
         parts = cross_validation(groups, job.by, job.folds)
         chosen = [model for model in job.models if model in options.models]
         store = Store(options.work_dir, fingerprint(groups), options.precision)
         failed = _fill(cells(job, parts, chosen, options.seeds), store, deadline)
-        summary = summarise_table(job, parts, chosen, options.seeds, store)
+        absent = [model for model in options.models if model not in job.models]
+        summary = summarise_table(job, parts, chosen, options.seeds, store, absent)
         if options.write:
             for cell in cells(job, parts, chosen, options.seeds):
                 store.publish(cell)
@@ -236,7 +250,7 @@ def main(arguments: list[str] | None = None) -> None:
         "schema": _SCHEMA,
         "goal": GOAL,
         "tables": tables,
-        "absent": absent,
+        "absent": unread,
     }
     publish("models", _TITLE, body_of(result), result, where.end(), options.write)
 

@@ -83,9 +83,12 @@ class Conditions:
 
 
 def conditions(module: str, seeds: Sequence[int], hardware: Hardware | None = None) -> Conditions:
-    """The conditions of a benchmark that starts now, ``python -m benchmarks.<module>``."""
+    """The conditions of a benchmark that starts now, ``python -m benchmarks.<module>``.
+
+    The machine's peaks are measured, as ``foretune tune`` does: cost models take them as input.
+    """
     command = shlex.join(["python", "-m", f"benchmarks.{module}", *sys.argv[1:]])
-    return Conditions(hardware or probe(), command, seeds)
+    return Conditions(hardware or probe(measure=True), command, seeds)
 
 
 def machine() -> dict[str, Any]:

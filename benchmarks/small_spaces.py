@@ -134,7 +134,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, default=_TARGET)
     parser.add_argument("--plan", action="store_true", help="show the spaces and measure nothing")
     options = parser.parse_args(arguments)
-    hardware = probe()
+    hardware = probe(measure=True)
     spaces = [space_of(name, hardware) for name in options.workloads.split(",")]
     print(_plan(spaces), flush=True)
     if options.plan:

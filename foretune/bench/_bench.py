@@ -103,7 +103,7 @@ def run_bench(
         )
     if not contestants or not workloads:
         raise BadInputError("a benchmark needs at least one workload and one strategy")
-    hardware = hardware or probe()
+    hardware = hardware or probe(measure=True)
     programs = _programs(workloads, hardware)
     target = None if path is None else Path(path)
     with tempfile.TemporaryDirectory(prefix="foretune-bench-") as temporary:

@@ -5,9 +5,11 @@ because their values differ by several points on the same predictions:
 
 ``top_pooled``
     sum of weight x best over sum of weight x best of the first k picks, over all groups: equation 5
-    of the LLMTuner paper, and TLP's evaluation. Heavy workloads decide it.
+    of the LLMTuner paper, and TLP's evaluation. Heavy workloads decide it. Where picks are a matter
+    of chance, the sum below is its expectation.
 ``top_per_network``
-    the same ratio for each network, then averaged: TenSet's evaluation on whole networks.
+    the same ratio for each network, then averaged: TenSet's evaluation on whole networks. A group
+    of no network is one of its own, and has its plain ratio.
 ``top_running``
     mean over the first k picks of best / best so far, averaged over groups by their number of
     programs: TenSet's peak score.
@@ -212,16 +214,22 @@ def top_pooled(
 def top_per_network(
     best_s: FloatArray,
     picked_s: FloatArray,
+    ratio: FloatArray,
     weight: FloatArray,
     networks: Sequence[Sequence[str]],
     draws: FloatArray,
 ) -> FloatArray:
     """``top_pooled`` of each network, then the mean over networks.
 
+    Seconds are expected ones where scores are equal or several models were judged, so that the sum
+    of a network is what it takes on average. A group of no network is not summed with anything: it
+    has the expected ratio, as in the plain mean. Best over expected seconds would be less.
+
     Args:
-        best_s, picked_s, weight: Of shape (g,).
-        networks: Of each group, the networks it counts for.
-        draws: Of shape (r, g). A network whose groups are not drawn is left out of that mean.
+        best_s, picked_s, ratio, weight: Of shape (g,).
+        networks: Of each group, the networks it counts for; none for a network of its own.
+        draws: Of shape (r, g). A network whose groups are not drawn is left out of that mean; a
+            group that is its own network counts as often as it is drawn.
     """
     names = sorted({name for each in networks for name in each})
     member = np.array([[name in each for name in names] for each in networks], dtype=np.float64)
@@ -229,7 +237,9 @@ def top_per_network(
     bottom = draws @ (member * (weight * picked_s)[:, None])
     present = bottom > 0
     ratios = np.divide(top, bottom, out=np.zeros_like(top), where=present)
-    return np.asarray(ratios.sum(axis=1) / present.sum(axis=1), dtype=np.float64)
+    alone = draws * np.array([not each for each in networks])
+    total = ratios.sum(axis=1) + alone @ ratio
+    return np.asarray(total / (present.sum(axis=1) + alone.sum(axis=1)), dtype=np.float64)
 
 
 def top_running(running: FloatArray, programs: FloatArray, draws: FloatArray) -> FloatArray:

@@ -26,7 +26,7 @@ CURVE = tuple(k for k in PICKS if k != 5)
 DEFINITIONS = {
     "topK": "best / best of the first K picks, mean over groups",
     "topK_pooled": "sum of weight x best / sum of weight x best of the first K picks",
-    "topK_per_network": "topK_pooled of each network, mean over networks",
+    "topK_per_network": "topK_pooled of each network, mean over networks; a group without: topK",
     "topK_running": "mean over the first K picks of best / best so far, groups by their programs",
     "pair_accuracy": "share of pairs in the right order; equal scores count one half",
     "kendall_tau": "tau-b; failures are slower than everything that ran",
@@ -106,16 +106,17 @@ def _other_definitions(
     groups: Sequence[Group], judged: Sequence[GroupMetrics], bootstrap: Bootstrap, k: int
 ) -> dict[str, dict[str, float]]:
     best, picked = _best(judged), _at([one.picked_s for one in judged], k)
+    ratio = _at([one.ratio for one in judged], k)
     running = _at([one.running for one in judged], k)
     weight = np.array([group.weight for group in groups], dtype=np.float64)
     programs = np.array([len(group) for group in groups], dtype=np.float64)
-    networks = [_networks(group) for group in groups]
+    networks = [networks_of(group) for group in groups]
     return {
         f"top{k}_pooled": bootstrap.interval(
             lambda draws: metrics.top_pooled(best, picked, weight, draws)
         ),
         f"top{k}_per_network": bootstrap.interval(
-            lambda draws: metrics.top_per_network(best, picked, weight, networks, draws)
+            lambda draws: metrics.top_per_network(best, picked, ratio, weight, networks, draws)
         ),
         f"top{k}_running": bootstrap.interval(
             lambda draws: metrics.top_running(running, programs, draws)
@@ -131,9 +132,9 @@ def _at(vectors: Sequence[FloatArray], k: int) -> FloatArray:
     return np.array([vector[PICKS.index(k)] for vector in vectors], dtype=np.float64)
 
 
-def _networks(group: Group) -> tuple[str, ...]:
-    """The networks a group counts for; one that belongs to none is a network of its own.
+def networks_of(group: Group) -> tuple[str, ...]:
+    """The networks a group counts for; none if it belongs to none that is known.
 
     The same network on other hardware is another one: its seconds have another scale.
     """
-    return tuple(f"{name}@{group.hardware}" for name in group.networks) or (group.key,)
+    return tuple(f"{name}@{group.hardware}" for name in group.networks)

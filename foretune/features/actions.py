@@ -23,6 +23,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -292,19 +293,39 @@ _STEPS_PER_OCTAVE = {"peak_gflops": 2, "bandwidth_gbs": 1}
 tell a tree which probe it was, and a tree would tell by noise how programs compare."""
 
 
+_CLOCK_GHZ, _OPERATIONS = 4.0, 4.0
+"""Of a core of today at work: clock, and operations per lane and cycle (two multiply-adds)."""
+_CORE_GBS = 40.0
+"""Memory bandwidth that one such core can draw."""
+
+
 def machine_features(machine: Hardware | None) -> FloatArray:
     """The factors of a machine, log2(1 + x), shape (len(FEATURE_COLUMNS),); 0 if unknown.
 
-    Measured ones are rounded: the peak to half octaves, the bandwidth to octaves.
+    Measured ones are rounded: the peak to half octaves, the bandwidth to octaves. Where nobody has
+    measured them on a CPU, they are estimated from its lanes and threads: a network takes 0 for a
+    machine unlike all that it knows.
     """
     if machine is None:
         return np.zeros(len(FEATURE_COLUMNS))
-    factors = np.log2(1.0 + machine.features())
+    factors = np.log2(1.0 + _completed(machine).features())
     for at, (name, _unit) in enumerate(FEATURE_COLUMNS):
         steps = _STEPS_PER_OCTAVE.get(name)
         if steps is not None:
             factors[at] = np.round(factors[at] * steps) / steps
     return factors
+
+
+def _completed(machine: Hardware) -> Hardware:
+    """A CPU whose peak and bandwidth are estimated where they are unknown."""
+    if machine.kind != "llvm":
+        return machine
+    lanes = max(1, machine.simd_bits // 32)
+    return replace(
+        machine,
+        peak_gflops=machine.peak_gflops or machine.threads * lanes * _OPERATIONS * _CLOCK_GHZ,
+        bandwidth_gbs=machine.bandwidth_gbs or _CORE_GBS,
+    )
 
 
 _MATCH_COLUMNS = [

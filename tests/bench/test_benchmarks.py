@@ -289,6 +289,23 @@ def test_a_model_that_cannot_be_judged_is_left_out_with_the_reason(
     assert "mtl_tlp is left out: one device to learn from" in printed
 
 
+def test_a_figure_below_random_order_is_marked_and_what_a_table_lacks_is_named(
+    made_up_data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(models.rankers, "create", lambda name, **options: Hinted(-1.0))
+    groups = tuple(several(8))
+    monkeypatch.setattr(models, "load", lambda data: (groups, {}))
+    monkeypatch.setattr(models, "JOBS", (models.Job("cpu", "workload", 2, models=("tlp",)),))
+    models.main(["--models", "tlp,gbdt_actions", "--seeds", "1", "--work-dir", str(made_up_data)])
+    printed = capsys.readouterr().out
+    worst = next(line for line in printed.splitlines() if line.startswith("| tlp"))
+    floor = next(line for line in printed.splitlines() if line.startswith("| random order"))
+    assert "▼" in worst and "▼" not in floor
+    assert "gbdt_actions is left out: nobody has computed it" in printed
+    # Groups of no network: a figure by network would say nothing.
+    assert "per_network" not in printed
+
+
 @pytest.mark.parametrize(
     ("option", "value"), [("--only", "cpu/rows"), ("--data", "v100"), ("--models", "oracle")]
 )

@@ -171,16 +171,26 @@ def test_pooled_top_k_sums_weighted_seconds() -> None:
 
 def test_top_k_per_network_averages_ratios_of_networks() -> None:
     best, picked, weight = array(1, 10), array(2, 10), array(1, 3)
-    apart = top_per_network(best, picked, weight, [("a",), ("b",)], ONCE)
+    apart = top_per_network(best, picked, best / picked, weight, [("a",), ("b",)], ONCE)
     assert apart == pytest.approx([(1 / 2 + 1) / 2])
-    shared = top_per_network(best, picked, weight, [("a",), ("a", "b")], ONCE)
+    shared = top_per_network(best, picked, best / picked, weight, [("a",), ("a", "b")], ONCE)
     assert shared == pytest.approx([(31 / 32 + 1) / 2])
 
 
 def test_a_network_that_no_resample_drew_is_left_out() -> None:
     draws = array(2, 0)[None, :]
-    found = top_per_network(array(1, 10), array(2, 10), array(1, 3), [("a",), ("b",)], draws)
+    best, picked, weight = array(1, 10), array(2, 10), array(1, 3)
+    found = top_per_network(best, picked, best / picked, weight, [("a",), ("b",)], draws)
     assert found == pytest.approx([0.5])
+
+
+def test_groups_of_no_network_have_their_plain_mean() -> None:
+    """Ratio and seconds are expectations apart: best over expected seconds would be 0.1."""
+    best, picked, ratio, weight = array(1, 1), array(10, 10), array(0.5, 0.7), array(1, 9)
+    found = top_per_network(best, picked, ratio, weight, [(), ()], np.array([[1, 1], [3, 1.0]]))
+    assert found == pytest.approx([0.6, 0.55])
+    mixed = top_per_network(best, picked, ratio, weight, [("a",), ()], ONCE)
+    assert mixed == pytest.approx([(0.1 + 0.7) / 2])
 
 
 def test_running_top_k_weighs_groups_by_their_programs() -> None:
@@ -191,6 +201,7 @@ def test_running_top_k_weighs_groups_by_their_programs() -> None:
 def test_the_three_definitions_differ_on_the_same_predictions() -> None:
     best, picked = array(1, 100), array(2, 100)
     pooled = float(top_pooled(best, picked, array(1, 1), ONCE)[0])
-    network = float(top_per_network(best, picked, array(1, 1), [("a",), ("b",)], ONCE)[0])
+    apart = [("a",), ("b",)]
+    network = float(top_per_network(best, picked, best / picked, array(1, 1), apart, ONCE)[0])
     running = float(top_running(best / picked, array(3, 1), ONCE)[0])
     assert [round(v, 3) for v in (pooled, network, running)] == [0.99, 0.75, 0.625]

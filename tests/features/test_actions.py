@@ -10,7 +10,7 @@ import pytest
 from foretune.dataset import Program
 from foretune.features import action_columns, action_features, machine_features, machine_fit
 from foretune.features.schedule import kept_from
-from foretune.hardware import FEATURE_COLUMNS
+from foretune.hardware import FEATURE_COLUMNS, preset
 from foretune.space import Action
 from foretune.testing.rankers import NEST_HARDWARE, nest_space
 from tests.space.programs import CPU, PROGRAMS, space
@@ -359,4 +359,22 @@ def test_another_machine_has_other_figures():
     apart = machine_features(twice) - machine_features(MACHINE)
     assert apart[peak] == 1 and apart[bandwidth] == 1
     assert machine_features(MACHINE)[peak] == 7.5 and machine_features(MACHINE)[bandwidth] == 5
-    assert machine_features(replace(MACHINE, peak_gflops=0.0))[peak] == 0
+
+
+@pytest.mark.parametrize(("threads", "bits"), [(1, 128), (1, 512), (2, 256), (2, 512)])
+def test_what_nobody_measured_of_a_cpu_is_near_what_is_measured(threads, bits):
+    """The peaks are those of the committed data set's machine."""
+    names = [name for name, _ in FEATURE_COLUMNS]
+    peak, bandwidth = names.index("peak_gflops"), names.index("bandwidth_gbs")
+    measured = {(1, 128): 69.4, (1, 512): 276.0, (2, 256): 276.2, (2, 512): 539.3}
+    unknown = replace(CPU, threads=threads, simd_bits=bits, peak_gflops=0.0, bandwidth_gbs=0.0)
+    known = replace(unknown, peak_gflops=measured[threads, bits], bandwidth_gbs=45.0)
+    apart = np.abs(machine_features(unknown) - machine_features(known))
+    assert apart[peak] <= 0.5 and apart[bandwidth] <= 1
+    assert (np.delete(apart, [peak, bandwidth]) == 0).all()
+
+
+def test_nothing_is_made_up_of_a_gpu():
+    bare = replace(preset("a100"), peak_gflops=0.0, bandwidth_gbs=0.0)
+    names = [name for name, _ in FEATURE_COLUMNS]
+    assert machine_features(bare)[names.index("peak_gflops")] == 0
