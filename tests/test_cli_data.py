@@ -184,6 +184,29 @@ def test_eval_judges_by_workload_and_writes_the_result(
 
 
 @pytest.mark.usefixtures("hinted")
+def test_another_split_seed_tests_other_groups_together(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, log: Path
+) -> None:
+    def parts(seed: str) -> tuple[int, set[frozenset[str]]]:
+        out_file = tmp_path / f"{seed}.json"
+        code, _, err = call(
+            capsys, "eval", "hinted", "--data", str(log), "--folds", "4",
+            "--split-seed", seed, "--json", str(out_file),
+        )  # fmt: skip
+        assert code == 0, err
+        data = json.loads(out_file.read_text())
+        together: dict[str, set[str]] = {}
+        for row in data["per_group"]:
+            together.setdefault(row["split"], set()).add(row["workload"])
+        return data["split_seed"], {frozenset(side) for side in together.values()}
+
+    (none, default), (one, other) = parts("0"), parts("1")
+    assert (none, one) == (0, 1) and default != other
+    code, _, err = call(capsys, "eval", "hinted", "--data", str(log), "--split-seed", "-1")
+    assert code == 2 and "split-seed >= 0" in err
+
+
+@pytest.mark.usefixtures("hinted")
 @pytest.mark.parametrize(
     ("split", "parts"), [("kind", 2), ("hardware", 10), ("hardware_seen", 2), ("workload", 5)]
 )

@@ -82,6 +82,14 @@ def add_eval(commands: Any) -> None:
         "--seeds", type=int, default=1, metavar="K", help="train with seeds 0 to K-1 (default 1)"
     )
     judge.add_argument(
+        "--split-seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="which groups are tested together (default 0); another one than models were chosen by "
+        "says what a figure owes to the choice",
+    )
+    judge.add_argument(
         "--programs",
         type=int,
         metavar="N",
@@ -177,6 +185,7 @@ def _eval(args: argparse.Namespace) -> int:
 
     trained = args.model.endswith(_WEIGHTS)
     by = args.split or (NONE if trained else _SPLIT)
+    require_seed(args.split_seed, "split-seed")
     check_request(trained, by, args.folds, args.seeds, args.programs)
     check_writable(args.json)
     options = parse_options(args.option)
@@ -197,6 +206,7 @@ def _eval(args: argparse.Namespace) -> int:
         by,
         folds=args.folds,
         seeds=args.seeds,
+        split_seed=args.split_seed,
         programs=args.programs,
         model=args.model,
         data=data.paths,

@@ -100,10 +100,10 @@ def require_temporary_files() -> None:
         raise no_temporary_files(error) from error
 
 
-def require_seed(seed: int) -> None:
+def require_seed(seed: int, option: str = "seed") -> None:
     """Refuses a negative seed."""
     if seed < 0:
-        raise BadInputError(f"`seed >= 0` must hold, but got --seed {seed}")
+        raise BadInputError(f"`{option} >= 0` must hold, but got --{option} {seed}")
 
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
