@@ -30,9 +30,10 @@ def body_of(result: Mapping[str, Any]) -> str:
         "have not learned from its workload (in `hardware_seen`: not from its hardware). top-k: "
         "seconds of the fastest program / fastest of the first k picks, mean over groups; picks: "
         f"the same after {_SHOWN_PICKS}; regret: seconds of the fastest of these over the fastest "
-        f"program, less one. A figure with{_BELOW} is worse than random order. Intervals: "
-        "bootstrap over workloads, 95 %; networks are "
-        "means over seeds. Random order is computed exactly; its top-5 is the best of five random "
+        "program, less one. Behind the best: top-1 of the best model less that of this one, group "
+        "by group, so that an interval above 0 is a difference. A figure with"
+        f"{_BELOW} is worse than random order. Intervals: bootstrap over workloads, 95 %; "
+        "networks are means over seeds. Random order is computed exactly; its top-5 is the best of five random "
         "draws. Times are with the features of programs kept in files beforehand; what a program "
         "costs that nothing has looked at yet is in the results of `benchmarks.model_speed`.",
         _PUBLISHED,
@@ -61,8 +62,9 @@ def _table_text(found: Mapping[str, Any]) -> str:
             f"{found['groups']} groups of {found['workloads']} workloads, {found['programs']:,} "
             f"programs, {len(found['parts'])} parts. Left out when reading: {sizes or 'nothing'}.",
             table(
-                ["model", "top-1", "top-5", f"{_SHOWN_PICKS} picks", "regret", "pairs", "tau",
-                 "NDCG@16", "trained in s", "ms/program, features kept", "seeds", "cells"],
+                ["model", "top-1", "behind the best", "top-5", f"{_SHOWN_PICKS} picks", "regret",
+                 "pairs", "tau", "NDCG@16", "trained in s", "ms/program, features kept", "seeds",
+                 "cells"],
                 main_rows,
             ),
             _learned_from(found),
@@ -92,6 +94,7 @@ def _main_row(row: Mapping[str, Any], random: Mapping[str, Any]) -> list[str]:
     return [
         row["model"],
         top1,
+        _behind(row.get("behind")),
         top5,
         _interval(picks, floor_picks),
         f"{_after_picks(row, 'regret')['mean']:.3f}",
@@ -103,6 +106,12 @@ def _main_row(row: Mapping[str, Any], random: Mapping[str, Any]) -> list[str]:
         str(row["seeds"]) if measured else "",
         f"{row['cells']}/{row['of']}" if measured else "",
     ]
+
+
+def _behind(figure: Mapping[str, float] | None) -> str:
+    if figure is None or figure["low"] == figure["high"]:
+        return ""
+    return f"{figure['mean']:.3f} ({figure['low']:.3f}–{figure['high']:.3f})"
 
 
 def _after_picks(row: Mapping[str, Any], name: str) -> Mapping[str, float]:

@@ -45,7 +45,7 @@ from foretune.evaluate import (
     read_data,
     summarise,
 )
-from foretune.evaluate.metrics import average
+from foretune.evaluate.metrics import GroupMetrics, average
 from foretune.evaluate.summary import networks_of
 
 SHARED = ROOT.parent / "shared" / "data"
@@ -147,7 +147,8 @@ def summarise_table(
     """
     tested = [group for part in parts for group in part.test]
     bootstrap = Bootstrap([group.workload for group in tested])
-    rows = []
+    rows: list[dict[str, Any]] = []
+    top1: dict[str, np.ndarray] = {}
     for model in models:
         reasons = {why_not(model, part) for part in parts} - {""}
         if reasons:
@@ -164,8 +165,16 @@ def summarise_table(
             "of": sum(len(each) for each in found),
         }
         if all(any(each) for each in found):
-            row |= _figures(tested, parts, [[r for r in each if r] for each in found], bootstrap)
+            judged = _judged(parts, [[r for r in each if r] for each in found])
+            top1[model] = np.array([one.ratio[0] for one in judged])
+            row |= _figures(tested, judged, bootstrap)
+            row |= _means([result for each in found for result in each if result])
         rows.append(row)
+    if top1:
+        best = max(top1.values(), key=np.mean)
+        for row in rows:
+            if row["model"] in top1:
+                row["behind"] = bootstrap.mean(best - top1[row["model"]])
     for model in absent:
         why = next(filter(None, (why_not(model, part) for part in parts)), _NOT_COMPUTED)
         rows.append({"model": model, "left_out": why})
@@ -194,19 +203,21 @@ def summarise_table(
     }  # fmt: skip
 
 
-def _figures(
-    tested: Sequence[Group],
-    parts: Sequence[Split],
-    found: Sequence[Sequence[Mapping[str, Any]]],
-    bootstrap: Bootstrap,
-) -> dict[str, Any]:
-    """The metrics of a model from the results of each part, one per seed."""
-    judged = [
+def _judged(
+    parts: Sequence[Split], found: Sequence[Sequence[Mapping[str, Any]]]
+) -> list[GroupMetrics]:
+    """A model on every tested group, from the results of each part, one per seed."""
+    return [
         average([metrics_from_json(result["groups"][group.key]) for result in results])
         for part, results in zip(parts, found, strict=True)
         for group in part.test
     ]
-    flat = [result for results in found for result in results]
+
+
+def _figures(
+    tested: Sequence[Group], judged: Sequence[GroupMetrics], bootstrap: Bootstrap
+) -> dict[str, Any]:
+    """The metrics of a model."""
     by_kind = {}
     for kind in sorted({group.kind for group in tested}):
         at = [i for i, group in enumerate(tested) if group.kind == kind]
@@ -219,10 +230,13 @@ def _figures(
         "metrics": summarise(tested, judged, bootstrap),
         "curve": curve(judged, bootstrap),
         "by_kind": by_kind,
-        "train_s": float(np.mean([result["train_s"] for result in flat])),
-        "score_s_per_program": float(np.mean([r["score_s_per_program"] for r in flat])),
-        "train_programs": float(np.mean([result["train_programs"] for result in flat])),
     }
+
+
+def _means(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """What cells took, on average."""
+    names = ("train_s", "score_s_per_program", "train_programs")
+    return {name: float(np.mean([result[name] for result in results])) for name in names}
 
 
 def main(arguments: list[str] | None = None) -> None:
