@@ -33,9 +33,10 @@ def body_of(result: Mapping[str, Any]) -> str:
         "program, less one. Behind the best: top-1 of the best model less that of this one, group "
         "by group, so that an interval above 0 is a difference. A figure with"
         f"{_BELOW} is worse than random order. Intervals: bootstrap over workloads, 95 %; "
-        "networks are means over seeds. Random order is computed exactly; its top-5 is the best of five random "
-        "draws. Times are with the features of programs kept in files beforehand; what a program "
-        "costs that nothing has looked at yet is in the results of `benchmarks.model_speed`.",
+        "networks are means over seeds. Random order is computed exactly; its top-5 is the best of "
+        "five random draws. Times are with the features of programs kept in files beforehand; what "
+        "a program costs that nothing has looked at yet is in the results of "
+        "`benchmarks.model_speed`.",
         _PUBLISHED,
     ]
     parts += [_table_text(found) for found in result["tables"]]
