@@ -78,6 +78,7 @@ def read(
     format: str | None = None,
     limit_per_group: int | None = None,
     hardware: str | None = None,
+    seed: int = 0,
 ) -> Reading:
     """Reads measurements of others.
 
@@ -89,9 +90,10 @@ def read(
     Args:
         path: A file, a folder or an archive.
         format: One of ``FORMATS``; found out by names and content if not given.
-        limit_per_group: How many programs of each group to keep, the first ones; all if None.
+        limit_per_group: How many programs of each group to keep, drawn uniformly; all if None.
         hardware: What the hardware is called. If not given, what the format says of it, else the
             name of the file. Where one file holds records of several, each has its own addition.
+        seed: Of the draws; the same one keeps the same programs, in whatever order they come.
 
     Raises:
         BadInputError: There is no such path, its format is not known, or it is not what its format
@@ -112,7 +114,7 @@ def read(
         raise unknown_name("format", format, FORMATS)
     if where.is_dir() and format == "kernel_tuner":
         raise BadInputError(f"a Kernel Tuner cache is one file, but {path} is a folder: name one")
-    gathering = Gathering(limit_per_group)
+    gathering = Gathering(limit_per_group, seed)
     _GATHER[format](where, gathering)
     names = hardware_names(gathering.devices, _stem(where), hardware, exact=format in _NAME_DEVICES)
     groups = gathering.groups(names)
