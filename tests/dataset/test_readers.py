@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretune.dataset import Program
-from foretune.dataset.readers import FORMATS, Reading, read
+from foretune.dataset.readers import FORMATS, Reading, names_of, read
 from foretune.dataset.readers._gathering import Gathering, SkipLine, Task, device_of, mean_seconds
 from foretune.errors import BadInputError, RecordError
 from tests.evaluate.support import ansor_line
@@ -230,6 +230,33 @@ def test_records_of_two_devices_never_mix(tmp_path: Path) -> None:
         "lab/cuda-sm_80",
     }
     assert {g.hardware for g in read(DATA / "ansor.json", hardware="K80").groups} == {"K80"}
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["a/log.json"], ["log"]),
+        (["a/log.json", "b/other.tar.gz"], ["log", "other"]),
+        (["a/log.json", "b/log.json.gz", "c.json"], ["a/log", "b/log", "c"]),
+        (["x/a/log.json", "y/a/log.json", "y/b/log.json"], ["x/a/log", "y/a/log", "b/log"]),
+        (["a/log.json", "a/log.json.gz"], ["log.json", "log.json.gz"]),
+        (["a/k80", "a/k80.tar.gz", "b/k80"], ["a/k80", "k80.tar.gz", "b/k80"]),
+        (["a/log.json", "a/log.json"], ["log", "log"]),
+    ],
+)
+def test_files_go_by_their_names_as_far_as_these_differ(
+    tmp_path: Path, paths: list[str], names: list[str]
+) -> None:
+    assert names_of([tmp_path / path for path in paths]) == names
+
+
+@given(st.lists(st.lists(st.sampled_from(["a", "b", "a.json"]), min_size=1, max_size=4)))
+def test_no_two_files_have_one_name(parts: list[list[str]]) -> None:
+    paths = [Path("/", *each) for each in parts]
+    names = names_of(paths)
+    assert len(set(names)) == len(set(paths))
+    for path, name in zip(paths, names, strict=True):
+        assert str(path).removesuffix(".json").endswith(name.removesuffix(".json"))
 
 
 def test_groups_that_teach_nothing_are_left_out_and_counted() -> None:
