@@ -89,13 +89,13 @@ def _names(places: Iterable[Path]) -> list[str]:
 def _read(path: Path, name: str) -> tuple[Sequence[Group], Counter[str]]:
     from foretune import dataset
 
-    if not path.exists():
-        raise BadInputError(f"there is no data at {path}: give a data set directory or a log file")
     if dataset.is_dataset(path):
         stored = dataset.read_dataset(path)
         # Grouping counts what it leaves out.
         groups = stored.groups()
         return groups, Counter(stored.skipped)
+    if not path.exists():
+        raise BadInputError(f"there is no data at {path}: give a data set directory or a log file")
     from foretune.dataset import readers
 
     reading = readers.read(path, name=name)

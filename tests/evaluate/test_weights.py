@@ -13,6 +13,7 @@ from foretune.evaluate import (
     read_provenance,
     train,
 )
+from foretune.evaluate.data import FEW_TIMES
 from foretune.workload.training import Excluded
 from tests.evaluate.support import Hinted, convolutions, group, of_program, several
 
@@ -143,6 +144,16 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(tmp_path: 
         with pytest.raises(BadInputError, match=told):
             train(Hinted(), groups, path)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_group_without_a_program_teaches_nothing_and_is_counted(tmp_path: Path) -> None:
+    ranker = Hinted()
+    made = train(ranker, [group("empty", []), *several(10)], tmp_path / "w.npz")
+    assert made.skipped == {FEW_TIMES: 1}
+    assert all(len(g) for g in (*ranker.trained, *ranker.validated))
+    assert "empty" not in (*made.training_workloads, *made.validation_workloads)
+    with pytest.raises(BadInputError, match="nothing to learn from"):
+        train(ranker, [group("empty", [])], tmp_path / "other.npz")
 
 
 def test_old_provenance_does_not_outlive_its_weights(tmp_path: Path) -> None:
