@@ -14,6 +14,7 @@ from foretune.evaluate import (
     train,
 )
 from foretune.evaluate.data import FEW_TIMES
+from foretune.evaluate.fingerprints import code_fingerprint, commit, fingerprint
 from foretune.workload.training import Excluded
 from tests.evaluate.support import Hinted, convolutions, group, of_program, several
 
@@ -49,6 +50,29 @@ def test_weights_say_what_they_were_trained_on(tmp_path: Path) -> None:
     assert data["skipped"]["not JSON"] == 2 and len(data["skipped"]) == 2
     assert data["versions"]["numpy"]
     assert Hinted.load(path).sign == 1
+
+
+def test_weights_say_which_data_and_code_made_them(tmp_path: Path) -> None:
+    ranker = Hinted()
+    made = trained(tmp_path / "w.npz", ranker)
+    assert made.data_fingerprint == fingerprint([*ranker.trained, *ranker.validated])
+    assert made.code_fingerprint == code_fingerprint()
+    noted = json.loads((tmp_path / "w.json").read_text())
+    assert (noted["data_fingerprint"], noted["commit"]) == (made.data_fingerprint, commit())
+    assert trained(tmp_path / "v.npz").data_fingerprint == made.data_fingerprint
+    other = train(Hinted(), several(10), tmp_path / "u.npz", seed=3)
+    assert other.data_fingerprint != made.data_fingerprint
+
+
+def test_early_provenance_that_says_neither_is_read(tmp_path: Path) -> None:
+    made = trained(tmp_path / "w.npz")
+    noted = json.loads((tmp_path / "w.json").read_text())
+    for name in ("data_fingerprint", "code_fingerprint", "commit"):
+        del noted[name]
+    (tmp_path / "w.json").write_text(json.dumps(noted))
+    found = read_provenance(tmp_path / "w.npz")
+    assert (found.data_fingerprint, found.code_fingerprint, found.commit) == ("", "", None)
+    assert found.training_workloads == list(made.training_workloads)
 
 
 def test_seen_workloads_are_refused_on_other_hardware_too(tmp_path: Path) -> None:
