@@ -10,7 +10,7 @@ import functools
 import gzip
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,9 @@ from benchmarks.results import RESULTS, read_json
 from benchmarks.sources import code_of
 from foretune.bench import write_json
 from foretune.cost import rankers
-from foretune.dataset import Group
+from foretune.evaluate.fingerprints import fingerprint
+
+__all__ = ["PUBLISHED", "Store", "fingerprint", "model_code"]
 
 PUBLISHED = RESULTS / "models"
 
@@ -102,20 +104,6 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _rounded(item) for key, item in value.items()}
     return [_rounded(item) for item in value] if isinstance(value, list) else value
-
-
-def fingerprint(groups: Iterable[Group]) -> str:
-    """Changes with whatever a model can see of groups, and with the order of all of it."""
-    digest = hashlib.blake2b(digest_size=8)
-    for group in groups:
-        machine = None if group.machine is None else group.machine.to_json()
-        named = [group.key, group.kind, group.weight, len(group), sorted(group.networks), machine]
-        digest.update(json.dumps(named, sort_keys=True).encode())
-        digest.update(group.seconds.tobytes())
-        digest.update(group.quiet.tobytes())
-        for program in group.programs:
-            digest.update(f"{program.key}\n".encode())
-    return digest.hexdigest()
 
 
 @functools.cache

@@ -7,14 +7,16 @@ import json
 import re
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from foretune import cost
-from foretune.dataset import Group
+from foretune.dataset import Group, write_dataset
 from foretune.errors import BadInputError, unknown_name
 from foretune.evaluate import read_data
 from foretune.hardware import Hardware
@@ -154,6 +156,67 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(
     assert not (tmp_path / "w.npz").exists()
     assert not (tmp_path / "c").exists()
     assert (tmp_path / "foreign.json").read_text() == '{"mine": 1}'
+
+
+@pytest.fixture
+def data_set(tmp_path: Path) -> Path:
+    """One of ours, without a row."""
+    path = tmp_path / "data"
+    write_dataset(path, [], [], [], [])
+    return path
+
+
+def cut_short(path: Path) -> None:
+    file = path / "records-000.parquet"
+    file.write_bytes(file.read_bytes()[:-20])
+
+
+def of_the_future(path: Path) -> None:
+    file = path / "dataset.json"
+    file.write_text(file.read_text().replace("dataset/1", "dataset/99"))
+
+
+def with_a_file_of_the_future(path: Path) -> None:
+    file = path / "records-000.parquet"
+    version = {"foretune.schema": "foretune.dataset/99"}
+    pq.write_table(pq.read_table(file).replace_schema_metadata(version), file)
+
+
+def of_other_types(path: Path) -> None:
+    file = path / "records-000.parquet"
+    table = pq.read_table(file)
+    at = table.schema.get_field_index("time")
+    pq.write_table(table.set_column(at, "time", pa.array([], pa.string())), file)
+
+
+@pytest.mark.usefixtures("hinted")
+@pytest.mark.parametrize("command", ["eval hinted", "train hinted -o DIR/w.npz"])
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda _path: None, "no measurement in DATA can be used (it is empty)"),
+        (cut_short, "records-000.parquet is missing, truncated or no Parquet file"),
+        (of_the_future, "dataset.json: schema must be 'foretune.dataset/1', but is"),
+        (with_a_file_of_the_future, "records-000.parquet: schema must be 'foretune.dataset/1'"),
+        (of_other_types, "records-000.parquet: column 'time' must hold numbers, but holds text"),
+    ],
+)
+def test_a_damaged_data_set_is_refused_and_nothing_is_written(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    data_set: Path,
+    command: str,
+    damage: Callable[[Path], None],
+    told: str,
+) -> None:
+    damage(data_set)
+    words = command.replace("DIR", str(tmp_path)).split()
+    code, _, err = call(capsys, *words, "--data", str(data_set))
+    assert code == 2
+    assert told.replace("DATA", str(data_set)) in err
+    assert err.splitlines()[-1].startswith("foretune: ")
+    assert "Traceback" not in err
+    assert not (tmp_path / "w.npz").exists() and not (tmp_path / "w.json").exists()
 
 
 @pytest.mark.usefixtures("hinted")

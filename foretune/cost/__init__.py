@@ -50,6 +50,7 @@ _MODELS: Registry[CostModel] = Registry(
         "gbdt:scratch": "foretune.cost.gbdt:GradientBoosting",
         "mlp": "foretune.cost.pretrained:mlp",
         "mlp:formulas": "foretune.cost.pretrained:mlp_formulas",
+        "mtl_tlp": "foretune.cost.pretrained:mtl_tlp",
         "random": "foretune.cost.random:RandomModel",
         "tlp": "foretune.cost.pretrained:tlp",
         "world": "foretune.cost.pretrained:world",

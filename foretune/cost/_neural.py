@@ -28,6 +28,7 @@ from foretune._model_file import check
 from foretune._options import require_types
 from foretune.cost._base import FloatArray
 from foretune.cost._examples import Examples, Labelled, Scaling, members_of
+from foretune.cost._heads import Heads
 from foretune.cost._model_file import read_model, write_model
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
 from foretune.dataset import judgeable
@@ -206,20 +207,14 @@ class _Trained:
 
     Attributes:
         rows, context: Scalings of the two kinds of columns.
-        heads: Hardware keys of the outputs; empty for a single output.
+        heads: The outputs.
         members: The weights of each network.
     """
 
     rows: Scaling
     context: Scaling
-    heads: tuple[str, ...]
+    heads: Heads
     members: tuple[Weights, ...]
-
-
-def _head(heads: Sequence[str], hardware: str) -> int:
-    if not heads:
-        return 0
-    return heads.index(hardware) if hardware in heads else -1
 
 
 class NeuralRanker(Ranker):
@@ -317,7 +312,7 @@ class NeuralRanker(Ranker):
                 f"{self.name}: a group to learn from needs two programs with different seconds, "
                 f"but none of {len(groups)} has: collect more measurements"
             )
-        heads = self._hardware_heads(usable)
+        heads = Heads.of_groups(self._hardware_heads(usable), usable)
         data = self._collected(usable, heads)
         if data is None:
             raise BadInputError(
@@ -362,7 +357,7 @@ class NeuralRanker(Ranker):
         self.scale = fitted_scale(pairs)
         self.strength = fitted_strength(pairs, self.scale)
 
-    def _collected(self, groups: Sequence[Group], heads: Sequence[str]) -> Labelled | None:
+    def _collected(self, groups: Sequence[Group], heads: Heads) -> Labelled | None:
         """The programs of all groups that can be learned from; None if there are none."""
         parts: list[Examples] = []
         labels, numbers, outputs = [], [], []
@@ -374,7 +369,8 @@ class NeuralRanker(Ranker):
                 continue
             labels.append(group.labels[legal].astype(np.float32))
             numbers.append(np.full(len(examples), len(parts), dtype=np.intp))
-            outputs.append(np.full(len(examples), _head(heads, group.hardware), dtype=np.intp))
+            head = heads.of(group.hardware, group.machine)
+            outputs.append(np.full(len(examples), head, dtype=np.intp))
             parts.append(examples)
         if not parts:
             return None
@@ -421,7 +417,7 @@ class NeuralRanker(Ranker):
         if not legal.any():
             return scores
         scaled = examples.scaled(self._trained.rows, self._trained.context)
-        head = np.full(len(examples), _head(self._trained.heads, hardware), dtype=np.intp)
+        head = np.full(len(examples), self._trained.heads.of(hardware, machine), dtype=np.intp)
         with _torch.limited_threads(self.threads):
             for member, network in enumerate(self._networks):
                 scores[member, legal] = _training.score(network, scaled, head)
@@ -440,7 +436,8 @@ class NeuralRanker(Ranker):
         }
         arrays: Weights = {}
         if self._trained is not None:
-            meta["heads"] = list(self._trained.heads)
+            meta["heads"] = list(self._trained.heads.keys)
+            arrays["heads/factors"] = self._trained.heads.factors
             for name, scaling in (("rows", self._trained.rows), ("context", self._trained.context)):
                 arrays[f"{name}/shift"] = scaling.shift
                 arrays[f"{name}/factor"] = scaling.factor
@@ -507,5 +504,7 @@ class NeuralRanker(Ranker):
                     if name.startswith(prefix)
                 }
             )
-        self._trained = _Trained(rows, context, tuple(heads), tuple(members))
+        # Early files do not have the factors.
+        known = Heads.of_keys(heads, arrays.get("heads/factors"))
+        self._trained = _Trained(rows, context, known, tuple(members))
         self._build()

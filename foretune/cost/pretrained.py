@@ -16,7 +16,7 @@ default ranker expects, times an ``a`` of its own.
 Weights that come with the package lie in ``foretune/cost/weights`` as ``NAME-KIND.npz``: ``KIND``
 is the kind of target they are for, ``NAME`` one of ``default`` (a ranker of actions, read by the
 cost model ``gbdt``, that drafts for models that read programs), ``programs`` (trees on per-store
-features, read by ``gbdt:programs``), ``mlp``, ``tlp`` and ``world``.
+features, read by ``gbdt:programs``), ``mlp``, ``tlp``, ``mtl_tlp`` and ``world``.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def shipped(name: str, kind: str) -> Ranker | None:
     """The trained ranker called ``name`` that comes with the package; None if there is none.
 
     Args:
-        name: ``"default"``, ``"programs"``, ``"mlp"``, ``"tlp"`` or ``"world"``.
+        name: ``"default"``, ``"programs"``, ``"mlp"``, ``"tlp"``, ``"mtl_tlp"`` or ``"world"``.
         kind: Kind of target that it is for, as ``Hardware.kind``.
 
     Raises:
@@ -152,6 +152,22 @@ def tlp(*, rng: np.random.Generator, hardware: Hardware | None = None, **options
         BadInputError: There are no trained weights for the kind of hardware.
     """
     return _named("tlp", rng, hardware, options)
+
+
+def mtl_tlp(
+    *, rng: np.random.Generator, hardware: Hardware | None = None, **options: Any
+) -> CostModel:
+    """The same with a head per hardware that it was trained on; the nearest answers for others.
+
+    Args:
+        rng: Seeds the trees.
+        hardware: What the candidates will run on; a CPU if None.
+        options: As ``PretrainedModel`` takes them.
+
+    Raises:
+        BadInputError: There are no trained weights for the kind of hardware.
+    """
+    return _named("mtl_tlp", rng, hardware, options)
 
 
 def gbdt_programs(

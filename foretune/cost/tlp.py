@@ -60,7 +60,8 @@ class TlpConfig(NeuralConfig):
         masked: Whether steps that only fill up are left out.
         positions: Whether a learned vector per position is added.
         heads: ``"single"``: one decoder; ``"hardware"``: one per hardware of the training data
-            (MTL-TLP). On other hardware the score is the mean of all decoders.
+            (MTL-TLP). On other hardware the decoder of the nearest answers, by its factors; where
+            these are unknown, the score is the mean of all decoders.
     """
 
     ranker: ClassVar[str] = "tlp"

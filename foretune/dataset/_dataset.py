@@ -23,7 +23,8 @@ AUDIT = "audit"
 """Origin of records that measure again what was measured before; ``load`` leaves them out."""
 
 _ONE_RECORD, _NONE_VALID = "group with one record", "group without a valid record"
-"""Why a group is left out."""
+_NO_RECORD = "workload without a record"
+"""Why a group, or all groups of a workload, are left out."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Dataset:
         sketches: By ``(hardware key, sketch key)``.
         records: In the order of the files; those of ``AUDIT`` included.
         environments: What records refer to by number.
-        skipped: Reason to the number of rows that were left out.
+        skipped: Reason to the number of rows, groups or workloads that were left out.
     """
 
     workloads: Mapping[str, StoredWorkload]
@@ -63,15 +64,19 @@ class Dataset:
         """The training data: one group per workload and hardware, first measured first.
 
         Audits are left out. A candidate that was measured twice counts with the later record; a
-        group without a valid program, or with one record, is left out and counted in ``skipped``.
+        group without a valid program, or with one record, is left out and counted in ``skipped``,
+        and so is a workload without any group.
         """
         cells: dict[tuple[str, str], dict[str, Record]] = {}
         for record in self.records:
             if record.origin != AUDIT:
                 cell = cells.setdefault((record.workload, record.hardware), {})
                 cell[record.candidate_key] = record
-        for reason in (_ONE_RECORD, _NONE_VALID):
+        for reason in (_ONE_RECORD, _NONE_VALID, _NO_RECORD):
             self.skipped.pop(reason, None)
+        unmeasured = self.workloads.keys() - {workload for workload, _ in cells}
+        if unmeasured:
+            self.skipped[_NO_RECORD] = len(unmeasured)
         found = []
         for (workload, hardware), cell in cells.items():
             group = self._group(workload, hardware, list(cell.values()))

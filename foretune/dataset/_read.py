@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,17 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretune.dataset._dataset import Dataset, StoredWorkload, is_valid, ran
+from foretune.dataset._place import place_of
 from foretune.dataset._schema import (
     INDEX,
     RECORDS,
     SCHEMA,
     SKETCHES,
-    WORKLOAD_COLUMNS,
+    VERSION,
     WORKLOADS,
+    contents,
     load_pyarrow,
     record_schema,
     sketch_schema,
     unflatten,
+    workload_schema,
 )
 from foretune.errors import (
     BadInputError,
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
 
     from foretune.dataset._group import Group
 
+_log = logging.getLogger(__name__)
+
 
 def load(path: str | Path) -> list[Group]:
     """The groups of a data set directory, see ``Dataset.groups``.
@@ -52,26 +58,29 @@ def load(path: str | Path) -> list[Group]:
 
 def is_dataset(path: str | Path) -> bool:
     """Whether ``path`` is a directory that ``write_dataset`` wrote."""
-    return (Path(path) / INDEX).is_file()
+    return (place_of(Path(path)) / INDEX).is_file()
 
 
 def read_dataset(path: str | Path) -> Dataset:
     """Reads a data set directory.
 
     A row whose workload, hardware or sketch is not in the data set, or whose decisions are outside
-    their domains, is left out and counted.
+    their domains, is left out and counted. A data set whose replacement was killed half-way is read
+    as it was before.
 
     Raises:
         BadInputError: ``path`` is not a data set.
-        RecordError: A file is missing, truncated or not Parquet.
+        RecordError: A file is missing, truncated or not Parquet, or a column holds something else.
         VersionMismatchError: Another schema version.
     """
-    path = Path(path)
+    given, path = Path(path), place_of(Path(path))
+    if path != given:
+        _log.warning("%s was being replaced by what was killed: it is read from %s", given, path)
     index = _read_index(path)
     hardware = {h.key: h for h in index.hardware}
-    workloads = {row["key"]: _stored(row) for row in _rows(path / WORKLOADS, WORKLOAD_COLUMNS)}
+    workloads = {row["key"]: _stored(row) for row in _rows(path / WORKLOADS, workload_schema())}
     sketches = {}
-    for row in _rows(path / SKETCHES, sketch_schema().names):
+    for row in _rows(path / SKETCHES, sketch_schema()):
         if row["workload"] in workloads and row["hardware"] in hardware:
             sketch = _sketch(row, workloads[row["workload"]].workload, hardware[row["hardware"]])
             sketches[row["hardware"], sketch.key] = sketch
@@ -113,10 +122,7 @@ def _read_index(path: Path) -> _Index:
         schema = index["schema"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RecordError(f"{file} cannot be read ({error!r}): copy the data set again") from error
-    if schema != SCHEMA:
-        raise VersionMismatchError(
-            f"{file}: schema must be {SCHEMA!r}, but is {schema!r}: use the foretune that wrote it"
-        )
+    _check_version(file, schema)
     try:
         return _Index(
             [Hardware.from_json(each) for each in index["hardware"]],
@@ -128,17 +134,31 @@ def _read_index(path: Path) -> _Index:
         raise RecordError(f"{file} is damaged ({error!r}): copy the data set again") from error
 
 
-def _rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _rows(path: Path, schema: pa.Schema) -> Iterator[dict[str, Any]]:
     """The rows of a file that must have these columns."""
     table = _table(path)
-    lacking = set(columns) - set(table.column_names)
-    if lacking:
-        raise RecordError(f"{path} lacks the columns {sorted(lacking)}: copy the data set again")
     try:
+        _check_columns(path, table.schema, schema)
         rows = table.to_pylist()
     except UnicodeDecodeError as error:
         raise RecordError(f"{path} is damaged ({error}): copy the data set again") from error
     yield from rows
+
+
+def _check_columns(path: Path, found: pa.Schema, wanted: pa.Schema) -> None:
+    """Refuses a file that lacks a column or has something else in it."""
+    held = {field.name: contents(field.type) for field in found}
+    lacking = set(wanted.names) - held.keys()
+    if lacking:
+        raise RecordError(f"{path} lacks the columns {sorted(lacking)}: copy the data set again")
+    for field in wanted:
+        right, here = contents(field.type), held[field.name]
+        # Integers are numbers, too.
+        if right not in (here, here.replace("integers", "numbers")):
+            raise RecordError(
+                f"{path}: column {field.name!r} must hold {right}, but holds {here}: copy the data "
+                "set again, or write it with this foretune"
+            )
 
 
 def _table(path: Path) -> pa.Table:
@@ -146,12 +166,22 @@ def _table(path: Path) -> pa.Table:
     import pyarrow.parquet as pq
 
     try:
-        return pq.read_table(path, page_checksum_verification=True)
+        table = pq.read_table(path, page_checksum_verification=True)
     except (OSError, pa.ArrowException) as error:
         raise RecordError(
             f"{path} is missing, truncated or no Parquet file ({_first_line(error)}): copy the "
             "data set again"
         ) from error
+    version = (table.schema.metadata or {}).get(VERSION, SCHEMA.encode())
+    _check_version(path, version.decode(errors="replace"))
+    return table
+
+
+def _check_version(file: Path, schema: object) -> None:
+    if schema != SCHEMA:
+        raise VersionMismatchError(
+            f"{file}: schema must be {SCHEMA!r}, but is {schema!r}: use the foretune that wrote it"
+        )
 
 
 def _first_line(error: Exception) -> str:
@@ -159,7 +189,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _stored(row: Mapping[str, Any]) -> StoredWorkload:
-    lacking = [name for name in WORKLOAD_COLUMNS if row[name] is None]
+    lacking = [name for name in workload_schema().names if row[name] is None]
     if lacking:
         raise RecordError(
             f"a workload of the data set has no {lacking[0]}: copy the data set again"
@@ -209,7 +239,7 @@ class _RecordReader:
 
     def read(self, path: Path) -> Iterator[Record]:
         """The records of one file."""
-        for row in _rows(path, record_schema().names):
+        for row in _rows(path, record_schema()):
             record = self._record(row)
             if record is not None:
                 yield record

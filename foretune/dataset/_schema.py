@@ -18,7 +18,8 @@ INDEX = "dataset.json"
 WORKLOADS = "workloads.parquet"
 SKETCHES = "sketches.parquet"
 RECORDS = "records-{:03d}.parquet"
-WORKLOAD_COLUMNS = ("key", "name", "kind", "flops", "weight", "module")
+VERSION = b"foretune.schema"
+"""Entry of a Parquet file's own meta data that holds ``SCHEMA``; early files have none."""
 UNITS = {
     "seconds": "seconds per call, one entry per reading",
     "quiet": "whether the canary beside the reading was at its floor",
@@ -40,6 +41,21 @@ def load_pyarrow() -> Any:
             "with `pip install pyarrow`"
         ) from error
     return pyarrow
+
+
+def workload_schema() -> pa.Schema:
+    """Columns of the workloads; ``module`` is the program as TVM serialises it."""
+    pa = load_pyarrow()
+    return pa.schema(
+        [
+            ("key", pa.string()),
+            ("name", pa.string()),
+            ("kind", pa.string()),
+            ("flops", pa.float64()),
+            ("weight", pa.int64()),
+            ("module", pa.string()),
+        ]
+    )
 
 
 def sketch_schema() -> pa.Schema:
@@ -70,6 +86,22 @@ def record_schema() -> pa.Schema:
             ("environment", pa.int16()),
         ]
     )
+
+
+def contents(kind: pa.DataType) -> str:
+    """What a column of some type holds, whatever its width and encoding: ``"lists of numbers"``."""
+    types = load_pyarrow().types
+    if types.is_dictionary(kind):
+        return contents(kind.value_type)
+    if types.is_list(kind) or types.is_large_list(kind):
+        return f"lists of {contents(kind.value_type)}"
+    names = {
+        "text": types.is_string(kind) or types.is_large_string(kind),
+        "integers": types.is_integer(kind),
+        "numbers": types.is_floating(kind),
+        "booleans": types.is_boolean(kind),
+    }
+    return next((name for name, holds in names.items() if holds), str(kind))
 
 
 def flatten(decisions: Iterable[Any]) -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,17 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from foretune._files import write_json
 from foretune.dataset._dataset import AUDIT, StoredWorkload, is_valid
+from foretune.dataset._place import put_back, staging_of, swap
 from foretune.dataset._schema import (
     INDEX,
     RECORDS,
     SCHEMA,
     SKETCHES,
     UNITS,
+    VERSION,
     WORKLOADS,
     flatten,
     load_pyarrow,
     record_schema,
     sketch_schema,
+    workload_schema,
 )
 from foretune.errors import BadInputError, RecordError
 
@@ -58,12 +60,13 @@ def write_dataset(
         RecordError: The directory cannot be written; an older data set is as it was.
     """
     path = Path(path).resolve()
-    _refuse_other_files(path)
-    staging = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    staging = staging_of(path)
     try:
+        put_back(path)
+        _refuse_other_files(path)
         staging.mkdir(parents=True)
         _write_files(staging, workloads, list(hardware), sketches, records)
-        _swap(staging, path)
+        swap(staging, path)
     except OSError as error:
         raise RecordError(
             f"data set {str(path)!r} cannot be written ({error.strerror or error}): make room or "
@@ -95,7 +98,8 @@ def _write_files(
     pa = load_pyarrow()
     environments: dict[str, int] = {}
     numbers = [_number(environments, r.environment) for r in records]
-    _write(path / WORKLOADS, pa.Table.from_pylist([_workload_row(w) for w in workloads]))
+    programs = [_workload_row(stored) for stored in workloads]
+    _write(path / WORKLOADS, pa.Table.from_pylist(programs, schema=workload_schema()))
     rows = sorted(map(_sketch_row, sketches), key=lambda row: (row["workload"], row["key"]))
     _write(path / SKETCHES, pa.Table.from_pylist(rows, schema=sketch_schema()))
     starts = range(0, max(len(records), 1), _ROWS_PER_FILE)
@@ -119,20 +123,6 @@ def _write_files(
     )
 
 
-def _swap(staging: Path, path: Path) -> None:
-    """Puts the new directory in the place of the old one, which is deleted last."""
-    old = staging.with_suffix(".old")
-    if path.exists():
-        path.rename(old)
-    try:
-        staging.rename(path)
-    except OSError:
-        if old.exists():
-            old.rename(path)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
 def _number(environments: dict[str, int], environment: Mapping[str, Any]) -> int:
     """Equal environments are kept once; when a run began says nothing about a measurement."""
     kept = {k: v for k, v in environment.items() if k != "elapsed_s"}
@@ -142,6 +132,7 @@ def _number(environments: dict[str, int], environment: Mapping[str, Any]) -> int
 def _write(path: Path, table: pa.Table) -> None:
     import pyarrow.parquet as pq
 
+    table = table.replace_schema_metadata({VERSION: SCHEMA})
     pq.write_table(table, path, compression="zstd", compression_level=15, write_page_checksum=True)
 
 

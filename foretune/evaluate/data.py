@@ -44,14 +44,19 @@ class MeasuredData:
 def read_data(paths: Sequence[str | Path]) -> MeasuredData:
     """Reads data sets and foreign logs.
 
+    Hardware that goes by the name of its file is told apart where two files have the same one.
+
     Raises:
-        BadInputError: A path does not exist, or nothing usable is in it.
+        BadInputError: A path does not exist, nothing usable is in it, or two paths hold the same
+            workload on the same hardware.
         RecordError: A file is damaged or of another version.
     """
     groups: list[Group] = []
+    came_from: dict[str, str | Path] = {}
     skipped: Counter[str] = Counter()
-    for path in {Path(path).resolve(): path for path in paths}.values():
-        found, left_out = _read(Path(path))
+    places = {Path(path).resolve(): path for path in paths}
+    for path, name in zip(places.values(), _names(places), strict=True):
+        found, left_out = _read(Path(path), name)
         skipped.update(left_out)
         if not found:
             reasons = ", ".join(f"{n} {reason}" for reason, n in left_out.most_common(_SHOWN))
@@ -59,23 +64,41 @@ def read_data(paths: Sequence[str | Path]) -> MeasuredData:
                 f"no measurement in {path} can be used ({reasons or 'it is empty'}): "
                 "give a data set of `foretune collect` or a log of a known format"
             )
+        for group in found:
+            if came_from.setdefault(group.key, path) != path:
+                raise BadInputError(
+                    f"a workload is read once for each hardware, but {came_from[group.key]} and "
+                    f"{path} both hold {group.name} on {group.hardware}: give one of them, or the "
+                    "folder with all logs of that hardware"
+                )
         groups += found
     return MeasuredData(tuple(groups), skipped, tuple(map(str, paths)))
 
 
-def _read(path: Path) -> tuple[Sequence[Group], Counter[str]]:
+def _names(places: Iterable[Path]) -> list[str]:
+    """What hardware is called after in each place; data sets of our own know theirs."""
+    from foretune.dataset import is_dataset
+    from foretune.dataset.readers import names_of
+
+    places = list(places)
+    foreign = [place for place in places if not is_dataset(place)]
+    name_of = dict(zip(foreign, names_of(foreign), strict=True))
+    return [name_of.get(place, "") for place in places]
+
+
+def _read(path: Path, name: str) -> tuple[Sequence[Group], Counter[str]]:
     from foretune import dataset
 
-    if not path.exists():
-        raise BadInputError(f"there is no data at {path}: give a data set directory or a log file")
     if dataset.is_dataset(path):
         stored = dataset.read_dataset(path)
         # Grouping counts what it leaves out.
         groups = stored.groups()
         return groups, Counter(stored.skipped)
+    if not path.exists():
+        raise BadInputError(f"there is no data at {path}: give a data set directory or a log file")
     from foretune.dataset import readers
 
-    reading = readers.read(path)
+    reading = readers.read(path, name=name)
     return reading.groups, Counter(reading.skipped)
 
 

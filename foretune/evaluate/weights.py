@@ -21,6 +21,7 @@ from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.evaluate.data import keep_judgeable
 from foretune.evaluate.exclusions import refuse_excluded
 from foretune.evaluate.families import computation_of
+from foretune.evaluate.fingerprints import code_fingerprint, commit, fingerprint
 from foretune.evaluate.splits import VALIDATION_SHARE, carve
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "foretune.weights/1"
 _PACKAGES = ("foretune", "numpy", "apache-tvm", "xgboost-cpu", "torch")
+_ADDED = {"data_fingerprint", "code_fingerprint", "commit"}
+"""What early files do not say."""
 _SHOWN = 5
 
 
@@ -54,6 +57,10 @@ class Provenance:
         versions: Package to version.
         date: When, in UTC.
         digest: Of the file with the weights.
+        data_fingerprint: Of the groups it learned from and stopped by; empty in early files, as
+            what follows.
+        code_fingerprint: Of the package's code.
+        commit: Of the checkout it ran in; None where there was none.
     """
 
     ranker: str
@@ -73,6 +80,9 @@ class Provenance:
     versions: Mapping[str, str]
     date: str
     digest: str = ""
+    data_fingerprint: str = ""
+    code_fingerprint: str = ""
+    commit: str | None = None
 
     def seen(self, groups: Sequence[Group]) -> list[Group]:
         """Those groups whose workload it has seen, on whatever hardware, with whatever epilogue."""
@@ -192,6 +202,9 @@ def train(
         train_s=time.perf_counter() - started,
         versions=_versions(),
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        data_fingerprint=fingerprint([*learned, *held]),
+        code_fingerprint=code_fingerprint(),
+        commit=commit(),
     )
     return _save(ranker, provenance, path)
 
@@ -230,13 +243,14 @@ def read_provenance(weights: str | Path) -> Provenance:
         raise VersionMismatchError(
             f"{path}: schema must be {SCHEMA!r}, but is {schema!r}: train again"
         )
-    lacking = Provenance.__dataclass_fields__.keys() - found.keys()
+    known = Provenance.__dataclass_fields__.keys()
+    lacking = known - _ADDED - found.keys()
     if lacking:
         raise RecordError(f"{path} lacks {', '.join(sorted(lacking))}: train again")
     for name in ("training_workloads", "validation_workloads", "training_signatures"):
         if not isinstance(found[name], list):
             raise RecordError(f"{path}: {name} must be a list, but is {found[name]!r}: train again")
-    provenance = Provenance(**{name: found[name] for name in Provenance.__dataclass_fields__})
+    provenance = Provenance(**{name: found[name] for name in known & found.keys()})
     if provenance.digest != _digest(weights):
         raise BadInputError(
             f"{path} describes other weights than {weights}: put back what lay beside it, or train "

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from foretune.cost._heads import Heads
 from foretune.cost._model_file import read_model, write_model
 from foretune.cost._ranker import score_group
 from foretune.cost.tlp import TlpConfig, TlpRanker
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
+from foretune.hardware import Hardware
 from tests.cost import neural_support as support
 
 torch = pytest.importorskip("torch")
@@ -76,6 +79,68 @@ def test_a_head_per_hardware_tells_machines_apart(variant):
     # Unknown hardware: the mean of all heads.
     one, eight, unknown = (ranker.score(some(), None, name) for name in ("one", "eight", "third"))
     assert unknown == pytest.approx((one + eight) / 2, rel=1e-4, abs=1e-5)
+
+
+def two_heads(**options):
+    ranker = make(heads="hardware", hardware=False, **options)
+    ranker.fit(both(2, 0))
+    return ranker
+
+
+def test_unseen_hardware_has_the_head_of_the_nearest_which_is_logged_once(caplog):
+    ranker = two_heads()
+    one, eight = (ranker.score(some(), None, name) for name in ("one", "eight"))
+    assert (one != eight).all()
+    with caplog.at_level(logging.INFO, "foretune.cost"):
+        for threads, nearest in ((2, one), (6, eight), (64, eight)):
+            for _ in range(2):
+                unseen = ranker.score(some(), support.machine(threads), f"of {threads}")
+                assert (unseen == nearest).all()
+        ranker.score(some(), None, "unknown")
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 4
+    assert "hardware of 2: the head of one answers, which is nearest (1 threads" in lines[0]
+    assert "hardware of 6: the head of eight answers" in lines[1]
+    assert "hardware unknown: the mean of all heads answers" in lines[3]
+    gpu = Hardware("gpu", '{"kind": "cuda"}', threads=8, gpu={"warp_size": 32.0})
+    mean = pytest.approx((one + eight) / 2, rel=1e-4, abs=1e-5)
+    assert ranker.score(some(), gpu, "a gpu") == mean, "a CPU is not near"
+
+
+def test_factors_that_are_not_known_of_both_do_not_count():
+    heads = Heads.of_groups(
+        ["wide", "narrow"],
+        [
+            replace(group, hardware=name, machine=machine)
+            for group, (name, machine) in zip(
+                support.groups(2),
+                {
+                    "wide": replace(support.machine(4), simd_bits=512, peak_gflops=300.0),
+                    "narrow": replace(support.machine(2), simd_bits=128, peak_gflops=40.0),
+                }.items(),
+                strict=True,
+            )
+        ],
+    )
+    near = replace(support.machine(4), simd_bits=256)
+    assert heads.of("unmeasured", near) == 0
+    assert heads.of("measured", replace(near, threads=2, peak_gflops=50.0)) == 1
+    assert (heads.of("wide", None), heads.of("narrow", near)) == (0, 1)
+
+
+def test_files_from_before_heads_had_factors_are_read(tmp_path):
+    path = tmp_path / "model.npz"
+    ranker = two_heads()
+    ranker.save(path)
+    meta, arrays = read_model(path)
+    del arrays["heads/factors"]
+    write_model(path, meta["ranker"], meta, arrays)
+    one, eight = (ranker.score(some(), None, name) for name in ("one", "eight"))
+    unseen = load(path).score(some(), support.machine(8), "third")
+    assert unseen == pytest.approx((one + eight) / 2, rel=1e-4, abs=1e-5)
+    write_model(path, meta["ranker"], meta, {**arrays, "heads/factors": np.zeros((1, 3))})
+    with pytest.raises(RecordError, match="2 heads"):
+        load(path)
 
 
 def test_what_fills_up_a_schedule_changes_no_score():

@@ -209,6 +209,77 @@ def test_a_file_of_other_columns_is_refused(written: Path) -> None:
         load(written)
 
 
+def retype(file: Path, column: str, kind: pa.DataType, value: Any) -> None:
+    """Makes a file whose column holds a value of another type throughout."""
+    table = pq.read_table(file)
+    at = table.schema.get_field_index(column)
+    other = pa.array([value] * len(table), kind)
+    pq.write_table(table.set_column(at, pa.field(column, kind), other), file)
+
+
+@pytest.mark.parametrize(
+    ("file", "column", "kind", "value", "told"),
+    [
+        ("records-000", "time", pa.string(), "now", "numbers, but holds text"),
+        ("records-000", "workload", pa.int64(), 7, "text, but holds integers"),
+        ("records-000", "build_s", pa.bool_(), True, "numbers, but holds booleans"),
+        ("records-000", "environment", pa.float64(), 0.0, "integers, but holds numbers"),
+        ("records-000", "seconds", pa.float64(), 1e-3, "lists of numbers, but holds numbers"),
+        ("records-000", "decisions", pa.list_(pa.float32()), [1.0], "integers, but holds lists of"),
+        ("records-000", "message", pa.null(), None, "text, but holds null"),
+        ("sketches", "sketch", pa.binary(), b"{}", "text, but holds binary"),
+        ("workloads", "flops", pa.string(), "many", "numbers, but holds text"),
+    ],
+)
+def test_a_column_of_another_type_is_refused(
+    written: Path, file: str, column: str, kind: pa.DataType, value: Any, told: str
+) -> None:
+    retype(written / f"{file}.parquet", column, kind, value)
+    with pytest.raises(
+        RecordError, match=rf"{file}\.parquet: column '{column}' must .*{told}.*: c"
+    ):
+        load(written)
+
+
+def test_width_and_encoding_of_a_column_do_not_matter(written: Path) -> None:
+    expected = [group.seconds.tolist() for group in load(written)]
+    retype(written / "workloads.parquet", "flops", pa.int64(), 10)
+    retype(written / "records-000.parquet", "origin", pa.large_string(), "uniform")
+    retype(written / "records-000.parquet", "environment", pa.int64(), 0)
+    assert [group.seconds.tolist() for group in load(written)] == expected
+
+
+def stamp(file: Path, metadata: dict[str, str] | None) -> None:
+    """Gives a file other meta data."""
+    table = pq.read_table(file)
+    pq.write_table(table.replace_schema_metadata(metadata), file)
+
+
+@pytest.mark.parametrize("name", ["records-000.parquet", "sketches.parquet", "workloads.parquet"])
+def test_every_file_says_its_schema_version(written: Path, name: str) -> None:
+    file = written / name
+    assert pq.read_schema(file).metadata[b"foretune.schema"] == b"foretune.dataset/1"
+    stamp(file, None)
+    assert len(load(written)) == 2, "the first ones did not"
+    stamp(file, {"foretune.schema": "foretune.dataset/99"})
+    with pytest.raises(VersionMismatchError, match=rf"{name}.*foretune\.dataset/99"):
+        load(written)
+
+
+def test_workloads_that_nobody_measured_are_counted(
+    tmp_path: Path, matmul: Space, pooling: Space
+) -> None:
+    audit = replace(records(pooling, 1)[0], origin=AUDIT)
+    write(tmp_path / "d", [matmul, pooling], [*records(matmul, 3), audit])
+    data = read_dataset(tmp_path / "d")
+    assert [len(g) for g in data.groups()] == [3]
+    assert len(data.groups()) == 1 and data.skipped == {"workload without a record": 1}
+    write(tmp_path / "e", [matmul, pooling], [])
+    nothing = read_dataset(tmp_path / "e")
+    assert (nothing.records, nothing.groups()) == ([], [])
+    assert nothing.skipped == {"workload without a record": 2}
+
+
 def test_fewer_records_than_promised_are_refused(written: Path) -> None:
     edit(written, lambda rows: rows.pop())
     with pytest.raises(RecordError, match="must hold 17 records"):

@@ -18,9 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretune.dataset import Program
-from foretune.dataset.readers import FORMATS, Reading, read
+from foretune.dataset.readers import FORMATS, Reading, names_of, read
 from foretune.dataset.readers._gathering import Gathering, SkipLine, Task, device_of, mean_seconds
 from foretune.errors import BadInputError, RecordError
+from tests.evaluate.support import ansor_line
 
 DATA = Path(__file__).parent / "data"
 ANSOR = (DATA / "ansor.json").read_bytes()
@@ -158,14 +159,62 @@ def test_a_format_that_is_named_but_wrong_gives_no_group(tmp_path: Path) -> None
     assert (empty.groups, empty.skipped, empty.lines) == ([], {}, 0)
 
 
-def test_a_limit_keeps_the_first_programs_of_each_group() -> None:
+def test_a_limit_leaves_out_what_is_beyond_it_and_counts_it() -> None:
     reading = read(DATA / "ansor.json", limit_per_group=2)
     assert [len(group) for group in reading.groups] == [2, 2]
     assert reading.skipped == {"beyond the limit per group": 1}
-    whole = read(DATA / "ansor.json")
-    assert reading.groups[0].seconds.tolist() == whole.groups[0].seconds[:2].tolist()
+    assert _balanced(reading)
+    whole = read(DATA / "ansor.json", limit_per_group=3)
+    assert [len(group) for group in whole.groups] == [3, 2]
     with pytest.raises(BadInputError, match="limit_per_group is at least 2"):
         read(DATA / "ansor.json", limit_per_group=1)
+
+
+def _kept(path: Path, seed: int = 0) -> list[int]:
+    """Which programs of a search a limit of 20 keeps: 0 was measured first."""
+    reading = read(path, limit_per_group=20, seed=seed)
+    (group,) = reading.groups
+    assert len(group) == 20
+    assert _balanced(reading)
+    return [round((1 - s) * 1e4) for s in group.seconds.tolist()]
+
+
+def test_a_limit_draws_from_the_whole_of_a_search(tmp_path: Path) -> None:
+    """Searches go from bad to good: the first programs would be the worst."""
+    lines = [ansor_line(0, step, 1 - 1e-4 * step) for step in range(200)]
+    path = tmp_path / "log.json"
+    path.write_text("".join(lines))
+    drawn = [_kept(path, seed) for seed in range(20)]
+    assert _kept(path) == drawn[0], "the same seed"
+    assert len(set(map(tuple, drawn))) == 20, "another seed"
+    assert all(kept == sorted(kept) for kept in drawn), "in the order of appearance"
+    assert all(min(kept) < 100 <= max(kept) for kept in drawn)
+    # Of 400 draws, about as many from each tenth of the search.
+    assert all(20 <= n <= 60 for n in np.histogram(np.concatenate(drawn), 10, (0, 200))[0])
+    path.write_text("".join(reversed(lines)))
+    assert _kept(path) == drawn[0][::-1], "whatever the order"
+
+
+@settings(deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 9), st.sampled_from([math.nan, 1.0, 2.0, 3.0]))),
+    limit=st.integers(2, 5),
+)
+def test_a_limit_keeps_programs_with_all_their_measurements(
+    rows: list[tuple[int, float]], limit: int
+) -> None:
+    def groups(limit: int | None) -> dict[str, float]:
+        gathering = Gathering(limit)
+        for key, seconds in rows:
+            gathering.take(gathering.add, TASK, key, Program(configuration={"k": key}), seconds)
+        found = gathering.groups({"device": "d"})
+        assert sum(map(len, found)) + gathering.skipped.total() == len(rows)
+        return {p.key: s for g in found for p, s in zip(g.programs, g.seconds, strict=True)}
+
+    whole, kept = groups(None), groups(limit)
+    assert len(kept) <= limit
+    for key, seconds in kept.items():
+        assert np.array_equal(seconds, whole[key], equal_nan=True)
 
 
 def test_records_of_two_devices_never_mix(tmp_path: Path) -> None:
@@ -181,6 +230,33 @@ def test_records_of_two_devices_never_mix(tmp_path: Path) -> None:
         "lab/cuda-sm_80",
     }
     assert {g.hardware for g in read(DATA / "ansor.json", hardware="K80").groups} == {"K80"}
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["a/log.json"], ["log"]),
+        (["a/log.json", "b/other.tar.gz"], ["log", "other"]),
+        (["a/log.json", "b/log.json.gz", "c.json"], ["a/log", "b/log", "c"]),
+        (["x/a/log.json", "y/a/log.json", "y/b/log.json"], ["x/a/log", "y/a/log", "b/log"]),
+        (["a/log.json", "a/log.json.gz"], ["log.json", "log.json.gz"]),
+        (["a/k80", "a/k80.tar.gz", "b/k80"], ["a/k80", "k80.tar.gz", "b/k80"]),
+        (["a/log.json", "a/log.json"], ["log", "log"]),
+    ],
+)
+def test_files_go_by_their_names_as_far_as_these_differ(
+    tmp_path: Path, paths: list[str], names: list[str]
+) -> None:
+    assert names_of([tmp_path / path for path in paths]) == names
+
+
+@given(st.lists(st.lists(st.sampled_from(["a", "b", "a.json"]), min_size=1, max_size=4)))
+def test_no_two_files_have_one_name(parts: list[list[str]]) -> None:
+    paths = [Path("/", *each) for each in parts]
+    names = names_of(paths)
+    assert len(set(names)) == len(set(paths))
+    for path, name in zip(paths, names, strict=True):
+        assert str(path).removesuffix(".json").endswith(name.removesuffix(".json"))
 
 
 def test_groups_that_teach_nothing_are_left_out_and_counted() -> None:

@@ -128,6 +128,8 @@ def convolutions(sizes: Sequence[int]) -> list[tuple[int, Workload]]:
 def of_program(workload: Workload, *, kind: str = "conv2d", hardware: str = "h") -> Group:
     """A group whose programs know the workload that they are schedules of."""
     made = group(workload.key, kind=kind, hardware=hardware)
-    candidate: Any = SimpleNamespace(workload=workload)
-    programs = [Program(candidate, program.actions) for program in made.programs]
+    candidates: list[Any] = [
+        SimpleNamespace(workload=workload, key=program.key) for program in made.programs
+    ]
+    programs = [Program(c, p.actions) for c, p in zip(candidates, made.programs, strict=True)]
     return replace(made, name=workload.name, programs=programs)

@@ -12,7 +12,10 @@ from foretune import dataset
 from foretune.errors import BadInputError
 from foretune.evaluate import keep_judgeable, measured_everywhere, read_data, select, thinned
 from foretune.evaluate.data import FEW_TIMES
-from tests.evaluate.support import ansor_line, group, several
+from tests.evaluate.support import ansor_line, group, several, write_log
+
+TESTS = Path(__file__).parents[1]
+DATA, GOLDEN = TESTS / "dataset" / "data", TESTS / "records" / "data"
 
 
 def test_a_foreign_log_is_read_and_what_is_left_out_is_counted(tmp_path: Path) -> None:
@@ -30,6 +33,34 @@ def test_several_paths_are_joined(tmp_path: Path) -> None:
     for path in paths:
         path.write_text("".join(ansor_line(0, s, 1e-3 * (s + 1)) for s in range(3)))
     assert {g.hardware for g in read_data(paths).groups} == {"a", "b"}
+
+
+def test_files_of_one_name_are_not_one_device(tmp_path: Path) -> None:
+    paths = [tmp_path / lab / "log.json" for lab in ("a", "b")]
+    for path in paths:
+        path.parent.mkdir()
+        write_log(path, range(2))
+    data = read_data(paths)
+    assert [g.hardware for g in data.groups] == ["a/log", "a/log", "b/log", "b/log"]
+    again = tmp_path / "b" / ".." / "a" / "log.json"
+    assert [g.key for g in read_data([*paths, again]).groups] == [g.key for g in data.groups]
+    assert {g.hardware for g in read_data(paths[:1]).groups} == {"log"}
+    other = write_log(tmp_path / "gpu.json", range(2))
+    assert {g.hardware for g in read_data([*paths, other]).groups} == {"a/log", "b/log", "gpu"}
+
+
+def test_one_workload_on_one_hardware_from_two_paths_is_refused(tmp_path: Path) -> None:
+    caches = [tmp_path / name for name in ("first.json", "second.json")]
+    for cache in caches:
+        cache.write_bytes((DATA / "kernel_tuner.json").read_bytes())
+    with pytest.raises(BadInputError, match=r"first\.json and .*second\.json both hold .*give one"):
+        read_data(caches)
+    records = tmp_path / "db" / "database_tuning_record.json"
+    records.parent.mkdir()
+    for name in (records.name, "database_workload.json"):
+        (records.parent / name).write_bytes((GOLDEN / name).read_bytes())
+    with pytest.raises(BadInputError, match=r"db and .*record\.json both hold"):
+        read_data([records.parent, records])
 
 
 def test_our_own_data_sets_are_recognised_and_bring_their_counts(

@@ -15,6 +15,7 @@ from rich.console import Console
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError
 from foretune.evaluate import (
+    NONE,
     Bootstrap,
     check_request,
     evaluate,
@@ -139,6 +140,16 @@ def test_groups_without_two_times_are_left_out_and_counted() -> None:
         run(lambda _seed: Hinted(), odd)
     with pytest.raises(BadInputError, match="none of 0 groups"):
         run(lambda _seed: Hinted(), [])
+
+
+def test_a_group_without_a_program_is_left_out_and_counted() -> None:
+    result = evaluate(lambda _seed: Hinted(), [group("empty", []), *several(10)], "workload")
+    assert result["groups"] == 10
+    assert result["skipped"] == {FEW_TIMES: 1}
+    assert result["metrics"]["top1"]["mean"] == 1.0
+    for split in ("workload", NONE):
+        with pytest.raises(BadInputError, match="nothing can be judged"):
+            evaluate(Hinted() if split == NONE else lambda _seed: Hinted(), [group("e", [])], split)
 
 
 def test_a_trained_ranker_is_judged_on_everything_as_it_is() -> None:

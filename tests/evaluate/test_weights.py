@@ -13,6 +13,8 @@ from foretune.evaluate import (
     read_provenance,
     train,
 )
+from foretune.evaluate.data import FEW_TIMES
+from foretune.evaluate.fingerprints import code_fingerprint, commit, fingerprint
 from foretune.workload.training import Excluded
 from tests.evaluate.support import Hinted, convolutions, group, of_program, several
 
@@ -48,6 +50,29 @@ def test_weights_say_what_they_were_trained_on(tmp_path: Path) -> None:
     assert data["skipped"]["not JSON"] == 2 and len(data["skipped"]) == 2
     assert data["versions"]["numpy"]
     assert Hinted.load(path).sign == 1
+
+
+def test_weights_say_which_data_and_code_made_them(tmp_path: Path) -> None:
+    ranker = Hinted()
+    made = trained(tmp_path / "w.npz", ranker)
+    assert made.data_fingerprint == fingerprint([*ranker.trained, *ranker.validated])
+    assert made.code_fingerprint == code_fingerprint()
+    noted = json.loads((tmp_path / "w.json").read_text())
+    assert (noted["data_fingerprint"], noted["commit"]) == (made.data_fingerprint, commit())
+    assert trained(tmp_path / "v.npz").data_fingerprint == made.data_fingerprint
+    other = train(Hinted(), several(10), tmp_path / "u.npz", seed=3)
+    assert other.data_fingerprint != made.data_fingerprint
+
+
+def test_early_provenance_that_says_neither_is_read(tmp_path: Path) -> None:
+    made = trained(tmp_path / "w.npz")
+    noted = json.loads((tmp_path / "w.json").read_text())
+    for name in ("data_fingerprint", "code_fingerprint", "commit"):
+        del noted[name]
+    (tmp_path / "w.json").write_text(json.dumps(noted))
+    found = read_provenance(tmp_path / "w.npz")
+    assert (found.data_fingerprint, found.code_fingerprint, found.commit) == ("", "", None)
+    assert found.training_workloads == list(made.training_workloads)
 
 
 def test_seen_workloads_are_refused_on_other_hardware_too(tmp_path: Path) -> None:
@@ -143,6 +168,16 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(tmp_path: 
         with pytest.raises(BadInputError, match=told):
             train(Hinted(), groups, path)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_group_without_a_program_teaches_nothing_and_is_counted(tmp_path: Path) -> None:
+    ranker = Hinted()
+    made = train(ranker, [group("empty", []), *several(10)], tmp_path / "w.npz")
+    assert made.skipped == {FEW_TIMES: 1}
+    assert all(len(g) for g in (*ranker.trained, *ranker.validated))
+    assert "empty" not in (*made.training_workloads, *made.validation_workloads)
+    with pytest.raises(BadInputError, match="nothing to learn from"):
+        train(ranker, [group("empty", [])], tmp_path / "other.npz")
 
 
 def test_old_provenance_does_not_outlive_its_weights(tmp_path: Path) -> None:

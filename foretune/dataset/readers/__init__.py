@@ -12,6 +12,6 @@ Files may be compressed with gzip; the formats of lines also come in folders and
 of the readers needs TVM.
 """
 
-from foretune.dataset.readers._read import FORMATS, Reading, read
+from foretune.dataset.readers._read import FORMATS, Reading, names_of, read
 
-__all__ = ["FORMATS", "Reading", "read"]
+__all__ = ["FORMATS", "Reading", "names_of", "read"]

@@ -6,6 +6,8 @@ A reader turns each line into a task, a program and seconds. Whatever it cannot 
 
 from __future__ import annotations
 
+import hashlib
+import heapq
 import json
 import math
 from collections import Counter
@@ -138,29 +140,43 @@ class Task:
 
 @dataclass
 class _Rows:
-    """Records of one task so far."""
+    """Records of one task so far, in the order of appearance.
+
+    Attributes:
+        task: The task.
+        programs: By what tells them apart.
+        seconds: The lowest of each program, by the same.
+        drawn: Where there is a limit, a heap of minus the draw of each program kept, and its key.
+    """
 
     task: Task
-    programs: list[Program] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    index: dict[Hashable, int] = field(default_factory=dict)
+    programs: dict[Hashable, Program] = field(default_factory=dict)
+    seconds: dict[Hashable, float] = field(default_factory=dict)
+    drawn: list[tuple[int, Hashable]] = field(default_factory=list)
 
 
 class Gathering:
     """Collects records by task and counts everything.
 
+    A log has the random start of a search first, and the best of it last. So of a task with more
+    programs than the limit, those with the lowest draws are kept, where a draw is a hash of the
+    program and the seed: uniform over programs, in one pass, and the same for a program that is
+    measured again, kept or not.
+
     Args:
         limit: Programs kept per task; all if None.
+        seed: Of the draws.
 
     Attributes:
         lines: Lines (of a Kernel Tuner cache: entries) looked at, empty ones not counted.
         skipped: Reason to number of lines that gave no record of a group.
     """
 
-    def __init__(self, limit: int | None = None) -> None:
+    def __init__(self, limit: int | None = None, seed: int = 0) -> None:
         self.lines = 0
         self.skipped: Counter[str] = Counter()
         self._limit = limit
+        self._seed = seed
         self._rows: dict[tuple[str, str], _Rows] = {}
 
     def take(self, parse: Callable[..., None], *args: Any) -> None:
@@ -170,18 +186,6 @@ class Gathering:
             parse(*args)
         except SkipLine as reason:
             self.skipped[str(reason)] += 1
-
-    def check_room(self, task: Task) -> None:
-        """Spares reading a program that would not be kept.
-
-        Raises:
-            SkipLine: The task has as many programs as are wanted.
-        """
-        if self._limit is None:
-            return
-        rows = self._rows.get((task.workload, task.device))
-        if rows is not None and len(rows.programs) >= self._limit:
-            raise SkipLine(OVER_LIMIT)
 
     def add(self, task: Task, key: Hashable, program: Program, seconds: float) -> None:
         """Adds a record; of a program measured twice the lowest seconds count.
@@ -193,18 +197,35 @@ class Gathering:
             seconds: NaN if it failed.
 
         Raises:
-            SkipLine: The program is there already.
+            SkipLine: The program is there already, or was not drawn.
         """
         rows = self._rows.setdefault((task.workload, task.device), _Rows(task))
-        at = rows.index.get(key)
-        if at is None:
-            rows.index[key] = len(rows.programs)
-            rows.programs.append(program)
-            rows.seconds.append(seconds)
+        known = rows.seconds.get(key)
+        if known is not None:
+            if math.isnan(known) or seconds < known:
+                rows.seconds[key] = seconds
+            raise SkipLine(DUPLICATE)
+        if self._limit is not None:
+            self._make_room(rows, key, program, self._limit)
+        rows.programs[key] = program
+        rows.seconds[key] = seconds
+
+    def _make_room(self, rows: _Rows, key: Hashable, program: Program, limit: int) -> None:
+        """Draws for a program; of one more than the limit, the one drawn last has to go.
+
+        Raises:
+            SkipLine: It is the program itself.
+        """
+        text = f"{self._seed} {program.key}"
+        draw = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "big")
+        if len(rows.drawn) < limit:
+            heapq.heappush(rows.drawn, (-draw, key))
             return
-        if math.isnan(rows.seconds[at]) or seconds < rows.seconds[at]:
-            rows.seconds[at] = seconds
-        raise SkipLine(DUPLICATE)
+        _, last = heapq.heappushpop(rows.drawn, (-draw, key))
+        if last == key:
+            raise SkipLine(OVER_LIMIT)
+        del rows.programs[last], rows.seconds[last]
+        self.skipped[OVER_LIMIT] += 1
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -219,7 +240,7 @@ class Gathering:
         """
         groups = []
         for rows in self._rows.values():
-            seconds = np.array(rows.seconds)
+            seconds = np.array(list(rows.seconds.values()))
             if len(seconds) == 1:
                 self.skipped[LONE_RECORD] += 1
             elif np.isnan(seconds).all():
@@ -236,7 +257,7 @@ def _group(rows: _Rows, seconds: FloatArray, hardware: str) -> Group:
         name=task.name,
         kind=task.kind,
         hardware=hardware,
-        programs=tuple(rows.programs),
+        programs=tuple(rows.programs.values()),
         seconds=seconds,
         source=task.source,
         family=task.family,

@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,6 +78,8 @@ def read(
     format: str | None = None,
     limit_per_group: int | None = None,
     hardware: str | None = None,
+    seed: int = 0,
+    name: str | None = None,
 ) -> Reading:
     """Reads measurements of others.
 
@@ -89,9 +91,11 @@ def read(
     Args:
         path: A file, a folder or an archive.
         format: One of ``FORMATS``; found out by names and content if not given.
-        limit_per_group: How many programs of each group to keep, the first ones; all if None.
+        limit_per_group: How many programs of each group to keep, drawn uniformly; all if None.
         hardware: What the hardware is called. If not given, what the format says of it, else the
             name of the file. Where one file holds records of several, each has its own addition.
+        seed: Of the draws; the same one keeps the same programs, in whatever order they come.
+        name: What is said for the name of the file, see ``names_of``.
 
     Raises:
         BadInputError: There is no such path, its format is not known, or it is not what its format
@@ -112,18 +116,43 @@ def read(
         raise unknown_name("format", format, FORMATS)
     if where.is_dir() and format == "kernel_tuner":
         raise BadInputError(f"a Kernel Tuner cache is one file, but {path} is a folder: name one")
-    gathering = Gathering(limit_per_group)
+    gathering = Gathering(limit_per_group, seed)
     _GATHER[format](where, gathering)
-    names = hardware_names(gathering.devices, _stem(where), hardware, exact=format in _NAME_DEVICES)
+    stem = name or names_of([where])[0]
+    names = hardware_names(gathering.devices, stem, hardware, exact=format in _NAME_DEVICES)
     groups = gathering.groups(names)
     return Reading(groups, dict(gathering.skipped.most_common()), gathering.lines, format)
 
 
-def _stem(path: Path) -> str:
-    """The name of a file without what says its format; of a database, that of its folder."""
+def names_of(paths: Sequence[Path]) -> list[str]:
+    """What to say for the names of files that are read together, so that no two say the same.
+
+    That is the name without what says its format (with it, where two files differ in nothing else),
+    and of a database that of its folder; with as many folders in front as no other path shares:
+    ``lab/log.json`` and ``farm/log.json`` are ``lab/log`` and ``farm/log``. Two paths of one
+    database have one name.
+    """
+    wholes = [_whole(path) for path in paths]
+    parts = {whole: (*whole.parts[1:-1], _stem(whole)) for whole in wholes}
+    if len(set(parts.values())) < len(parts):
+        parts = {whole: whole.parts[1:] for whole in parts}
+    every = set(parts.values())
+    return ["/".join(_distinct(parts[w], every - {parts[w]})) for w in wholes]
+
+
+def _distinct(own: Sequence[str], others: Collection[Sequence[str]]) -> Sequence[str]:
+    """The shortest end of a path that no other one has."""
+    lengths = range(1, len(own) + 1)
+    return next((own[-n:] for n in lengths if all(o[-n:] != own[-n:] for o in others)), own)
+
+
+def _whole(path: Path) -> Path:
+    """Where the measurements are: a file, a folder, and of a database its folder."""
     whole = path.resolve()
-    if whole.is_file() and metaschedule.find(path) is not None:
-        whole = whole.parent
+    return whole.parent if whole.is_file() and metaschedule.find(path) is not None else whole
+
+
+def _stem(whole: Path) -> str:
     return _SUFFIXES.sub("", whole.name) or whole.name
 
 

@@ -101,7 +101,6 @@ class Records:
                 raise SkipLine(DAMAGED)
             task = self._task(key, target, rest, name, device)
             seconds = mean_seconds(costs, failed=error != 0)
-            self._gathering.check_room(task)
             actions = tuple(map(self._action, steps))
         except (TypeError, ValueError, KeyError, RecursionError) as failure:
             raise SkipLine(DAMAGED) from failure

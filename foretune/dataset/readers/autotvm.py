@@ -73,7 +73,6 @@ class _Records:
             source = f"{self._path}: {name}" if name else str(self._path)
             task = _task(target, function, args, source)
             seconds = mean_seconds(costs, failed=error != 0)
-            self._gathering.check_room(task)
             actions = tuple(self._action(*knob) for knob in knobs)
         except (TypeError, ValueError, KeyError, RecursionError) as failure:
             raise SkipLine(DAMAGED) from failure

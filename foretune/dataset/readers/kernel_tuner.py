@@ -76,7 +76,6 @@ def _add(gathering: Gathering, task: Task, parameters: list[str], entry: Any) ->
         raise SkipLine(DAMAGED)
     time = entry["time"]
     seconds = mean_seconds([time], failed=isinstance(time, str), unit_s=_MS)
-    gathering.check_room(task)
     configuration = {name: entry[name] for name in parameters}
     gathering.add(task, repr(configuration), Program(configuration=configuration), seconds)
 

@@ -150,7 +150,6 @@ class _Records:
             if task is None:
                 task = self._tasks[at, device] = self._task(program, trace, arguments, device)
             seconds = mean_seconds(costs, failed=False)
-            self._gathering.check_room(task)
             actions = tuple(self._follow(program, trace))
         except _MALFORMED as failure:
             raise SkipLine(DAMAGED) from failure

@@ -1,0 +1,53 @@
+"""The data set that is committed with the package's source, as the documentation describes it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from foretune.dataset import AUDIT, read_dataset
+from foretune.workload.training import excluded, signature
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "data" / "cpu"
+VALID = 51_602
+RAN = ("ok", "cut_short")
+
+
+def test_it_holds_what_the_documentation_states() -> None:
+    text = " ".join((ROOT / "docs" / "data.md").read_text().split())
+    workloads = pq.read_table(DATA / "workloads.parquet", columns=["key", "kind"]).to_pydict()
+    index = json.loads((DATA / "dataset.json").read_text())
+    valid, measured = 0, set()
+    for number in range(index["files"]):
+        columns = ["workload", "hardware", "status", "origin"]
+        table = pq.read_table(DATA / f"records-{number:03d}.parquet", columns=columns)
+        for row in table.to_pylist():
+            valid += row["origin"] != AUDIT and row["status"] in RAN
+            measured.add((row["hardware"], row["workload"]))
+    keys, kinds = set(workloads["key"]), set(workloads["kind"])
+    stated = f"{valid:,} valid records of {len(keys)} workloads and {len(kinds)} operator kinds: "
+    assert f"{stated}three instruction sets of a Zen 5" in text
+    assert "one thread (all workloads) and on two (156 of them, and four more on x86" in text
+    assert index["valid"] == valid == VALID
+    counts = Counter(hardware for hardware, _ in measured)
+    found = sorted((each["threads"], counts[each["key"]]) for each in index["hardware"])
+    assert found == [(1, len(keys))] * 3 + [(2, 156)] * 2 + [(2, 160)]
+    assert {workload for _, workload in measured} == keys
+    assert not keys & excluded().keys
+
+
+@pytest.mark.slow
+def test_nothing_of_the_evaluation_set_is_in_it_by_shape() -> None:
+    data = read_dataset(DATA)
+    groups = data.groups()
+    assert data.skipped == {}, "every row can be used"
+    assert {group.workload for group in groups} == set(data.workloads)
+    assert sum(int(group.valid.sum()) for group in groups) == VALID
+    found = {signature(stored.workload) for stored in data.workloads.values()}
+    assert len(found) > 100
+    assert not found & excluded().signatures
