@@ -1,12 +1,11 @@
 """What ``benchmarks.world`` learns and judges, one part of a split at a time.
 
 The code of this module is part of what finished cells are kept under, so only what their figures
-depend on belongs here.
+depend on belongs here. What is learned once for all variants is in ``benchmarks._world_learned``.
 """
 
 from __future__ import annotations
 
-import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,13 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks._cells import metrics_to_json
-from benchmarks.results import read_json, say
-from foretune.bench import write_json
+from benchmarks._world_learned import Learned, Swapped
 from foretune.cost import Ranker, score_group
 from foretune.cost._tables import Rows
-from foretune.cost._world_learning import Lesson, WorldConfig, learn
+from foretune.cost._world_learning import Lesson, WorldConfig
 from foretune.cost._world_model import World
-from foretune.cost._world_readers import READERS, Reader
 from foretune.cost.world import WorldRanker
 from foretune.dataset import Group, Program
 from foretune.evaluate import Split, judge, refuse_excluded, thinned
@@ -74,23 +71,6 @@ VARIANTS: Mapping[str, Variant] = {
     "transition=actions_only": Variant({}, "actions_only"),
     "trees see all members": Variant({}, aware=True),
 }
-
-
-class Swapped(World):
-    """A world that can be made to begin a workload's paths where another one's begin.
-
-    Args:
-        world: Its parts.
-    """
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world.reader, world.transition, world.unaware)
-        self.others: Mapping[str, Any] = {}
-        """Key of a workload -> the workload that stands for it."""
-
-    def initial(self, workload: Any) -> npt.NDArray[np.float32]:
-        """z0 of the other workload where there is one."""
-        return super().initial(self.others.get(workload.key, workload))
 
 
 class SharedRanker(WorldRanker):
@@ -163,11 +143,11 @@ def partners(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 class Fold:
-    """What is learned from one part of a split, and kept in a folder.
+    """One part of a split: who learns from it, and how that is judged.
 
     Args:
         part: The part.
-        folder: The folder, of this part and these settings alone.
+        folder: Of all that is learned (``Learned``).
         config: Of the world.
         seed: Of everything.
         threads: That may be used.
@@ -188,79 +168,20 @@ class Fold:
         draw: int,
         cache: Path,
     ) -> None:
-        self.part, self.folder, self.config = part, folder, config
+        self.part, self.config = part, config
         self.cache, self.seed, self.threads = cache, seed, threads
-        learned = thinned((*part.train, *part.validation), programs, draw)
-        refuse_excluded(learned)
-        self.train, self.validation = learned[: len(part.train)], learned[len(part.train) :]
-        folder.mkdir(parents=True, exist_ok=True)
-        self._worlds: dict[str, Swapped] = {}
-        self._kept: dict[Any, Any] = {}
-        self._known = frozenset(id(group.programs) for group in (*learned, *part.test))
-
-    @cached_property
-    def lesson(self) -> Lesson:
-        """What transitions learn from."""
-        started = time.perf_counter()
-        lesson = Lesson.of(
-            self.train,
-            self.config,
-            self.seed,
-            self.cache,
-            reader=self.reader(),
-            threads=self.threads,
+        drawn = thinned((*part.train, *part.validation), programs, draw)
+        refuse_excluded(drawn)
+        self.train, self.validation = drawn[: len(part.train)], drawn[len(part.train) :]
+        self.learned = Learned(
+            part.name, self.train, folder, config, seed=seed, threads=threads, cache=cache
         )
-        assert lesson is not None, "some programs of every data set can be made"
-        if self.reader() is None:
-            lesson.reader.part.save(self._reader_file)
-            say(f"{self.part.name}: reader trained in {time.perf_counter() - started:.0f} s")
-        return lesson
-
-    @property
-    def _reader_file(self) -> Path:
-        return self.folder / "reader.npz"
-
-    def reader(self) -> Reader | None:
-        """What turns programs into states; None if it is not trained yet."""
-        if not self._reader_file.exists():
-            return None
-        kind: Any = READERS[self.config.target]
-        reader: Reader = kind(kind.part_type.load(self._reader_file, threads=self.threads))
-        return reader
+        self._kept: dict[Any, Any] = {}
+        self._known = frozenset(id(group.programs) for group in (*drawn, *part.test))
 
     def world(self, transition: str) -> Swapped:
         """The world with some transitions."""
-        if transition not in self._worlds:
-            self._worlds[transition] = Swapped(self._read(transition) or self._learn(transition))
-        return self._worlds[transition]
-
-    def _learn(self, transition: str) -> World:
-        started = time.perf_counter()
-        config = replace(self.config, transition=transition)
-        made = learn(self.lesson, config, self.seed, self.threads)
-        assert made.transition is not None
-        models = list({id(m): m for m in (made.transition, *made.unaware.values())}.values())
-        for number, model in enumerate(models):
-            model.save(self.folder / f"{transition}-{number}.npz")
-        number_of = {id(model): number for number, model in enumerate(models)}
-        places = {key: number_of[id(model)] for key, model in made.unaware.items()}
-        # Written last: it says that all models are there.
-        write_json(self.folder / f"{transition}.json", {"models": len(models), "unaware": places})
-        seconds = time.perf_counter() - started
-        say(f"{self.part.name}: {transition} transitions made in {seconds:.0f} s")
-        return made
-
-    def _read(self, transition: str) -> World | None:
-        if not (self.folder / f"{transition}.json").exists():
-            return None
-        known = read_json(self.folder / f"{transition}.json")
-        models = [
-            TransitionModel.load(self.folder / f"{transition}-{number}.npz", threads=self.threads)
-            for number in range(known["models"])
-        ]
-        reader = self.reader()
-        assert reader is not None, "it is saved before transitions are"
-        return World(reader, models[0], {k: models[at] for k, at in known["unaware"].items()})
+        return self.learned.world(transition)
 
     def ranker(self, variant: Variant) -> WorldRanker:
         """A variant, trained."""

@@ -30,7 +30,7 @@ _TOLD_EVERY_S = 20.0
 
 @dataclass(frozen=True)
 class Learning:
-    """What folds learn, and how: whoever asks for the same finds it learned.
+    """What folds learn, and how.
 
     Attributes:
         config: Of the world.
@@ -39,6 +39,7 @@ class Learning:
         programs: Learned from per group, at most.
         threads: That may be used.
         cache: Folder of replayed states and features.
+        folder: Of what is learned, and of finished cells.
     """
 
     config: WorldConfig
@@ -47,10 +48,11 @@ class Learning:
     programs: int
     threads: int
     cache: Path
+    folder: Path
 
-    def settings(self, groups: Sequence[Group]) -> dict[str, Any]:
-        """All that what is learned depends on."""
-        return {
+    def cells(self, groups: Sequence[Group]) -> Cells:
+        """The finished cells of these settings, data and code."""
+        settings = {
             "config": asdict(self.config),
             "folds": self.folds,
             "seed": self.seed,
@@ -58,16 +60,17 @@ class Learning:
             "data": fingerprint(groups),
             "code": world_code(),
         }
+        return Cells(self.folder, settings)
 
     def parts(self, groups: Sequence[Group]) -> list[Split]:
         """The parts of the split."""
         return cross_validation(groups, "workload", self.folds, seed=self.seed)
 
-    def fold(self, part: Split, number: int, cells: Cells) -> Fold:
+    def fold(self, part: Split, number: int) -> Fold:
         """One of them, with the programs that ``benchmarks.models`` draws for it."""
         return Fold(
             part,
-            cells.of_fold(number),
+            self.folder / "learned",
             self.config,
             seed=self.seed,
             threads=self.threads,
@@ -107,14 +110,15 @@ def learning_of(options: argparse.Namespace) -> Learning:
         encoder_states=options.encoder_states,
     )
     given = {name: getattr(options, name) for name in ("folds", "seed", "programs", "threads")}
-    return Learning(config, **given, cache=options.cache)
+    return Learning(config, **given, cache=options.cache, folder=options.work_dir)
 
 
 def world_code() -> str:
-    """A hash of the code that what a fold learns, and its figures, depend on."""
+    """A hash of the code that cells depend on."""
     return code_of(
         "foretune.cost.world",
         "benchmarks._world_cells",
+        "benchmarks._world_learned",
         "foretune.evaluate.metrics",
         "foretune.evaluate.splits",
         within=("cost", "features", "dataset", "evaluate", "space", "hardware", "world"),
@@ -134,10 +138,6 @@ class Cells:
         digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
         self.folder = folder / digest
         self.folder.mkdir(parents=True, exist_ok=True)
-
-    def of_fold(self, number: int) -> Path:
-        """The folder of what a fold has learned."""
-        return self.folder / f"fold{number}"
 
     def get(self, name: str, make: Callable[[], Any], say_why: str) -> Any:
         """A finished cell, made now if it is not there."""

@@ -21,7 +21,7 @@ import xgboost
 from scipy import stats
 
 from benchmarks._world_cells import Fold
-from benchmarks._world_folds import Cells, learning_of, learning_options, told
+from benchmarks._world_folds import learning_of, learning_options, told
 from benchmarks.results import conditions, figure, publish, say, table
 from foretune.cost import Ranker, rankers
 from foretune.dataset import Group
@@ -293,11 +293,10 @@ def main(arguments: list[str] | None = None) -> None:
     keys = sorted(group.hardware for group in groups)
     hardware = options.hardware or max(sorted(set(keys)), key=keys.count)
     learning = learning_of(options)
-    cells = Cells(options.work_dir, learning.settings(groups))
     judged: dict[tuple[str, str], list[dict[str, Any]]] = {}
     with told():
         for number, part in enumerate(learning.parts(groups)):
-            fold = learning.fold(part, number, cells)
+            fold = learning.fold(part, number)
             for row in judged_fold(fold, hardware, options.tested, transitions):
                 judged.setdefault((row["columns"], row["learner"]), []).extend(row["groups"])
     rows = [

@@ -5,8 +5,8 @@ predicts nothing. How well the ranker ``world`` orders programs, with every swit
 models of ``benchmarks.models`` on the same split, and paired differences to the full model.
 
 Within a fold, encoder and transitions are learned once and shared; trees are grown for every
-variant. What a fold has learned and every finished cell are kept in the work directory under a hash
-of settings, data and code, so that the benchmark goes on where it was interrupted, and
+variant. What a fold has learned and every finished cell are kept in the work directory, each under
+a hash of settings, data and code, so that the benchmark goes on where it was interrupted, and
 ``benchmarks.residuals`` with the same settings learns nothing anew. Folds can be computed side by
 side, ``--fold 1,2`` beside ``--fold 3,4,5``: such calls only fill cells, and one without it puts
 them together.
@@ -175,7 +175,7 @@ def run(
     terminals: list[dict[str, Any]] = []
     parts = learning.parts(groups)
     for number, part in enumerate(parts):
-        fold = learning.fold(part, number, cells)
+        fold = learning.fold(part, number)
         rows, found = fill(fold, number, cells, _paths_of_fold(paths, learning), variants)
         terminals += rows
         for row, own in found.items():
@@ -201,7 +201,7 @@ def run(
         "variants": compare(tested, {**(others or {}), **own}),
         "missing": list(missing),
         "check": agreement(own[NONE], peer) if peer is not None and NONE in own else None,
-        "rates": _rates(parts[0], cells, learning, rated, batch) if rated else [],
+        "rates": _rates(parts[0], learning, rated, batch) if rated else [],
         "readings": readings(tested, own, terminals),
     }
 
@@ -211,10 +211,10 @@ def _paths_of_fold(paths: int, learning: Learning) -> int:
 
 
 def _rates(
-    part: Split, cells: Cells, learning: Learning, rated: Sequence[str], batch: int
+    part: Split, learning: Learning, rated: Sequence[str], batch: int
 ) -> list[dict[str, Any]]:
     """``time_scoring`` of the full model of the first fold. Time is never read from a file."""
-    ranker = learning.fold(part, 0, cells).ranker(VARIANTS[FULL])
+    ranker = learning.fold(part, 0).ranker(VARIANTS[FULL])
     machine = part.test[0].machine
     sources = [] if machine is None else [Unscored(name, machine) for name in rated]
     return time_scoring(ranker, sources, batch, batch // 10)
@@ -269,12 +269,12 @@ def main(arguments: list[str] | None = None) -> None:
     say("reading the data")
     groups, _few = keep_judgeable(read_data([options.data]).groups)
     learning = learning_of(options)
-    cells = Cells(options.work_dir, learning.settings(groups))
+    cells = learning.cells(groups)
     with told():
         if chosen:
             parts = learning.parts(groups)
             for number in sorted({int(name) - 1 for name in chosen}):
-                fold = learning.fold(parts[number], number, cells)
+                fold = learning.fold(parts[number], number)
                 fill(fold, number, cells, _paths_of_fold(options.paths, learning), variants)
             return
         others, missing = peers(learning, groups, options.data)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import _world_cells, _world_folds, _world_page, world
+from benchmarks import _world_cells, _world_folds, _world_learned, _world_page, residuals, world
 from benchmarks._cell_store import Store
 from benchmarks._cells import Cell, Job, metrics_to_json
 from benchmarks._world_cells import (
@@ -114,6 +114,11 @@ def fold_of(part: Split, folder: Path, config: WorldConfig, programs: int = 32) 
     return Fold(part, folder, config, **given, cache=folder / "cache")
 
 
+def learned_in(folder: Path, config: WorldConfig) -> Learning:
+    given: dict[str, Any] = {"folds": 2, "seed": 0, "programs": 32, "threads": 1}
+    return Learning(config, **given, cache=folder / "cache", folder=folder)
+
+
 @pytest.fixture(scope="module")
 def of_features(groups: list[Group], tmp_path_factory: pytest.TempPathFactory) -> Fold:
     part = Split("products", tuple(groups[:3]), (), tuple(groups[3:]))
@@ -124,7 +129,7 @@ def of_features(groups: list[Group], tmp_path_factory: pytest.TempPathFactory) -
 def test_everything_is_made_once(
     config: WorldConfig, groups: list[Group], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learning = Learning(config, folds=2, seed=0, programs=32, threads=1, cache=tmp_path / "cache")
+    learning = learned_in(tmp_path, config)
     settings: dict[str, Any] = {"paths": 16, "variants": [FULL, NONE]}
     cells = Cells(tmp_path, {"a": 1})
     rates: dict[str, Any] = {"rated": ["matmul:32x32x32"], "batch": 20}
@@ -142,8 +147,8 @@ def test_everything_is_made_once(
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("made a second time")
 
-    monkeypatch.setattr(_world_cells, "learn", refuse)
-    monkeypatch.setattr(_world_cells.Lesson, "of", refuse)
+    monkeypatch.setattr(_world_learned, "learn", refuse)
+    monkeypatch.setattr(_world_learned.Lesson, "of", refuse)
     monkeypatch.setattr(world, "train_and_judge", refuse)
     judged = {
         f"{name} (benchmarks.models)": _metrics_of(groups) for name in ("gbdt_actions", "tlp")
@@ -173,13 +178,10 @@ def test_folds_are_computed_alone_and_put_together_later(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def learning(_: Any) -> Learning:
-        return Learning(OF_FEATURES, folds=2, seed=0, programs=32, threads=1, cache=tmp_path / "c")
-
     where = SimpleNamespace(end=dict)
     monkeypatch.setattr(world, "conditions", lambda *_: where)
     monkeypatch.setattr(world, "read_data", lambda _: SimpleNamespace(groups=groups))
-    monkeypatch.setattr(world, "learning_of", learning)
+    monkeypatch.setattr(world, "learning_of", lambda _: learned_in(tmp_path, OF_FEATURES))
     published, trained = [], []
 
     def train(fold: Fold, name: str) -> Any:
@@ -190,7 +192,7 @@ def test_folds_are_computed_alone_and_put_together_later(
     monkeypatch.setattr(world, "publish", lambda *given: published.append(given))
     monkeypatch.setattr(world, "train_and_judge", train)
     monkeypatch.setattr(Fold, "terminals", lambda _, count: [a_path(at) for at in range(1, count)])
-    options = ["--folds", "2", "--work-dir", str(tmp_path), "--paths", "8"]
+    options = ["--folds", "2", "--paths", "8"]
     options += ["--variants", f"{FULL},{NONE}"]
     world.main([*options, "--fold", "2"])
     assert trained == [("workloads 2/2", FULL), ("workloads 2/2", NONE)] and not published
@@ -206,9 +208,9 @@ def test_what_a_fold_has_learned_is_read_from_its_folder(fold: Fold) -> None:
     candidates = [p.candidate for p in fold.part.test[0].programs if p.candidate is not None]
     trained = [p.candidate for p in fold.part.train[0].programs if p.candidate is not None]
     first = fold.world("trained")
-    other = fold_of(fold.part, fold.folder, fold.config)
+    other = fold_of(fold.part, fold.learned.folder.parent, fold.config)
     second = other.world("trained")
-    assert "lesson" not in vars(other)
+    assert "lesson" not in vars(other.learned)
     assert np.array_equal(first.predicted(candidates), second.predicted(candidates))
     assert np.array_equal(
         first.predicted(trained, aware=False), second.predicted(trained, aware=False)
@@ -285,6 +287,30 @@ def test_as_many_programs_are_drawn_as_where_models_are_compared(
     expected = thinned(groups[:4], 3, 1)
     assert drawn == [[p.key for p in group.programs] for group in expected]
     assert drawn != [[p.key for p in group.programs] for group in thinned(groups[:4], 3, 0)]
+
+
+def test_residuals_learn_no_transitions_of_their_own(
+    of_features: Fold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("trained", "untrained", "actions_only")
+    for name in names:
+        of_features.world(name)
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("learned a second time")
+
+    monkeypatch.setattr(_world_learned, "learn", refuse)
+    monkeypatch.setattr(_world_learned.Lesson, "of", refuse)
+    nothing = {"none": lambda *given: np.zeros(len(given[-1]))}
+    monkeypatch.setattr(residuals, "LEARNERS", nothing)
+    fold = fold_of(of_features.part, of_features.learned.folder.parent, OF_FEATURES)
+    rows = residuals.judged_fold(fold, CPU.key, 6, names)
+    assert {"predicted state", "predicted, untrained", "predicted, actions only"} <= {
+        row["columns"] for row in rows
+    }
+    other = fold_of(of_features.part, of_features.learned.folder.parent, OF_FEATURES, programs=4)
+    with pytest.raises(AssertionError, match="a second time"):
+        other.world("trained")
 
 
 @pytest.mark.parametrize("name", VARIANTS)
