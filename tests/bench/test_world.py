@@ -322,6 +322,11 @@ def test_a_variant_ranks_as_it_would_alone(of_features: Fold, name: str) -> None
     shared = fold.ranker(variant)
     alone = WorldRanker(seed=0, world=shared._given, cache=fold.cache, **dict(variant.options))
     alone.fit(fold.train, fold.validation)
+    for shared._fitting in (False, True):
+        alone._fitting = shared._fitting
+        for group in (*fold.train, *fold.part.test):
+            one, two = (ranker._matrix(group.programs, group.machine) for ranker in (shared, alone))
+            assert np.array_equal(one[0], two[0]) and np.array_equal(one[1], two[1])
     for group in fold.part.test:
         assert np.array_equal(score_group(shared, group), score_group(alone, group))
 
