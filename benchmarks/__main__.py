@@ -67,8 +67,8 @@ LONG = {
     "mcts": "about 20 hours, resumable",
     "formulas": "about 15 minutes",
     "gradient": "some hours, resumable",
-    "world": "about 2 hours, resumable",
-    "residuals": "about 20 minutes after world, resumable where world is",
+    "world": "about 90 minutes, resumable",
+    "residuals": "about 15 minutes after world",
 }
 
 
