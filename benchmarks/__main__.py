@@ -21,6 +21,7 @@ from benchmarks import (
     pools,
     proposers,
     replay,
+    residuals,
     retest,
     sampling,
     search22,
@@ -50,6 +51,7 @@ _LONG = {
     "formulas": formulas.main,
     "gradient": gradient.main,
     "world": world.main,
+    "residuals": residuals.main,
 }
 LONG = {
     "retest first": "about 5 minutes, then wait half an hour",
@@ -65,7 +67,8 @@ LONG = {
     "mcts": "about 20 hours, resumable",
     "formulas": "about 15 minutes",
     "gradient": "some hours, resumable",
-    "world": "about 6 hours, resumable",
+    "world": "about 90 minutes, resumable",
+    "residuals": "about 15 minutes after world",
 }
 
 
@@ -93,8 +96,9 @@ def _show_long() -> None:
     for name, duration in LONG.items():
         print(f"  python -m benchmarks.{name} --write   ({duration})")
     shown_after = (retest, search64, search22, networks, models, limits, pools, replay, proposers)
-    for name in (*shown_after, mcts, gradient, world):
-        path = RESULTS / f"{name.__name__.rsplit('.', 1)[-1]}.md"
+    pages = [module.__name__.rsplit(".", 1)[-1] for module in (*shown_after, mcts, gradient, world)]
+    for page in (*pages, "residuals-features", "residuals-text"):
+        path = RESULTS / f"{page}.md"
         shown = path.relative_to(RESULTS.parents[1])
         if path.exists():
             print(f"\n--- {shown}, measured earlier ---\n")

@@ -1,14 +1,13 @@
 """What ``benchmarks.world`` learns and judges, one part of a split at a time.
 
 The code of this module is part of what finished cells are kept under, so only what their figures
-depend on belongs here.
+depend on belongs here. What is learned once for all variants is in ``benchmarks._world_learned``.
 """
 
 from __future__ import annotations
 
-import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,22 +17,31 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks._cells import metrics_to_json
-from benchmarks.results import read_json, say
-from foretune.bench import write_json
+from benchmarks._world_learned import Learned, Swapped
 from foretune.cost import Ranker, score_group
-from foretune.cost._world_learning import Lesson, WorldConfig, learn
+from foretune.cost._tables import Rows
+from foretune.cost._world_learning import Lesson, WorldConfig
 from foretune.cost._world_model import World
-from foretune.cost._world_readers import READERS, Reader
 from foretune.cost.world import WorldRanker
-from foretune.dataset import Group
+from foretune.dataset import Group, Program
 from foretune.evaluate import Split, judge, refuse_excluded, thinned
-from foretune.space import Candidate
-from foretune.world import steps_of
+from foretune.features import action_features
+from foretune.features._skeleton import skeleton_of
+from foretune.hardware import Hardware
+from foretune.world.judge import Terminals
 from foretune.world.judge import judge as judge_transitions
 from foretune.world.transition import TransitionModel
 
 FULL = "world"
 SWAPPED = "world, initial states swapped"
+NONE = "gbdt_actions (state=none)"
+INITIAL = "state=initial"
+"""Not trained: z0 is the same for all programs of a workload, and trees read only what differs
+within workloads, so that they are those of ``NONE``, tree by tree."""
+PREDICTIONS = ("untrained", "actions_only", "swapped", "trained")
+"""Whose predicted terminal states are judged; ``swapped``: the trained ones', begun elsewhere."""
+_SPLIT_SEED = 0
+"""As in ``benchmarks._cells``: equal scores are put in the same order there."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +61,7 @@ class Variant:
 
 VARIANTS: Mapping[str, Variant] = {
     FULL: Variant({}),
-    "gbdt_actions (state=none)": Variant({"state": "none"}),
-    "state=initial": Variant({"state": "initial"}),
+    NONE: Variant({"state": "none"}),
     "state=final": Variant({"state": "final"}),
     "actions=false": Variant({"actions": False}),
     "hardware=false": Variant({"hardware": False}),
@@ -66,35 +73,57 @@ VARIANTS: Mapping[str, Variant] = {
 }
 
 
-class Swapped(World):
-    """A world that can be made to begin a workload's paths where another one's begin.
+class SharedRanker(WorldRanker):
+    """A variant that takes from its fold what another one has computed: states, action features.
 
     Args:
-        world: Its parts.
+        kept: Of the fold, by what it is and whose programs it is of.
+        known: Of which programs something is kept, by ``id``: those of the fold's groups.
+        variant: Which.
+        options: Of ``WorldRanker``.
     """
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world.reader, world.transition, world.unaware)
-        self.others: Mapping[str, Any] = {}
-        """Key of a workload -> the workload that stands for it."""
+    def __init__(
+        self, kept: dict[Any, Any], known: frozenset[int], variant: Variant, **options: Any
+    ) -> None:
+        super().__init__(**options, **dict(variant.options))
+        self._kept, self._known, self._variant = kept, known, variant
 
-    def initial(self, workload: Any) -> npt.NDArray[np.float32]:
-        """z0 of the other workload where there is one."""
-        return super().initial(self.others.get(workload.key, workload))
+    def _matrix(
+        self, programs: Sequence[Program], machine: Hardware | None
+    ) -> tuple[Rows, npt.NDArray[np.bool_]]:
+        if id(programs) not in self._known:
+            return super()._matrix(programs, machine)
+        swapped = isinstance(self._world, Swapped) and bool(self._world.others)
+        aware = self._variant.aware or not self._fitting
+        states, legal = self._once(
+            (self.state, self._variant.transition, aware, swapped),
+            programs,
+            lambda: self._states([program.candidate for program in programs]),
+        )
+        described = self._once("actions", programs, lambda: action_features(programs, machine))
+        # What is kept stays whole: choosing rows makes a copy.
+        described = described[legal]
+        described[:, self._hidden] = 0.0
+        return np.concatenate([states[legal], described], axis=1), legal
+
+    def _once(self, what: Any, programs: Sequence[Program], make: Callable[[], Any]) -> Any:
+        place = (what, id(programs))
+        if place not in self._kept:
+            self._kept[place] = make()
+        return self._kept[place]
 
 
 def skeleton(group: Group) -> frozenset[Any]:
-    """What the programs of a workload have in common but for numbers: kinds of steps by sketch."""
-    first: dict[str, Candidate] = {}
-    for program in group.programs:
-        if program.candidate is not None:
-            first.setdefault(program.candidate.sketch.key, program.candidate)
+    """What the programs of a workload have in common but for numbers: the steps of each sketch."""
+    candidates = [p.candidate for p in group.programs if p.candidate is not None]
+    sketches = {candidate.sketch.key: candidate.sketch for candidate in candidates}
     return frozenset(
         (
-            tuple(map(len, candidate.sketch.axes.values())),
-            frozenset(step.kind for step in steps_of(candidate.actions())),
+            tuple(map(len, sketch.axes.values())),
+            tuple(step.kind for step in skeleton_of(sketch)),
         )
-        for candidate in first.values()
+        for sketch in sketches.values()
     )
 
 
@@ -114,17 +143,17 @@ def partners(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 class Fold:
-    """What is learned from one part of a split, and kept in a folder.
+    """One part of a split: who learns from it, and how that is judged.
 
     Args:
         part: The part.
-        folder: The folder, of this part and these settings alone.
+        folder: Of all that is learned (``Learned``).
         config: Of the world.
         seed: Of everything.
         threads: That may be used.
         programs: Learned from per group, at most.
-        cache: Folder of replayed states and features, of all folds; None: the parent of
-            ``folder``.
+        draw: Seeds which of them. ``benchmarks.models`` takes the number of the part.
+        cache: Folder of replayed states and features, of all folds.
     """
 
     def __init__(
@@ -132,84 +161,27 @@ class Fold:
         part: Split,
         folder: Path,
         config: WorldConfig,
+        *,
         seed: int,
         threads: int,
         programs: int,
-        cache: Path | None = None,
+        draw: int,
+        cache: Path,
     ) -> None:
-        self.part, self.folder, self.config = part, folder, config
-        # Programs are the same whichever fold looks at them.
-        self.cache = cache or folder.parent
-        self.seed, self.threads = seed, threads
-        learned = thinned((*part.train, *part.validation), programs, seed)
-        refuse_excluded(learned)
-        self.train, self.validation = learned[: len(part.train)], learned[len(part.train) :]
-        folder.mkdir(parents=True, exist_ok=True)
-        self._worlds: dict[str, Swapped] = {}
-
-    @cached_property
-    def lesson(self) -> Lesson:
-        """What transitions learn from."""
-        started = time.perf_counter()
-        lesson = Lesson.of(
-            self.train,
-            self.config,
-            self.seed,
-            self.cache,
-            reader=self.reader(),
-            threads=self.threads,
+        self.part, self.config = part, config
+        self.cache, self.seed, self.threads = cache, seed, threads
+        drawn = thinned((*part.train, *part.validation), programs, draw)
+        refuse_excluded(drawn)
+        self.train, self.validation = drawn[: len(part.train)], drawn[len(part.train) :]
+        self.learned = Learned(
+            part.name, self.train, folder, config, seed=seed, threads=threads, cache=cache
         )
-        assert lesson is not None, "some programs of every data set can be made"
-        if self.reader() is None:
-            lesson.reader.part.save(self._reader_file)
-            say(f"{self.part.name}: reader trained in {time.perf_counter() - started:.0f} s")
-        return lesson
-
-    @property
-    def _reader_file(self) -> Path:
-        return self.folder / "reader.npz"
-
-    def reader(self) -> Reader | None:
-        """What turns programs into states; None if it is not trained yet."""
-        if not self._reader_file.exists():
-            return None
-        kind: Any = READERS[self.config.target]
-        reader: Reader = kind(kind.part_type.load(self._reader_file, threads=self.threads))
-        return reader
+        self._kept: dict[Any, Any] = {}
+        self._known = frozenset(id(group.programs) for group in (*drawn, *part.test))
 
     def world(self, transition: str) -> Swapped:
         """The world with some transitions."""
-        if transition not in self._worlds:
-            self._worlds[transition] = Swapped(self._read(transition) or self._learn(transition))
-        return self._worlds[transition]
-
-    def _learn(self, transition: str) -> World:
-        started = time.perf_counter()
-        config = replace(self.config, transition=transition)
-        made = learn(self.lesson, config, self.seed, self.threads)
-        assert made.transition is not None
-        models = list({id(m): m for m in (made.transition, *made.unaware.values())}.values())
-        for number, model in enumerate(models):
-            model.save(self.folder / f"{transition}-{number}.npz")
-        number_of = {id(model): number for number, model in enumerate(models)}
-        places = {key: number_of[id(model)] for key, model in made.unaware.items()}
-        # Written last: it says that all models are there.
-        write_json(self.folder / f"{transition}.json", {"models": len(models), "unaware": places})
-        seconds = time.perf_counter() - started
-        say(f"{self.part.name}: {transition} transitions made in {seconds:.0f} s")
-        return made
-
-    def _read(self, transition: str) -> World | None:
-        if not (self.folder / f"{transition}.json").exists():
-            return None
-        known = read_json(self.folder / f"{transition}.json")
-        models = [
-            TransitionModel.load(self.folder / f"{transition}-{number}.npz", threads=self.threads)
-            for number in range(known["models"])
-        ]
-        reader = self.reader()
-        assert reader is not None, "it is saved before transitions are"
-        return World(reader, models[0], {k: models[at] for k, at in known["unaware"].items()})
+        return self.learned.world(transition)
 
     def ranker(self, variant: Variant) -> WorldRanker:
         """A variant, trained."""
@@ -217,12 +189,14 @@ class Fold:
         world = self.world(variant.transition) if needs_world else None
         if world is not None and variant.aware:
             world = Swapped(World(world.reader, world.transition))
-        ranker = WorldRanker(
+        ranker = SharedRanker(
+            self._kept,
+            self._known,
+            variant,
             seed=self.seed,
             threads=self.threads,
             world=world,
             cache=self.cache,
-            **dict(variant.options),
         )
         ranker.fit(self.train, self.validation)
         return ranker
@@ -237,16 +211,20 @@ class Fold:
         The ranker is one that was given ``world("trained")``.
         """
         world = self.world("trained")
-        others = partners((*self.part.test, *self.part.train))
-        world.others = others
+        world.others = self.others
         try:
-            tested = [group for group in self.part.test if group.workload in others]
+            tested = [group for group in self.part.test if group.workload in self.others]
             return {group.key: self._metrics(ranker, group) for group in tested}
         finally:
             world.others = {}
 
+    @cached_property
+    def others(self) -> dict[str, Any]:
+        """Key of a workload -> the workload that stands for it where states are swapped."""
+        return partners((*self.part.test, *self.part.train))
+
     def _metrics(self, ranker: Ranker, group: Group) -> dict[str, Any]:
-        rng = np.random.default_rng([self.seed, zlib.crc32(group.key.encode())])
+        rng = np.random.default_rng([_SPLIT_SEED, self.seed, zlib.crc32(group.key.encode())])
         return metrics_to_json(judge(score_group(ranker, group), group.seconds, rng))
 
     def terminals(self, count: int) -> list[dict[str, Any]]:
@@ -255,25 +233,40 @@ class Fold:
         config = replace(self.config, trajectories=count)
         lesson = Lesson.of(self.part.test, config, self.seed, self.cache, reader=reader)
         assert lesson is not None, "some programs of every data set can be made"
-        found = {}
+        paths, world = lesson.paths, self.world("trained")
+        workloads = [candidate.workload for candidate in lesson.seen.candidates]
+        begun = np.stack([world.initial(self.others.get(one.key, one)) for one in workloads])
+        found = {"swapped": judge_transitions(self._following("trained"), paths, begun)}
         for name in ("trained", "untrained", "actions_only"):
-            model = self.world(name).transition
-            assert model is not None
-            found[name] = judge_transitions(model, lesson.paths)
-        true = found["trained"]
-        return [
-            {
-                "workload": workload,
-                "steps": int(true.length[at]),
-                "initial": float(true.initial[at]),
-                "mean": float(true.mean[at]),
-                "spread": float(true.spread[at]),
-                "apart": float(true.apart[at]),
-                **{name: float(one.predicted[at]) for name, one in found.items()},
-                **{f"{name} found": bool(one.found[at]) for name, one in found.items()},
-            }
-            for at, workload in enumerate(lesson.workloads)
-        ]
+            found[name] = judge_transitions(self._following(name), paths)
+        rows = []
+        for at, workload in enumerate(lesson.workloads):
+            swapped = workload in self.others
+            there = {name: one for name, one in found.items() if swapped or name != "swapped"}
+            rows.append(_row(workload, at, there))
+        return rows
+
+    def _following(self, transition: str) -> TransitionModel:
+        model = self.world(transition).transition
+        assert model is not None
+        return model
+
+
+def _row(workload: str, at: int, found: Mapping[str, Terminals]) -> dict[str, Any]:
+    """A path's figures; predictions that there are not are left out."""
+    true = found["trained"]
+    return {
+        "workload": workload,
+        "steps": int(true.length[at]),
+        "initial": float(true.initial[at]),
+        "mean": float(true.mean[at]),
+        "spread": float(true.spread[at]),
+        "apart": float(true.apart[at]),
+        "distinct": int(true.distinct[at]),
+        **{name: float(one.predicted[at]) for name, one in found.items()},
+        **{f"{name} missed": float(one.missed[at]) for name, one in found.items()},
+        **{f"{name} found": bool(one.found[at]) for name, one in found.items()},
+    }
 
 
 def train_and_judge(fold: Fold, name: str) -> dict[str, Any]:
@@ -282,4 +275,6 @@ def train_and_judge(fold: Fold, name: str) -> dict[str, Any]:
     found = {name: fold.judged(ranker)}
     if name == FULL:
         found[SWAPPED] = fold.swapped(ranker)
+    if name == NONE:
+        found[INITIAL] = found[NONE]
     return found

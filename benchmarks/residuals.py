@@ -11,10 +11,8 @@ control, numbers drawn at random the negative one.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,21 +20,12 @@ import numpy.typing as npt
 import xgboost
 from scipy import stats
 
-from benchmarks._cell_store import fingerprint
 from benchmarks._world_cells import Fold
-from benchmarks.results import ROOT, conditions, figure, publish, say, table
-from benchmarks.world import Cells, world_code
+from benchmarks._world_folds import learning_of, learning_options, told
+from benchmarks.results import conditions, figure, publish, say, table
 from foretune.cost import Ranker, rankers
-from foretune.cost._world_learning import WorldConfig
-from foretune.cost._world_readers import READERS
 from foretune.dataset import Group
-from foretune.evaluate import (
-    Bootstrap,
-    cross_validation,
-    judge,
-    keep_judgeable,
-    read_data,
-)
+from foretune.evaluate import Bootstrap, judge, keep_judgeable, read_data
 from foretune.evaluate.metrics import labels
 
 Floats = npt.NDArray[np.float64]
@@ -225,7 +214,6 @@ def columns_of(
     fold: Fold,
     groups: Sequence[Group],
     true: Sequence[Floats],
-    features: Path,
     transitions: Sequence[str],
     noise: np.random.Generator,
 ) -> dict[str, list[Any]]:
@@ -233,7 +221,7 @@ def columns_of(
     worlds = {name: fold.world(name) for name in transitions}
     world = worlds["trained"]
     actions = rankers.create("gbdt_actions", seed=0)
-    programs = rankers.create("gbdt", seed=0, cache=features)
+    programs = rankers.create("gbdt", seed=0, cache=fold.cache)
     found: dict[str, list[Any]] = {}
     for group, own in zip(groups, true, strict=True):
         candidates = [p.candidate for p in group.programs if p.candidate is not None]
@@ -269,7 +257,7 @@ def some_programs(groups: Sequence[Group], hardware: str, most: int, seed: int) 
 
 
 def judged_fold(
-    fold: Fold, hardware: str, most: int, features: Path, transitions: Sequence[str]
+    fold: Fold, hardware: str, most: int, transitions: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Rows of a fold: a ranker of its training workloads, columns of its test workloads."""
     groups = some_programs(fold.part.test, hardware, most, fold.seed)
@@ -287,25 +275,15 @@ def judged_fold(
     scores = [ranker.score(group.programs, group.machine) for group in kept]
     say(f"{fold.part.name}: {len(kept)} groups, {sum(map(len, kept))} programs")
     noise = np.random.default_rng(fold.seed)
-    return score_rows(kept, scores, columns_of(fold, kept, true, features, transitions, noise))
+    return score_rows(kept, scores, columns_of(fold, kept, true, transitions, noise))
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=ROOT / "data" / "cpu")
-    parser.add_argument("--folds", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--programs", type=int, default=64, help="learned from per group, at most")
+    # With the same settings as in `benchmarks.world`, transitions are those that it has learned.
+    parser = learning_options(__doc__)
     parser.add_argument("--tested", type=int, default=48, help="programs of a group, at most")
     parser.add_argument("--hardware", help="key; that of most groups if left out")
-    parser.add_argument("--target", default=WorldConfig.target, choices=sorted(READERS))
-    parser.add_argument("--trajectories", type=int, default=WorldConfig.trajectories)
-    parser.add_argument("--encoder-states", type=int, default=WorldConfig.encoder_states)
     parser.add_argument("--transitions", default=",".join(_TRANSITIONS), help="trained among them")
-    parser.add_argument("--features", type=Path, default=Path("foretune-work/models/features"))
-    parser.add_argument("--work-dir", type=Path, default=Path("foretune-work/residuals"))
-    parser.add_argument("--write", action="store_true")
     options = parser.parse_args(arguments)
     transitions = [name for name in options.transitions.split(",") if name]
     if "trained" not in transitions or not set(transitions) <= set(_TRANSITIONS):
@@ -314,31 +292,13 @@ def main(arguments: list[str] | None = None) -> None:
     groups, _few = keep_judgeable(read_data([options.data]).groups)
     keys = sorted(group.hardware for group in groups)
     hardware = options.hardware or max(sorted(set(keys)), key=keys.count)
-    config = WorldConfig(
-        target=options.target,
-        trajectories=options.trajectories,
-        encoder_states=options.encoder_states,
-    )
-    settings = {
-        "config": asdict(config), "seed": options.seed, "programs": options.programs,
-        "folds": options.folds, "data": fingerprint(groups), "code": world_code(),
-    }  # fmt: skip
-    cells = Cells(options.work_dir, settings)
+    learning = learning_of(options)
     judged: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for number, part in enumerate(
-        cross_validation(groups, "workload", options.folds, seed=options.seed)
-    ):
-        fold = Fold(
-            part,
-            cells.of_fold(number),
-            config,
-            options.seed,
-            options.threads,
-            options.programs,
-            options.features,
-        )
-        for row in judged_fold(fold, hardware, options.tested, options.features, transitions):
-            judged.setdefault((row["columns"], row["learner"]), []).extend(row["groups"])
+    with told():
+        for number, part in enumerate(learning.parts(groups)):
+            fold = learning.fold(part, number)
+            for row in judged_fold(fold, hardware, options.tested, transitions):
+                judged.setdefault((row["columns"], row["learner"]), []).extend(row["groups"])
     rows = [
         {"columns": name, "learner": learner, **summary(own)}
         for (name, learner), own in judged.items()
@@ -346,7 +306,10 @@ def main(arguments: list[str] | None = None) -> None:
     result = {
         "schema": "foretune.residuals/1",
         "hardware": hardware,
-        "config": asdict(config),
+        "config": asdict(learning.config),
+        "folds": learning.folds,
+        "programs_per_group": learning.programs,
+        "seed": learning.seed,
         "rows": rows,
         "groups": {f"{name}, {learner}": own for (name, learner), own in judged.items()},
     }
@@ -362,7 +325,9 @@ def body_of(result: Mapping[str, Any]) -> str:
         [
             f"States are made of {config['target']}, by a world that has seen about "
             f"{config['trajectories']:,} programs. {first['groups']} groups of held-out workloads "
-            f"on one machine. The ranker of actions alone: tau {figure(first['tau'])}, top-1 "
+            f"on one machine, in {result['folds']} folds; what is predicted for a fifth of a "
+            "fold's workloads was learned from its others. The ranker of actions alone: tau "
+            f"{figure(first['tau'])}, top-1 "
             f"{figure(first['top1'])}. Explained: share of the variance of log seconds within "
             "workloads, by the columns alone; of the residual: of what the ranker leaves. Gained: "
             "by adding what was predicted of the residual to the ranker's score. Negative: what "

@@ -70,7 +70,9 @@ STATES = ("predicted", "initial", "final", "none")
 _HARDWARE = (
     "machine.",
     "match.",
-    "summary.",
+    "summary.lanes_filled",
+    "summary.accumulators",
+    "summary.fit",
     "generated.lanes_empty",
     "generated.registers",
     "generated.registers_if_unrolled",

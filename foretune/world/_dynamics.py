@@ -8,7 +8,7 @@ which the action acts, r its translation within.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -66,23 +66,33 @@ class ActionEmbedding(nn.Module):
 
 
 class Prepared(NamedTuple):
-    """What of a step depends on the action alone.
+    """What of a step does not depend on the state.
 
     Attributes:
         normal: w, shape (A, d).
         base: What the first layer makes of r and a, shape (A, 2 d).
+        of_state: What it multiplies the projected state by, shape (d, 2 d), for all actions alike.
     """
 
     normal: Tensor
     base: Tensor
+    of_state: Tensor
 
     def rows(self, at: Tensor) -> Prepared:
         """Those with these numbers."""
-        return Prepared(self.normal.index_select(0, at), self.base.index_select(0, at))
+        normal, base = (each.index_select(0, at) for each in (self.normal, self.base))
+        return Prepared(normal, base, self.of_state)
 
     def run(self, first: int, count: int) -> Prepared:
         """So many from this one on, without a copy."""
-        return Prepared(self.normal[first : first + count], self.base[first : first + count])
+        normal, base = (each[first : first + count] for each in (self.normal, self.base))
+        return Prepared(normal, base, self.of_state)
+
+    def parts(self, count: int) -> Iterator[Prepared]:
+        """One after the other, so many each."""
+        normals, bases = (torch.split(each, count) for each in (self.normal, self.base))
+        for normal, base in zip(normals, bases, strict=True):
+            yield Prepared(normal, base, self.of_state)
 
 
 class Step(nn.Module):
@@ -108,14 +118,14 @@ class Step(nn.Module):
     def prepared(self, actions: Tensor) -> Prepared:
         """What ``forward`` needs of actions, shape (A, d)."""
         inputs = torch.cat([self.translation(actions), actions], dim=1)
-        return Prepared(unit(self.normal(actions)), self.first(inputs))
+        of_state = self.first.weight[:, : actions.shape[1]].T
+        return Prepared(unit(self.normal(actions)), self.first(inputs), of_state)
 
     def forward(self, states: Tensor, actions: Prepared) -> Tensor:
         """The states after one action each, shapes (n, d) -> (n, d)."""
         along = (actions.normal * states).sum(dim=1, keepdim=True)
         projected = torch.addcmul(states, actions.normal, along, value=-1.0)
-        of_state = self.first.weight[:, : states.shape[1]]
-        hidden = torch.addmm(actions.base, projected, of_state.T)
+        hidden = torch.addmm(actions.base, projected, actions.of_state)
         change: Tensor = self.second(functional.gelu(self.norm(hidden)))
         return unit(states + change)
 
@@ -157,9 +167,10 @@ class Member(nn.Module):
         """
         states = self.begin(states)
         found = []
-        for at in range(actions.shape[1]):
-            moved = self.step(states, table.rows(actions[:, at]))
-            states = torch.where(mask[:, at, None], moved, states)
+        # Rows of all steps at once: what they add to the gradients of the table is added once.
+        steps = table.rows(actions.T.reshape(-1)).parts(len(actions))
+        for own, there in zip(steps, mask.T, strict=True):
+            states = torch.where(there[:, None], self.step(states, own), states)
             found.append(states)
         return torch.stack(found, dim=1)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 Integers = npt.NDArray[np.int64]
 Say = Callable[[str], None]
 
+_TOLD_EVERY = 10
+"""Epochs from one look at held-out paths to the next, where nothing is chosen by them."""
 _JUDGE_SEED = 1
 """Held-out states are judged with the same dropout and tuples after every epoch."""
 
@@ -238,17 +241,23 @@ class Side:
         self.paths, self.inputs = paths, inputs
         self.states = torch.from_numpy(paths.states).to(inputs.kind.device)
 
+    @cached_property
+    def _plan(self) -> tuple[Integers, Plan]:
+        """Distinct initial states, and all paths from these, common beginnings once."""
+        paths = self.paths
+        initial, start = np.unique(paths.initial, return_inverse=True)
+        return initial, Plan.of(start, paths.matrix(), paths.lengths)
+
     def at(self, states: Integers) -> Tensor:
         """Encoded states by number, shape (..., d)."""
         return self.states[torch.from_numpy(states).to(self.states.device)]
 
     def error(self, member: Member) -> float:
         """Mean of 1 - cos(p_T, z_T)."""
-        paths = self.paths
-        plan = Plan.of(np.arange(len(paths)), paths.matrix(), paths.lengths)
+        initial, plan = self._plan
         with torch.inference_mode():
-            ends = member.rolled(self.at(paths.initial), self.inputs, plan, len(paths))
-            return float(1.0 - (ends * self.at(paths.terminal)).sum(dim=1).mean())
+            ends = member.rolled(self.at(initial), self.inputs, plan, len(self.paths))
+            return float(1.0 - (ends * self.at(self.paths.terminal)).sum(dim=1).mean())
 
 
 def follow(
@@ -290,7 +299,9 @@ def follow(
             for step, draw in enumerate(draws):
                 loss = _rolled_loss(member, learned, draw, config, terminal, rng)
                 losses.append(descent.step(loss, (at + (step + 0.5) / len(draws)) / len(phases)))
-            error = math.nan if held is None else held.error(member)
+            # Where nothing is chosen by it, it is for who looks on: a seventh of the time.
+            told = choose or (at + 1) % _TOLD_EVERY == 0 or at + 1 == len(phases)
+            error = held.error(member) if held is not None and told else math.nan
             history.append(TransitionEpoch(number, horizon, float(np.mean(losses)), error))
             if choose and horizon == 0 and error < best:
                 best = error
@@ -299,7 +310,8 @@ def follow(
                 say(
                     f"transition {number}: epoch {at + 1} of {len(phases)}, horizon "
                     f"{horizon or 'whole'}{', end only' if terminal else ''}, loss "
-                    f"{losses and np.mean(losses):.4f}, held out {error:.4f}; "
+                    f"{losses and np.mean(losses):.4f}"
+                    f"{'' if math.isnan(error) else f', held out {error:.4f}'}; "
                     f"{time.monotonic() - start:.1f} s"
                 )
     if kept is not None:
@@ -352,14 +364,17 @@ def _rolled_loss(
         for each in (back.reshape(draw.actions.shape), draw.mask)
     )
     predicted = member.unrolled(side.at(draw.first), member.prepared(inputs), actions, mask)
+    targets, negatives = draw.targets, draw.negatives
     if terminal:
-        # The last of a row that is set.
-        mask = mask & ~torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], dim=1)
+        # Behind the last action of a row its state stays, so that the last column has all ends.
+        predicted, mask = predicted[:, -1:], mask[:, :1]
+        rows, last = np.arange(len(targets)), draw.mask.sum(axis=1) - 1
+        targets, negatives = (each[rows, last][:, None] for each in (targets, negatives))
     return rollout_loss(
         predicted,
-        side.at(draw.targets),
+        side.at(targets),
         mask,
-        side.at(draw.negatives),
+        side.at(negatives),
         match_share=config.match_share,
         margin=config.margin,
         attainable=config.attainable,

@@ -137,7 +137,8 @@ class TransitionEpoch:
         member: Number of the network.
         horizon: Actions of a window at most; 0: whole paths.
         loss: Mean over the steps.
-        held_out: Mean of 1 - cos(p_T, z_T) over the validation paths; NaN without any.
+        held_out: Mean of 1 - cos(p_T, z_T) over the validation paths; NaN without any, and, where
+            no epoch is chosen by it, for all epochs but every tenth and the last.
     """
 
     member: int

@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import zlib
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from benchmarks import _world_cells, world
-from benchmarks._world_cells import FULL, SWAPPED, VARIANTS, Fold, partners
+from benchmarks import _world_cells, _world_folds, _world_learned, _world_page, residuals, world
+from benchmarks._cell_store import Store
+from benchmarks._cells import Cell, Job, metrics_to_json
+from benchmarks._world_cells import (
+    FULL,
+    INITIAL,
+    NONE,
+    PREDICTIONS,
+    SWAPPED,
+    VARIANTS,
+    Fold,
+    partners,
+    skeleton,
+)
+from benchmarks._world_folds import Cells, Learning
 from foretune import _tvm
-from foretune.cost.world import WorldConfig
+from foretune.cost import score_group
+from foretune.cost.world import WorldConfig, WorldRanker
 from foretune.dataset import Group, Program
-from foretune.evaluate import Split, judge
+from foretune.evaluate import GroupMetrics, Split, judge, thinned
 from foretune.space import Space
 from foretune.workload import Workload
 from tests.space.programs import CPU, space
@@ -22,7 +43,6 @@ from tests.space.programs import CPU, space
 pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
-NONE = "gbdt_actions (state=none)"
 TINY = WorldConfig(
     target="text",
     encoder_options={
@@ -86,54 +106,111 @@ def fold(
     request: pytest.FixtureRequest,
 ) -> Fold:
     part = Split("products", tuple(groups[:3]), (), tuple(groups[3:]))
-    return Fold(part, tmp_path_factory.mktemp("fold"), request.param, 0, 1, 32)
+    return fold_of(part, tmp_path_factory.mktemp("fold"), request.param)
+
+
+def fold_of(part: Split, folder: Path, config: WorldConfig, programs: int = 32) -> Fold:
+    given: dict[str, Any] = {"seed": 0, "threads": 1, "programs": programs, "draw": 1}
+    return Fold(part, folder, config, **given, cache=folder / "cache")
+
+
+def learned_in(folder: Path, config: WorldConfig) -> Learning:
+    given: dict[str, Any] = {"folds": 2, "seed": 0, "programs": 32, "threads": 1}
+    return Learning(config, **given, cache=folder / "cache", folder=folder)
+
+
+@pytest.fixture(scope="module")
+def of_features(groups: list[Group], tmp_path_factory: pytest.TempPathFactory) -> Fold:
+    part = Split("products", tuple(groups[:3]), (), tuple(groups[3:]))
+    return fold_of(part, tmp_path_factory.mktemp("features"), OF_FEATURES)
 
 
 @pytest.mark.parametrize("config", [TINY, OF_FEATURES], ids=lambda config: config.target)
 def test_everything_is_made_once(
     config: WorldConfig, groups: list[Group], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings: dict[str, Any] = {
-        "folds": 2,
-        "seed": 0,
-        "threads": 1,
-        "programs": 32,
-        "paths": 16,
-        "variants": [FULL, NONE],
-        "batch": 20,
-    }
-    cells = world.Cells(tmp_path, {"a": 1})
-    made = world.run(groups, cells, config, **settings, rated=["matmul:32x32x32"])
+    learning = learned_in(tmp_path, config)
+    settings: dict[str, Any] = {"paths": 16, "variants": [FULL, NONE]}
+    cells = Cells(tmp_path, {"a": 1})
+    rates: dict[str, Any] = {"rated": ["matmul:32x32x32"], "batch": 20}
+    made = world.run(groups, cells, learning, **settings, **rates)
     rows = {row["variant"]: row for row in made["variants"]}
-    assert {FULL, NONE} <= set(rows)
+    assert list(rows) == [name for name in (FULL, SWAPPED, NONE, INITIAL) if name in rows]
     assert rows[FULL]["groups"] == made["groups"] == len(groups)
     assert all(0 < rows[name]["top1"]["mean"] <= 1 for name in rows)
     assert "top1 - full" in rows[NONE] and "top1 - full" not in rows[FULL]
-    assert sum(row["paths"] for row in made["terminals"][:-1]) == made["terminals"][-1]["paths"]
+    assert rows[INITIAL] == {**rows[NONE], "variant": INITIAL}
     (rate,) = made["rates"]
     assert rate["candidates"] == 20 and min(rate["cold"], rate["warm"], rate["made"]) > 0
-    text = world._body(made)
-    assert NONE in text and "matmul:32x32x32" in text
+    assert NONE in world.body_of(made) and "matmul:32x32x32" in world.body_of(made)
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("made a second time")
 
-    monkeypatch.setattr(_world_cells, "learn", refuse)
-    monkeypatch.setattr(_world_cells.Lesson, "of", refuse)
+    monkeypatch.setattr(_world_learned, "learn", refuse)
+    monkeypatch.setattr(_world_learned.Lesson, "of", refuse)
     monkeypatch.setattr(world, "train_and_judge", refuse)
-    again = world.run(groups, world.Cells(tmp_path, {"a": 1}), config, **settings, rated=[])
-    assert again["variants"] == made["variants"] and again["terminals"] == made["terminals"]
+    judged = {
+        f"{name} (benchmarks.models)": _metrics_of(groups) for name in ("gbdt_actions", "tlp")
+    }
+    again = world.run(
+        groups, Cells(tmp_path, {"a": 1}), learning, **settings, others=judged, missing=["gbdt"]
+    )
+    assert again["terminals"] == made["terminals"] and again["readings"] == made["readings"]
+    assert again["variants"][2:] == made["variants"] and again["check"]["groups"] == len(groups)
+    text = world.body_of(again)
+    assert "Missing: gbdt." in text and "## Scoring" not in text and "world_speed.md" in text
+    # Of how many paths there are, neither what is learned nor the ranking depends.
     with pytest.raises(AssertionError, match="a second time"):
-        world.run(groups, world.Cells(tmp_path, {"a": 2}), config, **settings, rated=[])
+        world.run(groups, Cells(tmp_path, {"a": 1}), learning, **{**settings, "paths": 8})
+    with pytest.raises(AssertionError, match="a second time"):
+        world.run(groups, Cells(tmp_path, {"a": 2}), learning, **settings)
+
+
+def _metrics_of(groups: Sequence[Group]) -> dict[str, GroupMetrics]:
+    rng = np.random.default_rng(0)
+    return {group.key: judge(-group.seconds, group.seconds, rng) for group in groups}
+
+
+def test_folds_are_computed_alone_and_put_together_later(
+    groups: list[Group],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    where = SimpleNamespace(end=dict)
+    monkeypatch.setattr(world, "conditions", lambda *_: where)
+    monkeypatch.setattr(world, "read_data", lambda _: SimpleNamespace(groups=groups))
+    monkeypatch.setattr(world, "learning_of", lambda _: learned_in(tmp_path, OF_FEATURES))
+    published, trained = [], []
+
+    def train(fold: Fold, name: str) -> Any:
+        trained.append((fold.part.name, name))
+        judged = _metrics_of(fold.part.test)
+        return {name: {key: metrics_to_json(found) for key, found in judged.items()}}
+
+    monkeypatch.setattr(world, "publish", lambda *given: published.append(given))
+    monkeypatch.setattr(world, "train_and_judge", train)
+    monkeypatch.setattr(Fold, "terminals", lambda _, count: [a_path(at) for at in range(1, count)])
+    options = ["--folds", "2", "--paths", "8"]
+    options += ["--variants", f"{FULL},{NONE}"]
+    world.main([*options, "--fold", "2"])
+    assert trained == [("workloads 2/2", FULL), ("workloads 2/2", NONE)] and not published
+    world.main(options)
+    assert [part for part, _ in trained[2:]] == ["workloads 1/2"] * 2
+    ((page, _, body, result, *_),) = published
+    assert page == "world" and "Missing: tlp, gbdt, gbdt_actions" in body
+    assert result["groups"] == len(groups) and result["check"] is None
+    assert "workloads 1/2: terminal states: " in capsys.readouterr().out
 
 
 def test_what_a_fold_has_learned_is_read_from_its_folder(fold: Fold) -> None:
     candidates = [p.candidate for p in fold.part.test[0].programs if p.candidate is not None]
     trained = [p.candidate for p in fold.part.train[0].programs if p.candidate is not None]
     first = fold.world("trained")
-    other = Fold(fold.part, fold.folder, fold.config, 0, 1, 32)
+    other = fold_of(fold.part, fold.learned.folder.parent, fold.config)
     second = other.world("trained")
-    assert "lesson" not in vars(other)
+    assert "lesson" not in vars(other.learned)
     assert np.array_equal(first.predicted(candidates), second.predicted(candidates))
     assert np.array_equal(
         first.predicted(trained, aware=False), second.predicted(trained, aware=False)
@@ -157,11 +234,124 @@ def test_terminal_states_are_beside_the_floors(fold: Fold) -> None:
     assert np.allclose(told, sorted(1.0 - true @ start), atol=2e-3)
 
 
-def test_partners_have_the_same_kinds_of_steps(groups: list[Group]) -> None:
+def test_swapped_paths_begin_at_the_partners_state(fold: Fold) -> None:
+    here, other = fold.part.test
+    rows = [row for row in fold.terminals(16) if row["workload"] == here.workload]
+    candidates = [p.candidate for p in here.programs if p.candidate is not None]
+    instead = other.programs[0].candidate
+    assert instead is not None
+    world = fold.world("trained")
+    true = np.stack(world.reader.finals(candidates, fold.cache))
+    begun = world.predicted(candidates, initial=world.initial(instead.workload))
+    expected = sorted(1.0 - (begun * true).sum(axis=1))
+    assert np.allclose(sorted(row["swapped"] for row in rows), expected, atol=2e-3)
+    assert {f"swapped {name}" for name in ("missed", "found")} <= set(rows[0])
+
+
+def test_only_workloads_with_a_partner_have_swapped_paths(
+    groups: list[Group], tmp_path: Path
+) -> None:
+    part = Split("one product", tuple(groups[:2]), (), (groups[2], groups[3]))
+    rows = fold_of(part, tmp_path, OF_FEATURES).terminals(8)
+    assert not any("swapped" in row for row in rows)
+    for row in world.terminal_table(rows):
+        assert "trained" in row and "swapped" not in row
+
+
+def test_partners_have_the_same_steps(groups: list[Group]) -> None:
     found = partners(groups)
     products = {group.workload for group in groups[3:]}
     assert set(found) == products
     assert all(workload.key in products - {key} for key, workload in found.items())
+
+
+def test_a_skeleton_is_that_of_the_sketch_whatever_was_decided(groups: list[Group]) -> None:
+    for group in groups:
+        by_sketch: dict[str, set[Any]] = {}
+        for at, program in enumerate(group.programs):
+            assert program.candidate is not None
+            alone = group.subset(np.array([at]))
+            by_sketch.setdefault(program.candidate.sketch.key, set()).add(skeleton(alone))
+        assert all(len(found) == 1 for found in by_sketch.values())
+        assert skeleton(group) == frozenset().union(
+            *(s for each in by_sketch.values() for s in each)
+        )
+
+
+def test_as_many_programs_are_drawn_as_where_models_are_compared(
+    groups: list[Group], tmp_path: Path
+) -> None:
+    part = Split("products", tuple(groups[:3]), tuple(groups[3:4]), tuple(groups[4:]))
+    fold = fold_of(part, tmp_path, OF_FEATURES, programs=3)
+    drawn = [[p.key for p in group.programs] for group in (*fold.train, *fold.validation)]
+    expected = thinned(groups[:4], 3, 1)
+    assert drawn == [[p.key for p in group.programs] for group in expected]
+    assert drawn != [[p.key for p in group.programs] for group in thinned(groups[:4], 3, 0)]
+
+
+def test_residuals_learn_no_transitions_of_their_own(
+    of_features: Fold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("trained", "untrained", "actions_only")
+    for name in names:
+        of_features.world(name)
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("learned a second time")
+
+    monkeypatch.setattr(_world_learned, "learn", refuse)
+    monkeypatch.setattr(_world_learned.Lesson, "of", refuse)
+    nothing = {"none": lambda *given: np.zeros(len(given[-1]))}
+    monkeypatch.setattr(residuals, "LEARNERS", nothing)
+    fold = fold_of(of_features.part, of_features.learned.folder.parent, OF_FEATURES)
+    rows = residuals.judged_fold(fold, CPU.key, 6, names)
+    assert {"predicted state", "predicted, untrained", "predicted, actions only"} <= {
+        row["columns"] for row in rows
+    }
+    other = fold_of(of_features.part, of_features.learned.folder.parent, OF_FEATURES, programs=4)
+    with pytest.raises(AssertionError, match="a second time"):
+        other.world("trained")
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_variant_ranks_as_it_would_alone(of_features: Fold, name: str) -> None:
+    fold, variant = of_features, VARIANTS[name]
+    found = _world_cells.train_and_judge(fold, name)
+    assert set(found) - {name} <= {SWAPPED, INITIAL}
+    assert set(found[name]) == {group.key for group in fold.part.test}
+    shared = fold.ranker(variant)
+    alone = WorldRanker(seed=0, world=shared._given, cache=fold.cache, **dict(variant.options))
+    alone.fit(fold.train, fold.validation)
+    for shared._fitting in (False, True):
+        alone._fitting = shared._fitting
+        for group in (*fold.train, *fold.part.test):
+            one, two = (ranker._matrix(group.programs, group.machine) for ranker in (shared, alone))
+            assert np.array_equal(one[0], two[0]) and np.array_equal(one[1], two[1])
+    for group in fold.part.test:
+        assert np.array_equal(score_group(shared, group), score_group(alone, group))
+
+
+def test_columns_are_computed_once_for_all_variants(
+    groups: list[Group], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = Split("products", tuple(groups[:3]), (), tuple(groups[3:]))
+    fold = fold_of(part, tmp_path, OF_FEATURES)
+    first = fold.ranker(VARIANTS[FULL])
+    before = fold.judged(first)
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("computed a second time")
+
+    monkeypatch.setattr(_world_cells, "action_features", refuse)
+    for name in ("hardware=false", "actions=false", NONE):
+        fold.judged(fold.ranker(VARIANTS[name]))
+    monkeypatch.setattr(WorldRanker, "_states", refuse)
+    assert fold.judged(fold.ranker(VARIANTS[FULL])) == before
+    with pytest.raises(AssertionError, match="a second time"):
+        fold.swapped(first)
+    # Programs of others are none of the fold's, whatever place in memory they come to.
+    with pytest.raises(AssertionError, match="a second time"):
+        first.score(list(groups[3].programs), groups[3].machine)
 
 
 def test_swapping_begins_where_the_partner_begins_and_ends_with_the_table(fold: Fold) -> None:
@@ -203,24 +393,121 @@ def test_differences_are_paired() -> None:
     assert other["kendall_tau - full"]["high"] == pytest.approx(-2)
 
 
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=80))
+def test_ranges_of_lengths_hold_every_path_once_and_then_all(steps: list[int]) -> None:
+    *ranges, everything = _world_page.lengths(steps)
+    assert everything == (min(steps), max(steps))
+    held = [sum(low <= length <= high for low, high in ranges) for length in steps]
+    assert set(held) <= {1 if ranges else 0}
+    # Where lengths differ, no range has much more than its share.
+    if len(set(steps)) == len(steps) and ranges:
+        counts = [sum(low <= length <= high for length in steps) for low, high in ranges]
+        assert max(counts) <= -(-len(steps) // len(ranges)) + 1
+
+
+def a_path(steps: int, **changed: Any) -> dict[str, Any]:
+    return {
+        "workload": f"w{steps % 3}",
+        "steps": steps,
+        "apart": 4.0,
+        "distinct": 4,
+        "spread": 0.25,
+        **dict.fromkeys(("initial", "mean", "untrained", "actions_only"), 3.0 * steps),
+        "trained": float(steps),
+        **{f"{name} missed": 3.0 for name in PREDICTIONS if name != "swapped"},
+        **{f"{name} found": steps > 8 for name in PREDICTIONS if name != "swapped"},
+        **changed,
+    }
+
+
 def test_paths_are_put_together_by_length() -> None:
-    names = ("initial", "mean", "untrained", "actions_only", "trained")
-    rows = [
-        {
-            "workload": f"w{steps % 3}",
-            "steps": steps,
-            "apart": 4.0 * steps,
-            **dict.fromkeys(names, float(steps)),
-            **{f"{name} found": steps > 8 for name in names},
-        }
-        for steps in (2, 4, 10, 12, 30)
+    swapped = {"swapped": 10.0, "swapped missed": 4.0, "swapped found": False}
+    rows = [a_path(2, **swapped), a_path(4, distinct=1), a_path(10), a_path(12), a_path(30)]
+    *each, everything = world.terminal_table(rows)
+    assert [row["paths"] for row in each] == [1] * 5 and everything["paths"] == 5
+    assert [row["steps"] for row in each] == [[2, 2], [3, 4], [5, 10], [11, 12], [13, 30]]
+    assert each[0]["trained"]["mean"] == 2 and each[4]["trained"]["mean"] == 30
+    assert each[4]["initial - trained"]["mean"] == 60
+    assert everything["actions_only - trained"]["mean"] == pytest.approx(2 * 58 / 5)
+    assert everything["trained explained"]["mean"] == pytest.approx(0.25)
+    # Of paths that have a partner alone, and of those that have another to be taken for.
+    assert everything["swapped - trained"]["mean"] == 8 and "swapped" not in each[1]
+    assert everything["trained found"]["mean"] == pytest.approx(0.75)
+    assert everything["chance found"]["mean"] == 0.25 and "trained found" not in each[1]
+    assert all(f"{name} found" in each[0] for name in PREDICTIONS)
+
+
+def test_readings_are_lines_of_text_that_are_small() -> None:
+    rng = np.random.default_rng(0)
+    seconds = rng.uniform(1, 2, (3, 12))
+    made = [
+        Group(f"w{i}", "n", "k", "h", [Program(actions=()) for _ in row], row)
+        for i, row in enumerate(seconds)
     ]
-    short, middle, long, everything = world.terminal_table(rows)
-    assert [row["paths"] for row in (short, middle, long, everything)] == [2, 2, 1, 5]
-    assert short["trained"]["mean"] == 3 and long["trained"]["mean"] == 30
-    assert everything["trained found"]["mean"] == pytest.approx(0.6)
-    # Twice 1 - cosine is what is not explained of the distances.
-    assert everything["trained explained"]["mean"] == pytest.approx(0.5)
+    judged = {FULL: _metrics_of(made), SWAPPED: _metrics_of(made[:1])}
+    judged |= {NONE: judged[FULL], INITIAL: judged[FULL]}
+    found = _world_page.readings(made, judged, [a_path(2), a_path(4)])
+    assert found["groups"] == [group.key for group in made] and INITIAL not in found["variants"]
+    assert found["variants"][FULL] == ["1.0000 1.0000 1.0000 1.0000"] * 3
+    assert found["variants"][SWAPPED][1:] == ["", ""]
+    columns = found["path"].split(", ")
+    first = dict(zip(columns, found["paths"][0].split(), strict=True))
+    assert (first["steps"], first["trained"], first["swapped"]) == ("2", "2.000", "-")
+    assert found["workloads"][int(first["workload"])] == "w2"
+    # As many as there are in the whole benchmark fit into a file that one can look at.
+    assert 3000 * len(json.dumps(found["paths"][0])) + 13_000 * 35 < 1_000_000
+
+
+def test_rows_of_other_models_are_means_over_seeds_of_all_folds(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    made = [
+        Group(f"w{i}", "n", "k", "h", [Program(actions=()) for _ in row], row)
+        for i, row in enumerate(rng.uniform(1, 2, (4, 12)))
+    ]
+    parts = [
+        Split(f"{n}", tuple(made[2:]), (), tuple(made[:2])) if n == 0 else
+        Split(f"{n}", tuple(made[:2]), (), tuple(made[2:]))
+        for n in range(2)
+    ]  # fmt: skip
+    job = Job("cpu", "workload", 2)
+    store = Store(tmp_path / "cells", "f", "bfloat16", tmp_path / "none")
+
+    def keep(model: str, seed: int, sign: float) -> None:
+        for number, part in enumerate(parts):
+            judged = {
+                group.key: metrics_to_json(judge(sign * group.seconds, group.seconds, rng))
+                for group in part.test
+            }
+            store.write(Cell(job, number, part, model, seed), {"groups": judged})
+
+    keep("gbdt_actions", 0, -1.0)
+    for seed, sign in ((0, -1.0), (1, -1.0), (2, 1.0)):
+        keep("tlp", seed, sign)
+    found, missing = world.published(parts, store, job)
+    assert set(found) == {f"{name} (benchmarks.models)" for name in ("tlp", "gbdt_actions")}
+    assert found["tlp (benchmarks.models)"]["w0@h"].kendall_tau == pytest.approx(1 / 3)
+    assert len(missing) == 1 and missing[0].startswith("gbdt (") and "2 of 2 cells" in missing[0]
+    right = found["gbdt_actions (benchmarks.models)"]
+    assert set(right) == {group.key for group in made}
+    assert _world_page.agreement(right, right) == {"groups": 4, "equal": 4, "furthest": 0.0}
+    wrong = {**right, "w0@h": replace(right["w0@h"], kendall_tau=0.5)}
+    found_apart = _world_page.agreement(right, wrong)
+    assert found_apart["equal"] == 3 and found_apart["furthest"] == pytest.approx(0.5)
+
+
+def test_trainings_are_heard_of_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter([0.0, 1.0, 30.0, 31.0, 32.0])
+    monkeypatch.setattr(_world_folds.time, "monotonic", lambda: next(clock))
+    log = logging.getLogger("foretune.cost.world")
+    with _world_folds.told():
+        for text in ("one", "two", "three"):
+            log.info(text)
+        log.warning("careful")
+    log.info("after")
+    said = [line.split("] ")[1] for line in capsys.readouterr().out.splitlines()]
+    assert said == ["two", "careful"]
 
 
 def test_variants_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,3 +515,7 @@ def test_variants_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):
             world.main(["--variants", variants])
         assert FULL in capsys.readouterr().err
+    for folds in ("0", "6", "one"):
+        with pytest.raises(SystemExit):
+            world.main(["--fold", folds])
+        assert "from 1 to 5" in capsys.readouterr().err

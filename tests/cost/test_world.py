@@ -24,7 +24,12 @@ from foretune.cost.gbdt import program_vector
 from foretune.cost.world import WorldRanker
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
-from foretune.features import action_columns, extract_per_store, extract_untransformed
+from foretune.features import (
+    action_columns,
+    action_features,
+    extract_per_store,
+    extract_untransformed,
+)
 from foretune.hardware import Hardware
 from foretune.metaschedule._cost_model import positive
 from foretune.testing import rankers as suite
@@ -316,6 +321,21 @@ def test_without_hardware_every_machine_is_the_same(switched):
     assert np.array_equal(one, two)
     one, two = (seeing._matrix(here.programs, machine)[0] for machine in (CPU, other))
     assert not np.array_equal(one, two)
+
+
+def test_hardware_hides_what_it_changes_and_nothing_else(switched):
+    ranker = switched(hardware=False)
+    names = np.array([column.name for column in action_columns()])
+    hidden = {str(name) for name in names[ranker._hidden]}
+    other = replace(CPU, threads=64, simd_bits=32, l1_bytes=1024, peak_gflops=9.0)
+    changed = set()
+    for name in (*LEARNED_FROM, UNSEEN):
+        one, two = (action_features(group(name, 40).programs, machine) for machine in (CPU, other))
+        changed |= {str(each) for each in names[(one != two).any(axis=0)]}
+    assert changed <= hidden
+    of_summary = {name for name in hidden if name.startswith("summary.")}
+    assert of_summary == {name for name in changed if name.startswith("summary.")}
+    assert of_summary == {"summary.lanes_filled", "summary.accumulators", "summary.fit"}
 
 
 @pytest.mark.parametrize("transition", ["untrained", "actions_only"])

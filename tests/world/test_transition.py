@@ -32,6 +32,7 @@ torch = pytest.importorskip("torch")
 
 from foretune.world._dynamics import Inputs, Member, Step  # noqa: E402 - needs PyTorch
 from foretune.world._losses import rollout_loss  # noqa: E402
+from foretune.world._training import Side, _rolled_loss  # noqa: E402
 
 D = 12
 KINDS = ("split", "fuse", "bind")
@@ -456,6 +457,118 @@ def test_members_differ_more_where_nothing_was_learned():
     foreign = ActionTable.of(actions, paths.actions.texts[::-1].copy())
     strange = Paths(paths.states, foreign, paths.steps, paths.workload)
     assert judge(model, strange).spread.mean() > 2 * known
+
+
+def side_of(paths):
+    table = paths.actions
+    kinds = torch.tensor([1 + KINDS.index(kind) for kind in table.kinds])
+    return Side(paths, Inputs(kinds, torch.tensor(table.texts), torch.tensor(table.numbers)))
+
+
+def test_where_only_ends_count_the_loss_is_that_of_the_last_steps():
+    paths = world(3, each=5)
+    side, config = side_of(paths), TransitionConfig(unknown=0.0)
+    windows = windows_of(paths, 0, np.random.default_rng(0), whole=True)
+    draw = Draw.of(paths, windows, 3, 2, np.random.default_rng(0))
+    assert len(np.unique(windows.length)) > 1
+    torch.manual_seed(0)
+    member = Member(10, NUMBERS, len(KINDS), D)
+    loss = _rolled_loss(member, side, draw, config, True, np.random.default_rng(0))
+    loss.backward()
+    found = [weight.grad.clone() for weight in member.parameters()]
+    member.zero_grad()
+    mask = torch.tensor(draw.mask)
+    table = member.prepared(side.inputs)
+    predicted = member.unrolled(side.at(draw.first), table, torch.tensor(draw.actions), mask)
+    last = torch.arange(mask.shape[1]) == mask.sum(dim=1, keepdim=True) - 1
+    expected = rollout_loss(predicted, side.at(draw.targets), last, side.at(draw.negatives))
+    expected.backward()
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
+    for one, weight in zip(found, member.parameters(), strict=True):
+        assert one.numpy() == pytest.approx(weight.grad.numpy(), abs=1e-6)
+
+
+def test_the_held_out_error_is_that_of_the_ends(quick):
+    paths = world(4, seed=5)
+    start = np.arange(len(paths))
+    initial = paths.states[paths.initial]
+    ends = quick.rollout(initial, paths.actions, paths.matrix(), paths.lengths, start)
+    expected = 1.0 - (ends * paths.states[paths.terminal]).sum(axis=2).mean(axis=1)
+    inputs = quick._inputs.of(paths.actions, quick.config.action_embedding, "cpu")
+    found = [Side(paths, inputs).error(member) for member in quick._members]
+    assert found == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+def test_where_nothing_is_chosen_held_out_paths_are_looked_at_now_and_then():
+    options = {"members": 1, "horizons": ((1, 11),), "terminal_epochs": 1, "batch": 256}
+    said = []
+    model = train_transition(
+        world(2, each=2),
+        TransitionConfig(**options),
+        validation=world(1, each=2, seed=1),
+        choose=False,
+        progress=said.append,
+        **ON_CPU,
+    )
+    told = [not math.isnan(epoch.held_out) for epoch in model.history]
+    assert [at for at, each in enumerate(told) if each] == [9, 11]
+    assert ["held out" in line for line in said] == told
+
+
+# Judging
+
+
+class Predicts:
+    """A model that has its predictions ready, by the first number of the initial state."""
+
+    def __init__(self, ends):
+        self.ends = np.asarray(ends, np.float32)
+        self.mean_terminal = unit(np.ones(D)).astype(np.float32)
+        self.begun = None
+
+    def rollout(self, states, table, actions, lengths, start):
+        self.begun = states[start]
+        return self.ends[None]
+
+
+def ending(ends, workload):
+    """Paths of one action each that end in these states."""
+    actions, texts = table_of()
+    states = np.concatenate([unit(np.eye(D)[:1]), ends]).astype(np.float32)
+    steps = [(np.array([0, 1 + at]), np.array([at % 3])) for at in range(len(ends))]
+    return Paths(states, ActionTable.of(actions, texts), steps, np.asarray(workload))
+
+
+def test_what_is_missed_of_all_programs_of_a_workload_alike_does_not_count():
+    rng = np.random.default_rng(0)
+    ends = unit(np.eye(D)[3] + 0.02 * rng.standard_normal((10, D)))
+    workload = np.repeat([0, 1], 5)
+    paths = ending(ends, workload)
+    right = judge(Predicts(ends), paths)
+    assert right.missed == pytest.approx(0.0, abs=1e-9) and right.found.all()
+    # The same differences elsewhere on the sphere.
+    moved = judge(Predicts(unit(ends + 0.5 * np.eye(D)[6])), paths)
+    constant = judge(Predicts(np.repeat(unit(np.eye(D)[3:4]), 10, axis=0)), paths)
+    assert moved.predicted.min() > 0.05 > constant.predicted.max()
+    assert moved.missed.sum() < 0.1 * moved.apart.sum()
+    assert constant.missed == pytest.approx(constant.apart, abs=1e-6)
+
+
+def test_programs_that_look_alike_are_no_rivals():
+    one, two, three = unit(np.eye(D)[[1, 2, 3]])
+    paths = ending(np.stack([one, one, two, three, three]), [0, 0, 0, 1, 1])
+    found = judge(Predicts([one, two, two, three, one]), paths)
+    assert found.distinct.tolist() == [2, 2, 2, 1, 1]
+    assert found.found[:3].tolist() == [True, False, True]
+
+
+def test_paths_can_be_judged_from_elsewhere():
+    ends = unit(np.eye(D)[[1, 2]])
+    model, paths = Predicts(ends), ending(ends, [0, 0])
+    elsewhere = unit(np.eye(D)[[4, 5]]).astype(np.float32)
+    own, swapped = judge(model, paths), judge(model, paths, elsewhere)
+    assert np.array_equal(model.begun, elsewhere)
+    assert np.array_equal(own.initial, swapped.initial)
 
 
 # Files and refusals
