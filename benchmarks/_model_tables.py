@@ -30,8 +30,9 @@ def body_of(result: Mapping[str, Any]) -> str:
         "have not learned from its workload (in `hardware_seen`: not from its hardware). top-k: "
         "seconds of the fastest program / fastest of the first k picks, mean over groups; picks: "
         f"the same after {_SHOWN_PICKS}; regret: seconds of the fastest of these over the fastest "
-        "program, less one. Behind the best: top-1 of the best model less that of this one, group "
-        "by group, so that an interval above 0 is a difference. A figure with"
+        "program, less one. Behind the best: top-1 of the best row less that of this one, group by "
+        "group; that the best was chosen by the same groups, and what another seed would change, "
+        "is not in its interval. A figure with"
         f"{_BELOW} is worse than random order. Intervals: bootstrap over workloads, 95 %; "
         "networks are means over seeds. Random order is computed exactly; its top-5 is the best of "
         "five random draws. Times are with the features of programs kept in files beforehand; what "
@@ -98,7 +99,7 @@ def _main_row(row: Mapping[str, Any], random: Mapping[str, Any]) -> list[str]:
         _behind(row.get("behind")),
         top5,
         _interval(picks, floor_picks),
-        f"{_after_picks(row, 'regret')['mean']:.3f}",
+        _marked(*(_after_picks(each, "regret") for each in (row, random)), 3, lower=True),
         pairs,
         tau,
         ndcg,
@@ -133,10 +134,19 @@ def _interval(figure: Mapping[str, float], floor: Mapping[str, float]) -> str:
     return f"{_marked(figure, floor, 3)} ({figure['low']:.3f}–{figure['high']:.3f})"
 
 
-def _marked(figure: Mapping[str, float], floor: Mapping[str, float], digits: int) -> str:
-    """The figure, marked where it is below the floor by more than is printed."""
+def _marked(
+    figure: Mapping[str, float], floor: Mapping[str, float], digits: int, lower: bool = False
+) -> str:
+    """The figure, marked where it is worse than the floor by as much as is printed.
+
+    Args:
+        figure, floor: With a ``mean``.
+        digits: Printed behind the point.
+        lower: Whether lower is better.
+    """
     text = f"{figure['mean']:.{digits}f}"
-    return text + (_BELOW if float(text) < round(floor["mean"], digits) else "")
+    above = float(text) - round(floor["mean"], digits)
+    return text + (_BELOW if (above > 0 if lower else above < 0) else "")
 
 
 def _goal_text(tables: Sequence[Mapping[str, Any]]) -> str:

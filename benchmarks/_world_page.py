@@ -25,7 +25,13 @@ METRICS = ("top1", "top5", "kendall_tau", "ndcg16")
 _BINS = 5
 """Rows of the tables by the length of the path, with about as many paths each."""
 _FLOORS = ("initial", "mean")
-_LABELS = {"actions_only": "actions only", "trained": "predicted"}
+_PARTNERS = "partners"
+"""What the model does on the paths that can be swapped."""
+_LABELS = {
+    "actions_only": "actions only",
+    "trained": "predicted",
+    _PARTNERS: "predicted, of those that can be swapped",
+}
 _NOTHING = 1e-12
 _EQUAL = 1e-6
 """Published cells are rounded to seven digits."""
@@ -66,6 +72,10 @@ def terminal_table(paths: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             there = [path for path in own if name in path]
             if there:
                 row |= _errors(there, name)
+        partners = [path for path in own if "swapped" in path]
+        if partners:
+            row[f"{_PARTNERS} explained"] = _errors(partners, "trained")["trained explained"]
+            row[f"{_PARTNERS} found"] = _found(partners).get("trained found")
         found.append({**row, **_found(own)})
     return found
 
@@ -191,8 +201,9 @@ def _text(reading: Any) -> str:
 
 def body_of(result: Mapping[str, Any]) -> str:
     """Markdown of a ``foretune.world/2`` object."""
-    return "\n\n".join([_what_ran(result), *_terminals(result["terminals"]), *_ranking(result),
-                        *_scoring(result)])  # fmt: skip
+    speed = "What scoring a candidate costs: [world_speed](world_speed.md)."
+    parts = [_what_ran(result), *_terminals(result["terminals"]), *_ranking(result), speed]
+    return "\n\n".join(parts)
 
 
 def _what_ran(result: Mapping[str, Any]) -> str:
@@ -220,6 +231,7 @@ def _terminals(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         )  # fmt: skip
 
     named = {name: _LABELS.get(name, name) for name in (*_FLOORS, *PREDICTIONS)}
+    told = (*PREDICTIONS, _PARTNERS)
     return [
         "## Predicted terminal states",
         "1 - cosine to the program's own state, mean over paths of workloads held out: of who says "
@@ -235,13 +247,13 @@ def _terminals(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         "What ranking needs are the differences between the programs of a workload. Explained: "
         "share of the squared distances between the terminal states of a workload and their mean "
         "that predictions tell, with what they lack of all programs of a workload alike left out.",
-        shown({f"{name} explained": named[name] for name in PREDICTIONS}),
+        shown({f"{name} explained": _LABELS.get(name, name) for name in told}),
         "Found: share of predictions nearer to their own program than to that of any other path "
         "of the workload that has another state; chance: 1 / the number of different states.",
         shown(
             {
                 "chance found": "chance",
-                **{f"{name} found": named[name] for name in PREDICTIONS},
+                **{f"{name} found": _LABELS.get(name, name) for name in told},
             }
         ),
     ]
@@ -252,10 +264,14 @@ def _ranking(result: Mapping[str, Any]) -> list[str]:
         "Behind each figure's mean stands the paired difference to the full model. Swapped: paths "
         "begin at the state of another workload with the same steps, for workloads that have such "
         f"another; trees as in the full model. {INITIAL} is {NONE} by construction: z0 is the same "
-        "for all programs of a workload, and trees read only what differs within workloads. Rows "
-        "of `benchmarks.models` are its published cells of the same split, from as many programs "
-        "of a group, of TLP the mean of three seeds."
+        "for all programs of a workload, and trees read only what differs within workloads."
     ]
+    if result["peers"]:
+        seeds = ", ".join(f"{name} {count}" for name, count in result["peers"].items())
+        notes.append(
+            "Rows of `benchmarks.models` are its published cells of the same split, from as many "
+            f"programs of a group; seeds they are means of: {seeds}."
+        )
     check = result["check"]
     if check is not None:
         notes.append(
@@ -278,26 +294,8 @@ def _ranking(result: Mapping[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
-def _scoring(result: Mapping[str, Any]) -> list[str]:
-    if not result["rates"]:
-        return ["What scoring a candidate costs: [world_speed](world_speed.md)."]
-    return [
-        "## Scoring",
-        f"Candidates a second, {result['threads']} threads, read once: scored for the first time, "
-        "the same once more, and replayed and described by their stores instead.",
-        table(
-            ["workload", "candidates", "first", "again", "replay and per-store features"],
-            [
-                [row["workload"], str(row["candidates"]),
-                 *(f"{row[name]:,.0f}" for name in ("cold", "warm", "made"))]
-                for row in result["rates"]
-            ],
-        ),
-    ]  # fmt: skip
-
-
 def _cell(row: Mapping[str, Any], key: str, sign: str) -> str:
-    return figure(row[key], sign) if key in row else "-"
+    return figure(row[key], sign) if row.get(key) else "-"
 
 
 def _variant_row(row: Mapping[str, Any]) -> list[str]:

@@ -52,7 +52,7 @@ def summary(data: Dataset, size: int) -> dict[str, Any]:
         audit = summarise_audit(data.records).to_json()
         logs = log_ratios(measured_twice(data.records))
         audit["second_measurement"] = ranked_with_noise(groups, logs)
-        audit["one_reading"] = ranked_with_noise(groups, logs / np.sqrt(2.0))
+        audit["half_the_noise"] = ranked_with_noise(groups, logs / np.sqrt(2.0))
     except BadInputError:
         audit = None
     return {
@@ -77,8 +77,8 @@ def ranked_with_noise(
 ) -> dict[str, Any]:
     """The metrics of who ranks by seconds that differ from the labels by chance alone.
 
-    The ratio of two measurements has the noise of both. Who knew what programs really take would
-    differ from the labels by the noise of one: of independent readings 1 / sqrt(2) of that.
+    The ratio of two measurements has the noise of both, so that who knew what programs really take
+    would do better than a second measurement.
 
     Args:
         groups: Whose labels are judged.
@@ -162,7 +162,7 @@ def _audit(audit: dict[str, Any] | None) -> str:
     if audit is None:
         return "Not audited yet."
     met = "met" if audit["median"] < GOAL else "missed"
-    second, one = (_shares(audit[name]) for name in ("second_measurement", "one_reading"))
+    second, half = (_shares(audit[name]) for name in ("second_measurement", "half_the_noise"))
     rows = [
         ["all", *(f"{audit[name]:.4f}" for name in ("median", "p95"))],
         ["quiet both times", *(f"{audit[f'{name}_quiet']:.4f}" for name in ("median", "p95"))],
@@ -176,9 +176,9 @@ def _audit(audit: dict[str, Any] | None) -> str:
             f"The worst ratio is {np.exp(audit['worst']):.2f}; the signed median is "
             f"{audit['bias']:+.4f}; {audit['changed']} programs ran in one of the two only.",
             "Whoever ranks all groups by a second measurement, its ratios to the first drawn from "
-            f"these, reaches {second}. With 1/sqrt(2) of each, which is what the label alone would "
-            f"be off by if readings were independent, {one}: about what a model of the real "
-            "seconds could have. Ratios are drawn for all programs alike, which they are not.",
+            f"these, reaches {second}; with half the variance {half}. Who knew what programs "
+            "really take would differ from the labels by one measurement's noise, not by two, and "
+            "do better than the first; by how much these pairs do not tell.",
         ]
     )
 

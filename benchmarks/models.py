@@ -118,7 +118,7 @@ def why_not(model: str, part: Split) -> str:
     if actions_only and rankers.reads_programs(model):
         return "reads programs, of which this data has only the actions"
     if model.startswith(_SEVERAL_DEVICES) and len({g.hardware for g in part.train}) < 2:
-        return "one device to learn from, so that it is the same as tlp"
+        return "one device to learn from, so that it is the same with one head"
     return ""
 
 

@@ -10,7 +10,7 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,9 @@ def conditions(module: str, seeds: Sequence[int], hardware: Hardware | None = No
     The machine's peaks are measured, as ``foretune tune`` does: cost models take them as input.
     """
     command = shlex.join(["python", "-m", f"benchmarks.{module}", *sys.argv[1:]])
-    return Conditions(hardware or probe(measure=True), command, seeds)
+    # What else runs is looked at before the peaks are measured, which is work, too.
+    began = Conditions(hardware or probe(), command, seeds)
+    return began if hardware else replace(began, hardware=probe(measure=True))
 
 
 def machine() -> dict[str, Any]:

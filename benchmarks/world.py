@@ -14,8 +14,7 @@ them together.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -33,11 +32,9 @@ from benchmarks._world_page import (
     terminal_table,
     value,
 )
-from benchmarks.model_speed import Unscored
 from benchmarks.models import DATA, JOBS
 from benchmarks.results import conditions, publish, say
-from foretune.cost import Ranker
-from foretune.dataset import Group, Program
+from foretune.dataset import Group
 from foretune.evaluate import (
     Bootstrap,
     GroupMetrics,
@@ -47,11 +44,10 @@ from foretune.evaluate import (
     read_data,
 )
 from foretune.evaluate.metrics import average
-from foretune.features import extract_per_store
 
 _TITLE = "The compiler world model"
 _SCHEMA = "foretune.world/2"
-_JOB = JOBS[0]
+_JOB = next(job for job in JOBS if job.name == "cpu/workload")
 """The table of ``benchmarks.models`` on the same data and split."""
 _PUBLISHED: Mapping[str, Sequence[int]] = {"tlp": range(3), "gbdt": (0,), "gbdt_actions": (0,)}
 """Its rows that are shown here, and their seeds."""
@@ -153,8 +149,6 @@ def run(
     *,
     paths: int,
     variants: Sequence[str],
-    rated: Sequence[str] = (),
-    batch: int = 1,
     others: Mapping[str, Mapping[str, GroupMetrics]] | None = None,
     missing: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -166,8 +160,6 @@ def run(
         learning: What folds learn.
         paths: Test programs whose states are predicted, over all folds.
         variants: Names in ``VARIANTS``, the full model among them.
-        rated: Workloads whose candidates are scored by the clock.
-        batch: Candidates scored at once there.
         others: Further rows of the ranking, judged elsewhere on the same groups.
         missing: What further rows are not there, in words.
     """
@@ -200,8 +192,12 @@ def run(
         "terminals": terminal_table(terminals),
         "variants": compare(tested, {**(others or {}), **own}),
         "missing": list(missing),
+        "peers": {
+            _PEER.format(model): len(seeds)
+            for model, seeds in _PUBLISHED.items()
+            if _PEER.format(model) in (others or {})
+        },
         "check": agreement(own[NONE], peer) if peer is not None and NONE in own else None,
-        "rates": _rates(parts[0], learning, rated, batch) if rated else [],
         "readings": readings(tested, own, terminals),
     }
 
@@ -210,54 +206,12 @@ def _paths_of_fold(paths: int, learning: Learning) -> int:
     return max(2, paths // learning.folds)
 
 
-def _rates(
-    part: Split, learning: Learning, rated: Sequence[str], batch: int
-) -> list[dict[str, Any]]:
-    """``time_scoring`` of the full model of the first fold. Time is never read from a file."""
-    ranker = learning.fold(part, 0).ranker(VARIANTS[FULL])
-    machine = part.test[0].machine
-    sources = [] if machine is None else [Unscored(name, machine) for name in rated]
-    return time_scoring(ranker, sources, batch, batch // 10)
-
-
-def time_scoring(
-    ranker: Ranker, sources: Sequence[Unscored], batch: int, made: int
-) -> list[dict[str, Any]]:
-    """Candidates a second: scored for the first time, scored again, made and described.
-
-    Args:
-        ranker: Trained.
-        sources: Of candidates.
-        batch: Candidates scored at once.
-        made: Candidates that are replayed and described by their stores.
-    """
-    rows = []
-    for source in sources:
-        candidates = source.take(batch)
-        programs = [Program(candidate) for candidate in candidates]
-        machine = candidates[0].hardware
-        row: dict[str, Any] = {"workload": source.name, "candidates": len(candidates)}
-        for name in ("cold", "warm"):
-            row[name] = _rate(candidates, lambda _: ranker.score(programs, machine))  # noqa: B023
-        row["made"] = _rate(source.take(made) or candidates[:made], extract_per_store)
-        rows.append(row)
-    return rows
-
-
-def _rate(candidates: Sequence[Any], call: Callable[[Any], Any]) -> float:
-    started = time.perf_counter()
-    call(candidates)
-    return len(candidates) / (time.perf_counter() - started)
-
-
 def main(arguments: list[str] | None = None) -> None:
     parser = learning_options(__doc__)
     parser.add_argument("--paths", type=int, default=3000, help="test programs followed")
     parser.add_argument("--page", default="world", help="name of what --write writes")
     parser.add_argument("--variants", default=",".join(VARIANTS), help="the full model first")
     parser.add_argument("--fold", help="numbers from 1: compute these, and do not publish")
-    parser.add_argument("--rated", default="", help="workloads that are scored by the clock, too")
-    parser.add_argument("--batch", type=int, default=2000)
     options = parser.parse_args(arguments)
     variants = [name for name in options.variants.split(",") if name]
     if FULL not in variants or not set(variants) <= set(VARIANTS):
@@ -284,8 +238,6 @@ def main(arguments: list[str] | None = None) -> None:
             learning,
             paths=options.paths,
             variants=variants,
-            rated=[name for name in options.rated.split(",") if name],
-            batch=options.batch,
             others=others,
             missing=missing,
         )

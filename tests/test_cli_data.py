@@ -267,6 +267,8 @@ def test_another_split_seed_tests_other_groups_together(
     assert (none, one) == (0, 1) and default != other
     code, _, err = call(capsys, "eval", "hinted", "--data", str(log), "--split-seed", "-1")
     assert code == 2 and "split-seed >= 0" in err
+    code, _, err = call(capsys, "eval", "w.npz", "--data", str(log), "--split-seed", "1")
+    assert code == 2 and "tested as a whole" in err
 
 
 @pytest.mark.usefixtures("hinted")

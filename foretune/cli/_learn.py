@@ -84,10 +84,9 @@ def add_eval(commands: Any) -> None:
     judge.add_argument(
         "--split-seed",
         type=int,
-        default=0,
         metavar="N",
-        help="which groups are tested together (default 0); another one than models were chosen by "
-        "says what a figure owes to the choice",
+        help="seeds the split, the order of equal scores and the intervals (default 0): with "
+        "another one than models were chosen by, a figure owes nothing to the choice",
     )
     judge.add_argument(
         "--programs",
@@ -185,7 +184,12 @@ def _eval(args: argparse.Namespace) -> int:
 
     trained = args.model.endswith(_WEIGHTS)
     by = args.split or (NONE if trained else _SPLIT)
-    require_seed(args.split_seed, "split-seed")
+    require_seed(args.split_seed or 0, "split-seed")
+    if trained and args.split_seed is not None:
+        raise BadInputError(
+            f"{args.model} is tested as a whole, but got --split-seed {args.split_seed}: leave it "
+            "out"
+        )
     check_request(trained, by, args.folds, args.seeds, args.programs)
     check_writable(args.json)
     options = parse_options(args.option)
@@ -206,7 +210,7 @@ def _eval(args: argparse.Namespace) -> int:
         by,
         folds=args.folds,
         seeds=args.seeds,
-        split_seed=args.split_seed,
+        split_seed=args.split_seed or 0,
         programs=args.programs,
         model=args.model,
         data=data.paths,

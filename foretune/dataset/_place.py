@@ -12,7 +12,7 @@ is; the next writer puts it back.
 
 from __future__ import annotations
 
-import glob
+import re
 import secrets
 import shutil
 from pathlib import Path
@@ -26,14 +26,20 @@ def staging_of(path: Path) -> Path:
 
 
 def place_of(path: Path) -> Path:
-    """Where to read a data set: ``path``, or where a replacement that was killed left it."""
+    """Where to read a data set: ``path``, or where a replacement that was killed left it.
+
+    An old one without its successor beside it was about to be deleted, and is no data set any more.
+    """
     if path.exists():
         return path
-    return next(iter(_set_aside(path.resolve())), path)
+    left = (old for old in _set_aside(path.resolve()) if old.with_suffix(_NEW).exists())
+    return next(left, path)
 
 
 def put_back(path: Path) -> None:
-    """Ends a replacement that was killed: the data set is in its place, nothing is beside it.
+    """Ends a replacement that was killed between its renames, or while it deleted the old one.
+
+    What a writer left that was killed before stays: it may be one that is still at work.
 
     Args:
         path: Absolute, without links.
@@ -42,11 +48,11 @@ def put_back(path: Path) -> None:
         OSError: It cannot be renamed.
     """
     for old in _set_aside(path):
-        if path.exists():
-            shutil.rmtree(old, ignore_errors=True)
-        else:
+        new = old.with_suffix(_NEW)
+        if new.exists() and not path.exists():
             old.rename(path)
-        shutil.rmtree(old.with_suffix(_NEW), ignore_errors=True)
+        for left in (old, new):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def swap(staging: Path, path: Path) -> None:
@@ -56,9 +62,9 @@ def swap(staging: Path, path: Path) -> None:
         OSError: It cannot be renamed; the old one is in its place.
     """
     old = staging.with_suffix(_OLD)
-    if path.exists():
-        path.rename(old)
     try:
+        if path.exists():
+            path.rename(old)
         staging.rename(path)
     except BaseException:  # An interrupt, too, must not leave the place empty.
         if old.exists() and not path.exists():
@@ -68,4 +74,8 @@ def swap(staging: Path, path: Path) -> None:
 
 
 def _set_aside(path: Path) -> list[Path]:
-    return sorted(path.parent.glob(f".{glob.escape(path.name)}.*{_OLD}"))
+    """Old directories of exactly this name: ``.data.new.0123abcd.old`` is not of ``data``."""
+    if not path.parent.is_dir():
+        return []
+    own = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}{re.escape(_OLD)}")
+    return sorted(each for each in path.parent.iterdir() if own.fullmatch(each.name))

@@ -68,8 +68,9 @@ def read_data(paths: Sequence[str | Path]) -> MeasuredData:
             if came_from.setdefault(group.key, path) != path:
                 raise BadInputError(
                     f"a workload is read once for each hardware, but {came_from[group.key]} and "
-                    f"{path} both hold {group.name} on {group.hardware}: give one of them, or the "
-                    "folder with all logs of that hardware"
+                    f"{path} both hold {group.name} on {group.hardware}: give one of them, join "
+                    "data sets with `foretune collect --pack`, or give the folder with all logs "
+                    "of that hardware"
                 )
         groups += found
     return MeasuredData(tuple(groups), skipped, tuple(map(str, paths)))

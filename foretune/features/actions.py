@@ -65,7 +65,9 @@ Rows = npt.NDArray[np.float32]
 FloatArray = npt.NDArray[np.float64]
 
 MACHINE_FEATURE_VERSION = 2
-"""Number of what ``machine_features`` gives beside the factors: how they are scaled and rounded."""
+"""Number of what ``machine_features`` makes of known factors: how they are scaled and rounded.
+
+What stands in for unknown ones may change under it: nothing learns from them."""
 
 ACTION_FEATURE_VERSION = f"2+{MACHINE_FEATURE_VERSION}+{SUMMARY_VERSION}"
 """Number of the layout. Raised whenever a column changes its place or meaning."""
@@ -295,8 +297,8 @@ tell a tree which probe it was, and a tree would tell by noise how programs comp
 
 _CLOCK_GHZ, _OPERATIONS = 4.0, 4.0
 """Of a core of today at work: clock, and operations per lane and cycle (two multiply-adds)."""
-_CORE_GBS = 40.0
-"""Memory bandwidth that one such core can draw."""
+_MEMORY_GBS = 40.0
+"""Bandwidth that one such core can draw, and of which two draw little more."""
 
 
 def machine_features(machine: Hardware | None) -> FloatArray:
@@ -324,7 +326,7 @@ def _completed(machine: Hardware) -> Hardware:
     return replace(
         machine,
         peak_gflops=machine.peak_gflops or machine.threads * lanes * _OPERATIONS * _CLOCK_GHZ,
-        bandwidth_gbs=machine.bandwidth_gbs or _CORE_GBS,
+        bandwidth_gbs=machine.bandwidth_gbs or _MEMORY_GBS,
     )
 
 

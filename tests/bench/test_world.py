@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import zlib
 from collections.abc import Sequence
@@ -132,17 +131,14 @@ def test_everything_is_made_once(
     learning = learned_in(tmp_path, config)
     settings: dict[str, Any] = {"paths": 16, "variants": [FULL, NONE]}
     cells = Cells(tmp_path, {"a": 1})
-    rates: dict[str, Any] = {"rated": ["matmul:32x32x32"], "batch": 20}
-    made = world.run(groups, cells, learning, **settings, **rates)
+    made = world.run(groups, cells, learning, **settings)
     rows = {row["variant"]: row for row in made["variants"]}
     assert list(rows) == [name for name in (FULL, SWAPPED, NONE, INITIAL) if name in rows]
     assert rows[FULL]["groups"] == made["groups"] == len(groups)
     assert all(0 < rows[name]["top1"]["mean"] <= 1 for name in rows)
     assert "top1 - full" in rows[NONE] and "top1 - full" not in rows[FULL]
     assert rows[INITIAL] == {**rows[NONE], "variant": INITIAL}
-    (rate,) = made["rates"]
-    assert rate["candidates"] == 20 and min(rate["cold"], rate["warm"], rate["made"]) > 0
-    assert NONE in world.body_of(made) and "matmul:32x32x32" in world.body_of(made)
+    assert NONE in world.body_of(made) and "seeds they are means of" not in world.body_of(made)
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("made a second time")
@@ -432,12 +428,13 @@ def test_paths_are_put_together_by_length() -> None:
     assert everything["trained explained"]["mean"] == pytest.approx(0.25)
     # Of paths that have a partner alone, and of those that have another to be taken for.
     assert everything["swapped - trained"]["mean"] == 8 and "swapped" not in each[1]
+    assert "partners explained" in everything and "partners explained" not in each[1]
     assert everything["trained found"]["mean"] == pytest.approx(0.75)
     assert everything["chance found"]["mean"] == 0.25 and "trained found" not in each[1]
     assert all(f"{name} found" in each[0] for name in PREDICTIONS)
 
 
-def test_readings_are_lines_of_text_that_are_small() -> None:
+def test_readings_are_lines_of_text() -> None:
     rng = np.random.default_rng(0)
     seconds = rng.uniform(1, 2, (3, 12))
     made = [
@@ -454,8 +451,6 @@ def test_readings_are_lines_of_text_that_are_small() -> None:
     first = dict(zip(columns, found["paths"][0].split(), strict=True))
     assert (first["steps"], first["trained"], first["swapped"]) == ("2", "2.000", "-")
     assert found["workloads"][int(first["workload"])] == "w2"
-    # As many as there are in the whole benchmark fit into a file that one can look at.
-    assert 3000 * len(json.dumps(found["paths"][0])) + 13_000 * 35 < 1_000_000
 
 
 def test_rows_of_other_models_are_means_over_seeds_of_all_folds(tmp_path: Path) -> None:
@@ -499,7 +494,8 @@ def test_trainings_are_heard_of_now_and_then(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = iter([0.0, 1.0, 30.0, 31.0, 32.0])
-    monkeypatch.setattr(_world_folds.time, "monotonic", lambda: next(clock))
+    # The module's own, not that of the whole process.
+    monkeypatch.setattr(_world_folds, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     log = logging.getLogger("foretune.cost.world")
     with _world_folds.told():
         for text in ("one", "two", "three"):

@@ -108,24 +108,20 @@ def test_unseen_hardware_has_the_head_of_the_nearest_which_is_logged_once(caplog
 
 
 def test_factors_that_are_not_known_of_both_do_not_count():
-    heads = Heads.of_groups(
-        ["wide", "narrow"],
-        [
-            replace(group, hardware=name, machine=machine)
-            for group, (name, machine) in zip(
-                support.groups(2),
-                {
-                    "wide": replace(support.machine(4), simd_bits=512, peak_gflops=300.0),
-                    "narrow": replace(support.machine(2), simd_bits=128, peak_gflops=40.0),
-                }.items(),
-                strict=True,
-            )
-        ],
-    )
-    near = replace(support.machine(4), simd_bits=256)
-    assert heads.of("unmeasured", near) == 0
-    assert heads.of("measured", replace(near, threads=2, peak_gflops=50.0)) == 1
-    assert (heads.of("wide", None), heads.of("narrow", near)) == (0, 1)
+    """Caches that are known of one head only do not make it a stranger to who knows none."""
+    bare = {"l2_bytes": 0, "l3_bytes": 0}
+    machines = {
+        "wide": replace(support.machine(4), simd_bits=512, l2_bytes=1 << 20, l3_bytes=1 << 25),
+        "narrow": replace(support.machine(2), simd_bits=128, **bare),
+    }
+    groups = [
+        replace(group, hardware=name, machine=machine)
+        for group, (name, machine) in zip(support.groups(2), machines.items(), strict=True)
+    ]
+    heads = Heads.of_groups(list(machines), groups)
+    assert heads.of("near the wide one", replace(support.machine(4), simd_bits=512, **bare)) == 0
+    assert heads.of("near the narrow one", replace(support.machine(2), simd_bits=128, **bare)) == 1
+    assert (heads.of("wide", None), heads.of("narrow", machines["wide"])) == (0, 1)
 
 
 def test_files_from_before_heads_had_factors_are_read(tmp_path):

@@ -108,3 +108,24 @@ def test_what_is_left_beside_a_data_set_is_not_taken_for_it(tmp_path: Path) -> N
     assert not is_dataset(tmp_path / "dat")
     write_dataset(path, [], [], [], [])
     assert [each.name for each in tmp_path.iterdir()] == ["data"]
+
+
+def test_a_data_set_of_a_longer_name_is_another_one(half_done: Path) -> None:
+    """What is left of ``data`` is neither read nor deleted as if it were of ``dat`` or ``d``."""
+    longer = half_done.parent
+    for each in longer.iterdir():
+        each.rename(longer / each.name.replace(".data.", ".data.new."))
+    before = sorted(longer.iterdir())
+    assert not is_dataset(half_done)
+    write_dataset(half_done, [], [], [], [])
+    assert sorted(longer.iterdir()) == sorted([*before, half_done])
+    assert sum(map(len, load(longer / "data.new"))) == 17
+
+
+def test_an_old_one_that_was_being_deleted_does_not_come_back(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    write_dataset(path, [], [], [], [])
+    path.rename(tmp_path / ".data.0123abcd.old")
+    assert not is_dataset(path)
+    write_dataset(path, [], [], [], [])
+    assert [each.name for each in tmp_path.iterdir()] == ["data"]
