@@ -20,9 +20,6 @@ from benchmarks.results import RESULTS, read_json
 from benchmarks.sources import code_of
 from foretune.bench import write_json
 from foretune.cost import rankers
-from foretune.evaluate.fingerprints import fingerprint
-
-__all__ = ["PUBLISHED", "Store", "fingerprint", "model_code"]
 
 PUBLISHED = RESULTS / "models"
 

@@ -229,11 +229,11 @@ class Fold:
 
     def terminals(self, count: int) -> list[dict[str, Any]]:
         """How near predictions come on the test workloads, one row per path."""
-        reader = self.world("trained").reader
+        world = self.world("trained")
         config = replace(self.config, trajectories=count)
-        lesson = Lesson.of(self.part.test, config, self.seed, self.cache, reader=reader)
+        lesson = Lesson.of(self.part.test, config, self.seed, self.cache, reader=world.reader)
         assert lesson is not None, "some programs of every data set can be made"
-        paths, world = lesson.paths, self.world("trained")
+        paths = lesson.paths
         workloads = [candidate.workload for candidate in lesson.seen.candidates]
         begun = np.stack([world.initial(self.others.get(one.key, one)) for one in workloads])
         found = {"swapped": judge_transitions(self._following("trained"), paths, begun)}

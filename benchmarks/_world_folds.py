@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks._cell_store import fingerprint
 from benchmarks._world_cells import Fold
 from benchmarks.results import ROOT, read_json, say
 from benchmarks.sources import code_of
@@ -22,6 +21,7 @@ from foretune.cost._world_learning import WorldConfig
 from foretune.cost._world_readers import READERS
 from foretune.dataset import Group
 from foretune.evaluate import Split, cross_validation
+from foretune.evaluate.fingerprints import fingerprint
 
 MODELS = Path("foretune-work/models")
 """Work directory of ``benchmarks.models``."""

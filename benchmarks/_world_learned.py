@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks._cell_store import fingerprint
 from benchmarks.results import read_json, say
 from benchmarks.sources import code_of
 from foretune.bench import write_json
@@ -28,6 +27,7 @@ from foretune.cost._world_learning import Lesson, WorldConfig, learn
 from foretune.cost._world_model import World
 from foretune.cost._world_readers import READERS, Reader
 from foretune.dataset import Group
+from foretune.evaluate.fingerprints import fingerprint
 from foretune.world.transition import TransitionModel
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._cell_store import Store, fingerprint
+from benchmarks._cell_store import Store
 from benchmarks._cells import (
     MODELS,
     Cell,
@@ -45,6 +45,7 @@ from foretune.evaluate import (
     read_data,
     summarise,
 )
+from foretune.evaluate.fingerprints import fingerprint
 from foretune.evaluate.metrics import GroupMetrics, average
 from foretune.evaluate.summary import networks_of
 

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks._cell_store import Store, fingerprint
+from benchmarks._cell_store import Store
 from benchmarks._cells import Cell, Job, metrics_from_json
 from benchmarks._world_cells import FULL, INITIAL, NONE, SWAPPED, VARIANTS, Fold, train_and_judge
 from benchmarks._world_folds import MODELS, Cells, Learning, learning_of, learning_options, told
@@ -43,6 +43,7 @@ from foretune.evaluate import (
     random_order,
     read_data,
 )
+from foretune.evaluate.fingerprints import fingerprint
 from foretune.evaluate.metrics import average
 
 _TITLE = "The compiler world model"

@@ -38,6 +38,7 @@ from foretune.bench import Side, sides
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError
 from foretune.evaluate import evaluate, judge
+from foretune.evaluate.fingerprints import fingerprint
 from foretune.hardware import Hardware, probe
 from foretune.measure import Measurement, Measurer, Status
 from foretune.records import Journal
@@ -324,7 +325,6 @@ def test_a_cell_keeps_all_that_the_metrics_need() -> None:
 
 
 def test_data_is_told_apart_by_whatever_a_model_can_see(hardware: Hardware) -> None:
-    fingerprint = _cell_store.fingerprint
     first, second = made_up_group(0), made_up_group(1)
     assert fingerprint([first]) == fingerprint([made_up_group(0)])
     other_programs = replace(first, programs=[*first.programs[1:], first.programs[0]])
@@ -459,7 +459,7 @@ def test_a_row_of_a_table_is_what_foretune_eval_gives(
     monkeypatch.setattr(models.rankers, "reads_programs", lambda name: False)
     monkeypatch.setattr(_cell_store, "model_code", lambda model: "code")
     parts = models.cross_validation(models.groups_of(job), job.by, job.folds)
-    store = _cell_store.Store(tmp_path, _cell_store.fingerprint(groups))
+    store = _cell_store.Store(tmp_path, fingerprint(groups))
     assert models._fill(models.cells(job, parts, ["tlp"], 2), store, None) == []
     found = models.summarise_table(job, parts, ["tlp"], 2, store)
     told = evaluate(lambda _seed: Hinted(sign), groups, job.by, folds=2, seeds=2, programs=5)
