@@ -20,9 +20,9 @@ from benchmarks._cells import metrics_to_json
 from benchmarks._world_learned import Learned, Swapped
 from foretune.cost import Ranker, score_group
 from foretune.cost._tables import Rows
-from foretune.cost._world_learning import Lesson, WorldConfig
-from foretune.cost._world_model import World
 from foretune.cost.world import WorldRanker
+from foretune.cost.world.learning import Lesson, WorldConfig
+from foretune.cost.world.model import World
 from foretune.dataset import Group, Program
 from foretune.evaluate import Split, judge, refuse_excluded, thinned
 from foretune.features import action_features

@@ -17,8 +17,8 @@ from benchmarks._world_cells import Fold
 from benchmarks.results import ROOT, read_json, say
 from benchmarks.sources import code_of
 from foretune.bench import write_json
-from foretune.cost._world_learning import WorldConfig
-from foretune.cost._world_readers import READERS
+from foretune.cost.world.learning import WorldConfig
+from foretune.cost.world.readers import READERS
 from foretune.dataset import Group
 from foretune.evaluate import Split, cross_validation
 from foretune.evaluate.fingerprints import fingerprint

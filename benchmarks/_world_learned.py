@@ -23,9 +23,9 @@ import numpy.typing as npt
 from benchmarks.results import read_json, say
 from benchmarks.sources import code_of
 from foretune.bench import write_json
-from foretune.cost._world_learning import Lesson, WorldConfig, learn
-from foretune.cost._world_model import World
-from foretune.cost._world_readers import READERS, Reader
+from foretune.cost.world.learning import Lesson, WorldConfig, learn
+from foretune.cost.world.model import World
+from foretune.cost.world.readers import READERS, Reader
 from foretune.dataset import Group
 from foretune.evaluate.fingerprints import fingerprint
 from foretune.world.transition import TransitionModel
@@ -39,7 +39,7 @@ def learning_code() -> str:
     """
     return code_of(
         "benchmarks._world_learned",
-        "foretune.cost._world_learning",
+        "foretune.cost.world.learning",
         "foretune.features.per_store",
         "foretune.features._skeleton",
         "foretune.features.tokens",

@@ -32,7 +32,8 @@ from benchmarks._world_cells import (
 from benchmarks._world_folds import Cells, Learning
 from foretune import _tvm
 from foretune.cost import score_group
-from foretune.cost.world import WorldConfig, WorldRanker
+from foretune.cost.world import WorldRanker
+from foretune.cost.world.learning import WorldConfig
 from foretune.dataset import Group, Program
 from foretune.evaluate import GroupMetrics, Split, judge, thinned
 from foretune.space import Space

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from foretune import cost
-from foretune.cost import _world_learning, _world_readers, rankers, score_group
+from foretune.cost import rankers, score_group
 from foretune.cost._model_file import read_model, write_model
-from foretune.cost._world_actions import ActionBook
-from foretune.cost._world_learning import Lesson, WorldConfig
-from foretune.cost._world_programs import measure, observe
-from foretune.cost._world_readers import final_texts
 from foretune.cost.gbdt import program_vector
-from foretune.cost.world import WorldRanker
+from foretune.cost.world import WorldRanker, learning, readers
+from foretune.cost.world.actions import ActionBook
+from foretune.cost.world.learning import Lesson, WorldConfig
+from foretune.cost.world.programs import measure, observe
+from foretune.cost.world.readers import final_texts
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.features import (
@@ -197,7 +197,7 @@ def test_the_same_seed_gives_the_same_ranker(trained):
 def test_trees_learn_from_transitions_that_have_not_seen_the_workload(lesson, monkeypatch):
     lesson, config = lesson
     learned_from = {}
-    real = _world_learning.train_transition
+    real = learning.train_transition
 
     def train(paths, *args, validation=None, **options):
         # Nothing is chosen by what is left out.
@@ -207,8 +207,8 @@ def test_trees_learn_from_transitions_that_have_not_seen_the_workload(lesson, mo
         learned_from[id(model)] = (set(paths.workload.tolist()), held)
         return model
 
-    monkeypatch.setattr(_world_learning, "train_transition", train)
-    world = _world_learning.learn(lesson, config, 0, 1, "cpu")
+    monkeypatch.setattr(learning, "train_transition", train)
+    world = learning.learn(lesson, config, 0, 1, "cpu")
     number = dict(zip(lesson.workloads, lesson.paths.workload.tolist(), strict=True))
     everything = set(number.values())
     assert set(world.unaware) == set(number) and len(learned_from) == 2
@@ -223,7 +223,7 @@ def test_trees_learn_from_transitions_that_have_not_seen_the_workload(lesson, mo
         np.array_equal(world.unaware[key].rollout(*rolled(world, "matmul"))[0], each[at])
         for key in world.unaware for at in range(2)
     )  # fmt: skip
-    whole = _world_learning.learn(lesson, replace(config, crossfit=False), 0, 1, "cpu")
+    whole = learning.learn(lesson, replace(config, crossfit=False), 0, 1, "cpu")
     assert whole.unaware == {} and len(learned_from) == 3
     assert learned_from[id(whole.transition)] == (everything, set())
     # Those are what fitting looks at, and nothing else does.
@@ -299,7 +299,7 @@ def test_the_final_state_is_that_of_the_program(switched, trained, monkeypatch):
     assert np.allclose(states, trained._world.reader.encoder.encode(texts), atol=2e-4)
     assert ranker.reads_programs and not trained.reads_programs
     texts[3] = None
-    monkeypatch.setattr(_world_readers, "final_texts", lambda *_: texts)
+    monkeypatch.setattr(readers, "final_texts", lambda *_: texts)
     scores = score_group(ranker, here)
     assert np.isnan(scores[3]) and np.isfinite(np.delete(scores, 3)).all()
 
@@ -341,7 +341,7 @@ def test_hardware_hides_what_it_changes_and_nothing_else(switched):
 @pytest.mark.parametrize("transition", ["untrained", "actions_only"])
 def test_controls_of_the_transition(lesson, transition):
     lesson, config = lesson
-    world = _world_learning.learn(lesson, replace(config, transition=transition), 0, 1, "cpu")
+    world = learning.learn(lesson, replace(config, transition=transition), 0, 1, "cpu")
     candidates = [p.candidate for p in group(UNSEEN).programs]
     found = world.predicted(candidates)
     turned = world.predicted(candidates, initial=-world.initial(candidates[0].workload))
@@ -403,7 +403,7 @@ def test_a_file_of_features_holds_everything(described, tmp_path, monkeypatch):
     described.save(tmp_path / "w.npz")
     read = rankers.load_for_run(tmp_path / "w.npz")
     assert read.world_config.target == "features" and same_trees(described, read)
-    monkeypatch.setitem(_world_readers._VERSIONS, "per_store", "another")
+    monkeypatch.setitem(readers._VERSIONS, "per_store", "another")
     with pytest.raises(VersionMismatchError, match="per_store"):
         rankers.load(tmp_path / "w.npz")
 
@@ -417,7 +417,7 @@ def test_the_final_state_of_features_is_that_of_the_program(described, monkeypat
     rows = [program_vector(each) for each in extract_per_store(candidates)]
     assert np.allclose(states, described._world.reader.states.of(np.stack(rows)), atol=2e-4)
     vectors = [*rows[:3], None, *rows[4:]]
-    monkeypatch.setattr(_world_readers, "vectors_of", lambda *_: vectors)
+    monkeypatch.setattr(readers, "vectors_of", lambda *_: vectors)
     scores = score_group(ranker, here)
     assert np.isnan(scores[3]) and np.isfinite(np.delete(scores, 3)).all()
 
@@ -462,7 +462,7 @@ def test_switches_are_in_the_file(switched, tmp_path):
 )
 def test_another_version_is_refused(trained, tmp_path, monkeypatch, name):
     trained.save(tmp_path / "w.npz")
-    monkeypatch.setattr(f"foretune.cost.world.{name}", "another")
+    monkeypatch.setattr(f"foretune.cost.world.ranker.{name}", "another")
     with pytest.raises(VersionMismatchError, match="versions must be"):
         rankers.load(tmp_path / "w.npz")
 
@@ -537,7 +537,7 @@ def test_programs_of_others_are_ranked_by_their_actions(trained):
 def test_actions_have_the_same_numbers_in_every_process():
     code = (
         "from tests.cost.test_world import group\n"
-        "from foretune.cost._world_actions import ActionBook\n"
+        "from foretune.cost.world.actions import ActionBook\n"
         "import numpy as np\n"
         "book = ActionBook(lambda texts: np.zeros((len(texts), 0), np.float32))\n"
         "book.paths([p.candidate for p in group('softmax', 40).programs])\n"
@@ -559,13 +559,13 @@ def test_actions_have_the_same_numbers_in_every_process():
 def test_the_book_forgets_when_it_has_become_large(trained, monkeypatch):
     candidates = [p.candidate for p in group(UNSEEN).programs]
     before = trained._world.predicted(candidates)
-    monkeypatch.setattr("foretune.cost._world_actions._ACTIONS", 1)
+    monkeypatch.setattr("foretune.cost.world.actions._ACTIONS", 1)
     assert np.allclose(trained._world.predicted(candidates), before, atol=5e-4)
     assert len(trained._world._book) <= sum(len(c.actions()) for c in candidates)
 
 
 def test_the_book_knows_actions_of_sketches_it_has_forgotten(monkeypatch):
-    monkeypatch.setattr("foretune.cost._world_actions._SKETCHES", 0)
+    monkeypatch.setattr("foretune.cost.world.actions._SKETCHES", 0)
     asked = []
 
     def read(texts):

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from foretune.cost import rankers, score_group
 from foretune.cost._model_file import read_model, write_model
 from foretune.cost._tables import Table
-from foretune.cost._world_actions import ActionBook
-from foretune.cost._world_head import Head, train_head
 from foretune.cost.world import WorldRanker
+from foretune.cost.world.actions import ActionBook
+from foretune.cost.world.head import Head, train_head
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.space import ComputeLocation
 from foretune.world import steps_of

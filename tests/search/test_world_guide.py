@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from foretune import cost, search
 from foretune.cost import pretrained
-from foretune.cost.world import World, WorldRanker
+from foretune.cost.world import WorldRanker
+from foretune.cost.world.model import World
 from foretune.errors import BadInputError, MissingDependencyError
 from foretune.search import _guides
 from foretune.search._descent import Descent, descend

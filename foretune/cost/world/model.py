@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from foretune.cost._world_actions import ActionBook, Floats, Integers, Route
-from foretune.cost._world_readers import READERS, Reader
+from foretune.cost.world.actions import ActionBook, Floats, Integers, Route
+from foretune.cost.world.readers import READERS, Reader
 from foretune.errors import RecordError
 from foretune.space import Candidate
 from foretune.world.transition import TransitionModel

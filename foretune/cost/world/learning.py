@@ -1,6 +1,6 @@
 """How the ranker ``world`` learns its world: programs seen, states encoded, actions followed.
 
-Reading order: some training programs are looked at (``foretune.cost._world_programs``);
+Reading order: some training programs are looked at (``foretune.cost.world.programs``);
 ``read_states`` and ``fit_states`` make of these a reader, which turns programs into states;
 ``Lesson`` joins both to what transitions learn from; ``learn`` trains these.
 
@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune._options import require_types
-from foretune.cost._world_actions import ActionBook
-from foretune.cost._world_model import World
-from foretune.cost._world_programs import Measured, Observed, measure, observe
-from foretune.cost._world_readers import READERS, FeatureReader, Reader, TextReader
+from foretune.cost.world.actions import ActionBook
+from foretune.cost.world.model import World
+from foretune.cost.world.programs import Measured, Observed, measure, observe
+from foretune.cost.world.readers import READERS, FeatureReader, Reader, TextReader
 from foretune.errors import BadInputError, unknown_name
 from foretune.world import variant
 from foretune.world.contrastive import ContrastiveConfig, TextFile, train_encoder

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune.cost._world_actions import Floats, Integers
-from foretune.cost._world_readers import FeatureReader, Reader, TextReader, vectors_of
+from foretune.cost.world.actions import Floats, Integers
+from foretune.cost.world.readers import FeatureReader, Reader, TextReader, vectors_of
 from foretune.space import Candidate
 from foretune.world import StateStore, Trajectory, steps_of, trajectories_of
 

@@ -22,7 +22,7 @@ the ensemble's predictions brought to length 1.
 - Programs that others measured cannot be made: their states are zeros, and they are ranked by phi
   and h.
 - Trees have no gradient. With ``head`` a small network learns beside them from the same zT and h
-  (``foretune.cost._world_head``), for gradient search to climb; it does not rank.
+  (``foretune.cost.world.head``), for gradient search to climb; it does not rank.
 
 Source: Pan et al., Toward Compiler World Models, 2026. What is ours besides: lists instead of
 LambdaRank (``objective="ndcg"`` is the paper's), cross-fitting.
@@ -43,12 +43,12 @@ from foretune import features as feature_room
 from foretune.cost._boosters import GbdtRankerConfig
 from foretune.cost._model_file import read_model, write_model
 from foretune.cost._tables import Rows, Table
-from foretune.cost._world_head import Head, train_head
-from foretune.cost._world_learning import Lesson, WorldConfig, _log, learn
-from foretune.cost._world_model import World, rounded
-from foretune.cost._world_programs import replayable
-from foretune.cost._world_readers import FeatureReader
 from foretune.cost.gbdt_ranker import GbdtActionRanker
+from foretune.cost.world.head import Head, train_head
+from foretune.cost.world.learning import Lesson, WorldConfig, _log, learn
+from foretune.cost.world.model import World, rounded
+from foretune.cost.world.programs import replayable
+from foretune.cost.world.readers import FeatureReader
 from foretune.dataset import judgeable
 from foretune.errors import BadInputError, unknown_name
 from foretune.world import TEXT_VERSION, feature_states
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     import torch
 
     from foretune.cost._base import FloatArray
-    from foretune.cost._world_actions import Route
+    from foretune.cost.world.actions import Route
     from foretune.dataset import Group, Program
     from foretune.hardware import Hardware
     from foretune.space import Candidate
