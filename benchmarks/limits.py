@@ -172,13 +172,23 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--model", default="gbdt_actions")
     parser.add_argument("--folds", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--features",
+        type=Path,
+        default=Path("foretune-work/models/features"),
+        help="folder in which features of programs are kept; benchmarks.models fills the default",
+    )
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(arguments)
     where = conditions("limits", [options.seed])
     groups, _few = keep_judgeable(read_data([options.data]).groups)
     if options.programs is not None:
         groups, _few = keep_judgeable(thinned(groups, options.programs, options.seed))
-    chosen = {"precision": options.precision} if is_network(options.model) else {}
+    chosen: dict[str, Any] = {}
+    if is_network(options.model):
+        chosen["precision"] = options.precision
+    if rankers.reads_programs(options.model):
+        chosen["cache"] = options.features
     study = Study(groups, options.model, options.folds, options.seed, **chosen)
     count, programs = study.size
     result = {
