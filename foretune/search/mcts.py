@@ -329,6 +329,9 @@ class Mcts(Strategy):
         for candidate in best:
             if candidate.key in self._sampler.illegal:
                 self.tree.close(candidate.key)
+            elif candidate.key in self._sampler.repeated:
+                # Another node, or one that was told, stands for the same program.
+                self.tree.drop(candidate.key)
         return guided + self._random(explored, guided)
 
     def _random(self, n: int, beside: Iterable[Candidate]) -> list[Candidate]:
