@@ -62,7 +62,7 @@ def test_they_are_small():
     size = {file: sum(f.stat().st_size for f in FOLDER.glob(f"{file}.*")) for file in FILES}
     worlds = {file for file in FILES if file.startswith("world-")}
     baselines = {file for file in FILES if file not in worlds}
-    assert {"default-llvm", "programs-llvm", "mlp-llvm", "tlp-llvm"} <= baselines
+    assert {"default-llvm", "programs-llvm", "mlp-llvm", "tlp-llvm", "mtl_tlp-llvm"} <= baselines
     assert sum(size[file] for file in baselines) < 10e6
     assert all(size[file] < 15e6 for file in worlds)
 
