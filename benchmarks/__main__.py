@@ -9,10 +9,12 @@ from __future__ import annotations
 import sys
 
 from benchmarks import (
+    ablation,
     audit,
     formulas,
     gradient,
     limits,
+    long_search,
     mcts,
     model_speed,
     models,
@@ -41,6 +43,8 @@ SHORT = {
 _LONG = {
     "search64": search64.main,
     "search22": search22.main,
+    "long_search": long_search.main,
+    "ablation": ablation.main,
     "networks": networks.main,
     "models": models.main,
     "limits": limits.main,
@@ -58,6 +62,8 @@ LONG = {
     "retest second": "about 5 minutes",
     "search64": "about 2 hours, resumable",
     "search22": "about 3 hours, resumable",
+    "long_search": "about 3 hours, resumable",
+    "ablation": "about 6 hours on a core, resumable",
     "networks": "about 80 minutes",
     "models": "about 2 hours, resumable",
     "limits": "about 10 minutes",
@@ -96,7 +102,10 @@ def _show_long() -> None:
     for name, duration in LONG.items():
         print(f"  python -m benchmarks.{name} --write   ({duration})")
     shown_after = (retest, search64, search22, networks, models, limits, pools, replay, proposers)
-    pages = [module.__name__.rsplit(".", 1)[-1] for module in (*shown_after, mcts, gradient, world)]
+    pages = [
+        module.__name__.rsplit(".", 1)[-1]
+        for module in (*shown_after, long_search, ablation, mcts, gradient, world)
+    ]
     for page in (*pages, "residuals-features", "residuals-text"):
         path = RESULTS / f"{page}.md"
         shown = path.relative_to(RESULTS.parents[1])

@@ -13,6 +13,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import foretune
+from foretune.bench import Side
+from foretune.cost import rankers
+from foretune.search import split_name
 
 _PACKAGE = foretune.__name__
 _OURS = (
@@ -23,7 +26,9 @@ _OURS = (
 )
 """Where a run of ours begins. What is found by name only is named here: the default strategy, the
 default cost model, and the ranker in its weights."""
-_OURS_WITHIN = ("cost", "features", "search", "space", "tuning", "bench", "measure")
+_OURS_WITHIN = ("cost", "features", "search", "space", "tuning", "bench", "measure", "world")
+_STRATEGIES = {"gradient": "foretune.search.gradient"}
+"""Where strategies begin that runs of the default do not depend on."""
 
 
 def state_of_ours(weights: Path | None = None, more: Sequence[str] = ()) -> str:
@@ -44,6 +49,26 @@ def state_of_ours(weights: Path | None = None, more: Sequence[str] = ()) -> str:
         digest.update(f"{path.name}:{path.stat().st_size}:".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+@functools.cache
+def state_of_side(side: Side) -> str:
+    """``state_of_ours`` with the modules that the names of a side lead to."""
+    names = [*_strategy_modules(side.strategy), *_ranker_modules(side.cost_model)]
+    return state_of_ours(more=[name for name in names if name not in _OURS])
+
+
+def _strategy_modules(strategy: str) -> list[str]:
+    base = split_name(strategy)[0]
+    return [_STRATEGIES[base]] if base in _STRATEGIES else []
+
+
+def _ranker_modules(cost_model: str) -> list[str]:
+    """Where the ranker begins that a cost model reads: one in a file, or one of its name."""
+    if cost_model.endswith(".npz"):
+        return [type(rankers.load_for_run(cost_model)).__module__]
+    base = cost_model.partition(":")[0]
+    return [type(rankers.create(base)).__module__] if base in rankers.names() else []
 
 
 def code_of(*modules: str, within: Sequence[str]) -> str:

@@ -46,13 +46,14 @@ def run_bench(
     trials: int,
     seeds: int | Sequence[int] = 1,
     *,
+    peer_trials: int | None = None,
     cost_models: Sequence[str] = ("default",),
     hardware: Hardware | None = None,
     path: str | Path | None = None,
     work_dir: str | Path | None = None,
     policy: MeasurePolicy | None = None,
     timeout_s: float | None = None,
-    state: str = "",
+    state: str | Callable[[Side], str] = "",
     llm: str = "",
     progress: Say | None = None,
 ) -> dict[str, Any]:
@@ -63,7 +64,10 @@ def run_bench(
             consists of, each run on its own.
         strategies: Names of strategies, or of peers (``"metaschedule"``, ``"metaschedule-warm"``).
         trials: Measured candidates per run.
-        seeds: Runs per workload and side, with seeds 0, 1, 2...; or these very seeds.
+        seeds: Runs per workload and side, with seeds 0, 1, 2..., or the seeds themselves. Processes
+            whose calls differ in seeds or in workloads can share a ``work_dir``; a call with all of
+            them then puts together what they found.
+        peer_trials: Measured candidates per run of a peer, if not as many.
         cost_models: Crossed with the strategies; peers bring their own.
         hardware: What to tune for; the machine at hand if None.
         path: The result is written here after every run. Finished runs are kept beside it until
@@ -75,7 +79,7 @@ def run_bench(
         timeout_s: A single run is killed after this and counts as failed.
         state: Tells runs of our own sides apart that other code or other trained weights made: a
             finished one is found again only under the same text, which becomes part of a file
-            name. Runs of peers are found under any.
+            name. One text for all, or one for each side. Runs of peers are found under any.
         llm: The language model of strategies with the proposer ``llm``, for example ``mcts:llm``,
             as ``foretune.llm.open_session`` reads it, with this process's environment.
         progress: Called with one line of text per event.
@@ -88,9 +92,10 @@ def run_bench(
         NothingMeasuredError: Every run failed; ``path`` is written all the same, and says why.
         RecordError: A file cannot be written.
     """
-    if trials < 1:
-        raise BadInputError(f"`trials >= 1` must hold, but got trials={trials}")
     chosen = _seeds(seeds)
+    for name, value in (("trials", trials), ("peer_trials", peer_trials)):
+        if value is not None and value < 1:
+            raise BadInputError(f"`{name} >= 1` must hold, but got {name}={value}")
     contestants = sides(strategies, cost_models)
     asks = [s.strategy for s in contestants if not s.is_peer and asks_llm(s.strategy)]
     if asks and not llm:
@@ -114,6 +119,7 @@ def run_bench(
             contestants,
             hardware,
             trials,
+            peer_trials,
             policy,
             timeout_s,
             state,
@@ -122,7 +128,11 @@ def run_bench(
             folder,
             target,
         )
-        groups = list(enumerate(itertools.product(chosen, programs)))
+        # The same turn for a seed by itself as among all.
+        groups = [
+            (seed * len(programs) + place, (seed, workload))
+            for seed, (place, workload) in itertools.product(chosen, enumerate(programs))
+        ]
         # Those that another call is at come last: they are finished then, or left by it.
         left = [group for group in groups if not bench.group(*group, wait=False)]
         for group in left:
@@ -143,16 +153,18 @@ def _silent(text: str) -> None:
     del text
 
 
-def _seeds(seeds: int | Sequence[int]) -> list[int]:
-    if isinstance(seeds, int):
-        if seeds < 1:
-            raise BadInputError(f"`seeds >= 1` must hold, but got seeds={seeds}")
-        return list(range(seeds))
-    if not seeds or min(seeds) < 0:
+def _seeds(given: int | Sequence[int]) -> list[int]:
+    if isinstance(given, int):
+        if given < 1:
+            raise BadInputError(f"`seeds >= 1` must hold, but got seeds={given}")
+        return list(range(given))
+    chosen = list(dict.fromkeys(given))
+    if not chosen or min(chosen) < 0:
         raise BadInputError(
-            f"a benchmark needs at least one seed, none of them negative, but got {list(seeds)}"
+            f"seeds must be some numbers from 0 on, but got seeds={chosen}: name them, or give a "
+            "count"
         )
-    return list(dict.fromkeys(seeds))
+    return chosen
 
 
 def _programs(workloads: Sequence[str | Workload], hardware: Hardware) -> list[Workload]:
@@ -171,9 +183,10 @@ class _Bench:
         contestants: Sequence[Side],
         hardware: Hardware,
         trials: int,
+        peer_trials: int | None,
         policy: MeasurePolicy | None,
         timeout_s: float | None,
-        state: str,
+        state: str | Callable[[Side], str],
         llm: str,
         say: Say,
         folder: Path,
@@ -182,6 +195,7 @@ class _Bench:
         self.contestants = list(contestants)
         self.hardware = hardware
         self.trials = trials
+        self.peer_trials = peer_trials
         self.policy = policy
         self.timeout_s = timeout_s
         self.state = state
@@ -232,7 +246,9 @@ class _Bench:
             rows.append(self._run(side, workload, seed))
             self._write()
         valid = [row for row in rows if "error" not in row]
-        if any("curve" not in row for row in valid):
+        # Another call may have compared some of them with others since.
+        sittings = {row.get("compared") for row in valid}
+        if any("curve" not in row for row in valid) or len(sittings) > 1:
             self._compare(workload, valid)
             for row in valid:
                 self._save(row)
@@ -245,6 +261,7 @@ class _Bench:
             "schema": SCHEMA,
             "hardware": self.hardware.to_json(),
             "trials": self.trials,
+            **({} if self.peer_trials is None else {"peer_trials": self.peer_trials}),
             "started": self.started,
             "versions": _tvm.versions(),
             "notes": {side.strategy: side.note for side in self.contestants if side.note},
@@ -253,11 +270,18 @@ class _Bench:
             "summary": summarise(done, self.trials, np.random.default_rng(0)),
         }
 
+    def _trials_of(self, side: Side) -> int:
+        return (self.peer_trials or self.trials) if side.is_peer else self.trials
+
+    def _state_of(self, side: Side) -> str:
+        return self.state(side) if callable(self.state) else self.state
+
     def _file(self, row: Mapping[str, Any]) -> Path:
-        parts = [row["key"], self.hardware.key, row["strategy"], _file_name(row["cost_model"])]
-        parts += [self.trials, row["seed"]]
-        if self.state and not Side(row["strategy"], row["cost_model"]).is_peer:
-            parts.append(self.state)
+        side = Side(row["strategy"], row["cost_model"])
+        parts = [row["key"], self.hardware.key, side.strategy, _file_name(side.cost_model)]
+        parts += [self._trials_of(side), row["seed"]]
+        if not side.is_peer and (state := self._state_of(side)):
+            parts.append(state)
         if self.llm and asks_llm(row["strategy"]):
             parts.append(hashlib.blake2b(self.llm.encode(), digest_size=4).hexdigest())
         return self.folder / ("-".join(map(str, parts)) + ".json")
@@ -274,15 +298,16 @@ class _Bench:
         saved = self._file(row)
         if saved.exists():
             self.say(f"{label}: found from an earlier call")
-            found: dict[str, Any] = json.loads(saved.read_text(encoding="utf-8"))
-            return found
+            # Weights are told apart by what is in them: their file may have had another name.
+            return {**json.loads(saved.read_text(encoding="utf-8")), **row}
+        began = time.time()
         try:
             with tempfile.TemporaryDirectory(prefix="foretune-run-") as folder:
                 run = run_side(
                     side,
                     workload,
                     self.hardware,
-                    self.trials,
+                    self._trials_of(side),
                     seed,
                     Path(folder),
                     self.timeout_s,
@@ -294,6 +319,7 @@ class _Bench:
         rate = run.trials / run.elapsed_s
         self.say(f"{label}: {run.trials} trials in {run.elapsed_s:.1f} s, {rate:.2f}/s")
         row |= {
+            "began": began,
             "elapsed_s": run.elapsed_s,
             "trials_per_s": rate,
             "trials": run.trials,
@@ -315,7 +341,9 @@ class _Bench:
         pools = [[_candidate(point, space) for point in run.points] for run in finished]
         with LocalMeasurer(self.hardware, self.policy) as measurer:
             seconds = compare(measurer, [space.untuned, *(c for pool in pools for c in pool)])
+        compared = time.time()
         for row, run, pool in zip(rows, finished, pools, strict=True):
+            row["compared"] = compared
             row["untuned_s"] = seconds.get(space.untuned.key)
             row["curve"] = _curve(run, [seconds.get(candidate.key) for candidate in pool])
             best = row["curve"][-1][2] if row["curve"] else None

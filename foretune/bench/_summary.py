@@ -51,12 +51,17 @@ def geometric_mean(
     Returns:
         Mean, low, high.
     """
-    groups = [np.asarray(values, dtype=np.float64) for values in pairs.values()]
-    mean = float(np.exp(np.concatenate(groups).mean()))
-    means = np.empty(resamples)
-    for i in range(resamples):
-        chosen = [groups[g] for g in rng.integers(0, len(groups), len(groups))]
-        means[i] = np.mean(np.concatenate([v[rng.integers(0, len(v), len(v))] for v in chosen]))
+    sizes = np.array([len(values) for values in pairs.values()])
+    padded = np.zeros((len(sizes), sizes.max()))
+    for row, values in zip(padded, pairs.values(), strict=True):
+        row[: len(values)] = values
+    mean = float(np.exp(padded.sum() / sizes.sum()))
+    # All resamples at once, as tables have hundreds of these: groups, then seeds of each.
+    groups = rng.integers(0, len(sizes), (resamples, len(sizes)))
+    drawn = sizes[groups][..., np.newaxis]
+    seeds = rng.integers(0, drawn, (*groups.shape, sizes.max()))
+    found = padded[groups[..., np.newaxis], seeds] * (np.arange(sizes.max()) < drawn)
+    means = found.sum(axis=(1, 2)) / drawn.sum(axis=(1, 2))
     low, high = np.exp(np.percentile(means, [2.5, 97.5]))
     return mean, float(low), float(high)
 

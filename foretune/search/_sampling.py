@@ -23,6 +23,8 @@ _DRAWS_PER_POINT = 12
 """Fruitless draws allowed per point of a small space: the last one is missed once in e^12."""
 _MAX_FRUITLESS = 4096
 _DRAW = 64
+_TOLD = 256
+"""Programs of others that are made to know them again, the fastest: each takes milliseconds."""
 
 APART = 2
 """Decisions in which proposals of a batch differ."""
@@ -46,13 +48,14 @@ class FreshSampler:
         self.illegal: set[str] = set()
         self.repeated: set[str] = set()
         self._first: dict[Hashable, str] = {}
-        self._told: list[Candidate] = []
+        self._told: list[tuple[float, Candidate]] = []
 
     def mark(self, records: Iterable[Record]) -> None:
         """Counts told candidates as proposed, whoever proposed them."""
         for record in records:
-            if record.candidate is not None and record.candidate_key not in self.seen:
-                self._told.append(record.candidate)
+            candidate, seconds = record.candidate, record.measurement.best_s
+            if candidate is not None and seconds is not None and candidate.key not in self.seen:
+                self._told.append((seconds, candidate))
             self.seen.add(record.candidate_key)
 
     def is_new(self, candidate: Candidate) -> bool:
@@ -115,8 +118,9 @@ class FreshSampler:
 
     def _read_told(self) -> None:
         """Looks at the programs of what others proposed, here where programs are made anyway."""
-        told, self._told = self._told, []
-        for candidate in told:
+        told = sorted(self._told, key=lambda each: (each[0], each[1].key))
+        self._told = []
+        for _, candidate in told[:_TOLD]:
             if self.is_legal(candidate):
                 self._first.setdefault(_program(candidate), candidate.key)
 
@@ -127,7 +131,10 @@ class FreshSampler:
         return proposed
 
     def stream(self, limit: int, exclude: Iterable[str] = ()) -> Iterator[Candidate]:
-        """New candidates one after the other, at most ``limit``, until the space is exhausted."""
+        """New candidates one after the other, until the space is exhausted.
+
+        At most ``limit``, of which those do not count that are found to repeat a program.
+        """
         taken = set(exclude)
         given = 0
         while given < limit:
@@ -136,8 +143,8 @@ class FreshSampler:
                 return
             for candidate in batch:
                 taken.add(candidate.key)
-                given += 1
                 yield candidate
+                given += candidate.key not in self.repeated
 
 
 def _program(candidate: Candidate) -> Hashable:

@@ -28,13 +28,11 @@ from benchmarks import (
     results,
     retest,
     sampling,
-    search22,
     search64,
     small_spaces,
     sources,
     throughput,
 )
-from foretune.bench import Side, sides
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError
 from foretune.evaluate import evaluate, judge
@@ -540,66 +538,6 @@ def test_model_speed_refuses_other_batches(capsys: pytest.CaptureFixture[str]) -
     assert "1, 64, 512" in capsys.readouterr().err
 
 
-# 22 subgraphs
-
-
-def made_up_run(
-    strategy: str, model: str, curve: list[list[float]], key: str = "k", seed: int = 0
-) -> dict[str, Any]:
-    return {"workload": f"w-{key}", "key": key, "seed": seed, "strategy": strategy,
-            "cost_model": model, "untuned_s": 8.0, "curve": curve}  # fmt: skip
-
-
-@pytest.fixture
-def made_up_bench() -> dict[str, Any]:
-    """Ours needs 4 trials to what the peer has after 32 and never betters; seeds agree."""
-    runs = []
-    for key, seed in itertools.product(("a", "b"), (0, 1)):
-        ours = [[1, 0.1, 2.0], [4, 0.4, 1.0], [64, 6.4, 1.0]]
-        theirs = [[2, 0.1, 4.0], [16, 1.6, 2.0], [32, 3.2, 1.0], [64, 6.4, 1.0]]
-        runs.append(made_up_run("evolutionary", "gbdt", ours, key, seed))
-        runs.append(made_up_run("evolutionary", "gbdt:scratch", [[1, 0.1, 2.0]], key, seed))
-        runs.append(made_up_run(search22.PEER, "xgb", theirs, key, seed))
-    notes = {search22.PEER: "partly random search"}
-    return {"runs": runs, "trials": 64, "notes": notes, "failures": []}
-
-
-def test_search22_judges_its_goals(made_up_bench: dict[str, Any]) -> None:
-    default, scratch = Side("evolutionary", "gbdt"), Side("evolutionary", "gbdt:scratch")
-    summary = search22.summarise(made_up_bench, default)
-    over = {(row["side"], row["over"], row["trials"]): row["ratio"] for row in summary["speedups"]}
-    assert over[search22.label(default), search22.PEER, 8] == pytest.approx(4.0)
-    assert over[search22.label(default), search22.PEER, 16] == pytest.approx(2.0)
-    assert over[search22.label(default), search22.PEER, 64] == pytest.approx(1.0)
-    assert over[search22.label(default), search22.label(scratch), 64] == pytest.approx(2.0)
-    near = {row["side"]: row for row in summary["trials_to_near"]}
-    assert near[search22.label(default)][search22.PEER]["ratio"] == pytest.approx(4 / 32)
-    assert near[search22.label(default)]["median"] == 4
-    # What never gets there counts as twice the trials, against the 32 of the peer.
-    assert near[search22.label(scratch)][search22.PEER]["ratio"] == pytest.approx(128 / 32)
-    assert near[search22.label(scratch)]["reached"] == 0
-    lines = search22.goals(summary, 64)
-    assert [("not met" in line) for line in lines] == [False, False, True, False]
-    body = search22._body({**made_up_bench, "search22": summary})
-    assert "partly random search" in body and "never" in body
-    assert "w-a" in body and "1.00 / 1.00 / 1.00" in body and "0.25 / 0.50 / 1.00" in body
-
-
-def test_the_best_known_is_of_all_seeds_or_of_one_comparison() -> None:
-    runs = [
-        made_up_run("evolutionary", "gbdt", [[1, 0.1, 2.0]], seed=0),
-        made_up_run(search22.PEER, "xgb", [[1, 0.1, 1.0]], seed=1),
-    ]
-    assert search22.best_known(runs, together=False) == {("k", 0): 1.0, ("k", 1): 1.0}
-    assert search22.best_known(runs, together=True) == {("k", 0): 2.0, ("k", 1): 1.0}
-
-
-def test_search22_says_which_goals_a_short_run_cannot_judge(made_up_bench: dict[str, Any]) -> None:
-    short = {**made_up_bench, "trials": 16}
-    summary = search22.summarise(short, Side("evolutionary", "gbdt"))
-    assert any("64 trials: not judged" in line for line in search22.goals(summary, 16))
-
-
 def test_the_state_of_ours_changes_with_weights(tmp_path: Path) -> None:
     (tmp_path / "default-llvm.npz").write_bytes(b"one")
     first = sources.state_of_ours(tmp_path)
@@ -609,52 +547,6 @@ def test_the_state_of_ours_changes_with_weights(tmp_path: Path) -> None:
     second = sources.state_of_ours(tmp_path)
     (tmp_path / "default-llvm.npz").rename(tmp_path / "mlp-llvm.npz")
     assert len({first, second, sources.state_of_ours(tmp_path)}) == 3
-
-
-def test_search22_runs_controls_with_the_first_seed_only(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    calls = []
-
-    def run_bench(workloads: Any, strategies: Any, trials: int, seeds: int, **options: Any) -> Any:
-        assert len(workloads) == 22 and trials == 64
-        assert options["state"] == sources.state_of_ours() != ""
-        calls.append((strategies, options["cost_models"], seeds))
-        present = sides(strategies, options["cost_models"])
-        runs = [
-            made_up_run(side.strategy, side.cost_model, [[1, 0.1, 1.0 + len(calls)]], seed=seed)
-            for seed in range(seeds)
-            for side in present
-        ]
-        return {"runs": runs, "failures": [], "notes": {}, "trials": trials, "summary": []}
-
-    monkeypatch.setattr(search22, "run_bench", run_bench)
-    search22.main([])
-    ours, peer, early = "evolutionary", "metaschedule-quick-start", "metaschedule-early"
-    assert calls == [
-        ([ours, peer, early], ["default", "gbdt:scratch"], 1),
-        ([ours, peer], ["default"], 3),
-    ]
-    # What both calls gave counts once: the default stands beside either peer.
-    shown = capsys.readouterr().out.splitlines()
-    rows = [[cell.strip() for cell in line.strip(" |").split("|")] for line in shown]
-    pairs = {(row[0], row[1]): int(row[-1]) for row in rows if row[2:3] == ["64"]}
-    assert pairs["evolutionary + gbdt", peer] == 3
-    assert pairs["evolutionary + gbdt", early] == pairs["evolutionary + gbdt:scratch", peer] == 1
-    calls.clear()
-    search22.main(["--controls", ""])
-    assert [call[2] for call in calls] == [3]
-
-
-def test_search22_joins_calls_run_by_run() -> None:
-    one = made_up_run("evolutionary", "gbdt", [[1, 0.1, 2.0]])
-    again = {**one, "curve": [[1, 0.1, 9.0]]}
-    other = made_up_run("evolutionary", "gbdt", [[1, 0.1, 3.0]], seed=1)
-    first = {"runs": [one], "failures": [], "notes": {"a": "x"}, "trials": 8, "summary": [1]}
-    second = {"runs": [again, other], "failures": [], "notes": {"b": "y"}, "trials": 8}
-    result = search22.joined([first, second])
-    assert result["runs"] == [one, other]
-    assert result["notes"] == {"a": "x", "b": "y"} and "summary" not in result
 
 
 # Replay

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -57,10 +59,10 @@ def workload() -> Workload:
 
 @pytest.fixture
 def calls(
-    monkeypatch: pytest.MonkeyPatch, workload: Workload, hardware: Hardware
+    monkeypatch: pytest.MonkeyPatch,
 ) -> list[tuple[str, int]]:
     """Replaces runs by made-up ones of eight trials, and returns the list of runs made."""
-    space = Space.generate(workload, hardware)
+    spaces: dict[str, Space] = {}
     made: list[tuple[str, int]] = []
 
     def run_side(
@@ -75,6 +77,9 @@ def calls(
         made.append((side.strategy, seed))
         if side.strategy == "random":
             raise SideError("the child died")
+        if workload.key not in spaces:
+            spaces[workload.key] = Space.generate(workload, hardware)
+        space = spaces[workload.key]
         first, second = space.sample(np.random.default_rng([seed, len(side.strategy)]), 2)
         given: dict[str, Any] = {"candidate": first.to_json()}
         if side.is_peer:
@@ -196,8 +201,117 @@ def test_other_code_or_weights_make_our_runs_anew_but_not_those_of_peers(
     assert calls[2:] == [("evolutionary", 0)]
     assert [row["strategy"] for row in after["runs"]] == ["evolutionary", "metaschedule"]
     assert all(row["curve"] for row in after["runs"]), "both are compared in one sitting again"
-    assert run("before")["runs"] == before["runs"]
+    again = run("before")["runs"]
+    assert [row["curve"] for row in again] == [row["curve"] for row in before["runs"]]
     assert len(calls) == 3, "what was made in either state is still there"
+
+
+def test_calls_of_one_seed_or_workload_share_a_folder_and_one_call_joins_them(
+    calls: list[tuple[str, int]], workload: Workload, hardware: Hardware, tmp_path: Path
+) -> None:
+    other = catalog.get("matmul:32x32x32")
+    both, sides_ = [workload, other], ["evolutionary", "metaschedule"]
+    given: dict[str, Any] = {"hardware": hardware, "work_dir": tmp_path}
+    parts = [
+        run_bench(both, sides_, 8, [1], **given),
+        run_bench([workload], sides_, 8, [0], **given),
+        run_bench([other], sides_, 8, [0], **given),
+    ]
+    assert len(calls) == 8 and len(list(tmp_path.glob("*.json"))) == 8
+    whole = run_bench(both, sides_, 8, 2, **given)
+    assert len(calls) == 8, "nothing is run again"
+    by_name = {(r["key"], r["seed"], r["strategy"]): r for part in parts for r in part["runs"]}
+    assert {(r["key"], r["seed"], r["strategy"]): r for r in whole["runs"]} == by_name
+    assert [run["seed"] for run in whole["runs"]] == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_runs_that_others_compared_in_between_are_compared_together_again(
+    calls: list[tuple[str, int]],
+    workload: Workload,
+    hardware: Hardware,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sittings: list[int] = []
+    whole = _bench.compare
+
+    def counted(measurer: Measurer, candidates: Sequence[Candidate]) -> dict[str, float]:
+        sittings.append(len(candidates))
+        return whole(measurer, candidates)
+
+    monkeypatch.setattr(_bench, "compare", counted)
+
+    def run(*models: str) -> int:
+        before = len(sittings)
+        given: dict[str, Any] = {"cost_models": models, "work_dir": tmp_path}
+        found = run_bench(
+            [workload], ["evolutionary", "metaschedule"], 8, hardware=hardware, **given
+        )
+        assert len({run["compared"] for run in found["runs"]}) == 1
+        return len(sittings) - before
+
+    assert [run("gbdt"), run("gbdt"), run("random"), run("gbdt"), run("gbdt")] == [1, 0, 1, 1, 0]
+    assert [run("gbdt", "random"), run("random")] == [1, 0]
+    assert len(calls) == 3, "the peer ran once"
+
+
+def test_a_seed_by_itself_is_run_in_the_order_that_it_has_among_all(
+    calls: list[tuple[str, int]], workload: Workload, hardware: Hardware
+) -> None:
+    both = ["evolutionary", "metaschedule"]
+    run_bench([workload], both, 8, 3, hardware=hardware)
+    for seed in (2, 1):
+        run_bench([workload], both, 8, [seed], hardware=hardware)
+    assert calls[6:8] == calls[4:6] and calls[8:] == calls[2:4]
+
+
+def test_a_peer_may_have_more_trials(
+    calls: list[tuple[str, int]], workload: Workload, hardware: Hardware, tmp_path: Path
+) -> None:
+    both = ["evolutionary", "metaschedule"]
+    given: dict[str, Any] = {"hardware": hardware, "work_dir": tmp_path}
+    result = run_bench([workload], both, 8, 1, peer_trials=20, **given)
+    assert (result["trials"], result["peer_trials"]) == (8, 20)
+    assert {run["strategy"]: run["trials"] for run in result["runs"]} == {
+        "evolutionary": 8,
+        "metaschedule": 20,
+    }
+    assert {row["trials"] for row in result["summary"]["speedup"]} == {8}
+    assert "peer_trials" not in run_bench([workload], both, 8, 1, **given)
+    assert calls[2:] == [("metaschedule", 0)], "another number of trials is another run"
+
+
+def test_every_side_may_have_a_state_of_its_own(
+    calls: list[tuple[str, int]], workload: Workload, hardware: Hardware, tmp_path: Path
+) -> None:
+    models: dict[str, Any] = {"cost_models": ["gbdt", "random"], "work_dir": tmp_path}
+
+    def run(states: dict[str, str]) -> int:
+        before = len(calls)
+        given = {"hardware": hardware, "state": lambda side: states[side.cost_model], **models}
+        run_bench([workload], ["evolutionary", "metaschedule"], 4, 1, **given)
+        return len(calls) - before
+
+    first = {"gbdt": "a", "random": "b"}
+    assert [run(first), run(first), run({**first, "random": "c"})] == [3, 0, 1]
+
+
+@pytest.mark.slow
+def test_processes_share_a_folder(workload: Workload, tmp_path: Path) -> None:
+    program = (
+        "import sys; from foretune.bench import run_bench; "
+        "run_bench(['matmul:64x64x64'], ['random'], 2, [int(sys.argv[1])], work_dir=sys.argv[2])"
+    )
+    processes = [
+        subprocess.Popen([sys.executable, "-c", program, str(seed), str(tmp_path)])
+        for seed in (0, 1)
+    ]
+    assert [process.wait(240) for process in processes] == [0, 0]
+    files = sorted(tmp_path.iterdir())
+    read = [file.read_bytes() for file in files]
+    result = run_bench([workload], ["random"], 2, 2, work_dir=tmp_path)
+    assert [run["seed"] for run in result["runs"]] == [0, 1]
+    assert [file.read_bytes() for file in files] == read, "nothing was run or measured again"
 
 
 def test_an_interrupted_bench_keeps_its_finished_runs(
@@ -290,9 +404,10 @@ def test_strategies_are_crossed_with_cost_models_but_peers_bring_their_own() -> 
         ({"strategies": ["quantum"]}, "metaschedule-warm"),
         ({"cost_models": ["oracle"]}, "gbdt"),
         ({"trials": 0}, "trials >= 1"),
+        ({"peer_trials": 0}, "peer_trials >= 1"),
         ({"seeds": 0}, "seeds >= 1"),
-        ({"seeds": []}, "at least one seed"),
-        ({"seeds": [1, -1]}, "none of them negative"),
+        ({"seeds": []}, "numbers from 0 on"),
+        ({"seeds": [1, -1]}, r"seeds=\[1, -1\]"),
         ({"strategies": []}, "at least one"),
     ],
 )
@@ -351,3 +466,6 @@ def test_a_trained_cost_model_is_kept_by_what_is_in_its_file(
     ranker.fit(training_groups(9))
     ranker.save(weights)
     assert again() == 1, "what was trained anew is another cost model"
+    weights = weights.rename(tmp_path / "w.npz")
+    given["cost_models"] = [str(weights)]
+    assert again() == 0, "the same weights elsewhere are the same cost model"

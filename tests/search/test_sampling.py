@@ -99,3 +99,11 @@ def test_what_others_measured_is_proposed_under_no_other_decisions(real):
     fresh.mark(told)
     chosen = {programs[c.key] for c in fresh.legal(60, candidates)}
     assert chosen == set(programs.values()) - {programs[c.key] for c in candidates[:20]}
+
+
+def test_repeated_programs_do_not_use_up_what_may_be_drawn(real):
+    space, _, programs = real
+    fresh = FreshSampler(space, np.random.default_rng(0))
+    # With one draw per call, the first repetition would end it.
+    calls = [fresh.propose(fresh.legal(1, fresh.stream(1))) for _ in set(programs.values())]
+    assert all(map(len, calls)) and fresh.repeated

@@ -1,0 +1,437 @@
+"""``benchmarks.search22``, ``long_search`` and ``ablation`` on made-up runs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks import (
+    _search_figures,
+    _search_goals,
+    _search_runs,
+    ablation,
+    long_search,
+    search22,
+    sources,
+)
+from benchmarks._search_goals import PEER
+from foretune.bench import Side, sides
+from foretune.cost import rankers
+from foretune.cost.world.learning import WorldConfig
+from foretune.dataset import Group
+from foretune.errors import BadInputError
+from foretune.evaluate import read_provenance
+from tests.bench.test_world import as_group
+from tests.space.programs import space
+
+Curve = list[list[float]]
+OURS, SCRATCH = Side("evolutionary", "gbdt"), Side("evolutionary", "gbdt:scratch")
+THEIRS = Side(PEER, "xgb")
+
+
+def made_up_run(side: Side, curve: Curve, key: str = "k", seed: int = 0) -> dict[str, Any]:
+    return {
+        "workload": f"w-{key}",
+        "key": key,
+        "seed": seed,
+        "strategy": side.strategy,
+        "cost_model": side.cost_model,
+        "untuned_s": 8.0,
+        "elapsed_s": curve[-1][1] if curve else 1.0,
+        "began": 1e9 + seed,
+        "curve": curve,
+    }
+
+
+@pytest.fixture
+def made_up_bench() -> dict[str, Any]:
+    """Ours needs 4 trials to what the peer has after 32 and never betters; seeds agree."""
+    runs = []
+    for key, seed in itertools.product(("a", "b"), (0, 1)):
+        ours = [[1, 0.1, 2.0], [4, 0.4, 1.0], [64, 6.4, 1.0]]
+        theirs = [[2, 0.2, 4.0], [16, 1.6, 2.0], [32, 3.2, 1.0], [64, 6.4, 1.0]]
+        runs.append(made_up_run(OURS, ours, key, seed))
+        runs.append(made_up_run(SCRATCH, [[1, 0.1, 2.0]], key, seed))
+        runs.append(made_up_run(THEIRS, theirs, key, seed))
+    notes = {PEER: "partly random search"}
+    return {"runs": runs, "trials": 64, "notes": notes, "failures": []}
+
+
+def by_names(rows: Sequence[Mapping[str, Any]], at: str) -> dict[tuple[str, str, Any], float]:
+    return {(row["side"], row["over"], row[at]): row["ratio"] for row in rows}
+
+
+# Figures
+
+
+def test_what_sides_find_and_when_is_compared(made_up_bench: dict[str, Any]) -> None:
+    summary = search22.summarise(made_up_bench, OURS)
+    default, scratch = search22.label(OURS), search22.label(SCRATCH)
+    over = by_names(summary["speedups"], "trials")
+    assert over[default, PEER, 8] == pytest.approx(4.0)
+    assert over[default, PEER, 16] == pytest.approx(2.0)
+    assert over[default, PEER, 64] == pytest.approx(1.0)
+    assert over[default, scratch, 64] == pytest.approx(2.0)
+    trials = by_names(summary["trials_to_near"], "near")
+    seconds = by_names(summary["seconds_to_near"], "near")
+    for near in _search_figures.NEAR:
+        assert trials[default, PEER, near] == pytest.approx(4 / 32)
+        assert seconds[default, PEER, near] == pytest.approx(3.2 / 0.4)
+        # What never gets there counts as twice the trials, and twice the longer run's seconds.
+        assert trials[scratch, PEER, near] == pytest.approx(128 / 32)
+        assert seconds[scratch, PEER, near] == pytest.approx(3.2 / 12.8)
+        # What ours is compared with counts as what it spent.
+        assert seconds[default, scratch, near] == pytest.approx(0.1 / 0.4)
+    reached = {(row["side"], row["near"]): row for row in summary["reached"]}
+    assert reached[default, 0.95]["reached"] == 1
+    assert reached[default, 0.95]["trials"] == 4
+    assert reached[default, 0.95]["seconds"] == pytest.approx(0.4)
+    assert reached[scratch, 0.95]["reached"] == 0
+    assert math.isinf(reached[scratch, 0.95]["seconds"])
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    mine=st.lists(st.floats(0.5, 2.0), min_size=1, max_size=12),
+    its=st.lists(st.floats(0.5, 2.0), min_size=1, max_size=12),
+    slower=st.floats(0.1, 10.0),
+)
+def test_never_getting_there_is_never_an_advantage(
+    mine: list[float], its: list[float], slower: float
+) -> None:
+    def curve(seconds: list[float], each: float) -> Curve:
+        best = np.minimum.accumulate(seconds).tolist()
+        return [[at, at * each, found] for at, found in enumerate(best, 1)]
+
+    runs = [made_up_run(OURS, curve(mine, 1.0)), made_up_run(THEIRS, curve(its, slower))]
+    bound = _search_figures.best_known(runs, together=True)["k", 0]
+    trials = by_names(_search_figures.trials_to_near(runs, 12, together=True), "near")
+    seconds = by_names(_search_figures.seconds_to_near(runs, together=True), "near")
+    for near in _search_figures.NEAR:
+        first = _search_figures.arrival(runs[0], bound / near)
+        if first is None:
+            assert trials[search22.label(OURS), PEER, near] >= 2.0 - 1e-9
+            assert seconds[search22.label(OURS), PEER, near] <= 0.5 + 1e-9
+        else:
+            # Nor does the peer count as later than the end of its run.
+            latest = runs[1]["elapsed_s"] / first[1]
+            assert seconds[search22.label(OURS), PEER, near] <= latest + 1e-9
+
+
+def test_the_best_known_is_of_all_seeds_or_of_one_comparison() -> None:
+    runs = [
+        made_up_run(OURS, [[1, 0.1, 2.0]], seed=0),
+        made_up_run(THEIRS, [[1, 0.1, 1.0]], seed=1),
+    ]
+    assert _search_figures.best_known(runs, together=False) == {("k", 0): 1.0, ("k", 1): 1.0}
+    assert _search_figures.best_known(runs, together=True) == {("k", 0): 2.0, ("k", 1): 1.0}
+
+
+def test_what_a_variant_loses_is_told_by_workload() -> None:
+    full, less = Side("evolutionary", "w/world.npz"), Side("evolutionary", "w/state=none.npz")
+    runs = [made_up_run(THEIRS, [[1, 0.1, 0.1]])]
+    for key, times in (("a", (4.0, 1.0)), ("b", (0.5, 1.0)), ("c", (1.1, 1.1))):
+        for seed, slower in enumerate(times):
+            runs.append(made_up_run(full, [[1, 0.1, 1.0]], key, seed))
+            runs.append(made_up_run(less, [[1, 0.1, slower]], key, seed))
+    (row,) = _search_figures.changes(runs, full, 8)
+    assert (row["side"], row["over"]) == (
+        "evolutionary + state=none.npz",
+        "evolutionary + world.npz",
+    )
+    # Of a workload the geometric mean of its seeds: 2, 0.71 and 1.1.
+    assert row["median"] == pytest.approx(1.1)
+    assert row["ratio"] == pytest.approx((4.0 * 0.5 * 1.1**2) ** (1 / 6))
+    assert (row["slower"], row["workloads"], row["pairs"]) == (2, 3, 6)
+
+
+# Goals
+
+
+def test_goals_are_judged_and_what_cannot_be_is_said(made_up_bench: dict[str, Any]) -> None:
+    lines = _search_goals.goals(search22.summarise(made_up_bench, OURS), OURS)
+    assert [("not met" in line) for line in lines] == [False, False, True, False]
+    short = {**made_up_bench, "trials": 16}
+    lines = _search_goals.goals(search22.summarise(short, OURS), OURS)
+    assert [line for line in lines if "64 trials: not judged" in line]
+
+
+@pytest.mark.parametrize(
+    ("side", "bounds"),
+    [
+        (OURS, ["1.4x", "1.25x", "1.05x", "at most 0.25"]),
+        (Side("evolutionary", "world"), ["1.5x", "1.3x", "1.07x", "0.97 of", "at most 0.125"]),
+        (Side("evolutionary", "w/world.npz"), ["1.5x", "1.3x", "1.07x", "0.97", "0.125"]),
+        (Side("gradient", "mlp:formulas"), ["3x sooner", "3x sooner"]),
+        (Side("gradient:guide=world", "mlp"), ["3x sooner", "3x sooner"]),
+        (Side("evolutionary", "tlp"), []),
+    ],
+)
+def test_goals_belong_to_the_names_of_a_side(side: Side, bounds: list[str]) -> None:
+    nothing: dict[str, Any] = {goal.table: [] for goal in _search_goals.GOALS}
+    lines = _search_goals.goals(nothing, side)
+    assert len(lines) == len(bounds)
+    for line, bound in zip(lines, bounds, strict=True):
+        assert bound in line and "not judged" in line
+
+
+def test_gradient_search_is_judged_against_evolution_with_its_own_model() -> None:
+    gradient, evolution = Side("gradient", "mlp:formulas"), Side("evolutionary", "mlp:formulas")
+    other = Side("evolutionary", "gbdt")
+    runs = [
+        made_up_run(gradient, [[1, 1.0, 1.0]]),
+        made_up_run(evolution, [[1, 4.0, 1.0]]),
+        made_up_run(other, [[1, 1.0, 1.0]]),
+        made_up_run(THEIRS, [[1, 2.0, 1.0]]),
+    ]
+    result = {"runs": runs, "trials": 1}
+    lines = _search_goals.goals(search22.summarise(result, gradient), gradient)
+    assert [line for line in lines if PEER in line and "2.000, not met" in line]
+    assert [
+        line for line in lines if "evolutionary + mlp:formulas" in line and "4.000, met" in line
+    ]
+
+
+# Runs
+
+
+def some_runs(calls: list[Any], path: Path | None = None) -> Any:
+    """In place of ``run_bench``: notes what it is asked for, and makes up runs."""
+
+    def run_bench(
+        workloads: Any, strategies: Any, trials: int, seeds: Any, **options: Any
+    ) -> dict[str, Any]:
+        calls.append((workloads, strategies, options["cost_models"], list(seeds), options))
+        found = sides(strategies, options["cost_models"])
+        runs = [
+            made_up_run(side, [[1, 0.1, 1.0 + len(calls)]], key, seed)
+            for key, seed in itertools.product(workloads, seeds)
+            for side in found
+        ]
+        peer_trials = options["peer_trials"]
+        return {"runs": runs, "failures": [], "notes": {}, "trials": trials, "summary": [],
+                "peer_trials": peer_trials}  # fmt: skip
+
+    return run_bench
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    made: list[Any] = []
+    monkeypatch.setattr(_search_runs, "run_bench", some_runs(made))
+    for module in (search22, long_search, ablation):
+        where = SimpleNamespace(hardware=None, end=dict)
+        monkeypatch.setattr(module, "conditions", lambda *_, where=where: where)
+        monkeypatch.setattr(module, "publish", lambda page, title, body, *_: print(title, body))
+    return made
+
+
+def test_search22_runs_controls_with_the_first_seed_only(
+    calls: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    search22.main([])
+    ours, peer, early = "evolutionary", PEER, search22.EARLY_PEER
+    assert [call[1:4] for call in calls] == [
+        ([ours, peer, early], ["default", "gbdt:scratch"], [0]),
+        ([ours, peer], ["default"], [1, 2]),
+    ]
+    assert all(len(call[0]) == 22 for call in calls)
+    state = calls[0][4]["state"]
+    assert state(OURS) == state(SCRATCH) == sources.state_of_ours() != ""
+    shown = capsys.readouterr().out.splitlines()
+    rows = [[cell.strip() for cell in line.strip(" |").split("|")] for line in shown]
+    pairs = {(row[0], row[1]): int(row[-1]) for row in rows if row[2:3] == ["64"]}
+    assert pairs["evolutionary + gbdt", peer] == 3 * 22
+    assert pairs["evolutionary + gbdt", early] == pairs["evolutionary + gbdt:scratch", peer] == 22
+    calls.clear()
+    search22.main(["--controls", ""])
+    assert [call[3] for call in calls] == [[0, 1, 2]]
+
+
+def test_a_call_for_one_seed_makes_its_runs_and_publishes_nothing(
+    calls: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    search22.main(["--seed", "1", "--workloads", "dense,softmax"])
+    search22.main(["--seed", "0,2"])
+    assert [call[3] for call in calls] == [[1], [0], [2]]
+    assert calls[0][0] == ["dense", "softmax"]
+    assert capsys.readouterr().out == ""
+    for text in ("3", "-1", "one"):
+        with pytest.raises(BadInputError, match=f"seed < seeds.*--seed {text} with --seeds 3"):
+            search22.main([f"--seed={text}"])
+
+
+def test_runs_of_a_model_count_for_its_own_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Sequence[str]] = []
+    monkeypatch.setattr(sources, "state_of_ours", lambda more: asked.append(more) or str(more))
+    names = [("evolutionary", "gbdt"), ("evolutionary", "world"), ("gradient", "mlp:formulas")]
+    for name in names:
+        sources.state_of_side.__wrapped__(Side(*name))
+    assert asked == [
+        [],
+        ["foretune.cost.world.ranker"],
+        ["foretune.search.gradient", "foretune.cost.mlp"],
+    ]
+
+
+def test_files_of_one_name_are_refused(calls: list[Any], tmp_path: Path) -> None:
+    files = [tmp_path / folder / "world.npz" for folder in ("a", "b")]
+    for file in files:
+        file.parent.mkdir()
+        file.touch()
+    with pytest.raises(BadInputError, match=r"'evolutionary \+ world.npz' is that of several"):
+        search22.main(["--controls", "", "--cost-models", ",".join(map(str, files))])
+    assert calls == []
+
+
+def test_search22_joins_calls_run_by_run() -> None:
+    one = made_up_run(OURS, [[1, 0.1, 2.0]])
+    again = {**one, "curve": [[1, 0.1, 9.0]]}
+    other = made_up_run(OURS, [[1, 0.1, 3.0]], seed=1)
+    first = {"runs": [one], "failures": [], "notes": {"a": "x"}, "trials": 8, "summary": [1]}
+    second = {"runs": [again, other], "failures": [], "notes": {"b": "y"}, "trials": 8}
+    result = search22.joined([first, second])
+    assert result["runs"] == [one, other]
+    assert result["notes"] == {"a": "x", "b": "y"} and "summary" not in result
+
+
+def test_what_the_page_of_search22_says(made_up_bench: dict[str, Any]) -> None:
+    summary = search22.summarise(made_up_bench, OURS)
+    body = search22._body({**made_up_bench, "search22": summary}, ["- Goal: made up"])
+    assert "- Goal: made up" in body and "partly random search" in body and "never" in body
+    assert "w-a" in body and "1.00 / 1.00 / 1.00" in body and "0.25 / 0.50 / 1.00" in body
+    assert "100% / 100% / 100%" in body and "0% / 0% / 0%" in body
+    assert "8.000 (8.000–8.000)" in body, "how much sooner"
+    assert "Runs were made between 2001-09-09" in body
+
+
+# A long search
+
+
+def test_a_long_search_gives_the_peer_more_trials(
+    calls: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    long_search.main([])
+    ((workloads, strategies, models, seeds, options),) = calls
+    assert len(workloads) >= 6 and strategies == ["evolutionary", PEER]
+    assert models == ["world", "default"] and seeds == [0] and options["peer_trials"] == 1024
+    printed = capsys.readouterr().out
+    assert "evolutionary + world after 32 trials no worse than" in printed
+    assert f"{PEER} after 1024: 1.000 (1.000–1.000)" in printed
+    assert "no worse on 6 of 6" in printed
+    long_search.main(["--seed", "0"])
+    assert capsys.readouterr().out == ""
+
+
+def test_a_long_search_says_when_the_peer_is_as_fast() -> None:
+    curve = [[1, 1.0, 8.0], [64, 60.0, 4.0], [512, 500.0, 1.5], [1024, 900.0, 1.0]]
+    runs = [
+        made_up_run(OURS, [[1, 1.0, 2.0], [32, 9.0, 2.0], [33, 9.5, 0.5]], "a"),
+        made_up_run(THEIRS, curve, "a"),
+        made_up_run(OURS, [[1, 1.0, 0.5]], "b"),
+        made_up_run(THEIRS, curve, "b"),
+    ]
+    (row,) = long_search.against(runs, 32, 1024)
+    assert row["ratio"] == pytest.approx(1.0) and (row["no_worse"], row["workloads"]) == (1, 2)
+    assert [pair["peer_trials"] for pair in row["each"]] == [512, None]
+    assert [pair["peer_s"] for pair in row["each"]] == [500.0, None]
+    result = {"long_search": {"against": [row]}, "trials": 32, "peer_trials": 1024, "runs": runs,
+              "notes": {}, "failures": []}  # fmt: skip
+    cells = [line for line in long_search._body(result).splitlines() if "w-b" in line]
+    assert len(cells) == 1 and "2.000" in cells[0] and cells[0].count("–") == 2
+
+
+# An ablation
+
+
+@pytest.fixture(scope="module")
+def groups() -> list[Group]:
+    return [as_group(space(name)) for name in ("softmax", "pooling", "layer_norm")]
+
+
+SMALL = WorldConfig(
+    dimension=8,
+    transition_options={"members": 2, "terminal_epochs": 1, "batch": 256},
+    trajectories=16,
+)
+
+
+def made_options(folder: Path) -> Any:
+    return SimpleNamespace(
+        programs=6,
+        work_dir=folder,
+        training_seed=0,
+        threads=1,
+        cache=folder / "cache",
+        data=folder,
+    )
+
+
+def test_variants_share_what_the_world_has_learned(
+    groups: list[Group], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    training = ablation.Training(groups, made_options(tmp_path), SMALL)
+    names = ("world", "state=none", "actions=false", "transition=actions_only")
+    files = [training.weights(name) for name in names]
+    assert [file.name for file in files] == [f"{name}.npz" for name in names]
+    learned = tmp_path / "learned"
+    assert len(list(learned.glob("*/reader.npz"))) == 1
+    assert {file.stem for file in learned.glob("*/*.json")} == {"trained", "actions_only"}
+    programs, machine = groups[0].programs, groups[0].machine
+    for file in files:
+        assert np.isfinite(rankers.load(file).score(programs, machine)).all()
+    assert read_provenance(files[2]).options == {"actions": False, "transition": "trained"}
+    monkeypatch.setattr(ablation, "train", None)
+    again = ablation.Training(groups, made_options(tmp_path), SMALL)
+    assert [again.weights(name) for name in names] == files, "found, not trained"
+    other = ablation.Training(groups, made_options(tmp_path), replace(SMALL, dimension=4))
+    assert other.folder != training.folder
+
+
+def test_an_ablation_trains_searches_and_compares(
+    calls: list[Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    trained: list[str] = []
+
+    class Trained:
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        def weights(self, name: str) -> Path:
+            trained.append(name)
+            (tmp_path / f"{name}.npz").touch()
+            return tmp_path / f"{name}.npz"
+
+    monkeypatch.setattr(ablation, "Training", Trained)
+    monkeypatch.setattr(ablation, "read_data", lambda paths: SimpleNamespace(groups=[]))
+    monkeypatch.setattr(_search_runs, "state_of_side", lambda side: "")
+    given = ["--work-dir", str(tmp_path), "--workloads", "a,b"]
+    ablation.main([*given, "--variants", "state=none", "--train"])
+    assert trained == ["state=none"] and calls == []
+    ablation.main([*given, "--variants", "world,state=none"])
+    printed = capsys.readouterr().out
+    rows = [line for line in printed.splitlines() if "| evolutionary + state=none.npz" in line]
+    assert len(rows) == 4 and all("+0.0 %" in row and "0 of 2" in row for row in rows)
+    assert [Path(name).stem for name in calls[0][2]] == ["world", "state=none"]
+    with pytest.raises(SystemExit):
+        ablation.main([*given, "--variants", "state=none"])
+    assert "world has to be among" in capsys.readouterr().err
+
+
+def test_runs_without_times_say_nothing_of_when(made_up_bench: dict[str, Any]) -> None:
+    runs = [{k: v for k, v in run.items() if k != "began"} for run in made_up_bench["runs"]]
+    assert _search_figures.made(runs) == ""
