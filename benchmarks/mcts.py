@@ -271,14 +271,15 @@ def _body(result: Mapping[str, Any], sides: Sequence[str], ablations: Sequence[s
                 for row in found["reaching"]
             ],
         ),
-        "Processor time per expansion of the tree, with the default cost model:",
+        "Processor time per expansion of the tree, with the default cost model:"
+        if found["overhead"] else "",
         table(
             ["side", "search, ms", "with making the programs, ms"],
             [
                 [side, f"{row['search_ms']:.2f}", f"{row['all_ms']:.2f}"]
                 for side, row in found["overhead"].items()
             ],
-        ),
+        ) if found["overhead"] else "",
         "\n".join(
             f"- {run['workload']} {run['strategy']} seed {run['seed']}: {run['llm']['calls']} "
             f"calls, {run['llm']['prompt_tokens']} + {run['llm']['completion_tokens']} tokens, "
