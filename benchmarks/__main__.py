@@ -27,6 +27,7 @@ from benchmarks import (
     search22,
     search64,
     throughput,
+    tuners,
     world,
 )
 from benchmarks.results import RESULTS
@@ -42,6 +43,7 @@ _LONG = {
     "search64": search64.main,
     "search22": search22.main,
     "networks": networks.main,
+    "tuners": tuners.main,
     "models": models.main,
     "limits": limits.main,
     "pools": pools.main,
@@ -59,6 +61,7 @@ LONG = {
     "search64": "about 2 hours, resumable",
     "search22": "about 3 hours, resumable",
     "networks": "about 80 minutes",
+    "tuners": "about 11 hours, resumable",
     "models": "about 2 hours, resumable",
     "limits": "about 10 minutes",
     "pools": "about 15 minutes",
@@ -95,8 +98,9 @@ def _show_long() -> None:
     print("The long ones, not run now:")
     for name, duration in LONG.items():
         print(f"  python -m benchmarks.{name} --write   ({duration})")
-    shown_after = (retest, search64, search22, networks, models, limits, pools, replay, proposers)
-    pages = [module.__name__.rsplit(".", 1)[-1] for module in (*shown_after, mcts, gradient, world)]
+    shown_after = (retest, search64, search22, networks, tuners, models, limits, pools, replay,
+                   proposers, mcts, gradient, world)  # fmt: skip
+    pages = [module.__name__.rsplit(".", 1)[-1] for module in shown_after]
     for page in (*pages, "residuals-features", "residuals-text"):
         path = RESULTS / f"{page}.md"
         shown = path.relative_to(RESULTS.parents[1])
