@@ -373,10 +373,16 @@ def _interval(logs: Logs, rng: np.random.Generator) -> dict[str, Any] | None:
     groups = [np.asarray(values, dtype=np.float64) for values in logs.values()]
     if not groups:
         return None
-    drawn = np.empty(_RESAMPLES)
-    for at in range(_RESAMPLES):
-        chosen = [groups[g] for g in rng.integers(0, len(groups), len(groups))]
-        drawn[at] = np.mean([np.median(v[rng.integers(0, len(v), len(v))]) for v in chosen])
+    # A resample of every group for every place that it may be drawn into: (group, place, draw).
+    medians = np.array(
+        [
+            [np.median(rng.choice(values, (_RESAMPLES, len(values))), axis=1) for _ in groups]
+            for values in groups
+        ]
+    )
+    places, draws = np.arange(len(groups))[:, None], np.arange(_RESAMPLES)
+    chosen = rng.integers(0, len(groups), (len(groups), _RESAMPLES))
+    drawn = medians[chosen, places, draws].mean(axis=0)
     low, high = np.exp(np.percentile(drawn, [2.5, 97.5]))
     mean = float(np.exp(np.mean([np.median(values) for values in groups])))
     return {"mean": mean, "low": float(low), "high": float(high), "count": sum(map(len, groups))}
