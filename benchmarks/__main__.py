@@ -29,6 +29,7 @@ from benchmarks import (
     search22,
     search64,
     throughput,
+    tuners,
     world,
 )
 from benchmarks.results import RESULTS
@@ -46,6 +47,7 @@ _LONG = {
     "long_search": long_search.main,
     "ablation": ablation.main,
     "networks": networks.main,
+    "tuners": tuners.main,
     "models": models.main,
     "limits": limits.main,
     "pools": pools.main,
@@ -65,6 +67,7 @@ LONG = {
     "long_search": "about 3 hours, resumable",
     "ablation": "about 6 hours on a core, resumable",
     "networks": "about 80 minutes",
+    "tuners": "about 11 hours, resumable",
     "models": "about 2 hours, resumable",
     "limits": "about 10 minutes",
     "pools": "about 15 minutes",
@@ -101,10 +104,10 @@ def _show_long() -> None:
     print("The long ones, not run now:")
     for name, duration in LONG.items():
         print(f"  python -m benchmarks.{name} --write   ({duration})")
-    shown_after = (retest, search64, search22, networks, models, limits, pools, replay, proposers)
+    shown_after = (retest, search64, search22, networks, tuners, models, limits, pools, replay)
     pages = [
         module.__name__.rsplit(".", 1)[-1]
-        for module in (*shown_after, long_search, ablation, mcts, gradient, world)
+        for module in (*shown_after, proposers, long_search, ablation, mcts, gradient, world)
     ]
     for page in (*pages, "residuals-features", "residuals-text"):
         path = RESULTS / f"{page}.md"

@@ -79,6 +79,16 @@ def test_a_saved_artifact_is_compared_by_its_path(model, hardware, tmp_path):
     assert all(_is_measured(result) for result in results.values())
 
 
+def test_artifacts_are_compared_with_each_other_by_name(model, hardware, tmp_path):
+    artifact = compile_model(model, hardware, {})
+    saved = artifact.save(tmp_path / "net.so")
+    results = compare(model, {"mcts/a": artifact, "mcts/b": saved}, [], threads=1, rounds=2)
+    assert list(results) == ["mcts/a", "mcts/b"]
+    assert all(_is_measured(result) for result in results.values())
+    with pytest.raises(BadInputError, match=r"name of an engine.*'eager'"):
+        compare(model, {"eager": artifact}, [], threads=1)
+
+
 @pytest.mark.slow
 def test_inductor_runs(model):
     assert _is_measured(compare(model, None, ["inductor"], threads=1, rounds=2)["inductor"])
@@ -212,7 +222,7 @@ def test_an_exported_model_starts_an_engine_without_pytorchs_warnings_about_itse
     exported = load_input(str(path))
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        workspace = Workspace(tmp_path, exported, None, exported.examples)
+        workspace = Workspace(tmp_path, exported, {}, exported.examples)
         with Child.start("eager", workspace, 1) as child:
             (output,) = child.outputs()
     np.testing.assert_allclose(output, exported.reference(exported.examples)[0], rtol=1e-5)

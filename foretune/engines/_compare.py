@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ from foretune.engines._process import Child, Workspace
 from foretune.errors import BadInputError, ForetuneError, unknown_name
 
 if TYPE_CHECKING:
-    from foretune.graph import Artifact
+    from foretune.engines._process import AnArtifact
     from foretune.workload import Model
     from foretune.workload.model import Array
 
@@ -68,7 +67,7 @@ class EngineResult:
 
 def compare(
     model: Model,
-    artifact: Artifact | str | os.PathLike[str] | None,
+    artifact: AnArtifact | Mapping[str, AnArtifact] | None,
     engines: Sequence[str] = ENGINES,
     *,
     threads: int,
@@ -81,6 +80,7 @@ def compare(
     Args:
         model: The network; its ``source`` is what the other engines run.
         artifact: A compiled artifact, or the path of a saved one; appears as ``"foretune"``.
+            Several of them by name, to compare artifacts with each other, appear by their names.
         engines: Names out of ``ENGINES``.
         threads: Threads every engine is given.
         rounds: Readings per engine; each is the median of at least three calls.
@@ -91,8 +91,10 @@ def compare(
         One result per engine; an engine that cannot run has an ``error`` in place of numbers.
 
     Raises:
-        BadInputError: An unknown engine, fewer than one round, or no room for temporary files.
+        BadInputError: An unknown engine, an artifact with the name of one, fewer than one round,
+            or no room for temporary files.
     """
+    artifacts = _by_name(artifact)
     for name in engines:
         if name not in ENGINES:
             raise unknown_name("engine", name, ENGINES)
@@ -106,10 +108,10 @@ def compare(
     tolerance = default_tolerance(model)
     results: dict[str, EngineResult] = {}
     with contextlib.ExitStack() as stack:
-        workspace = _workspace(stack, model, artifact, inputs)
+        workspace = _workspace(stack, model, artifacts, inputs)
         children: dict[str, Child] = {}
         errors: dict[str, tuple[float, float]] = {}
-        for name in ([ARTIFACT] if artifact is not None else []) + list(dict.fromkeys(engines)):
+        for name in (*artifacts, *dict.fromkeys(engines)):
             say(f"starting {name}")
             try:
                 child = stack.enter_context(Child.start(name, workspace, threads))
@@ -124,16 +126,32 @@ def compare(
     return results
 
 
+def _by_name(
+    artifact: AnArtifact | Mapping[str, AnArtifact] | None,
+) -> dict[str, AnArtifact]:
+    if artifact is None:
+        return {}
+    if not isinstance(artifact, Mapping):
+        return {ARTIFACT: artifact}
+    for name in artifact:
+        if name in ENGINES:
+            raise BadInputError(
+                f"an artifact must not have the name of an engine, but one is called {name!r}: "
+                "call it something else"
+            )
+    return dict(artifact)
+
+
 def _workspace(
     stack: contextlib.ExitStack,
     model: Model,
-    artifact: Artifact | str | os.PathLike[str] | None,
+    artifacts: Mapping[str, AnArtifact],
     inputs: Sequence[Array],
 ) -> Workspace:
     """A temporary folder for the children's files, there until the stack is left."""
     try:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="foretune-compare-"))
-        return Workspace(Path(folder), model, artifact, inputs)
+        return Workspace(Path(folder), model, artifacts, inputs)
     except OSError as error:
         raise no_temporary_files(error) from error
 

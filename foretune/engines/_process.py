@@ -9,9 +9,9 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from foretune.engines._names import ARTIFACT
 from foretune.engines._serve import load_arrays, save_arrays
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from foretune.graph import Artifact
     from foretune.workload import Model
     from foretune.workload.model import Array
+
+AnArtifact: TypeAlias = "Artifact | str | os.PathLike[str]"
+"""A compiled artifact, or the path of a saved one."""
 
 _ANSWER_S = 600.0
 _PACKAGES = {
@@ -32,35 +35,52 @@ _PACKAGES = {
 
 
 class Workspace:
-    """Files that children read: the model in each engine's own format, written once."""
+    """Files that children read: the model in each engine's own format, written once.
+
+    Args:
+        folder: Where they are written.
+        model: The network.
+        artifacts: By name; every other name stands for an engine.
+        inputs: What every child is given.
+    """
 
     def __init__(
         self,
         folder: Path,
         model: Model,
-        artifact: Artifact | str | os.PathLike[str] | None,
+        artifacts: Mapping[str, AnArtifact],
         inputs: Sequence[Array],
     ) -> None:
         self.folder = folder
         self._model = model
-        self._artifact = artifact
+        self._artifacts = dict(artifacts)
         save_arrays(folder / "inputs.npz", inputs)
 
-    def path_for(self, engine: str) -> Path:
+    def engine_of(self, name: str) -> str:
+        """What runs under a name: the name itself, or the engine of artifacts."""
+        return ARTIFACT if name in self._artifacts else name
+
+    def file(self, name: str, suffix: str) -> Path:
+        """A file of one child; an artifact's name may hold what a file's may not."""
+        known = list(self._artifacts)
+        stem = f"artifact{known.index(name)}" if name in known else name
+        return self.folder / f"{stem}{suffix}"
+
+    def path_for(self, name: str) -> Path:
         """The file that an engine loads.
 
         Raises:
             BadInputError: The model has no form that this engine can run.
         """
-        if engine == ARTIFACT:
-            return self._library()
-        return self._torch() if engine in ("eager", "inductor") else self._onnx()
+        if name in self._artifacts:
+            return self._library(name)
+        return self._torch() if name in ("eager", "inductor") else self._onnx()
 
-    def _library(self) -> Path:
-        if isinstance(self._artifact, (str, os.PathLike)):
-            return Path(self._artifact).resolve()
-        assert self._artifact is not None
-        return self._artifact.save(self.folder / "artifact.so")
+    def _library(self, name: str) -> Path:
+        artifact = self._artifacts[name]
+        if isinstance(artifact, (str, os.PathLike)):
+            return Path(artifact).resolve()
+        return artifact.save(self.file(name, ".so"))
 
     def _torch(self) -> Path:
         from foretune.workload import TorchSource
@@ -179,13 +199,14 @@ class Child:
             if importlib.util.find_spec(module) is None:
                 raise MissingDependencyError(f"{name} is not installed: pip install {package}")
         path = workspace.path_for(name)
-        log, out = workspace.folder / f"{name}.log", workspace.folder / f"{name}.npz"
+        log, out = workspace.file(name, ".log"), workspace.file(name, ".npz")
         environment = os.environ | {name: str(threads) for name in _THREAD_VARIABLES}
         # The child must find this package where the parent found it.
         root = str(Path(__file__).resolve().parents[2])
         known = [environment["PYTHONPATH"]] if "PYTHONPATH" in environment else []
         environment["PYTHONPATH"] = os.pathsep.join([root, *known])
-        arguments = [name, str(path), str(workspace.folder / "inputs.npz"), str(out), str(threads)]
+        inputs, engine = workspace.folder / "inputs.npz", workspace.engine_of(name)
+        arguments = [engine, str(path), str(inputs), str(out), str(threads)]
         with log.open("w") as stderr:
             process = subprocess.Popen(
                 [sys.executable, "-m", "foretune.engines._serve", *arguments],

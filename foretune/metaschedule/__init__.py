@@ -18,6 +18,7 @@ from foretune.metaschedule._peer import (
     PeerTrial,
     peer_options,
     run_peer,
+    run_peer_on_model,
 )
 from foretune.metaschedule._strategy import as_search_strategy
 
@@ -39,5 +40,6 @@ __all__ = [
     "measure_candidate",
     "peer_options",
     "run_peer",
+    "run_peer_on_model",
     "trace_json",
 ]

@@ -2,10 +2,12 @@
 
 Reads one JSON request (path in ``argv[1]``) and appends one JSON line per measured candidate, in
 the order in which TVM learned of them, to the request's ``log``. Everything about the tuning is
-TVM's own: builder, runner, database, cost model, search. This file only listens.
+TVM's own: builder, runner, database, cost model, search, task scheduler. This file only listens.
 
-Nothing of foretune is imported here unless the request asks to remove the import trap: start-up
-is part of what the peer costs.
+A request has one program (``module``), or a model (``model``, an INPUT), which is taken apart here
+by foretune, so that all tuners have the same tasks and each pays for them. Nothing else of foretune
+is imported unless the request asks to remove the import trap: start-up is part of what the peer
+costs.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ def _listener(log_path: str) -> Any:
                     seconds = None if ran.run_secs is None else [float(s) for s in ran.run_secs]
                     line = {
                         "monotonic": now,
+                        "task": int(task_id),
                         "seconds": seconds,
                         "build_error": built.error_msg and str(built.error_msg)[-500:],
                         "run_error": ran.error_msg and str(ran.error_msg)[-500:],
@@ -84,6 +87,9 @@ def _tune(request: dict[str, Any]) -> None:
 
     # The warm-up scores of TVM's cost model come from numpy's global generator.
     np.random.seed(request["seed"])
+    target = tvm.target.Target(request["target"])
+    # A model is taken apart first, as TVM's own extraction comes before its tuning.
+    parts = _workloads(request) if "model" in request else []
     options: dict[str, Any] = {}
     if request["remove_import_trap"]:
         options["builder"] = _quick_builder(request["target"])
@@ -94,15 +100,32 @@ def _tune(request: dict[str, Any]) -> None:
             num_warmup_samples=request["num_warmup_samples"], tree_method="auto"
         )
     callbacks = list(ms.measure_callback.MeasureCallback.create("default"))
-    ms.tune_tir(
-        mod=tvm.ir.load_json(request["module"]),
-        target=tvm.target.Target(request["target"]),
-        work_dir=request["work_dir"],
-        max_trials_global=request["trials"],
-        measure_callbacks=[_listener(request["log"]), *callbacks],
-        seed=request["seed"],
-        **options,
+    options |= {
+        "work_dir": request["work_dir"],
+        "max_trials_global": request["trials"],
+        "measure_callbacks": [_listener(request["log"]), *callbacks],
+    }
+    if "model" not in request:
+        module = tvm.ir.load_json(request["module"])
+        ms.tune_tir(mod=module, target=target, seed=request["seed"], **options)
+        return
+    extracted = [
+        ms.ExtractedTask(name, module, target, [module], weight) for name, module, weight in parts
+    ]
+    tasks, weights = ms.relax_integration.extracted_tasks_to_tune_contexts(
+        extracted, request["work_dir"], seed=request["seed"]
     )
+    ms.tune_tasks(tasks=tasks, task_weights=weights, **options)
+
+
+def _workloads(request: dict[str, Any]) -> list[tuple[str, Any, int]]:
+    """Name, module and weight of a model's tasks, whose keys go to ``tasks`` in the same order."""
+    from foretune.hardware import Hardware
+    from foretune.tuning import prepare
+
+    found = prepare(request["model"], Hardware.from_json(request["hardware"])).workloads
+    Path(request["tasks"]).write_text(json.dumps([w.key for w in found]), encoding="utf-8")
+    return [(w.name, w.module, w.weight) for w in found]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """TVM's own tuner as the peer that foretune is compared with.
 
-The peer runs as a user runs it: ``tune_tir`` with its own builder, runner, database, cost model,
-search and defaults, in a fresh process of its own. Two things are done for it. Its runtime gets
+The peer runs as a user runs it: ``tune_tir`` on one program, or what ``tune_relax`` does on the
+tasks of a model, with its own builder, runner, database, cost model, search, task scheduler and
+defaults, in a fresh process of its own. Two things are done for it. Its runtime gets
 the real number of threads (TVM's default is half of the processors on x86), because every kernel
 would otherwise be timed on half of the machine; its builder and runner workers inherit that.
 And its candidates are written down in the order of measurement, because its database keeps none.
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from foretune.workload import Workload
 
 _POLL_S = 0.2
+_WITHOUT_END = 10**6
+"""Trials, where time is what ends a run."""
 
 
 class PeerError(ForetuneError):
@@ -107,6 +110,7 @@ class PeerTrial:
         seconds: Seconds per call as TVM's runner read them; empty when it failed.
         message: Why it failed.
         trace: The schedule's trace as TVM serialises it: ``[instructions, decisions]``.
+        workload: Key of the workload.
     """
 
     index: int
@@ -114,6 +118,7 @@ class PeerTrial:
     seconds: tuple[float, ...]
     message: str
     trace: Any = field(repr=False)
+    workload: str
 
     @property
     def best_s(self) -> float | None:
@@ -153,26 +158,83 @@ def run_peer(
     Raises:
         PeerError: The child failed, or ran out of time, before measuring anything.
     """
+    request = {"module": workload.module_json, "trials": trials}
     with tempfile.TemporaryDirectory(prefix="foretune-peer-") as folder:
-        return _run(workload, hardware, trials, seed, options or PeerOptions(), timeout_s,
-                    progress, Path(folder))  # fmt: skip
+        log, output = Path(folder) / "trials.jsonl", Path(folder) / "output.txt"
+        started = time.monotonic()
+        ended = _run(request, hardware, seed, options, timeout_s, progress, Path(folder))
+        elapsed = time.monotonic() - started
+        measured = _read_log(log, started, [workload.key])
+        if ended != 0 and len(measured) < trials:
+            end = f"no end after {timeout_s} s" if ended is None else f"exit status {ended}"
+            raise PeerError(
+                f"TVM's tuner measured {len(measured)} of {trials} candidates of "
+                f"{workload.name!r} ({end}): {_child.last_lines(output)}"
+            )
+    return PeerResult(trials=tuple(measured), elapsed_s=elapsed)
+
+
+def run_peer_on_model(
+    model: str,
+    hardware: Hardware,
+    seconds: float,
+    seed: int,
+    options: PeerOptions | None = None,
+) -> PeerResult:
+    """Runs TVM's own tuner on all tasks of a model for so long, in a fresh child process.
+
+    Its task scheduler divides the time. TVM knows no budget in seconds: it is stopped when they are
+    over, and a batch that it has not finished then is lost, as it would be to its user.
+
+    Args:
+        model: An INPUT of the command line; taken apart in the child, at the expense of its time.
+        hardware: Target, and the number of threads that kernels run on.
+        seconds: From the start of the process.
+        seed: TVM's random seed; at least 1 is passed on, as TVM demands.
+        options: Departures from TVM's defaults.
+
+    Returns:
+        The candidates of all tasks in the order of measurement; none where the first batch took
+        longer than the budget.
+
+    Raises:
+        PeerError: The child ended before its time was over, and not because there was nothing left
+            to try.
+    """
+    with tempfile.TemporaryDirectory(prefix="foretune-peer-") as folder:
+        log, tasks = Path(folder) / "trials.jsonl", Path(folder) / "tasks.json"
+        request = {
+            "model": model,
+            "hardware": hardware.to_json(),
+            "tasks": str(tasks),
+            "trials": _WITHOUT_END,
+        }
+        started = time.monotonic()
+        ended = _run(request, hardware, seed, options, seconds, None, Path(folder))
+        elapsed = time.monotonic() - started
+        if ended not in (None, 0):
+            raise PeerError(
+                f"TVM's tuner ended after {elapsed:.0f} of {seconds:g} s on {model!r} (exit status "
+                f"{ended}): {_child.last_lines(Path(folder) / 'output.txt')}"
+            )
+        keys = json.loads(tasks.read_text(encoding="utf-8")) if tasks.exists() else []
+        measured = _read_log(log, started, keys)
+    return PeerResult(trials=tuple(measured), elapsed_s=elapsed)
 
 
 def _run(
-    workload: Workload,
+    request: dict[str, Any],
     hardware: Hardware,
-    trials: int,
     seed: int,
-    options: PeerOptions,
+    options: PeerOptions | None,
     timeout_s: float | None,
     progress: Callable[[int], None] | None,
     folder: Path,
-) -> PeerResult:
-    log = folder / "trials.jsonl"
-    request = {
-        "module": workload.module_json,
+) -> int | None:
+    """Runs the child to its end; its exit status, None if its time ran out."""
+    log, options = folder / "trials.jsonl", options or PeerOptions()
+    request |= {
         "target": json.loads(hardware.target),
-        "trials": trials,
         "seed": seed % (2**31 - 1) + 1,
         "num_trials_per_iter": options.num_trials_per_iter,
         "num_warmup_samples": options.num_warmup_samples,
@@ -198,15 +260,7 @@ def _run(
             timed_out = _wait(child, log, started, timeout_s, progress)
         finally:
             _child.kill_group(child)
-    elapsed = time.monotonic() - started
-    measured = _read_log(log, started)
-    if (timed_out or child.returncode != 0) and len(measured) < trials:
-        end = f"no end after {timeout_s} s" if timed_out else f"exit status {child.returncode}"
-        raise PeerError(
-            f"TVM's tuner measured {len(measured)} of {trials} candidates of {workload.name!r} "
-            f"({end}): {_child.last_lines(folder / 'output.txt')}"
-        )
-    return PeerResult(trials=tuple(measured), elapsed_s=elapsed)
+    return None if timed_out else child.returncode
 
 
 def _wait(
@@ -228,7 +282,7 @@ def _wait(
     return False
 
 
-def _read_log(log: Path, started: float) -> list[PeerTrial]:
+def _read_log(log: Path, started: float, workloads: Sequence[str]) -> list[PeerTrial]:
     measured: list[PeerTrial] = []
     for line in log.read_text(encoding="utf-8").splitlines():
         try:
@@ -242,6 +296,7 @@ def _read_log(log: Path, started: float) -> list[PeerTrial]:
                 seconds=tuple(data["seconds"] or ()),
                 message=data["build_error"] or data["run_error"] or "",
                 trace=data["trace"],
+                workload=workloads[data["task"]],
             )
         )
     return measured

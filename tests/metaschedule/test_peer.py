@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import json
+import time
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +18,10 @@ from foretune.metaschedule import (
     candidate_of_trace,
     peer_options,
     run_peer,
+    run_peer_on_model,
 )
 from foretune.space import Space
+from foretune.tuning import prepare
 from tests.metaschedule.programs import matmul
 
 
@@ -67,3 +73,56 @@ def test_a_failed_peer_says_its_last_words(hardware: Hardware) -> None:
 def test_a_late_peer_is_killed(hardware: Hardware) -> None:
     with pytest.raises(PeerError, match=r"no end after 0\.5 s"):
         run_peer(matmul(), hardware, 4, 0, timeout_s=0.5)
+
+
+def _stands_in(status: int | None) -> Any:
+    """Takes the place of the child process: two trials of two tasks, and half a line."""
+
+    def run(request: dict[str, Any], *_: object) -> int | None:
+        log = Path(request["tasks"]).with_name("trials.jsonl")
+        Path(request["tasks"]).write_text(json.dumps(["a", "b"]))
+        trial = {"build_error": None, "run_error": None, "seconds": [2.0, 4.0], "trace": []}
+        lines = [trial | {"task": task, "monotonic": time.monotonic()} for task in (1, 0)]
+        log.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"task": 1, "mono')
+        log.with_name("output.txt").write_text("last words")
+        return status
+
+    return run
+
+
+@pytest.mark.parametrize("status", [None, 0], ids=["time over", "nothing left"])
+def test_a_peer_on_a_model_tells_the_task_of_every_trial(
+    hardware: Hardware, monkeypatch: pytest.MonkeyPatch, status: int | None
+) -> None:
+    monkeypatch.setattr(_peer, "_run", _stands_in(status))
+    result = run_peer_on_model("net", hardware, 60.0, 0)
+    assert [(trial.workload, trial.best_s) for trial in result.trials] == [("b", 3.0), ("a", 3.0)]
+
+
+def test_a_peer_that_dies_on_a_model_says_its_last_words(
+    hardware: Hardware, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_peer, "_run", _stands_in(1))
+    with pytest.raises(PeerError, match=r"of 60 s on 'net' \(exit status 1\): last words"):
+        run_peer_on_model("net", hardware, 60.0, 0)
+
+
+@pytest.mark.slow
+def test_the_peer_tunes_all_tasks_of_a_model_until_its_time_is_over(
+    hardware: Hardware, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "net.py").write_text(
+        "import torch\n\n"
+        "def make():\n"
+        "    layers = torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8)\n"
+        "    return torch.nn.Sequential(*layers), (torch.randn(4, 16),)\n"
+    )
+    options = PeerOptions(num_trials_per_iter=4, num_warmup_samples=4, remove_import_trap=True)
+    result = run_peer_on_model(f"{tmp_path}/net.py:make", hardware, 60.0, 0, options)
+    keys = {w.key: w for w in prepare(f"{tmp_path}/net.py:make", hardware).workloads}
+    assert {trial.workload for trial in result.trials} == set(keys)
+    assert all(trial.elapsed_s <= result.elapsed_s < 90 for trial in result.trials)
+    for trial in result.trials[:4]:
+        space = Space.generate(keys[trial.workload], hardware)
+        assert candidate_of_trace(trial.trace, space).apply() is not None
