@@ -244,6 +244,11 @@ def test_what_has_no_derivative_gets_no_head(options, message):
         WorldRanker(head=True, **options)
 
 
+def test_what_is_read_is_not_chosen_without_a_head():
+    with pytest.raises(BadInputError, match="head=True must hold where head_reads is given"):
+        WorldRanker(head_reads="states")
+
+
 # Routes
 
 

@@ -67,7 +67,7 @@ def test_what_is_straight_in_logarithms_is_known_everywhere(kind, seed):
     one, other = relaxed.of([c.decisions for c in drawn_alike(base, relaxed, seed, 2)])
     there = features.near(torch.from_numpy(other[None]), features.anchor(one[None])).numpy()
     exact = features.near(torch.from_numpy(other[None]), features.anchor(other[None])).numpy()
-    np.testing.assert_allclose(there, exact, atol=0.05)
+    np.testing.assert_allclose(there, exact, atol=0.1)
 
 
 def test_what_no_decision_changes_has_no_derivative():

@@ -11,8 +11,8 @@ The network has two layers on [zT; phi] and one where h joins, and learns from l
 (``foretune.cost._listwise``); a fifth of the workloads says when to stop. As the target of a list
 is the speed-up to the power 4, its scores are brought to log2 by a constant. Of phi it reads what
 differs within workloads, as the trees do: the rest would tell it which workload it is. States are
-read as they are: the mean of a workload's measured programs, taken off, would say where the search
-that measured them had been (``docs/gradient.md``).
+read as they are: the mean of a workload's measured programs, taken off, would tell where the fast
+ones among them are (``docs/gradient.md``).
 
 No paper: Felix climbs a perceptron of per-store features, the world model ranks by trees.
 """

@@ -82,6 +82,7 @@ _HARDWARE = (
 """Columns that look at the factors of a machine begin so."""
 _HEAD = "head/"
 """Names of the head's arrays in a file begin so."""
+_HEAD_READS = "both"
 _SWITCHES = ("state", "actions", "hardware", "head", "head_reads")
 
 
@@ -121,7 +122,7 @@ class WorldRanker(GbdtActionRanker):
         actions: bool = True,
         hardware: bool = True,
         head: bool = False,
-        head_reads: str = "both",
+        head_reads: str = _HEAD_READS,
         cache: Path | str | None = None,
         device: str | None = None,
         world: World | None = None,
@@ -137,6 +138,11 @@ class WorldRanker(GbdtActionRanker):
             raise unknown_name(f"state of {self.name}", state, STATES)
         if head_reads not in READS:
             raise unknown_name(f"head_reads of {self.name}", head_reads, READS)
+        if head_reads != _HEAD_READS and not head:
+            raise BadInputError(
+                f"world: head=True must hold where head_reads is given, but got head=False and "
+                f"head_reads={head_reads!r}: give head=true, or leave head_reads out"
+            )
         if state in ("none", "initial") and not actions:
             raise BadInputError(
                 f"world: state='predicted' or 'final', or actions, must tell the programs of a "
@@ -411,6 +417,7 @@ class WorldRanker(GbdtActionRanker):
         meta, arrays = read_model(path)
         options = dict(meta.get("options", {}))
         head = options.pop("head", False)
+        options.pop("head_reads", None)
         ranker = super().load(path, **{**options, **parts})
         assert isinstance(ranker, WorldRanker)
         # Refused, if at all, before it was learned: of a given world the options say nothing.
