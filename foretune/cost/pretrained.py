@@ -24,7 +24,7 @@ from __future__ import annotations
 import importlib.resources
 import json
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,70 +110,23 @@ def _is_known(hardware: Hardware) -> bool:
     return min(factors) > 0 and triple.startswith(_ARCHITECTURE)
 
 
-def mlp(*, rng: np.random.Generator, hardware: Hardware | None = None, **options: Any) -> CostModel:
-    """TenSet's perceptron, trained on other workloads, with trees on top of it.
+def _of_weights(name: str, what: str, **defaults: Any) -> Callable[..., CostModel]:
+    """A factory of a cost model that starts from weights of the package.
 
     Args:
-        rng: Seeds the trees.
-        hardware: What the candidates will run on; a CPU if None.
-        options: As ``PretrainedModel`` takes them.
-
-    Raises:
-        BadInputError: There are no trained weights for the kind of hardware.
+        name: Of the weights.
+        what: The first line of the factory's docstring, which ``foretune cost-models`` shows.
+        defaults: Options where none are given.
     """
-    return _named("mlp", rng, hardware, options)
 
+    def create(
+        *, rng: np.random.Generator, hardware: Hardware | None = None, **options: Any
+    ) -> CostModel:
+        return PretrainedModel(
+            rng=rng, hardware=hardware, **{"ranker": name, **defaults, **options}
+        )
 
-def mlp_formulas(
-    *, rng: np.random.Generator, hardware: Hardware | None = None, **options: Any
-) -> CostModel:
-    """The same scores as ``mlp``, from formulas of the features: hardly any program is made.
-
-    Args:
-        rng: Seeds the trees.
-        hardware: What the candidates will run on; a CPU if None.
-        options: As ``PretrainedModel`` takes them.
-
-    Raises:
-        BadInputError: There are no trained weights for the kind of hardware.
-    """
-    return mlp(rng=rng, hardware=hardware, **{"features": "formulas", **options})
-
-
-def tlp(*, rng: np.random.Generator, hardware: Hardware | None = None, **options: Any) -> CostModel:
-    """Self-attention over scheduling steps, trained on other workloads, with trees on top of it.
-
-    Args:
-        rng: Seeds the trees.
-        hardware: What the candidates will run on; a CPU if None.
-        options: As ``PretrainedModel`` takes them.
-
-    Raises:
-        BadInputError: There are no trained weights for the kind of hardware.
-    """
-    return _named("tlp", rng, hardware, options)
-
-
-def mtl_tlp(
-    *, rng: np.random.Generator, hardware: Hardware | None = None, **options: Any
-) -> CostModel:
-    """The same with a head per hardware that it was trained on; the nearest answers for others.
-
-    Args:
-        rng: Seeds the trees.
-        hardware: What the candidates will run on; a CPU if None.
-        options: As ``PretrainedModel`` takes them.
-
-    Raises:
-        BadInputError: There are no trained weights for the kind of hardware.
-    """
-    return _named("mtl_tlp", rng, hardware, options)
-
-
-def gbdt_programs(
-    *, rng: np.random.Generator, hardware: Hardware | None = None, **options: Any
-) -> CostModel:
-    """Boosted trees on features of programs, trained on other workloads, with trees on top of it.
+    create.__doc__ = f"""{what}
 
     Args:
         rng: Seeds the trees of the run.
@@ -183,29 +136,32 @@ def gbdt_programs(
     Raises:
         BadInputError: There are no trained weights for the kind of hardware.
     """
-    return _named("programs", rng, hardware, options)
+    return create
 
 
-def world(
-    *, rng: np.random.Generator, hardware: Hardware | None = None, **options: Any
-) -> CostModel:
-    """The compiler world model, trained on other workloads, with trees on top of it.
-
-    Args:
-        rng: Seeds the trees.
-        hardware: What the candidates will run on; a CPU if None.
-        options: As ``PretrainedModel`` takes them.
-
-    Raises:
-        BadInputError: There are no trained weights for the kind of hardware.
-    """
-    return _named("world", rng, hardware, options)
-
-
-def _named(
-    name: str, rng: np.random.Generator, hardware: Hardware | None, options: dict[str, Any]
-) -> CostModel:
-    return PretrainedModel(rng=rng, hardware=hardware, **{"ranker": name, **options})
+gbdt_programs = _of_weights(
+    "programs",
+    "Boosted trees on features of programs, trained on other workloads, with trees on top of it.",
+)
+mlp = _of_weights(
+    "mlp", "TenSet's perceptron, trained on other workloads, with trees on top of it."
+)
+mlp_formulas = _of_weights(
+    "mlp",
+    "The same scores as ``mlp``, from formulas of the features: hardly any program is made.",
+    features="formulas",
+)
+mtl_tlp = _of_weights(
+    "mtl_tlp",
+    "TLP with a head per hardware that it was trained on; the nearest answers for others.",
+)
+tlp = _of_weights(
+    "tlp",
+    "Self-attention over scheduling steps, trained on other workloads, with trees on top of it.",
+)
+world = _of_weights(
+    "world", "The compiler world model, trained on other workloads, with trees on top of it."
+)
 
 
 class PretrainedModel(CostModel):

@@ -78,11 +78,25 @@ def print_summary(data: Mapping[str, Any], console: Console | None = None) -> No
     if failed:
         told = ", ".join(f"{n} {status}" for status, n in sorted(failed.items()))
         console.print(Text(f"failed candidates: {told}", style="yellow"))
-    untuned = list(data.get("untuned_operators", ()))
+    defaults, untuned = _not_tuned(data)
+    if defaults:
+        told = f"no candidate beat the default schedule: {', '.join(defaults)}"
+        console.print(Text(told, style="yellow"))
     if untuned:
-        console.print(Text(f"left untuned: {', '.join(map(str, untuned))}", style="yellow"))
+        console.print(Text(f"left untuned: {', '.join(untuned)}", style="yellow"))
     if data.get("interrupted"):
         console.print(Text("interrupted: this is the best so far", style="yellow"))
+
+
+def _not_tuned(data: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Operators without a tuned program: those that have the default schedule, and the others."""
+    faster = {
+        task["name"]
+        for task in data["tasks"]
+        if (gain := units.ratio(task["untuned_s"], task["best_s"])) is not None and gain > 1.0
+    }
+    names = [str(name) for name in data.get("untuned_operators", ())]
+    return [n for n in names if n in faster], [n for n in names if n not in faster]
 
 
 def _print_language_model(data: Mapping[str, Any], console: Console) -> None:

@@ -1,8 +1,13 @@
-"""Drawing candidates that are new and legal, and thinning those that are alike."""
+"""Drawing candidates that are new, legal and no program twice, and thinning those that are alike.
+
+Different decisions may make one program: limits on parallel and vector loops do, wherever they ask
+for more than the loops have. Measuring such a twin teaches nothing, so the first one stands for
+all. Of a matrix product half of what a search proposes can be twins.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +15,7 @@ import numpy as np
 from foretune.errors import IllegalCandidateError
 
 if TYPE_CHECKING:
+    from foretune._tvm import IRModule
     from foretune.records import Record
     from foretune.space import Candidate, Space
 
@@ -17,6 +23,8 @@ _DRAWS_PER_POINT = 12
 """Fruitless draws allowed per point of a small space: the last one is missed once in e^12."""
 _MAX_FRUITLESS = 4096
 _DRAW = 64
+_TOLD = 256
+"""Programs of others that are made to know them again, the fastest: each takes milliseconds."""
 
 APART = 2
 """Decisions in which proposals of a batch differ."""
@@ -30,6 +38,7 @@ class FreshSampler:
     Attributes:
         seen: Keys that must not be proposed again.
         illegal: Keys of candidates that TVM refused when they were applied.
+        repeated: Keys of candidates that are the same program as one that was proposed or told.
     """
 
     def __init__(self, space: Space, rng: np.random.Generator) -> None:
@@ -37,14 +46,22 @@ class FreshSampler:
         self.rng = rng
         self.seen: set[str] = set()
         self.illegal: set[str] = set()
+        self.repeated: set[str] = set()
+        self._first: dict[Hashable, str] = {}
+        self._told: list[tuple[float, Candidate]] = []
 
     def mark(self, records: Iterable[Record]) -> None:
         """Counts told candidates as proposed, whoever proposed them."""
-        self.seen.update(record.candidate_key for record in records)
+        for record in records:
+            candidate, seconds = record.candidate, record.measurement.best_s
+            if candidate is not None and seconds is not None and candidate.key not in self.seen:
+                self._told.append((seconds, candidate))
+            self.seen.add(record.candidate_key)
 
     def is_new(self, candidate: Candidate) -> bool:
-        """Whether the candidate was neither proposed, nor told, nor found illegal."""
-        return candidate.key not in self.seen and candidate.key not in self.illegal
+        """Whether the candidate was neither proposed, nor told, nor found illegal or repeated."""
+        key = candidate.key
+        return key not in self.seen and key not in self.illegal and key not in self.repeated
 
     def is_legal(self, candidate: Candidate) -> bool:
         """Applies the candidate and remembers if that is refused."""
@@ -56,6 +73,16 @@ class FreshSampler:
             self.illegal.add(candidate.key)
             return False
         return True
+
+    def is_first(self, candidate: Candidate) -> bool:
+        """Whether no other candidate is the same program; remembers if one is.
+
+        The candidate must be legal.
+        """
+        first = self._first.setdefault(_program(candidate), candidate.key)
+        if first != candidate.key:
+            self.repeated.add(candidate.key)
+        return first == candidate.key
 
     def unseen(self, n: int, exclude: Iterable[str] = ()) -> list[Candidate]:
         """Up to ``n`` distinct new candidates, not yet applied, in the order drawn.
@@ -78,14 +105,24 @@ class FreshSampler:
         return list(found.values())
 
     def legal(self, n: int, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """The first ``n`` of ``candidates`` that are new and can be applied."""
+        """The first ``n`` of ``candidates`` that are new, can be applied and differ as programs."""
+        self._read_told()
         chosen: dict[str, Candidate] = {}
         for candidate in candidates:
             if len(chosen) == n:
                 break
-            if candidate.key not in chosen and self.is_new(candidate) and self.is_legal(candidate):
+            fresh = candidate.key not in chosen and self.is_new(candidate)
+            if fresh and self.is_legal(candidate) and self.is_first(candidate):
                 chosen[candidate.key] = candidate
         return list(chosen.values())
+
+    def _read_told(self) -> None:
+        """Looks at the programs of what others proposed, here where programs are made anyway."""
+        told = sorted(self._told, key=lambda each: (each[0], each[1].key))
+        self._told = []
+        for _, candidate in told[:_TOLD]:
+            if self.is_legal(candidate):
+                self._first.setdefault(_program(candidate), candidate.key)
 
     def propose(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Marks candidates as proposed and returns them as a list."""
@@ -94,7 +131,10 @@ class FreshSampler:
         return proposed
 
     def stream(self, limit: int, exclude: Iterable[str] = ()) -> Iterator[Candidate]:
-        """New candidates one after the other, at most ``limit``, until the space is exhausted."""
+        """New candidates one after the other, until the space is exhausted.
+
+        At most ``limit``, of which those do not count that are found to repeat a program.
+        """
         taken = set(exclude)
         given = 0
         while given < limit:
@@ -103,8 +143,18 @@ class FreshSampler:
                 return
             for candidate in batch:
                 taken.add(candidate.key)
-                given += 1
                 yield candidate
+                given += candidate.key not in self.repeated
+
+
+def _program(candidate: Candidate) -> Hashable:
+    """What is equal exactly where programs are; a candidate's key in a space without a compiler."""
+    module: IRModule | None = candidate.apply()
+    if module is None:
+        return candidate.key
+    from foretune import _tvm
+
+    return _tvm.structural_hash(module)
 
 
 def spread(ranked: Iterable[Candidate], least: int = APART) -> Iterator[Candidate]:

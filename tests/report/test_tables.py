@@ -32,6 +32,16 @@ def test_summary_names_tasks_heaviest_first_and_what_failed(console: Console) ->
         assert part in text
 
 
+def test_an_operator_that_keeps_the_default_schedule_is_not_called_untuned(
+    console: Console,
+) -> None:
+    data = result(task("pool", best_s=1e-3), task("bare", best_s=4e-3))
+    print_summary({**data, "untuned_operators": ["pool", "bare", "resize2d"]}, console)
+    text = _text(console)
+    assert "no candidate beat the default schedule: pool\n" in text
+    assert "left untuned: bare, resize2d" in text
+
+
 def test_numbers_stay_whole_where_names_do_not_fit(console: Console) -> None:
     print_summary(result(task("fused_" * 30)), console)
     lines = _text(console).splitlines()

@@ -7,8 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretune import _tvm
+from foretune.records import Record
 from foretune.search._sampling import FreshSampler
+from foretune.space import Space
 from foretune.testing import SyntheticMeasurer, SyntheticSpace, synthetic_record
+from tests.tuning.support import HARDWARE, ok, row_sums
 
 
 def sampler(seed=0, **options):
@@ -65,3 +69,41 @@ def test_illegal_candidates_are_remembered_and_other_errors_are_not_hidden():
 def test_the_stream_ends_at_its_limit():
     assert len(list(sampler().stream(100))) == 100
     assert len({c.key for c in sampler().stream(100)}) == 100
+
+
+@pytest.fixture(scope="module")
+def real():
+    """A space, draws of it of which some are the same program, and the programs."""
+    space = Space.generate(row_sums(2, 3), HARDWARE)
+    candidates = FreshSampler(space, np.random.default_rng(0)).unseen(60)
+    programs = {c.key: _tvm.structural_hash(c.schedule().mod) for c in candidates}
+    assert len(set(programs.values())) < len(candidates), "the test needs twins"
+    return space, candidates, programs
+
+
+def test_decisions_that_make_one_program_are_proposed_once(real):
+    space, candidates, programs = real
+    firsts = list({programs[c.key]: c.key for c in reversed(candidates)}.values())
+    fresh = FreshSampler(space, np.random.default_rng(0))
+    chosen = fresh.propose(fresh.legal(10, candidates))
+    chosen += fresh.propose(fresh.legal(60, candidates))
+    assert {c.key for c in chosen} == set(firsts) and len(chosen) == len(firsts)
+    assert fresh.repeated == set(programs) - set(firsts)
+    assert not any(fresh.is_new(c) for c in candidates)
+
+
+def test_what_others_measured_is_proposed_under_no_other_decisions(real):
+    space, candidates, programs = real
+    told = [Record.of(candidate, ok(candidate), "other", {}) for candidate in candidates[:20]]
+    fresh = FreshSampler(space, np.random.default_rng(0))
+    fresh.mark(told)
+    chosen = {programs[c.key] for c in fresh.legal(60, candidates)}
+    assert chosen == set(programs.values()) - {programs[c.key] for c in candidates[:20]}
+
+
+def test_repeated_programs_do_not_use_up_what_may_be_drawn(real):
+    space, _, programs = real
+    fresh = FreshSampler(space, np.random.default_rng(0))
+    # With one draw per call, the first repetition would end it.
+    calls = [fresh.propose(fresh.legal(1, fresh.stream(1))) for _ in set(programs.values())]
+    assert all(map(len, calls)) and fresh.repeated
