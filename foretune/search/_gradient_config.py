@@ -20,7 +20,7 @@ class GradientConfig:
 
     Attributes:
         guide: What is climbed: ``"mlp"``, a perceptron on formulas of features, or ``"world"``, the
-            world model's head on predicted terminal states.
+            world model's head on predicted terminal states and features of actions.
         objective: What looks for candidates of a high score, with as many predictions:
             ``"gradient"``, or for comparison ``"evolution"`` or ``"random"``.
         seeds: Points that climb at once, in all groups together.

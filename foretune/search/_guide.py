@@ -1,10 +1,9 @@
 """What gradient search follows: a model that scores candidates exactly and points smoothly.
 
 Idea: the perceptron reads per-store features and, beside them, features of the decisions. The first
-are formulas, smooth where asked. The second come from NumPy, and nearly all of them are sums of
-logarithms of factors; so between candidates they are what they are at the nearest candidate, plus
-what a linear fit over the sketch says about the way from there. A candidate's own score has neither
-of these errors: it is computed from exact columns.
+are formulas, smooth where asked; the second are those of the nearest candidate and a line from
+there (``foretune.search._anchored``). A candidate's own score has neither of these errors: it is
+computed from exact columns.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ import numpy.typing as npt
 
 from foretune.cost.mlp import MlpRanker
 from foretune.features.formulas import Formulas, formulas
+from foretune.search._anchored import Anchored
 from foretune.search._descent import Landscape
 from foretune.search._relaxed import Relaxed
 from foretune.space import Candidate, Choice, PerfectTile, Sketch
@@ -27,13 +27,7 @@ from foretune.space.symbolic import Structure, UnsupportedTraceError, structure_
 if TYPE_CHECKING:
     import torch
 
-    from foretune.space import Decision
-
 Floats = npt.NDArray[np.float64]
-
-_SAMPLES = 256
-"""Candidates that the linear fit of a structure looks at."""
-_RIDGE = 1e-3
 
 
 class Guide(abc.ABC):
@@ -111,6 +105,13 @@ class MlpGuide(Guide):
         found: Floats = members.mean(axis=0) - self._caution * members.std(axis=0)
         return self.ranker.scale * found
 
+    def decided(self, candidates: Sequence[Candidate]) -> npt.NDArray[Any]:
+        """Features of the decisions of candidates of one hardware, shape (n, columns)."""
+        from foretune.dataset import Program
+
+        programs = [Program(candidate=candidate) for candidate in candidates]
+        return self.ranker.context(programs, candidates[0].hardware)
+
     def smooth(
         self, rows: torch.Tensor, context: torch.Tensor, excess: torch.Tensor
     ) -> torch.Tensor:
@@ -129,7 +130,7 @@ class _MlpLandscape(Landscape):
         kind: str,
     ) -> None:
         program = compiled.program
-        self._guide, self._formulas, self._base = guide, compiled, base
+        self._guide, self._formulas = guide, compiled
         variables = {
             index: variable
             for index in dict.fromkeys(index for index, _ in program.columns)
@@ -137,19 +138,16 @@ class _MlpLandscape(Landscape):
         }
         allowed = left_open(variables, structure)
         self.relaxed = Relaxed(variables, program.columns, allowed, kind)
-        self._slopes = self._fitted()
+        self._decided = Anchored(self.relaxed, base, guide.decided)
 
     def anchor(self, x: Floats) -> Any:
-        """Features of the nearest decisions, and the logarithms of their columns."""
-        return self._features(self.relaxed.nearest(x))
+        """Features of the nearest decisions."""
+        return self._decided.anchor(x)
 
     def scores(self, x: torch.Tensor, temperature: float, anchor: Any) -> torch.Tensor:
         """The perceptron on smooth columns."""
-        import torch
-
         points = self.relaxed.points(x)
-        features, logs = (torch.from_numpy(each) for each in anchor)
-        context = features + (self.relaxed.logs(x) - logs) @ torch.from_numpy(self._slopes)
+        context = self._decided.near(x, anchor)
         excess = self._formulas.excess(points, temperature)
         return self._guide.smooth(self._formulas(points, temperature), context, excess)
 
@@ -160,32 +158,6 @@ class _MlpLandscape(Landscape):
         with torch.no_grad():
             points = self.relaxed.points(torch.from_numpy(x))
             return np.asarray(self._formulas.excess(points), dtype=np.float64)
-
-    def _features(self, decisions: Sequence[Mapping[int, Any]]) -> tuple[Floats, Floats]:
-        import torch
-
-        from foretune.dataset import Program
-
-        rows: list[tuple[Decision, ...]] = []
-        for changes in decisions:
-            row = list(self._base.decisions)
-            for index, decision in changes.items():
-                row[index] = decision
-            rows.append(tuple(row))
-        sketch = self._base.sketch
-        programs = [Program(candidate=Candidate.trusted(sketch, row)) for row in rows]
-        found = self._guide.ranker.context(programs, sketch.hardware).astype(np.float64)
-        logs = self.relaxed.logs(torch.from_numpy(self.relaxed.of(rows)))
-        return found, np.asarray(logs)
-
-    def _fitted(self) -> Floats:
-        """Change of each feature of decisions per logarithm of each column, by ridge regression."""
-        features, logs = self._features(
-            self.relaxed.sample(np.random.default_rng(0), _SAMPLES if self.relaxed.size else 1)
-        )
-        x, y = logs - logs.mean(axis=0), np.nan_to_num(features - features.mean(axis=0))
-        slopes: Floats = np.linalg.solve(x.T @ x + _RIDGE * len(x) * np.eye(x.shape[1]), x.T @ y)
-        return slopes
 
 
 def left_open(

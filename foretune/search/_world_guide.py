@@ -1,13 +1,15 @@
-"""The world model as what gradient search follows: scores of predicted terminal states.
+"""The world model as what gradient search follows: scores of predicted ends and of actions.
 
 Idea: with compute locations fixed, all candidates of a sketch take the same scheduling actions, and
 differ in the numbers of these. Factors of tiles and values of choices enter them as logarithms, so
-that where the world model has a program end is a function of the search's coordinates; the score of
-that end, by the head that is learned beside the ranker's trees, has a gradient. No formula of a
-program is needed: sketches whose trace is not understood can be climbed, too.
+that where the world model has a program end is a function of the search's coordinates. The head
+that is learned beside the ranker's trees scores that end and, where it reads them, the features of
+the actions, which are those of the nearest candidate and a line from there
+(``foretune.search._anchored``). No formula of a program is needed: sketches whose trace is not
+understood can be climbed, too.
 
-A whole number gives what the ranker's own rollout gives, so that there is nothing to anneal and
-nothing to read at the nearest candidate. What a GPU does not allow comes from formulas.
+A whole number gives what the ranker's own rollout gives, so that there is nothing to anneal. What a
+GPU does not allow comes from formulas.
 
 Sources: Felix (Zhao et al., ASPLOS 2024) for the search; Pan et al., Toward Compiler World Models,
 2026, for the rollout. To join them is ours.
@@ -22,7 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune.cost.world import WorldRanker
+from foretune.dataset import Program
 from foretune.features.formulas import Formulas, formulas
+from foretune.search._anchored import Anchored
 from foretune.search._descent import Landscape
 from foretune.search._guide import Guide, cautious, left_open
 from foretune.search._relaxed import Relaxed
@@ -39,7 +43,7 @@ _WITHOUT_LIMITS = ("llvm",)
 
 
 class WorldGuide(Guide):
-    """The world model's head on predicted terminal states.
+    """The world model's head.
 
     Args:
         ranker: Trained, with a head.
@@ -63,10 +67,15 @@ class WorldGuide(Guide):
         self.kind, self.caution, self.penalty = kind, caution, penalty
 
     def landscape(self, candidate: Candidate) -> Landscape:
-        """The actions of a group, a millisecond; on GPUs the formulas of its limits, some 0.1 s."""
+        """The actions of a group, a linear fit, and on GPUs the formulas of its limits."""
         if not isinstance(candidate.sketch, Sketch):
             raise UnsupportedTraceError(f"sketch {candidate.sketch.key}", "has no trace")
         return _WorldLandscape(self, candidate)
+
+    def described(self, candidates: Sequence[Candidate]) -> npt.NDArray[Any]:
+        """Features of the actions of candidates of one hardware, shape (n, columns)."""
+        programs = [Program(candidate=candidate) for candidate in candidates]
+        return self.ranker.described(programs, candidates[0].hardware)
 
     def scores(self, candidates: Sequence[Candidate]) -> Floats:
         """The score that is climbed, by the ranker's own rollout."""
@@ -97,20 +106,24 @@ class _WorldLandscape(Landscape):
         steps, places, slots = zip(*self._route.slots, strict=True) if columns else ((), (), ())
         self._filled = list(steps), list(places)
         self._filling = [self._column[slot.variable, slot.part] for slot in slots]
+        self._described: Anchored | None = None
+        if guide.ranker.head_reads != "states":
+            self._described = Anchored(self.relaxed, base, guide.described)
         self._limits: Formulas | None = None
         if self._hardware.kind not in _WITHOUT_LIMITS:
             self._limits = formulas(sketch, structure)
             self._base_point = self._limits.points([base.decisions])
 
     def anchor(self, x: Floats) -> Any:
-        """Nothing: every number is a function of the point."""
-        return None
+        """Features of the nearest decisions; of what the actions' numbers say nothing is needed."""
+        return None if self._described is None else self._described.anchor(x)
 
     def scores(self, x: torch.Tensor, temperature: float, anchor: Any) -> torch.Tensor:
         """The head where the relaxed actions end."""
         points = self.relaxed.points(x)
+        described = points[:, :0] if self._described is None else self._described.near(x, anchor)
         members = self._guide.ranker.smooth_scores(
-            self._route, self._numbers(points), self._hardware
+            self._route, self._numbers(points), described, self._hardware
         )
         score = cautious(members.cpu(), self._guide.caution)
         if self._limits is None:

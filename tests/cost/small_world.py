@@ -40,9 +40,14 @@ def group(name, n=24, seed=0):
     return Group(here.workload.key, name, name, here.hardware.key, programs, seconds, here.hardware)
 
 
+def trained(reads="both"):
+    """The ranker with a head that reads these; whoever changes it copies it first."""
+    return _trained(reads)
+
+
 @functools.cache
-def trained():
-    """The ranker; whoever changes it copies it first."""
-    ranker = WorldRanker(**OPTIONS, head=True)
+def _trained(reads):
+    world = None if reads == "both" else trained()._world
+    ranker = WorldRanker(**OPTIONS, head=True, head_reads=reads, world=world)
     ranker.fit([group(name) for name in LEARNED_FROM])
     return ranker

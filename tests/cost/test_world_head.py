@@ -16,7 +16,7 @@ from foretune.cost._model_file import read_model, write_model
 from foretune.cost._tables import Table
 from foretune.cost.world import WorldRanker
 from foretune.cost.world.actions import ActionBook
-from foretune.cost.world.head import Head, train_head
+from foretune.cost.world.head import READS, Head, train_head
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.space import ComputeLocation
 from foretune.world import steps_of
@@ -24,20 +24,25 @@ from foretune.world._paths import NUMBERS, ActionTable
 from tests.cost.small_world import LEARNED_FROM, OPTIONS, group, trained
 from tests.space.programs import space
 
-D, H = 6, 3
+D, P, H = 6, 3, 3
+"""Numbers of a state, columns of phi before the factors of the machine, and these."""
 
 
-def tables(count=12, n=40, seed=0):
-    """Groups whose first number of a state says how fast a program is, whatever the machine."""
+def tables(count=12, n=40, seed=0, tells=0):
+    """Groups of which one column says how fast a program is, whatever the machine.
+
+    The first D columns are a state, the next two differ between programs, the third does not.
+    """
     rng = np.random.default_rng(seed)
     found = []
     for number in range(count):
         states = rng.normal(size=(n, D))
         states /= np.linalg.norm(states, axis=1, keepdims=True)
-        matrix = np.concatenate(
-            [states, np.full((n, 1), 9.0), rng.normal(size=(1, H)).repeat(n, 0)], 1
-        )
-        seconds = 2.0 ** -(4 * states[:, 0])
+        described = rng.uniform(-1.0, 1.0, size=(n, P))
+        described[:, -1] = rng.normal()
+        machine = rng.normal(size=(1, H)).repeat(n, 0)
+        matrix = np.concatenate([states, described, machine], 1)
+        seconds = 2.0 ** -(4 * matrix[:, tells])
         seconds[0] = np.nan
         found.append(
             Table(f"w{number}", matrix.astype(np.float32), seconds, np.ones(n, dtype=bool))
@@ -46,25 +51,59 @@ def tables(count=12, n=40, seed=0):
 
 
 def learned(some, **options):
-    return train_head(some, D, range(D + 1, D + 1 + H), device="cpu", threads=1, **options)
+    return train_head(some, D, range(D + P, D + P + H), device="cpu", threads=1, **options)
 
 
 @pytest.fixture(scope="module")
-def head():
-    return learned(tables(40))
+def heads():
+    return {reads: learned(tables(40), reads=reads) for reads in READS}
+
+
+@pytest.fixture(scope="module")
+def head(heads):
+    return heads["both"]
 
 
 def scored(head, table):
-    states, factors = table.matrix[:, :D], table.matrix[0, D + 1 :]
+    states = torch.from_numpy(table.matrix[None, :, : 0 if head.reads == "actions" else D])
+    described = torch.from_numpy(table.matrix[:, D:])
     with torch.no_grad():
-        return head.scores(torch.from_numpy(states), factors).numpy()
+        return head.scores(states, described, table.matrix[0, D + P :])[0].numpy()
 
 
-def test_it_orders_programs_of_workloads_it_has_not_seen(head):
-    for table in tables(3, seed=1):
+@pytest.mark.parametrize(
+    ("tells", "reads"), [(0, "states"), (0, "both"), (D, "actions"), (D, "both")]
+)
+def test_it_orders_programs_of_workloads_it_has_not_seen(tells, reads):
+    head = learned(tables(40, tells=tells), reads=reads)
+    assert head.reads == reads
+    for table in tables(3, seed=1, tells=tells):
         known = ~np.isnan(table.seconds)
         speed = -np.log2(table.seconds[known])
         assert np.corrcoef(scored(head, table)[known], speed)[0, 1] > 0.9
+
+
+@pytest.mark.parametrize("reads", READS)
+def test_nothing_else_is_read(heads, reads):
+    """Of phi only what differs within workloads: its third column tells workloads apart."""
+    head, (table,) = heads[reads], tables(1, seed=1)
+    before = scored(head, table)
+    for columns, read in (
+        (slice(0, D), reads != "actions"),
+        (slice(D, D + P - 1), reads != "states"),
+        (D + P - 1, False),
+    ):
+        (other,) = tables(1, seed=1)
+        other.matrix[:, columns] += 0.3
+        assert np.array_equal(before, scored(head, other)) != read
+
+
+def test_without_anything_that_tells_programs_apart_there_is_no_head():
+    some = tables()
+    for table in some:
+        table.matrix[:, D : D + P] = 1.0
+    assert learned(some, reads="actions") is None
+    assert learned(some).reads == "states"
 
 
 def test_the_same_seed_gives_the_same_head():
@@ -75,11 +114,11 @@ def test_the_same_seed_gives_the_same_head():
 
 
 def test_members_are_scored_one_by_one(head):
-    states = torch.randn(2, 5, D, dtype=torch.float64)
+    states, described = torch.randn(2, 5, D, dtype=torch.float64), torch.randn(5, P + H)
     factors = np.zeros(H, np.float32)
-    both = head.scores(states, factors)
+    both = head.scores(states, described, factors)
     assert both.shape == (2, 5)
-    assert torch.allclose(both[1], head.scores(states[1], factors), atol=1e-6)
+    assert torch.allclose(both[1], head.scores(states[1:], described, factors)[0], atol=1e-6)
 
 
 def test_programs_without_a_state_are_not_learned_from():
@@ -92,16 +131,29 @@ def test_programs_without_a_state_are_not_learned_from():
     assert learned(more[len(some) :]) is None
 
 
-def test_a_head_is_restored(head):
+@pytest.mark.parametrize("reads", READS)
+def test_a_head_is_restored(heads, reads):
+    head = heads[reads]
     meta, arrays = head.dump()
     again = Head.restore(meta, arrays, "cpu")
     table = tables(1)[0]
+    assert again.reads == reads
     assert np.array_equal(scored(head, table), scored(again, table))
     with pytest.raises(VersionMismatchError, match="schema"):
         Head.restore({**meta, "schema": "another"}, arrays)
     for name in arrays:
         with pytest.raises(RecordError, match="damaged"):
             Head.restore(meta, {k: v for k, v in arrays.items() if k != name})
+
+
+def test_a_head_from_when_states_alone_were_read_answers_as_it_did(heads):
+    meta, arrays = heads["states"].dump()
+    old = {name.replace("rows/", "states/"): array for name, array in arrays.items()}
+    del old["columns"]
+    again = Head.restore({**meta, "schema": "foretune.world_head/1"}, old, "cpu")
+    table = tables(1)[0]
+    assert again.reads == "states"
+    assert np.array_equal(scored(heads["states"], table), scored(again, table))
 
 
 # In the ranker
@@ -117,17 +169,23 @@ def test_the_head_does_not_change_what_is_ranked_by(tmp_path):
         rankers.load_for_run(tmp_path / "w.npz").require_head("a test")
 
 
-def test_a_file_holds_the_head(tmp_path):
-    trained().save(tmp_path / "w.npz")
+@pytest.mark.parametrize("reads", READS)
+def test_a_file_holds_the_head(tmp_path, reads):
+    trained(reads).save(tmp_path / "w.npz")
     read = rankers.load_for_run(tmp_path / "w.npz")
     here = group("layer_norm")
     candidates = [p.candidate for p in here.programs]
     found = read.member_scores(candidates, here.machine)
-    assert found.shape == (2, len(candidates)) and len(np.unique(found[0])) > 1
-    assert np.allclose(found, trained().member_scores(candidates, here.machine), atol=1e-6)
-    # As it was before there were heads.
+    assert found.shape == (1 if reads == "actions" else 2, len(candidates))
+    assert len(np.unique(found[0])) > 1 and read.head_reads == reads
+    assert np.allclose(found, trained(reads).member_scores(candidates, here.machine), atol=1e-6)
+
+
+def test_a_file_from_before_there_were_heads_ranks(tmp_path):
+    trained().save(tmp_path / "w.npz")
+    here = group("layer_norm")
     meta, arrays = read_model(tmp_path / "w.npz")
-    del meta["head"], meta["options"]["head"]
+    del meta["head"], meta["options"]["head"], meta["options"]["head_reads"]
     old = {name: array for name, array in arrays.items() if not name.startswith("head/")}
     write_model(tmp_path / "w.npz", "world", meta, old)
     read = rankers.load(tmp_path / "w.npz")
@@ -177,11 +235,18 @@ def test_without_hardware_every_machine_is_the_same():
             {"target": "features", "transition_options": {"action_embedding": "text"}},
             "action_embedding='numbers' or 'both'",
         ),
+        ({"actions": False}, "actions=True must hold.*head_reads='states'"),
+        ({"head_reads": "words"}, "unknown head_reads of world.*states"),
     ],
 )
 def test_what_has_no_derivative_gets_no_head(options, message):
     with pytest.raises(BadInputError, match=message):
         WorldRanker(head=True, **options)
+
+
+def test_what_is_read_is_not_chosen_without_a_head():
+    with pytest.raises(BadInputError, match="head=True must hold where head_reads is given"):
+        WorldRanker(head_reads="states")
 
 
 # Routes

@@ -21,7 +21,7 @@ the ensemble's predictions brought to length 1.
   with ``state="none"``.
 - Programs that others measured cannot be made: their states are zeros, and they are ranked by phi
   and h.
-- Trees have no gradient. With ``head`` a small network learns beside them from the same zT and h
+- Trees have no gradient. With ``head`` a small network learns beside them from the same columns
   (``foretune.cost.world.head``), for gradient search to climb; it does not rank.
 
 Source: Pan et al., Toward Compiler World Models, 2026. What is ours besides: lists instead of
@@ -44,12 +44,12 @@ from foretune.cost._boosters import GbdtRankerConfig
 from foretune.cost._model_file import read_model, write_model
 from foretune.cost._tables import Rows, Table
 from foretune.cost.gbdt_ranker import GbdtActionRanker
-from foretune.cost.world.head import Head, train_head
+from foretune.cost.world.head import READS, Head, train_head
 from foretune.cost.world.learning import Lesson, WorldConfig, _log, learn
 from foretune.cost.world.model import World, rounded
 from foretune.cost.world.programs import replayable
 from foretune.cost.world.readers import FeatureReader
-from foretune.dataset import judgeable
+from foretune.dataset import Program, judgeable
 from foretune.errors import BadInputError, unknown_name
 from foretune.world import TEXT_VERSION, feature_states
 from foretune.world import encoder as encoder_module
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
     from foretune.cost._base import FloatArray
     from foretune.cost.world.actions import Route
-    from foretune.dataset import Group, Program
+    from foretune.dataset import Group
     from foretune.hardware import Hardware
     from foretune.space import Candidate
 
@@ -82,7 +82,8 @@ _HARDWARE = (
 """Columns that look at the factors of a machine begin so."""
 _HEAD = "head/"
 """Names of the head's arrays in a file begin so."""
-_SWITCHES = ("state", "actions", "hardware", "head")
+_HEAD_READS = "both"
+_SWITCHES = ("state", "actions", "hardware", "head", "head_reads")
 
 
 class WorldRanker(GbdtActionRanker):
@@ -95,8 +96,10 @@ class WorldRanker(GbdtActionRanker):
             state of the program itself, which is made (milliseconds each), and ``"none"``.
         actions: Whether trees look at phi; if not, only at the state and the machine's factors.
         hardware: Whether trees look at h, and at what phi holds of it.
-        head: Whether a score of predicted states that can be differentiated is learned besides;
-            for states of features (``target``).
+        head: Whether a score that can be differentiated is learned besides; for states of features
+            (``target``).
+        head_reads: What it reads beside h: predicted ``"states"``, ``"actions"``, phi, or
+            ``"both"``.
         cache: Folder in which features and replayed states are kept; None: in memory.
         device: PyTorch's name of a device; None: a CUDA device where there is one.
         world: A trained world to use; none is learned then.
@@ -119,6 +122,7 @@ class WorldRanker(GbdtActionRanker):
         actions: bool = True,
         hardware: bool = True,
         head: bool = False,
+        head_reads: str = _HEAD_READS,
         cache: Path | str | None = None,
         device: str | None = None,
         world: World | None = None,
@@ -132,6 +136,13 @@ class WorldRanker(GbdtActionRanker):
                 raise unknown_name(f"option of {self.name}", name, (*_SWITCHES, "cache", *known))
         if state not in STATES:
             raise unknown_name(f"state of {self.name}", state, STATES)
+        if head_reads not in READS:
+            raise unknown_name(f"head_reads of {self.name}", head_reads, READS)
+        if head_reads != _HEAD_READS and not head:
+            raise BadInputError(
+                f"world: head=True must hold where head_reads is given, but got head=False and "
+                f"head_reads={head_reads!r}: give head=true, or leave head_reads out"
+            )
         if state in ("none", "initial") and not actions:
             raise BadInputError(
                 f"world: state='predicted' or 'final', or actions, must tell the programs of a "
@@ -139,7 +150,8 @@ class WorldRanker(GbdtActionRanker):
             )
         super().__init__(seed=seed, features=features, cache=cache, **trees)
         self.world_config = WorldConfig(**own)
-        self.state, self.actions, self.hardware, self.head = state, actions, hardware, head
+        self.state, self.actions, self.hardware = state, actions, hardware
+        self.head, self.head_reads = head, head_reads
         # As a cost model, it has another one thin out candidates before it makes their programs.
         self.reads_programs = state == "final"
         self._device = device
@@ -171,6 +183,11 @@ class WorldRanker(GbdtActionRanker):
                     f"world: {name} must hold for a head, which is to be differentiated by the "
                     f"numbers of actions, but got {value!r}: choose that, or leave head out"
                 )
+        if not self.actions and self.head_reads != "states":
+            raise BadInputError(
+                f"world: actions=True must hold for a head that reads them, but got actions=False "
+                f"and head_reads={self.head_reads!r}: choose head_reads='states'"
+            )
 
     def _hides(self, column: str) -> bool:
         of_machine = column.startswith(_HARDWARE)
@@ -221,7 +238,8 @@ class WorldRanker(GbdtActionRanker):
         tables, held = self._learned_from
         factors = [dimension + at for at in self._factors]
         given: dict[str, Any] = {"device": self._device, "threads": self.config.threads}
-        found = train_head(tables, dimension, factors, held=held, seed=self.seed, **given)
+        given |= {"reads": self.head_reads, "seed": self.seed}
+        found = train_head(tables, dimension, factors, held=held, **given)
         if found is None:
             _log.warning("world: no group has states to tell programs apart, so there is no head")
         return found
@@ -250,9 +268,13 @@ class WorldRanker(GbdtActionRanker):
         kept = [
             program for program, is_legal in zip(programs, legal.tolist(), strict=True) if is_legal
         ]
-        described = feature_room.action_features(kept, machine)
-        described[:, self._hidden] = 0.0
-        return np.concatenate([states[legal], described], axis=1), legal
+        return np.concatenate([states[legal], self.described(kept, machine)], axis=1), legal
+
+    def described(self, programs: Sequence[Program], machine: Hardware | None) -> Rows:
+        """phi and h of programs, shape (n, columns): zeros where the switches hide a column."""
+        found = feature_room.action_features(programs, machine)
+        found[:, self._hidden] = 0.0
+        return found
 
     def _states(self, candidates: Sequence[Candidate | None]) -> tuple[Rows, npt.NDArray[np.bool_]]:
         """State columns, shape (n, d), zeros for foreign programs; which rows are legal."""
@@ -303,32 +325,43 @@ class WorldRanker(GbdtActionRanker):
         return self._world.route(candidate)
 
     def member_scores(self, candidates: Sequence[Candidate], machine: Hardware) -> FloatArray:
-        """The head's score of where each member of the transitions has candidates end.
+        """The head's score by where each member of the transitions has candidates end.
 
         Args:
             candidates: Of any workloads; scores compare within one.
             machine: Whose factors are h.
 
         Returns:
-            Shape (members, n), higher is better, in log2 of a speed-up. The trees are not asked.
+            Shape (members, n), higher is better, in log2 of a speed-up; (1, n) where the head reads
+            no states. The trees are not asked.
         """
         import torch
 
         from foretune._torch import limited_threads
 
         assert self._world is not None and self._head is not None, "require_head comes first"
+        states = np.zeros((1, len(candidates), 0), dtype=np.float32)
+        if self._head.reads != "actions":
+            states = self._world.each(candidates)
+        described = np.zeros((len(candidates), 0), dtype=np.float32)
+        if self._head.reads != "states":
+            described = self.described([Program(candidate=each) for each in candidates], machine)
         with limited_threads(self.config.threads), torch.inference_mode():
-            ends = torch.from_numpy(self._world.each(candidates))
-            scores = self._head.scores(ends, self._factors_of(machine))
+            read = torch.from_numpy(states), torch.from_numpy(described)
+            scores = self._head.scores(*read, self._factors_of(machine))
         found: FloatArray = scores.cpu().numpy().astype(np.float64)
         return found
 
-    def smooth_scores(self, route: Route, numbers: torch.Tensor, machine: Hardware) -> torch.Tensor:
+    def smooth_scores(
+        self, route: Route, numbers: torch.Tensor, described: torch.Tensor, machine: Hardware
+    ) -> torch.Tensor:
         """``member_scores`` of candidates whose numbers need not be whole, with gradients.
 
         Args:
             route: Their steps.
             numbers: Of the steps that decisions enter, sign(x) log2(1 + |x|), shape (n, V, 8).
+            described: What ``described`` gives, or is taken to give between candidates, shape
+                (n, columns); not looked at where the head reads states only.
             machine: Whose factors are h.
 
         Returns:
@@ -338,8 +371,10 @@ class WorldRanker(GbdtActionRanker):
 
         assert self._world is not None and self._head is not None, "require_head comes first"
         with limited_threads(self.config.threads):
-            ends = self._world.smooth(route, numbers)
-            return self._head.scores(ends, self._factors_of(machine))
+            states = numbers.new_zeros(1, len(numbers), 0)
+            if self._head.reads != "actions":
+                states = self._world.smooth(route, numbers)
+            return self._head.scores(states, described, self._factors_of(machine))
 
     def _factors_of(self, machine: Hardware) -> Rows:
         factors = feature_room.machine_features(machine).astype(np.float32)
@@ -382,6 +417,7 @@ class WorldRanker(GbdtActionRanker):
         meta, arrays = read_model(path)
         options = dict(meta.get("options", {}))
         head = options.pop("head", False)
+        options.pop("head_reads", None)
         ranker = super().load(path, **{**options, **parts})
         assert isinstance(ranker, WorldRanker)
         # Refused, if at all, before it was learned: of a given world the options say nothing.
@@ -394,4 +430,5 @@ class WorldRanker(GbdtActionRanker):
         if meta.get("head"):
             own = {k.removeprefix(_HEAD): v for k, v in arrays.items() if k.startswith(_HEAD)}
             ranker._head = Head.restore(meta["head"], own, ranker._device)
+            ranker.head_reads = ranker._head.reads
         return ranker
