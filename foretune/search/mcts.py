@@ -21,7 +21,7 @@ never walked into again."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -331,9 +331,9 @@ class Mcts(Strategy):
                 self.tree.close(candidate.key)
         return guided + self._random(explored, guided)
 
-    def _random(self, n: int, beside: Iterable[Candidate]) -> list[Candidate]:
+    def _random(self, n: int, beside: Sequence[Candidate]) -> list[Candidate]:
         draws = self._sampler.stream(DRAWS_PER_CANDIDATE * n, [c.key for c in beside])
-        return self._sampler.legal(n, draws)
+        return self._sampler.legal(n, draws, beside)
 
 
 def _edits_between(candidate: Candidate, node: Node) -> float:
