@@ -10,7 +10,15 @@ measured again, those of all sides of one kernel and seed interleaved.
 
     python -m benchmarks.mcts --llm qwen3@http://localhost:11434/v1 --write
 
-Runs are kept in the work directory; called again, it goes on where it was interrupted.
+Runs are kept in the work directory; called again, it goes on where it was interrupted, at the run,
+so that none was ever resumed half-way. All of it takes hours. Programs are tuned for the cores that
+the process may use, so processes with a core each, as in the paper, share the work, and a last call
+on one core finds all runs::
+
+    for core in 0 1; do taskset -c $core python -m benchmarks.mcts & done; wait
+    taskset -c 0 python -m benchmarks.mcts --write
+
+``--workloads`` and ``--seed-list`` do a part of it, in several sessions for example.
 """
 
 from __future__ import annotations
@@ -146,6 +154,37 @@ def early(runs: Sequence[Run], trials: int) -> list[dict[str, Any]]:
     return rows
 
 
+def reaching(runs: Sequence[Run], trials: int) -> list[dict[str, Any]]:
+    """Samples after which each side has what evolutionary search has at the end.
+
+    Over pairs of the same kernel and seed: ``reached``, the share that get there at all, and
+    ``samples``, the median, where one that does not counts as more than any; None if that is it.
+    """
+    ends = {
+        (run["key"], run["seed"]): best_at(run, trials)
+        for run in runs
+        if run["strategy"] == EVOLUTION
+    }
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        end = ends.get((run["key"], run["seed"]))
+        if end:
+            within = [count for count, _, best in run["curve"] if count <= trials and best <= end]
+            found.setdefault(run["strategy"], []).append(min(within, default=math.inf))
+    rows = []
+    for side, counts in found.items():
+        middle = float(np.median(counts))
+        rows.append(
+            {"side": side, "reached": float(np.mean(np.isfinite(counts))), "pairs": len(counts),
+             "samples": middle if math.isfinite(middle) else None}
+        )  # fmt: skip
+    return rows
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workloads", default=",".join(KERNELS))
@@ -155,29 +194,24 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--cost-model", default="default")
     parser.add_argument("--trials", type=int, default=SAMPLES[-1])
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seed-list", type=_numbers, metavar="S[,S...]", help="these very seeds")
     parser.add_argument("--timeout", type=float, default=3600.0, help="seconds for a single run")
     parser.add_argument("--work-dir", type=Path, default=Path("foretune-work/mcts"))
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(arguments)
-    where = conditions("mcts", list(range(options.seeds)))
+    seeds = options.seed_list or list(range(options.seeds))
+    where = conditions("mcts", seeds)
     sides = [side for side in options.sides.split(",") if side]
     ablations = [side for side in options.ablations.split(",") if side]
     if options.llm:
         sides.append(LLM)
         ablations += HISTORY
     kernels = options.workloads.split(",")
-    costs = {
-        side: overhead(kernels[-1], where.hardware, side)
-        for side in sides
-        if side.startswith("mcts") and side != LLM
-    }
-    for side, found in costs.items():
-        say(f"{side}: {found['search_ms']:.2f} ms per expansion, {found['all_ms']:.2f} with making")
     result = run_bench(
         kernels,
         [*sides, *ablations],
         options.trials,
-        options.seeds,
+        seeds,
         cost_models=[options.cost_model],
         hardware=where.hardware,
         work_dir=options.work_dir,
@@ -186,11 +220,20 @@ def main(arguments: list[str] | None = None) -> None:
         llm=options.llm,
         progress=say,
     )
+    costs = {
+        side: overhead(kernels[-1], where.hardware, side)
+        for side in sides
+        # A call that only runs a part of it leaves this to the one that writes the page.
+        if options.write and side.startswith("mcts") and side != LLM
+    }
+    for side, found in costs.items():
+        say(f"{side}: {found['search_ms']:.2f} ms per expansion, {found['all_ms']:.2f} with making")
     samples = [count for count in SAMPLES if count < options.trials] + [options.trials]
     result["mcts"] = {
         "samples": samples,
         "speedups": speedups(result["runs"], samples),
         "early": early(result["runs"], options.trials),
+        "reaching": reaching(result["runs"], options.trials),
         "overhead": costs,
     }
     publish("mcts", _TITLE, _body(result, sides, ablations), result, where.end(), options.write)
@@ -214,6 +257,18 @@ def _body(result: Mapping[str, Any], sides: Sequence[str], ablations: Sequence[s
             [
                 [row["side"], f"{row['ratio']:.3f}", f"{row['low']:.3f} to {row['high']:.3f}"]
                 for row in found["early"]
+            ],
+        ),
+        f"Samples after which each side has what evolutionary search has after {result['trials']}:",
+        table(
+            ["side", "median", "share of the pairs that get there"],
+            [
+                [
+                    row["side"],
+                    "never" if row["samples"] is None else f"{row['samples']:g}",
+                    f"{row['reached']:.0%} of {row['pairs']}",
+                ]
+                for row in found["reaching"]
             ],
         ),
         "Processor time per expansion of the tree, with the default cost model:",

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from foretune import _tvm
 from foretune._files import write_json
@@ -72,7 +73,8 @@ def run_bench(
         path: The result is written here after every run. Finished runs are kept beside it until
             all are, so that an interrupted benchmark is resumed by the same call.
         work_dir: Where finished runs are kept for good, and found again by later calls with the
-            same arguments. Beside ``path`` and not for good if None.
+            same arguments. Beside ``path`` and not for good if None. Calls side by side, one per
+            core for example, share the work: what one is at, the others leave to it until the end.
         policy: How the final, interleaved comparison is measured.
         timeout_s: A single run is killed after this and counts as failed.
         state: Tells runs of our own sides apart that other code or other trained weights made: a
@@ -126,9 +128,15 @@ def run_bench(
             folder,
             target,
         )
-        for seed, (place, workload) in itertools.product(chosen, enumerate(programs)):
-            # The same turn for a seed by itself as among all.
-            bench.group(workload, seed, turn=seed * len(programs) + place)
+        # The same turn for a seed by itself as among all.
+        groups = [
+            (seed * len(programs) + place, (seed, workload))
+            for seed, (place, workload) in itertools.product(chosen, enumerate(programs))
+        ]
+        # Those that another call is at come last: they are finished then, or left by it.
+        left = [group for group in groups if not bench.group(*group, wait=False)]
+        for group in left:
+            bench.group(*group, wait=True)
     if work_dir is None and target is not None:
         shutil.rmtree(folder)
     result = bench.result()
@@ -195,22 +203,47 @@ class _Bench:
         self.say = say
         self.folder = folder
         self.path = path
-        self.runs: list[dict[str, Any]] = []
+        self._rows: dict[int, list[dict[str, Any]]] = {}
         self.started = time.time()
         self._spaces: dict[str, Space] = {}
         folder.mkdir(parents=True, exist_ok=True)
 
-    def group(self, workload: Workload, seed: int, turn: int) -> None:
+    @property
+    def runs(self) -> list[dict[str, Any]]:
+        """All runs made or found so far, in the order of their groups."""
+        return [row for turn in sorted(self._rows) for row in self._rows[turn]]
+
+    def group(self, turn: int, of: tuple[int, Workload], wait: bool) -> bool:
         """Runs every side once on one workload with one seed, then compares their incumbents.
 
         The order of the sides changes from group to group, so that no side always runs first.
+
+        Args:
+            turn: Number of the group.
+            of: Seed and workload.
+            wait: Whether to wait for another call that is at this group.
+
+        Returns:
+            Whether that was done; else another call is at it.
         """
+        seed, workload = of
+        lock = FileLock(self.folder / f"{workload.key}-{self.hardware.key}-{seed}.lock")
+        try:
+            lock.acquire(timeout=-1 if wait else 0)
+        except Timeout:
+            self.say(f"{workload.name}  seed {seed}: another call is at it")
+            return False
+        try:
+            self._run_group(workload, seed, turn)
+        finally:
+            lock.release()
+        return True
+
+    def _run_group(self, workload: Workload, seed: int, turn: int) -> None:
         shift = turn % len(self.contestants)
-        rows: list[dict[str, Any]] = []
+        rows = self._rows.setdefault(turn, [])
         for side in [*self.contestants[shift:], *self.contestants[:shift]]:
-            row = self._run(side, workload, seed)
-            rows.append(row)
-            self.runs.append(row)
+            rows.append(self._run(side, workload, seed))
             self._write()
         valid = [row for row in rows if "error" not in row]
         # Another call may have compared some of them with others since.

@@ -28,8 +28,11 @@ from foretune.search import Strategy
 from foretune.space import Candidate, Sketch, Space
 from foretune.workload import Workload
 
-COLLECT_POLICY = MeasurePolicy(window=32, min_readings=2, rough_spread=0.015, cut_factor=6.0)
-"""Labels of slow programs count too: readings agree more closely, and fewer are cut short."""
+COLLECT_POLICY = MeasurePolicy(
+    window=32, min_readings=2, rough_spread=0.015, cut_factor=6.0, build_factor=20.0
+)
+"""Labels of slow programs count too: readings agree more closely, fewer are cut short, and fewer
+builds are given up."""
 
 _STRATEGY = "evolutionary"
 _MODEL = "gbdt:scratch"

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune.measure._layout import host_tensor
-from foretune.measure.gate import Array, Signature, Verdict, judge, make_inputs, poison
+from foretune.measure.gate import (
+    Array,
+    Signature,
+    Tolerance,
+    Verdict,
+    judge,
+    make_inputs,
+    poison,
+    tolerances,
+)
 
 if TYPE_CHECKING:
     from foretune.workload import Workload
@@ -101,6 +110,7 @@ class Buffers:
         self._signature = signature
         self._host = str(device).startswith("cpu")
         self._expected: list[Array] | None = None
+        self._allowed: list[Tolerance] = []
         if path is None:
             self._starts = make_inputs(signature, key)
         else:
@@ -108,6 +118,7 @@ class Buffers:
             changed = [p for p in parameters if p.role == "inout"]
             arrays = _map_file(path, [(p.shape, p.dtype) for p in [*parameters, *changed]])
             self._expected = arrays[: len(parameters)]
+            self._allowed = tolerances(signature, self._expected)
             starts = iter(arrays[len(parameters) :])
             self._starts = [
                 next(starts) if p.role == "inout" else a
@@ -157,7 +168,7 @@ class Buffers:
         """Compares the tensors with what they must hold; restores inputs that were overwritten."""
         assert self._expected is not None
         actual = self._views if self._views is not None else [t.numpy() for t in self.tensors]
-        verdict = judge(self._signature, actual, self._expected)
+        verdict = judge(self._signature, actual, self._expected, self._allowed)
         if not verdict.right:
             for index, parameter in enumerate(self._signature.parameters):
                 if parameter.role == "input":

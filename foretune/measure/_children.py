@@ -250,16 +250,23 @@ class Children:
             time.sleep(_SETTLE_S)
             self._last_timed = worker
 
-    def run(self, job: Job, op: str, **fields: Any) -> None:
-        """Has a built program run by the child that holds it, and waits for the end."""
+    def run(self, job: Job, op: str, usual_s: float | None = None, **fields: Any) -> None:
+        """Has a built program run by the child that holds it, and waits for the end.
+
+        Args:
+            job: Whose program.
+            op: What the child does with it.
+            usual_s: Seconds per call that are nothing unusual; the untuned program's if None.
+            fields: Arguments of ``op``.
+        """
         worker = job.worker
         if worker is None or worker.exited():
             self.pump()
             return
         self._settle(worker)
         job.stage = Stage.RUNNING
-        reference = self.reference(job)
-        limit = self._policy.run_timeout_s + 4 * reference.seconds
+        usual_s = self.reference(job).seconds if usual_s is None else usual_s
+        limit = self._policy.run_timeout_s + 4 * usual_s
         worker.request(op, limit, "running", id=job.id, **fields)
         while job.stage is Stage.RUNNING:
             self.pump()

@@ -39,7 +39,6 @@ _PR_SET_PDEATHSIG = 1
 _KEPT_WORKLOADS = 4
 # A first call takes at most this much longer than a warm one, if it takes a while at all.
 _COLD_FACTOR = 3.0
-_COLD_START_S = 5e-3
 
 
 def build(candidate: Candidate) -> Any:
@@ -201,51 +200,59 @@ class _Worker:
         floor_s: float,
         count: int | None,
     ) -> dict[str, Any]:
-        from foretune.measure.timing import entry
-
         watch, loaded = self._watch, self._programs[id]
         buffers = self._buffers_for(loaded.workload, signature, path)
         max_error = None
         buffers.poison()
-        first = watch.call(entry(loaded.program), buffers.tensors)
+        seconds, first = watch.first_call(loaded.program, buffers.tensors)
         if path is not None:
             verdict = buffers.judge()
             max_error = verdict.max_error
             if not verdict.right:
                 return {"status": Status.WRONG_OUTPUT.value, "message": verdict.message}
-        loaded.seconds, loaded.buffers = first, buffers
-        if cut_s is not None and first > cut_s:
-            cut = self._cut(loaded, cut_s, floor_s)
+        loaded.seconds, loaded.buffers = seconds, buffers
+        if cut_s is not None and seconds > cut_s:
+            cut = self._cut(loaded, cut_s, floor_s, first)
             if cut is not None:
                 return {"status": "cut_short", "readings": _rows([cut]), "max_error": max_error}
         best_s = None if cut_s is None else cut_s / self._config.policy.cut_factor
-        return {"max_error": max_error, **self._read(id, count, best_s)}
+        return {"max_error": max_error, **self._read(id, count, best_s, first)}
 
-    def _cut(self, loaded: _Loaded, cut_s: float, floor_s: float) -> Reading | None:
+    def _cut(
+        self, loaded: _Loaded, cut_s: float, floor_s: float, first: Reading | None
+    ) -> Reading | None:
         """The one reading of a program that is too slow to be worth more; None if it is not."""
-        from foretune.measure.timing import Reading
+        from foretune.measure.timing import COLD_START_S, Reading
 
         watch, buffers = self._watch, loaded.buffers
         assert buffers is not None
-        before = watch.canary()
+        before = watch.canary() if first is None else first.before
         # In a slow episode everything is slow: what counts is the time it would take in quiet.
         limit = cut_s * max(1.0, before / floor_s)
-        if loaded.seconds < _COLD_FACTOR * limit or loaded.seconds < _COLD_START_S:
+        if first is not None:
+            return first if first.seconds > limit else None
+        if loaded.seconds < _COLD_FACTOR * limit or loaded.seconds < COLD_START_S:
             warm = watch.warm(loaded.program, buffers.tensors, loaded.seconds, buffers.prepare)
             loaded.seconds = min(loaded.seconds, warm)
         if loaded.seconds <= limit:
             return None
         return Reading(loaded.seconds, before, watch.canary())
 
-    def _read(self, id: int, count: int | None, best_s: float | None = None) -> dict[str, Any]:
+    def _read(
+        self,
+        id: int,
+        count: int | None,
+        best_s: float | None = None,
+        first: Reading | None = None,
+    ) -> dict[str, Any]:
         loaded = self._programs[id]
         buffers = loaded.buffers
         assert buffers is not None
         read = self._watch.readings(
-            loaded.program, buffers.tensors, loaded.seconds, buffers.prepare, count, best_s
+            loaded.program, buffers.tensors, loaded.seconds, buffers.prepare, count, best_s, first
         )
         loaded.seconds = min(reading.seconds for reading in read)
-        if buffers.judged_after_timing:
+        if buffers.judged_after_timing and read != [first]:
             # What was timed is checked as well: a race may come out right once.
             verdict = buffers.judge()
             if not verdict.right:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from foretune.workload import Workload
 
 Array = npt.NDArray[Any]
+Tolerance = tuple[float, float]
+"""Relative and absolute."""
 
 _REDUCTION_AXIS = 2  # tvm.tirx.IterVar.CommReduce
 _DENSITY = 0.3
@@ -285,16 +287,25 @@ class Verdict:
         return not self.message
 
 
-def judge(signature: Signature, actual: Sequence[Array], expected: Sequence[Array]) -> Verdict:
+def judge(
+    signature: Signature,
+    actual: Sequence[Array],
+    expected: Sequence[Array],
+    allowed: Sequence[Tolerance] | None = None,
+) -> Verdict:
     """Compares every buffer after a run with what it should hold.
 
     Args:
         signature: The parameters.
         actual: One array per parameter, after the candidate's run.
         expected: Likewise after the untuned program's run; inputs as they were before.
+        allowed: What ``tolerances`` says of ``expected``, for those who judge often.
     """
     worst = 0.0
-    for parameter, got, want in zip(signature.parameters, actual, expected, strict=True):
+    allowed = tolerances(signature, expected) if allowed is None else allowed
+    for parameter, got, want, limits in zip(
+        signature.parameters, actual, expected, allowed, strict=True
+    ):
         if parameter.role == "input":
             # Bytes, because an input may hold NaN.
             if not np.array_equal(_bytes(got), _bytes(want)):
@@ -302,7 +313,7 @@ def judge(signature: Signature, actual: Sequence[Array], expected: Sequence[Arra
             continue
         if np.array_equal(got, want):
             continue
-        message, error = _difference(parameter, got, want, signature.reduction)
+        message, error = _difference(parameter, got, want, limits)
         worst = max(worst, error)
         if message:
             return Verdict(message, worst)
@@ -314,7 +325,7 @@ def _bytes(array: Array) -> Array:
     return view
 
 
-def tolerance(reference: Array, reduction: int) -> tuple[float, float]:
+def tolerance(reference: Array, reduction: int) -> Tolerance:
     """Relative and absolute tolerance for results of a program with that reduction size.
 
     Integral results of integral inputs are exact in any order, as long as they are small enough
@@ -332,17 +343,32 @@ def tolerance(reference: Array, reduction: int) -> tuple[float, float]:
     return relative, relative * largest
 
 
-def _difference(parameter: Parameter, got: Array, want: Array, reduction: int) -> tuple[str, float]:
+def tolerances(signature: Signature, expected: Sequence[Array]) -> list[Tolerance]:
+    """Relative and absolute tolerance of each parameter; none of an input."""
+    return [
+        (0.0, 0.0) if parameter.role == "input" else tolerance(array, signature.reduction)
+        for parameter, array in zip(signature.parameters, expected, strict=True)
+    ]
+
+
+def _difference(
+    parameter: Parameter, got: Array, want: Array, allowed: Tolerance
+) -> tuple[str, float]:
     if want.dtype.kind != "f":
         error = np.abs(got.astype(np.float64) - want.astype(np.float64))
         return _describe(parameter, error, error > 0, got, want)
+    relative, absolute = allowed
+    with np.errstate(invalid="ignore", over="ignore"):
+        largest = float(np.abs(got - want).max(initial=0.0))
+    # The usual case, for a fraction of the price; what is not finite is never below a limit.
+    if largest <= absolute:
+        return "", largest
     finite = np.isfinite(want)
     same_kind = np.where(finite, np.isfinite(got), (got == want) | (np.isnan(got) & np.isnan(want)))
-    relative, absolute = tolerance(want, reduction)
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(got.astype(np.float64) - want.astype(np.float64))
-        allowed = absolute + relative * np.abs(want.astype(np.float64))
-        wrong = ~same_kind | (finite & (error > allowed))
+        most = absolute + relative * np.abs(want.astype(np.float64))
+        wrong = ~same_kind | (finite & (error > most))
     return _describe(parameter, np.where(finite, error, 0.0), wrong, got, want)
 
 

@@ -116,7 +116,8 @@ class LocalMeasurer(Measurer):
                 self._decide(job, best)
                 yield
         for job in by_worker(noisy, Stage.READ):
-            self._read_again(job)
+            if not self._is_hopeless(job, best):
+                self._read_again(job)
             self._decide(job, best)
             yield
         yield
@@ -201,12 +202,15 @@ class LocalMeasurer(Measurer):
         if self._children.fail_without_reference(job):
             return
         reference = self._children.reference(job)
+        cut_s = best[key] * self.policy.cut_factor if key in best else None
         self._children.run(
             job,
             "run",
+            # What will be cut short has no need to go on for as long as the untuned program does.
+            usual_s=min(reference.seconds, math.inf if cut_s is None else cut_s),
             signature=reference.signature,
             path=reference.path if self.policy.check_output else None,
-            cut_s=best[key] * self.policy.cut_factor if key in best else None,
+            cut_s=cut_s,
             floor_s=self._children.floor.seconds,
             count=count,
         )
@@ -231,9 +235,15 @@ class LocalMeasurer(Measurer):
             best[key] = min(best.get(key, value), value)
             calm = job.calm(self._children.floor) >= min(2, len(job.readings))
             affordable = self._reread_s <= self.policy.reread_share * self.costs.run_s
-            if not calm and affordable and job.rereads < self.policy.max_rereads:
+            worth = affordable and not self._is_hopeless(job, best)
+            if not calm and worth and job.rereads < self.policy.max_rereads:
                 return
         job.finish(job.status)
+
+    def _is_hopeless(self, job: Job, best: Mapping[str, float]) -> bool:
+        """Whether it would have been cut short, had the best been known when it was read."""
+        value = min(reading.seconds for reading in job.readings)
+        return value > self.policy.cut_factor * best[job.candidate.workload.key]
 
     def _await_quiet(self, jobs: Sequence[Job]) -> None:
         """Waits a little for the machine to become quiet before readings that cannot be put off.

@@ -40,7 +40,7 @@ class MeasurePolicy:
             minutes. Programs that were built before are spared.
         build_least_s: Never before it took so long, though.
         run_timeout_s: Longest that checking and timing one candidate may take, beyond four times
-            what the untuned program takes.
+            what the untuned program takes, or what is cut short if that is less.
         reference_timeout_s: Longest that building and running the untuned program once may take.
         start_timeout_s: Longest that a child process may take until it is ready.
         max_start_failures: Child processes in a row that may fail to start before giving up.
@@ -55,6 +55,7 @@ class MeasurePolicy:
         rough_factor: Beyond this many times the best so far a candidate's value need not be exact.
         rough_spread: What takes the place of ``spread`` there.
         cut_factor: A candidate slower than this many times the best so far gets one warm reading.
+            One that was read before the best was known is not read again.
         quiet_tolerance: A reading is quiet when the canary before and after it took at most this
             ratio longer than the canary's quiet floor.
         max_rereads: How often a candidate whose readings were not quiet is read again.
@@ -72,7 +73,7 @@ class MeasurePolicy:
     workers: int | None = None
     window: int | None = None
     build_timeout_s: float = 15.0
-    build_factor: float = 20.0
+    build_factor: float = 10.0
     build_least_s: float = 3.0
     run_timeout_s: float = 10.0
     reference_timeout_s: float = 180.0

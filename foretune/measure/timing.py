@@ -31,6 +31,8 @@ _PYTHON_LOOP_FROM_S = 1e-3
 # more.
 _SWITCHES_PER_THREAD_S = 20.0
 _WARM_UP_S = 1e-3
+COLD_START_S = 5e-3
+"""What cold caches and pages add to a first call, at most."""
 _FLUSH_BYTES = 64 << 20
 
 
@@ -125,6 +127,19 @@ class Stopwatch:
             self.device.sync()
         return time.perf_counter() - began
 
+    def first_call(self, program: Any, tensors: Sequence[Any]) -> tuple[float, Reading | None]:
+        """Seconds of a program's first call, and a reading where it is as good as one.
+
+        It is where so much time passed that a cold start is within the spread of readings: to call
+        a program of seconds once more only to time it warm would teach nothing.
+        """
+        before = self.canary()
+        function = entry(program)
+        seconds, crowded = self._watched(lambda: self.call(function, tensors))
+        if self._policy.flush_cache or seconds * self._policy.spread < COLD_START_S:
+            return seconds, None
+        return seconds, Reading(seconds, before, self.canary(), crowded)
+
     def calls_per_reading(self, seconds: float) -> int:
         """How often to call a kernel that takes ``seconds`` for one reading."""
         if self._policy.flush_cache:
@@ -184,6 +199,7 @@ class Stopwatch:
         prepare: Callable[[], None] | None = None,
         count: int | None = None,
         best_s: float | None = None,
+        first: Reading | None = None,
     ) -> list[Reading]:
         """Reads until the two lowest agree or the candidate's budget is spent.
 
@@ -194,14 +210,17 @@ class Stopwatch:
             prepare: As in ``read``.
             count: Exactly this many readings, whatever they say.
             best_s: The best so far; well beyond it two readings need not agree so closely.
+            first: A reading that there is already; it counts like the others.
         """
         policy = self._policy
         rough_from_s = math.inf if best_s is None else policy.rough_factor * best_s
+        readings = [] if first is None else [first]
+        spent = 0.0 if first is None else first.seconds
+        if self._enough(readings, [], spent, count, rough_from_s):
+            return readings
         if seconds < policy.reading_s:
             seconds = self.warm(program, tensors, seconds, prepare)
         calls = self.calls_per_reading(seconds)
-        readings: list[Reading] = []
-        spent = 0.0
         before = self.canary()
         while True:
             group: list[tuple[float, bool]] = []

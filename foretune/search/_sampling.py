@@ -1,15 +1,13 @@
-"""Drawing candidates that are new and legal, and thinning those that are alike.
+"""Drawing candidates that are new, legal and no program twice, and thinning those that are alike.
 
-Different decisions can make the same program: a loop of one iteration is parallel or not, vectors
-are no longer than the innermost loop, what is computed at another place is computed at the same
-time. Measured once more, such a program tells nothing, so that of candidates with the same program
-(TVM's structural hash after the post-processors) one is proposed.
+Different decisions may make one program: limits on parallel and vector loops do, wherever they ask
+for more than the loops have. Measuring such a twin teaches nothing, so the first one stands for
+all. Of a matrix product half of what a search proposes can be twins.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +15,7 @@ import numpy as np
 from foretune.errors import IllegalCandidateError
 
 if TYPE_CHECKING:
+    from foretune._tvm import IRModule
     from foretune.records import Record
     from foretune.space import Candidate, Space
 
@@ -39,7 +38,7 @@ class FreshSampler:
     Attributes:
         seen: Keys that must not be proposed again.
         illegal: Keys of candidates that TVM refused when they were applied.
-        repeated: Keys of candidates that were passed over, as their program was proposed or told.
+        repeated: Keys of candidates that are the same program as one that was proposed or told.
     """
 
     def __init__(self, space: Space, rng: np.random.Generator) -> None:
@@ -48,21 +47,21 @@ class FreshSampler:
         self.seen: set[str] = set()
         self.illegal: set[str] = set()
         self.repeated: set[str] = set()
-        self._programs: set[str] = set()
-        self._told: dict[str, tuple[float, Candidate]] = {}
+        self._first: dict[Hashable, str] = {}
+        self._told: list[tuple[float, Candidate]] = []
 
     def mark(self, records: Iterable[Record]) -> None:
         """Counts told candidates as proposed, whoever proposed them."""
         for record in records:
-            seconds = record.measurement.best_s
-            key, candidate = record.candidate_key, record.candidate
-            if key not in self.seen and candidate is not None and seconds is not None:
-                self._told[key] = (seconds, candidate)
-            self.seen.add(key)
+            candidate, seconds = record.candidate, record.measurement.best_s
+            if candidate is not None and seconds is not None and candidate.key not in self.seen:
+                self._told.append((seconds, candidate))
+            self.seen.add(record.candidate_key)
 
     def is_new(self, candidate: Candidate) -> bool:
-        """Whether the candidate was neither proposed, nor told, nor found illegal."""
-        return candidate.key not in self.seen and candidate.key not in self.illegal
+        """Whether the candidate was neither proposed, nor told, nor found illegal or repeated."""
+        key = candidate.key
+        return key not in self.seen and key not in self.illegal and key not in self.repeated
 
     def is_legal(self, candidate: Candidate) -> bool:
         """Applies the candidate and remembers if that is refused."""
@@ -74,6 +73,16 @@ class FreshSampler:
             self.illegal.add(candidate.key)
             return False
         return True
+
+    def is_first(self, candidate: Candidate) -> bool:
+        """Whether no other candidate is the same program; remembers if one is.
+
+        The candidate must be legal.
+        """
+        first = self._first.setdefault(_program(candidate), candidate.key)
+        if first != candidate.key:
+            self.repeated.add(candidate.key)
+        return first == candidate.key
 
     def unseen(self, n: int, exclude: Iterable[str] = ()) -> list[Candidate]:
         """Up to ``n`` distinct new candidates, not yet applied, in the order drawn.
@@ -95,47 +104,31 @@ class FreshSampler:
                     fruitless = 0
         return list(found.values())
 
-    def legal(
-        self, n: int, candidates: Iterable[Candidate], beside: Iterable[Candidate] = ()
-    ) -> list[Candidate]:
-        """The first ``n`` that are new, can be applied, and have a program that is new.
-
-        Args:
-            n: At most so many.
-            candidates: In the order of preference.
-            beside: What else is about to be proposed.
-        """
-        self._learn_programs()
-        # In the batch: key of the program -> the candidate, None for one that stands beside it.
-        chosen: dict[str, Candidate | None] = {program_key(other): None for other in beside}
-        left = n
+    def legal(self, n: int, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """The first ``n`` of ``candidates`` that are new, can be applied and differ as programs."""
+        self._read_told()
+        chosen: dict[str, Candidate] = {}
         for candidate in candidates:
-            if left == 0:
+            if len(chosen) == n:
                 break
-            if not (self.is_new(candidate) and self.is_legal(candidate)):
-                continue
-            program = program_key(candidate)
-            if program in self._programs:
-                self.repeated.add(candidate.key)
-                self.seen.add(candidate.key)
-            elif program not in chosen:
-                chosen[program] = candidate
-                left -= 1
-        return [candidate for candidate in chosen.values() if candidate is not None]
+            fresh = candidate.key not in chosen and self.is_new(candidate)
+            if fresh and self.is_legal(candidate) and self.is_first(candidate):
+                chosen[candidate.key] = candidate
+        return list(chosen.values())
+
+    def _read_told(self) -> None:
+        """Looks at the programs of what others proposed, here where programs are made anyway."""
+        told = sorted(self._told, key=lambda each: (each[0], each[1].key))
+        self._told = []
+        for _, candidate in told[:_TOLD]:
+            if self.is_legal(candidate):
+                self._first.setdefault(_program(candidate), candidate.key)
 
     def propose(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Marks candidates as proposed and returns them as a list."""
         proposed = list(candidates)
         self.seen.update(candidate.key for candidate in proposed)
-        self._programs.update(program_key(candidate) for candidate in proposed)
         return proposed
-
-    def _learn_programs(self) -> None:
-        told = sorted(self._told.values(), key=lambda each: (each[0], each[1].key))
-        self._told = {}
-        for _, candidate in told[:_TOLD]:
-            if self.is_legal(candidate):
-                self._programs.add(program_key(candidate))
 
     def stream(self, limit: int, exclude: Iterable[str] = ()) -> Iterator[Candidate]:
         """New candidates one after the other, until the space is exhausted.
@@ -154,17 +147,14 @@ class FreshSampler:
                 given += candidate.key not in self.repeated
 
 
-@functools.lru_cache(maxsize=4096)
-def program_key(candidate: Candidate) -> str:
-    """Equal for candidates whose programs are; of one that makes no program, its own key.
-
-    Raises:
-        IllegalCandidateError: It cannot be applied.
-    """
+def _program(candidate: Candidate) -> Hashable:
+    """What is equal exactly where programs are; a candidate's key in a space without a compiler."""
+    module: IRModule | None = candidate.apply()
+    if module is None:
+        return candidate.key
     from foretune import _tvm
 
-    program = candidate.apply()
-    return candidate.key if program is None else f"{_tvm.structural_hash(program):016x}"
+    return _tvm.structural_hash(module)
 
 
 def spread(ranked: Iterable[Candidate], least: int = APART) -> Iterator[Candidate]:

@@ -184,6 +184,20 @@ class Tree:
         if node is not None:
             node.failed = True
 
+    def drop(self, key: str) -> None:
+        """Takes a program out of the tree; what came from it comes from its parent from now on.
+
+        The parent may have more children then than it would be given.
+        """
+        node = self.nodes.pop(key, None)
+        if node is None:
+            return
+        assert node.parent is not None
+        node.parent.children.remove(node)
+        node.parent.children += node.children
+        for child in node.children:
+            child.parent = node.parent
+
     def trim(self, most: int, keep: Iterable[str] = ()) -> None:
         """Drops leaves that were not measured, the worst first, until ``most`` nodes are left.
 
@@ -202,9 +216,7 @@ class Tree:
             if not going:
                 return
             for _, key in going:
-                node = self.nodes.pop(key)
-                assert node.parent is not None
-                node.parent.children.remove(node)
+                self.drop(key)
 
 
 def _line(nodes: Iterable[Node]) -> tuple[float, float]:

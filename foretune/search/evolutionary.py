@@ -197,7 +197,7 @@ class Evolutionary(Strategy):
 
     def _random(self, n: int, beside: Sequence[Candidate]) -> list[Candidate]:
         draws = self._sampler.stream(DRAWS_PER_CANDIDATE * n, [c.key for c in beside])
-        return self._sampler.legal(n, draws, beside)
+        return self._sampler.legal(n, draws)
 
     def _explore(self, n: int) -> list[Candidate]:
         """A spread first batch: the sketches in turn, most of it programs that suit the machine."""
@@ -206,7 +206,7 @@ class Evolutionary(Strategy):
         picked = {c.key for c in suited}
         others = [c for c in pool if c.key not in picked]
         first = self._sampler.legal(round(_SUITED_SHARE * n), _in_turns(suited))
-        return first + self._sampler.legal(n - len(first), _in_turns(others), first)
+        return first + self._sampler.legal(n - len(first), _in_turns(others))
 
     def _exploit(self, n: int) -> list[Candidate]:
         """A batch from generations of children, ranked by the model and thinned for diversity."""
@@ -237,7 +237,7 @@ class Evolutionary(Strategy):
         apart = APART if elites else FIRST_APART
         guided = self._sampler.legal(n - explored, spread(best, apart))
         drawn = self._sampler.unseen(explored * DRAWS_PER_CANDIDATE, _keys(guided))
-        return guided + self._sampler.legal(explored, drawn, guided)
+        return guided + self._sampler.legal(explored, drawn)
 
     def _fresh(self, n: int, exclude: Iterable[str]) -> list[Candidate]:
         """New random candidates, by the draft if it is on, the most promising first."""

@@ -135,10 +135,10 @@ class Gradient(Strategy):
         explored = int(self.config.epsilon * n + self.rng.random())
         guided = self._sampler.legal(n - explored, spread(self._finalists(n), APART))
         drawn = self._sampler.unseen(explored * DRAWS_PER_CANDIDATE, _keys(guided))
-        chosen = guided + self._sampler.legal(explored, drawn, guided)
+        chosen = guided + self._sampler.legal(explored, drawn)
         if len(chosen) < n:
             draws = self._sampler.stream(DRAWS_PER_CANDIDATE * n, _keys(chosen))
-            chosen += self._sampler.legal(n - len(chosen), draws, chosen)
+            chosen += self._sampler.legal(n - len(chosen), draws)
         for candidate in chosen:
             self._waiting.pop(candidate.key, None)
         return self._sampler.propose(chosen)

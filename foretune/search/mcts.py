@@ -329,11 +329,14 @@ class Mcts(Strategy):
         for candidate in best:
             if candidate.key in self._sampler.illegal:
                 self.tree.close(candidate.key)
+            elif candidate.key in self._sampler.repeated:
+                # Another node, or one that was told, stands for the same program.
+                self.tree.drop(candidate.key)
         return guided + self._random(explored, guided)
 
     def _random(self, n: int, beside: Sequence[Candidate]) -> list[Candidate]:
         draws = self._sampler.stream(DRAWS_PER_CANDIDATE * n, [c.key for c in beside])
-        return self._sampler.legal(n, draws, beside)
+        return self._sampler.legal(n, draws)
 
 
 def _edits_between(candidate: Candidate, node: Node) -> float:

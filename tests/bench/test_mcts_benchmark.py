@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -47,6 +48,36 @@ def test_how_soon_the_goal_is_reached():
     assert rows["mcts:random"]["ratio"] == pytest.approx(np.sqrt((2 / 1) * (2 / 4)))
 
 
+def test_how_many_samples_the_goal_takes():
+    rows = {row["side"]: row for row in mcts.reaching(RUNS, 72)}
+    assert rows["evolutionary"]["samples"] == 72 and rows["evolutionary"]["reached"] == 1
+    # Within 36 samples with one seed, within 72 with the other.
+    assert rows["mcts:random"]["samples"] == 54 and rows["mcts:random"]["pairs"] == 2
+    (slow,) = [
+        r for r in mcts.reaching([RUNS[0], run("late", 0, 4.0, 3.0)], 72) if r["side"] == "late"
+    ]
+    assert slow["samples"] is None and slow["reached"] == 0
+
+
+@pytest.mark.parametrize("words, seeds", [("--seeds 2", [0, 1]), ("--seed-list 2,0", [2, 0])])
+def test_seeds_of_a_part_of_the_work(monkeypatch, tmp_path, words, seeds):
+    given = {}
+
+    def run_bench(workloads, sides, trials, chosen, **options):
+        given.update(options, workloads=workloads, sides=sides, seeds=chosen)
+        return {"trials": trials, "runs": RUNS, "failures": []}
+
+    monkeypatch.setattr(mcts, "run_bench", run_bench)
+    monkeypatch.setattr(
+        mcts, "conditions", lambda _name, _seeds: SimpleNamespace(hardware=CPU, end=dict)
+    )
+    monkeypatch.setattr(mcts, "publish", lambda *arguments: given.update(body=arguments[2]))
+    mcts.main([*words.split(), "--workloads", "flux_conv", "--work-dir", str(tmp_path)])
+    assert given["seeds"] == seeds and given["workloads"] == ["flux_conv"]
+    assert given["work_dir"] == tmp_path and "mcts:learned" in given["sides"]
+    assert "get there" in given["body"]
+
+
 def test_the_tables_name_every_kernel_and_side():
     found = {
         "trials": 72,
@@ -56,6 +87,7 @@ def test_the_tables_name_every_kernel_and_side():
             "samples": [18, 72],
             "speedups": mcts.speedups(RUNS, (18, 72)),
             "early": mcts.early(RUNS, 72),
+            "reaching": mcts.reaching(RUNS, 72),
             "overhead": {"mcts:random": {"search_ms": 1.0, "all_ms": 2.0}},
         },
     }

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from foretune.bench import SideError, SideRun, _bench, _ours, print_bench, run_bench
 from foretune.bench._sides import Point, Side, sides
@@ -152,6 +153,41 @@ def test_finished_runs_are_found_again(
     assert json.loads(path.read_text()) == again
 
 
+def test_seeds_of_several_calls_are_put_together_by_the_last(
+    calls: list[tuple[str, int]], workload: Workload, hardware: Hardware, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"hardware": hardware, "work_dir": tmp_path}
+    sides = ["evolutionary", "metaschedule"]
+    for seeds in ([2], [1, 0]):
+        run_bench([workload], sides, 8, seeds, **given)
+    assert sorted(calls) == [(side, seed) for side in sides for seed in range(3)]
+    result = run_bench([workload], sides, 8, 3, **given)
+    assert len(calls) == 6, "nothing was left to be run"
+    assert [run["seed"] for run in result["runs"]] == [0, 0, 1, 1, 2, 2]
+
+
+def test_what_another_call_is_at_is_left_to_it_and_found_in_the_end(
+    calls: list[tuple[str, int]],
+    workload: Workload,
+    hardware: Hardware,
+    tmp_path: Path,
+) -> None:
+    given: dict[str, Any] = {"hardware": hardware, "work_dir": tmp_path}
+    other = FileLock(tmp_path / f"{workload.key}-{hardware.key}-0.lock")
+    other.acquire()
+    said: list[str] = []
+
+    def progress(line: str) -> None:
+        said.append(line)
+        if "seed 1: best" in line:
+            other.release()
+
+    result = run_bench([workload], ["evolutionary"], 8, 2, progress=progress, **given)
+    assert said[0].endswith("seed 0: another call is at it")
+    assert calls == [("evolutionary", 1), ("evolutionary", 0)]
+    assert [run["seed"] for run in result["runs"]] == [0, 1]
+
+
 def test_other_code_or_weights_make_our_runs_anew_but_not_those_of_peers(
     calls: list[tuple[str, int]], workload: Workload, hardware: Hardware, tmp_path: Path
 ) -> None:
@@ -181,7 +217,7 @@ def test_calls_of_one_seed_or_workload_share_a_folder_and_one_call_joins_them(
         run_bench([workload], sides_, 8, [0], **given),
         run_bench([other], sides_, 8, [0], **given),
     ]
-    assert len(calls) == 8 and len(list(tmp_path.iterdir())) == 8
+    assert len(calls) == 8 and len(list(tmp_path.glob("*.json"))) == 8
     whole = run_bench(both, sides_, 8, 2, **given)
     assert len(calls) == 8, "nothing is run again"
     by_name = {(r["key"], r["seed"], r["strategy"]): r for part in parts for r in part["runs"]}

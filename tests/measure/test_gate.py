@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from foretune import _tvm
 from foretune.errors import BadInputError
@@ -226,6 +228,25 @@ def test_other_results_leave_room_for_rounding_only() -> None:
     assert judge(signature, [naive], [exact.astype(np.float32)]).right
     relative, _ = tolerance(naive, 4096)
     assert relative < 1e-4
+
+
+@given(
+    want=st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=6),
+    share=st.floats(-3, 3),
+    reduction=st.integers(1, 5000),
+)
+def test_right_is_what_is_within_both_tolerances(
+    want: list[float], share: float, reduction: int
+) -> None:
+    # The difference of two numbers is rounded.
+    assume(abs(abs(share) - 1) > 1e-3)
+    reference = np.array(want, np.float32)
+    relative, absolute = tolerance(reference, reduction)
+    got = reference + np.float32(share * absolute)
+    error = np.abs(got.astype(np.float64) - reference)
+    verdict = judge(_signature(_output(len(want)), reduction), [got], [reference])
+    assert verdict.right == bool((error <= absolute + relative * np.abs(reference)).all())
+    assert verdict.max_error == pytest.approx(float(error.max()), rel=1e-5)
 
 
 def test_half_precision_accumulation_in_another_order_passes() -> None:

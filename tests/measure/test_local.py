@@ -197,6 +197,37 @@ def test_the_best_within_one_call_cuts_later_ones(
     assert Status.CUT_SHORT in {results[trick].status for trick in slow}
 
 
+def test_what_should_have_been_cut_short_is_not_read_again(
+    sketch: TrickSketch, hardware: Hardware, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = dataclasses.replace(POLICY, workers=1, reread_share=1e9)
+    slow, good = Trick(sketch, "sluggish"), Trick(sketch, "good")
+    again = []
+    with LocalMeasurer(hardware, policy, BUILDER) as measurer:
+        monkeypatch.setattr(measurer._children.floor, "is_quiet", lambda reading: False)
+        run = measurer._children.run
+        monkeypatch.setattr(
+            measurer._children,
+            "run",
+            lambda job, op, **fields: (again.append((job.candidate, op)), run(job, op, **fields)),
+        )
+        # Nothing is known when the first one is read.
+        results = measure(measurer, slow, good)
+    assert results[slow].ok and results[good].ok
+    assert (good, "read") in again and (slow, "read") not in again
+
+
+def test_a_candidate_may_not_run_as_long_as_an_untuned_program_that_is_far_behind(
+    measurer: LocalMeasurer, sketch: TrickSketch
+) -> None:
+    good, bad = Trick(sketch, "good"), Trick(sketch, "loops")
+    measure(measurer, good)
+    measurer._children._references[sketch.workload.key].seconds = 100.0
+    ((_, result),) = measurer.measure([bad], {sketch.workload.key: 1e-3})
+    assert result.status is Status.TIMEOUT
+    assert "longer than 2.08 s" in result.message, "20 ms are cut short, and 4 calls are allowed"
+
+
 def test_a_child_killed_from_outside_loses_no_candidate(
     measurer: LocalMeasurer, sketch: TrickSketch
 ) -> None:

@@ -92,6 +92,35 @@ def test_a_program_of_seconds_gets_one_or_two_readings(watch: Stopwatch) -> None
     assert 1 <= len(watch.readings(_sleeper(0.11), [], 0.11)) <= 2
 
 
+def test_a_first_call_of_seconds_is_a_reading(hardware: Hardware) -> None:
+    calls: list[int] = []
+    # A cold start of 5 ms is within a spread of one half from 10 ms on.
+    rough = Stopwatch(hardware, replace(POLICY, spread=0.5))
+    seconds, reading = rough.first_call(_sleeper(0.02), [])
+    assert reading is not None and reading.seconds == seconds >= 0.02
+    assert reading.before > 0 and reading.after > 0
+    exact = Stopwatch(hardware, replace(POLICY, spread=1e-9))
+    assert exact.first_call(lambda: calls.append(0), [])[1] is None
+    flushed = Stopwatch(hardware, replace(POLICY, spread=0.5, flush_cache=True))
+    assert flushed.first_call(_sleeper(0.02), [])[1] is None
+    assert len(calls) == 1
+
+
+def test_a_reading_that_is_there_counts_like_the_others(watch: Stopwatch) -> None:
+    calls: list[int] = []
+
+    def program() -> None:
+        calls.append(0)
+        time.sleep(0.003)
+
+    first = Reading(2 * POLICY.budget_s, 1e-4, 1e-4)
+    assert watch.readings(program, [], first.seconds, first=first) == [first]
+    assert watch.readings(program, [], first.seconds, count=1, first=first) == [first]
+    assert not calls
+    two = watch.readings(program, [], 0.003, count=2, first=first)
+    assert two[0] == first and len(two) == 2 and calls
+
+
 def test_a_count_of_readings_is_kept(watch: Stopwatch) -> None:
     assert len(watch.readings(_sleeper(0.001), [], 0.001, count=1)) == 1
     assert len(watch.readings(_sleeper(0.03), [], 0.03, count=4)) == 4

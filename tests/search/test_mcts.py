@@ -11,20 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretune import search
+from foretune import _tvm, search
 from foretune.cost import create as create_model
 from foretune.dataset import load
 from foretune.errors import BadInputError, RecordError
 from foretune.evaluate.tables import table_space
+from foretune.records import Record
 from foretune.search import Strategy
 from foretune.search._sampling import difference
 from foretune.search._tree import Tree, uct
 from foretune.search.mcts import Mcts
 from foretune.search.proposers import Proposer
 from foretune.search.proposers.random import RandomProposer
+from foretune.space import Space
 from foretune.testing import SyntheticMeasurer, SyntheticSpace, strategies, synthetic_record
 from foretune.testing.strategies import OracleModel, UnreadyModel
 from foretune.tuning import resolve_names
+from tests.tuning.support import HARDWARE, ok, row_sums
 
 SEEDS = range(10)
 
@@ -305,6 +308,17 @@ def test_the_worst_leaves_go_when_there_are_too_many():
     assert not any(before[key] in before[key].parent.children for key in gone)
 
 
+def test_what_came_from_a_dropped_program_comes_from_its_parent():
+    tree = Tree(2, 1.0, 3)
+    parent = tree.add(Named("parent"))
+    twin = tree.add(Named("twin"), parent)
+    child = tree.add(Named("child"), twin)
+    tree.drop("twin")
+    tree.drop("nobody")
+    assert list(tree.nodes) == ["parent", "child"]
+    assert parent.children == [child] and list(child.ancestors()) == [parent]
+
+
 def test_what_was_measured_and_what_led_there_stays():
     strategy = mcts(SyntheticSpace(seed=5), nodes=1)
     strategies.run(strategy, 16, 8)
@@ -533,7 +547,7 @@ def test_options_may_stand_in_the_name():
         search.create("random:branching=4", SyntheticSpace(), OracleModel(), 0)
 
 
-def test_a_real_space_is_proposed_whole_and_then_the_search_ends():
+def test_every_program_of_a_real_space_is_proposed_once_and_then_the_search_ends():
     groups = load(Path(__file__).resolve().parents[2] / "data" / "small")
     group = min(groups, key=len)
     table = table_space(group)
@@ -541,8 +555,26 @@ def test_a_real_space_is_proposed_whole_and_then_the_search_ends():
     strategy = search.create("mcts:heuristic", table, model, 0, expansions=1)
     proposed = []
     while asked := strategy.ask(32):
-        proposed += [c.key for c in asked]
+        proposed += [_tvm.structural_hash(c.schedule().mod) for c in asked]
         records = [table.record(c) for c in asked]
         model.update(records)
         strategy.tell(records)
-    assert len(proposed) == len(set(proposed)) == table.size
+    everything = {
+        _tvm.structural_hash(program.candidate.schedule().mod)
+        for program in group.programs
+        if program.candidate is not None
+    }
+    assert sorted(proposed) == sorted(everything)
+
+
+def test_no_program_is_in_the_tree_of_a_real_space_twice():
+    space = Space.generate(row_sums(3, 1), HARDWARE)
+    strategy = search.create("mcts:random", space, create_model("random", rng=0), 0, expansions=2)
+    asked, programs = [], []
+    while batch := strategy.ask(16):
+        asked += batch
+        programs += [_tvm.structural_hash(c.schedule().mod) for c in batch]
+        strategy.tell([Record.of(c, ok(c), "mcts", {}) for c in batch])
+    assert len(set(programs)) == len(programs) < space.size
+    repeated = strategy._sampler.repeated
+    assert repeated and not repeated & set(strategy.tree.nodes)

@@ -8,13 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretune import _tvm
-from foretune.evaluate.tables import every_candidate
-from foretune.search._sampling import FreshSampler, program_key
-from foretune.space import Candidate, Space
+from foretune.records import Record
+from foretune.search._sampling import FreshSampler
+from foretune.space import Space
 from foretune.testing import SyntheticMeasurer, SyntheticSpace, synthetic_record
-from foretune.workload import Workload
-from tests.dataset.measured import record
-from tests.space.programs import CPU
+from tests.tuning.support import HARDWARE, ok, row_sums
 
 
 def sampler(seed=0, **options):
@@ -74,47 +72,38 @@ def test_the_stream_ends_at_its_limit():
 
 
 @pytest.fixture(scope="module")
-def space() -> Space:
-    """Short loops leave little to decide."""
-    te = _tvm.tvm.te
-    x, k = te.placeholder((4, 3), name="x"), te.reduce_axis((0, 3), name="k")
-    y = te.compute((4,), lambda i: te.max(x[i, k], axis=k), name="y")
-    return Space.generate(Workload.from_module(te.create_prim_func([x, y]), "maximum"), CPU)
+def real():
+    """A space, draws of it of which some are the same program, and the programs."""
+    space = Space.generate(row_sums(2, 3), HARDWARE)
+    candidates = FreshSampler(space, np.random.default_rng(0)).unseen(60)
+    programs = {c.key: _tvm.structural_hash(c.schedule().mod) for c in candidates}
+    assert len(set(programs.values())) < len(candidates), "the test needs twins"
+    return space, candidates, programs
 
 
-@pytest.fixture(scope="module")
-def programs(space: Space) -> dict[str, list[Candidate]]:
-    """All candidates by their programs."""
-    found: dict[str, list[Candidate]] = {}
-    for candidate in every_candidate(space):
-        found.setdefault(program_key(candidate), []).append(candidate)
-    assert len(found) < space.size / 2
-    return found
+def test_decisions_that_make_one_program_are_proposed_once(real):
+    space, candidates, programs = real
+    firsts = list({programs[c.key]: c.key for c in reversed(candidates)}.values())
+    fresh = FreshSampler(space, np.random.default_rng(0))
+    chosen = fresh.propose(fresh.legal(10, candidates))
+    chosen += fresh.propose(fresh.legal(60, candidates))
+    assert {c.key for c in chosen} == set(firsts) and len(chosen) == len(firsts)
+    assert fresh.repeated == set(programs) - set(firsts)
+    assert not any(fresh.is_new(c) for c in candidates)
 
 
-@pytest.mark.parametrize(("batch", "seed"), [(3, 0), (64, 1)])
-def test_every_program_is_proposed_once(space, programs, batch, seed):
-    fresh = FreshSampler(space, np.random.default_rng(seed))
-    proposed = []
-    while got := fresh.propose(fresh.legal(batch, fresh.stream(1000))):
-        proposed += map(program_key, got)
-    assert len(set(proposed)) == len(proposed) <= len(programs)
-    # Some choices are drawn once in a hundred times: what they alone make may be missed.
-    drawn = space.sample(np.random.default_rng(9), 300)
-    assert {program_key(candidate) for candidate in drawn} <= set(proposed) <= set(programs)
+def test_what_others_measured_is_proposed_under_no_other_decisions(real):
+    space, candidates, programs = real
+    told = [Record.of(candidate, ok(candidate), "other", {}) for candidate in candidates[:20]]
+    fresh = FreshSampler(space, np.random.default_rng(0))
+    fresh.mark(told)
+    chosen = {programs[c.key] for c in fresh.legal(60, candidates)}
+    assert chosen == set(programs.values()) - {programs[c.key] for c in candidates[:20]}
 
 
-def test_repeated_programs_do_not_use_up_what_may_be_drawn(space, programs):
+def test_repeated_programs_do_not_use_up_what_may_be_drawn(real):
+    space, _, programs = real
     fresh = FreshSampler(space, np.random.default_rng(0))
     # With one draw per call, the first repetition would end it.
-    calls = [fresh.propose(fresh.legal(1, fresh.stream(1))) for _ in range(len(programs) // 2)]
+    calls = [fresh.propose(fresh.legal(1, fresh.stream(1))) for _ in set(programs.values())]
     assert all(map(len, calls)) and fresh.repeated
-
-
-def test_a_told_program_is_not_proposed_and_nor_is_one_beside_it(space, programs):
-    fresh = FreshSampler(space, np.random.default_rng(0))
-    told, beside, *others = (group for group in programs.values() if len(group) > 1)
-    fresh.mark([record(told[0])])
-    assert fresh.legal(9, [told[1], beside[0]], [beside[1]]) == []
-    assert fresh.repeated == {told[1].key}
-    assert fresh.legal(9, [*others[0], *others[1]]) == [others[0][0], others[1][0]]

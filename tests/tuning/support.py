@@ -26,6 +26,16 @@ def matmul(n: int = 64, name: str = "matmul") -> Workload:
     return Workload.from_module(tvm.te.create_prim_func([a, b, c]), name=name)
 
 
+def row_sums(rows: int, columns: int) -> Workload:
+    """Sums of the rows of a matrix: a space of hundreds of candidates, but of few programs."""
+    from foretune._tvm import tvm
+
+    x = tvm.te.placeholder((rows, columns), name="x")
+    k = tvm.te.reduce_axis((0, columns), name="k")
+    y = tvm.te.compute((rows,), lambda i: tvm.te.sum(x[i, k], axis=k), name="y")
+    return Workload.from_module(tvm.te.create_prim_func([x, y]), name="row_sums")
+
+
 def seconds_of(candidate: Candidate) -> float:
     """A latency that depends on the candidate alone: 1 ms to 2 ms, the untuned program 10 ms."""
     if not candidate.sketch.variables:
