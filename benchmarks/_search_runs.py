@@ -1,10 +1,10 @@
 """How benchmarks of searches make their runs: options, seeds, and what finished ones are found by.
 
 Runs are kept in a work directory; called again, a benchmark goes on where it was interrupted. Those
-of foretune count only for the code and the weights that made them. Calls can run side by side, each
-pinned to a core of its own, if their seeds or workloads differ: ``--seed 0`` beside ``--seed 1``.
-Such calls only make runs, and one without ``--seed`` puts them together. It has to be pinned to as
-many cores, since runs are kept by what they were tuned for, the number of cores among it.
+of foretune count only for the code and the weights that made them. Calls side by side, each pinned
+to a core of its own, share the work, and a last one finds all runs. It has to be pinned to as many
+cores, since runs are kept by what they were tuned for, the number of cores among it. A call with
+``--seed`` makes the runs of some seeds and publishes nothing, for example in several sessions.
 """
 
 from __future__ import annotations

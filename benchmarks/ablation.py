@@ -8,13 +8,12 @@ takes. Then each searches the 22 subgraphs, and is compared with the full model 
 ``state=none`` and ``state=initial`` are the same trees, as z0 is the same for all programs of a
 workload: what these two rows differ by is noise.
 
-Two cores are used best by three steps, of which the middle ones run side by side::
+Two cores are used best in this order; training shares no work, so that the variants are divided::
 
     python -m benchmarks.ablation --train --variants world
-    taskset -c 0 python -m benchmarks.ablation --train --variants state=none,state=initial,...
-    taskset -c 1 python -m benchmarks.ablation --train --variants objective=regression,...
-    taskset -c 0 python -m benchmarks.ablation --seed 0
-    taskset -c 1 python -m benchmarks.ablation --seed 1
+    taskset -c 0 python -m benchmarks.ablation --train --variants state=none,state=initial,... &
+    taskset -c 1 python -m benchmarks.ablation --train --variants objective=regression,...; wait
+    for core in 0 1; do taskset -c $core python -m benchmarks.ablation & done; wait
     taskset -c 0 python -m benchmarks.ablation --write
 
 Weights and runs are kept in the work directory; called again, it goes on where it was interrupted.

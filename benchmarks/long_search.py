@@ -3,12 +3,10 @@
 Six of the 22 subgraphs, one kind of operator each, chosen before the first of these runs; among
 them those on which ``search22`` has found ours weak (softmax, depthwise convolution, attention
 scores). The bests of all runs are measured again, interleaved. A run of the peer should take a
-quarter of an hour to an hour of a core, and is kept once it is whole. Runs of different seeds or
-workloads can be made side by side (``benchmarks._search_runs``)::
+quarter of an hour to an hour of a core, and is kept once it is whole. Two calls, one on each core,
+share the work (``benchmarks._search_runs``)::
 
-    taskset -c 0 python -m benchmarks.long_search --seed 0 --workloads conv2d,conv3d,dense
-    taskset -c 1 python -m benchmarks.long_search --seed 0 \\
-        --workloads depthwise_relu,attention_qk,softmax
+    for core in 0 1; do taskset -c $core python -m benchmarks.long_search & done; wait
     taskset -c 0 python -m benchmarks.long_search --write
 """
 

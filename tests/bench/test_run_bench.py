@@ -307,7 +307,7 @@ def test_processes_share_a_folder(workload: Workload, tmp_path: Path) -> None:
         for seed in (0, 1)
     ]
     assert [process.wait(240) for process in processes] == [0, 0]
-    files = sorted(tmp_path.iterdir())
+    files = sorted(tmp_path.glob("*.json"))
     read = [file.read_bytes() for file in files]
     result = run_bench([workload], ["random"], 2, 2, work_dir=tmp_path)
     assert [run["seed"] for run in result["runs"]] == [0, 1]
