@@ -304,9 +304,14 @@ def _median(values: Sequence[float | None]) -> float:
 def _cell(interval: Mapping[str, Any] | None, scale: float = 1.0, name: str | None = None) -> str:
     if interval is None:
         return _NONE
-    mean, low, high = (f"{interval[key] * scale:#.4g}" for key in ("mean", "low", "high"))
+    mean, low, high = (_digits(interval[key] * scale) for key in ("mean", "low", "high"))
     text = f"{mean} ({low} to {high})" if interval["count"] > 1 else mean
     return text if name is None else f"{text}, {name}"
+
+
+def _digits(value: float) -> str:
+    """Four digits that count, without a point behind the last one."""
+    return f"{value:#.4g}".rstrip(".")
 
 
 def _sides(found: Found) -> list[str]:
