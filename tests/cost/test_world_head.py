@@ -80,7 +80,7 @@ def test_it_orders_programs_of_workloads_it_has_not_seen(tells, reads):
     for table in tables(3, seed=1, tells=tells):
         known = ~np.isnan(table.seconds)
         speed = -np.log2(table.seconds[known])
-        assert np.corrcoef(scored(head, table)[known], speed)[0, 1] > 0.9
+        assert np.corrcoef(scored(head, table)[known], speed)[0, 1] > 0.8
 
 
 @pytest.mark.parametrize("reads", READS)
