@@ -220,7 +220,8 @@ def made(runs: Sequence[Run]) -> str:
     first, last = (
         time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(at)) for at in (min(began), ended)
     )
-    return f"Runs were made between {first} and {last}."
+    undated = f"; {len(runs) - len(began)} others have no date" if len(began) < len(runs) else ""
+    return f"Runs were made between {first} and {last}{undated}."
 
 
 def pairs(

@@ -258,7 +258,9 @@ def whole_networks(
             network.model, paths, [], threads=hardware.threads, rounds=rounds, progress=say
         )
     results = {side: result.to_json() for side, result in compared.items()}
-    write_json(file, results)
+    if not any(result.get("error") for result in results.values()):
+        # What failed may have failed by the machine, and is tried again.
+        write_json(file, results)
     return results
 
 

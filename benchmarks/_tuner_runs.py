@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results import read_json
-from benchmarks.sources import state_of_ours
+from benchmarks.sources import state_of_side
 from foretune import _child
 from foretune.bench import Side, SideError, sides, write_json
 from foretune.errors import BadInputError
@@ -38,16 +38,6 @@ from foretune.workload import Workload
 
 _GRACE_S = 300.0
 """What a tuner of ours may take beyond its time before it counts as stuck."""
-_STRATEGY_MODULES = {
-    "gradient": ("foretune.search.gradient",),
-    "mcts": ("foretune.search.mcts", "foretune.search.proposers"),
-}
-_MODEL_MODULES = {
-    "mlp": ("foretune.cost.mlp",),
-    "tlp": ("foretune.cost.tlp",),
-    "world": ("foretune.cost.world", "foretune.world"),
-}
-"""What runs of a side depend on beside what those of the default do, by how its names begin."""
 
 
 @dataclass(frozen=True)
@@ -155,18 +145,13 @@ class Plan:
         tasks = sorted((workload.key, workload.weight) for workload in workloads)
         parts = [self.network, label(self.side), self.seed, self.time_s, hardware.key, tasks]
         if not self.side.is_peer:
-            parts.append(state_of_ours(more=_modules(self.side)))
+            parts.append(state_of_side(self.side))
             if self.side.cost_model.endswith(".npz"):
                 weights = Path(self.side.cost_model).read_bytes()
                 parts.append(hashlib.blake2b(weights, digest_size=8).hexdigest())
         digest = hashlib.blake2b(json.dumps(parts).encode(), digest_size=5).hexdigest()
         name = f"{Path(self.network).name}-{label(self.side)}-{self.seed}"
         return f"{re.sub(r'[^A-Za-z0-9_.=+-]', '_', name)}-{digest}"
-
-
-def _modules(side: Side) -> list[str]:
-    strategy, model = side.strategy.partition(":")[0], side.cost_model.partition(":")[0]
-    return [*_STRATEGY_MODULES.get(strategy, ()), *_MODEL_MODULES.get(model, ())]
 
 
 def run(

@@ -25,6 +25,8 @@ _RESAMPLES = 2000
 _NONE = "–"
 
 Found = Mapping[str, Any]
+Sooner = tuple[float, bool]
+"""Log of a peer's seconds over a side's, and whether the side got there at all."""
 Logs = Mapping[str, Sequence[float]]
 """Seed to logarithms: of one ratio, or of one for each round."""
 
@@ -95,14 +97,15 @@ def sooner(networks: Mapping[str, Found]) -> list[dict[str, Any]]:
 
     Returns:
         By peer, side and network, and for all networks (``network`` is None): ``peaks``, share to
-        ``ratio, low, high, pairs, of``, of which ``of - pairs`` never got there and do not count.
+        ``ratio, low, high, pairs, of``, of which ``of - pairs`` never got there: those count as if
+        they had taken twice the longer of the two runs.
     """
     rng = np.random.default_rng(0)
     present = list(dict.fromkeys(s for found in networks.values() for s in _sides(found)))
     rows = []
     for peer in (side for side in present if side in PEERS):
         for side in (side for side in present if side != peer):
-            per_network: dict[str, dict[float, list[float | None]]] = {}
+            per_network: dict[str, dict[float, list[Sooner]]] = {}
             for name, found in networks.items():
                 pairs = _sooner_of(found, peer, side)
                 if any(pairs.values()):
@@ -118,7 +121,7 @@ def _milestones(
     peer: str,
     side: str,
     network: str | None,
-    pairs: Mapping[str, Mapping[float, Sequence[float | None]]],
+    pairs: Mapping[str, Mapping[float, Sequence[Sooner]]],
     rng: np.random.Generator,
 ) -> dict[str, Any]:
     peaks = {
@@ -128,10 +131,10 @@ def _milestones(
     return {"peer": peer, "side": side, "network": network, "peaks": peaks}
 
 
-def _sooner_of(found: Found, peer: str, side: str) -> dict[float, list[float | None]]:
-    """Log of the peer's seconds over the side's, by share and seed; None: never there."""
+def _sooner_of(found: Found, peer: str, side: str) -> dict[float, list[Sooner]]:
+    """By share and seed."""
     runs = {(run["side"], run["seed"]): run for run in found["runs"]}
-    logs: dict[float, list[float | None]] = {peak: [] for peak in PEAKS}
+    logs: dict[float, list[Sooner]] = {peak: [] for peak in PEAKS}
     for (name, seed), theirs in runs.items():
         ours = runs.get((side, seed))
         if name != peer or ours is None:
@@ -141,17 +144,17 @@ def _sooner_of(found: Found, peer: str, side: str) -> dict[float, list[float | N
             base, own = (seconds_until(run, best / peak) for run in (theirs, ours))
             # Where the default schedule is as near already, nobody needs any time.
             if base:
-                logs[peak].append(math.log(base / own) if own else None)
+                never = 2 * max(run["elapsed_s"] for run in (theirs, ours))
+                logs[peak].append((math.log(base / (own or never)), bool(own)))
     return logs
 
 
-def _peak(logs: Mapping[str, Sequence[float | None]], rng: np.random.Generator) -> dict[str, Any]:
-    there = {name: [v for v in values if v is not None] for name, values in logs.items()}
-    there = {name: values for name, values in there.items() if values}
-    row: dict[str, Any] = {"pairs": sum(map(len, there.values()))}
-    row["of"] = sum(map(len, logs.values()))
-    if there:
-        row |= dict(zip(("ratio", "low", "high"), geometric_mean(there, rng), strict=True))
+def _peak(logs: Mapping[str, Sequence[Sooner]], rng: np.random.Generator) -> dict[str, Any]:
+    every = [there for values in logs.values() for _, there in values]
+    row: dict[str, Any] = {"pairs": sum(every), "of": len(every)}
+    ratios = {name: [log for log, _ in values] for name, values in logs.items() if values}
+    if ratios:
+        row |= dict(zip(("ratio", "low", "high"), geometric_mean(ratios, rng), strict=True))
     return row
 
 
@@ -210,8 +213,8 @@ def body(networks: Mapping[str, Found], summary: Mapping[str, Any], time_s: floa
     if summary["sooner"]:
         parts += [
             "Seconds of a peer until it has a share of its own best performance, over those of "
-            "each side until it has as much: above 1 is sooner. Pairs of one seed; those that "
-            "never get there do not count, in brackets how many do:",
+            "each side until it has as much: above 1 is sooner. Pairs of one seed; a side that is "
+            "never there counts as twice the longer of the two runs, in brackets how many are:",
             _sooner_table(summary["sooner"]),
         ]
     return "\n\n".join([*parts, "\n".join(_baselines(networks, summary))])

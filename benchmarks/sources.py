@@ -27,8 +27,12 @@ _OURS = (
 """Where a run of ours begins. What is found by name only is named here: the default strategy, the
 default cost model, and the ranker in its weights."""
 _OURS_WITHIN = ("cost", "features", "search", "space", "tuning", "bench", "measure", "world")
-_STRATEGIES = {"gradient": "foretune.search.gradient"}
+_STRATEGIES = {
+    "gradient": ("foretune.search.gradient",),
+    "mcts": ("foretune.search.mcts", "foretune.search.proposers"),
+}
 """Where strategies begin that runs of the default do not depend on."""
+_PROPOSERS = "foretune.search.proposers"
 
 
 def state_of_ours(weights: Path | None = None, more: Sequence[str] = ()) -> str:
@@ -59,8 +63,9 @@ def state_of_side(side: Side) -> str:
 
 
 def _strategy_modules(strategy: str) -> list[str]:
-    base = split_name(strategy)[0]
-    return [_STRATEGIES[base]] if base in _STRATEGIES else []
+    base, options = split_name(strategy)
+    asked = [_PROPOSERS] if "proposer" in options else []
+    return list(dict.fromkeys([*_STRATEGIES.get(base, ()), *asked]))
 
 
 def _ranker_modules(cost_model: str) -> list[str]:

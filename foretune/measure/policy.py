@@ -7,7 +7,7 @@ from typing import Any
 
 from foretune.errors import BadInputError
 
-MEASUREMENT_VERSION = 1
+MEASUREMENT_VERSION = 2
 """Raised whenever the same kernel would get another label: layout of memory, canary, readings."""
 
 _POSITIVE = (

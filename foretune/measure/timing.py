@@ -131,12 +131,14 @@ class Stopwatch:
         """Seconds of a program's first call, and a reading where it is as good as one.
 
         It is where so much time passed that a cold start is within the spread of readings: to call
-        a program of seconds once more only to time it warm would teach nothing.
+        a program of seconds once more only to time it warm would teach nothing. Not on a GPU, where
+        a first call loads the program.
         """
         before = self.canary()
         function = entry(program)
         seconds, crowded = self._watched(lambda: self.call(function, tensors))
-        if self._policy.flush_cache or seconds * self._policy.spread < COLD_START_S:
+        cold = not self._host or self._policy.flush_cache
+        if cold or seconds * self._policy.spread < COLD_START_S:
             return seconds, None
         return seconds, Reading(seconds, before, self.canary(), crowded)
 

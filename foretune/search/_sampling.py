@@ -7,12 +7,14 @@ all. Of a matrix product half of what a search proposes can be twins.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from foretune.errors import IllegalCandidateError
+from foretune.measure import Status
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
@@ -24,7 +26,14 @@ _DRAWS_PER_POINT = 12
 _MAX_FRUITLESS = 4096
 _DRAW = 64
 _TOLD = 256
-"""Programs of others that are made to know them again, the fastest: each takes milliseconds."""
+"""Programs of others that are made at a time to know them again, the fastest first: each takes
+milliseconds."""
+_TELLING = (Status.WRONG_OUTPUT, Status.COMPILE_ERROR)
+"""Failures that a program will have again."""
+
+_REPEATS = 512
+"""Draws in a row that make programs which were proposed before, after which a space counts as
+exhausted: some seconds."""
 
 APART = 2
 """Decisions in which proposals of a batch differ."""
@@ -53,9 +62,11 @@ class FreshSampler:
     def mark(self, records: Iterable[Record]) -> None:
         """Counts told candidates as proposed, whoever proposed them."""
         for record in records:
-            candidate, seconds = record.candidate, record.measurement.best_s
-            if candidate is not None and seconds is not None and candidate.key not in self.seen:
-                self._told.append((seconds, candidate))
+            candidate, measured = record.candidate, record.measurement
+            # Another kind of failure may have been the machine's, not the program's.
+            told = measured.best_s is not None or measured.status in _TELLING
+            if candidate is not None and told and candidate.key not in self.seen:
+                self._told.append((measured.best_s or math.inf, candidate))
             self.seen.add(record.candidate_key)
 
     def is_new(self, candidate: Candidate) -> bool:
@@ -119,7 +130,7 @@ class FreshSampler:
     def _read_told(self) -> None:
         """Looks at the programs of what others proposed, here where programs are made anyway."""
         told = sorted(self._told, key=lambda each: (each[0], each[1].key))
-        self._told = []
+        self._told = told[_TOLD:]
         for _, candidate in told[:_TOLD]:
             if self.is_legal(candidate):
                 self._first.setdefault(_program(candidate), candidate.key)
@@ -133,10 +144,11 @@ class FreshSampler:
     def stream(self, limit: int, exclude: Iterable[str] = ()) -> Iterator[Candidate]:
         """New candidates one after the other, until the space is exhausted.
 
-        At most ``limit``, of which those do not count that are found to repeat a program.
+        At most ``limit``, of which those do not count that are found to repeat a program; it ends
+        when nothing but such was drawn for long.
         """
         taken = set(exclude)
-        given = 0
+        given = repeats = 0
         while given < limit:
             batch = self.unseen(min(_DRAW, limit - given), taken)
             if not batch:
@@ -144,7 +156,10 @@ class FreshSampler:
             for candidate in batch:
                 taken.add(candidate.key)
                 yield candidate
-                given += candidate.key not in self.repeated
+                repeats = repeats + 1 if candidate.key in self.repeated else 0
+                given += not repeats
+                if repeats == _REPEATS:
+                    return
 
 
 def _program(candidate: Candidate) -> Hashable:

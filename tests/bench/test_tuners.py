@@ -135,7 +135,7 @@ def test_a_finished_run_is_found_again_and_one_broken_off_starts_anew(
         return _run({"a": [Incumbent(1.0, 2.0, {"x": 1})]}, folder=folder.name)
 
     monkeypatch.setattr(runs, "_our_run", made)
-    monkeypatch.setattr(runs, "state_of_ours", lambda more: "one")
+    monkeypatch.setattr(runs, "state_of_side", lambda side: "one")
     with pytest.raises(KeyboardInterrupt):
         runs.run(plan, hardware, workloads, tmp_path, _silent)
     fails = False
@@ -152,10 +152,10 @@ def test_a_finished_run_is_found_again_and_one_broken_off_starts_anew(
 def test_runs_of_ours_count_for_the_code_that_made_them_and_those_of_peers_for_any(
     hardware: Hardware, workloads: list[Workload], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "state_of_ours", lambda more: "one")
+    monkeypatch.setattr(runs, "state_of_side", lambda side: "one")
     ours, peer = Plan("net", OURS, 0, 60.0), Plan("net", PEER, 0, 60.0)
     before = [plan.folder(hardware, workloads) for plan in (ours, peer)]
-    monkeypatch.setattr(runs, "state_of_ours", lambda more: "another")
+    monkeypatch.setattr(runs, "state_of_side", lambda side: "another")
     after = [plan.folder(hardware, workloads) for plan in (ours, peer)]
     assert before[0] != after[0] and before[1] == after[1]
     others = [replace(peer, seed=1), replace(peer, time_s=30.0), replace(peer, network="net2")]
@@ -408,16 +408,19 @@ def test_ends_are_ratios_of_the_same_seed_over_the_best_other_side() -> None:
     assert f"the network of {EARLY}, seed 1, could not be timed: no room" in text
 
 
-def test_milestones_are_of_the_peers_own_best_and_who_is_never_there_does_not_count() -> None:
+def test_milestones_are_of_the_peers_own_best_and_who_is_never_there_counts_as_late() -> None:
     quick = _found((EARLY, 0, [[60.0, 0.9]]), (LATE, 0, [[240.0, 1.05], [480.0, 1.0]]))
     stuck = _found((EARLY, 0, [[60.0, 1.04]]), (LATE, 0, [[120.0, 1.04], [480.0, 1.0]]))
     rows = {row["network"]: row["peaks"] for row in tables.sooner({"a": quick, "b": stuck})}
     assert rows["a"]["0.95"]["ratio"] == pytest.approx(4.0)
     assert rows["a"]["0.99"]["ratio"] == pytest.approx(8.0)
     assert rows["b"]["0.95"]["ratio"] == pytest.approx(2.0)
-    assert rows["b"]["0.99"] == {"pairs": 0, "of": 1}
+    # 480 s over twice the longer run, of 600 s.
+    assert (rows["b"]["0.99"]["pairs"], rows["b"]["0.99"]["of"]) == (0, 1)
+    assert rows["b"]["0.99"]["ratio"] == pytest.approx(0.4)
     assert rows[None]["0.95"]["ratio"] == pytest.approx(8.0**0.5)
     assert (rows[None]["0.99"]["pairs"], rows[None]["0.99"]["of"]) == (1, 2)
+    assert rows[None]["0.99"]["ratio"] == pytest.approx((8.0 * 0.4) ** 0.5)
     assert tables.sooner({"a": _found((EARLY, 0, [[60.0, 0.9]]))}) == []
 
 

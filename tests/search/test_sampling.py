@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretune import _tvm
+from foretune.measure import Measurement, Status
 from foretune.records import Record
+from foretune.search import _sampling
 from foretune.search._sampling import FreshSampler
 from foretune.space import Space
 from foretune.testing import SyntheticMeasurer, SyntheticSpace, synthetic_record
@@ -99,6 +101,29 @@ def test_what_others_measured_is_proposed_under_no_other_decisions(real):
     fresh.mark(told)
     chosen = {programs[c.key] for c in fresh.legal(60, candidates)}
     assert chosen == set(programs.values()) - {programs[c.key] for c in candidates[:20]}
+
+
+def test_what_failed_by_itself_is_known_and_what_may_have_failed_by_the_machine_is_not(real):
+    space, candidates, programs = real
+    twins = {}
+    for candidate in candidates:
+        twins.setdefault(programs[candidate.key], []).append(candidate)
+    first, second = [group for group in twins.values() if len(group) > 1][:2]
+    fresh = FreshSampler(space, np.random.default_rng(0))
+    failed = [(first[0], Status.WRONG_OUTPUT), (second[0], Status.CRASH)]
+    fresh.mark([Record.of(c, Measurement(status), "other", {}) for c, status in failed])
+    assert fresh.legal(9, [first[1], second[1]]) == [second[1]]
+
+
+def test_a_space_whose_programs_were_all_proposed_is_soon_exhausted(real, monkeypatch):
+    space, candidates, _ = real
+    monkeypatch.setattr(_sampling, "_REPEATS", 3)
+    fresh = FreshSampler(space, np.random.default_rng(0))
+    fresh.propose(fresh.legal(len(candidates), candidates))
+    drawn = []
+    while got := fresh.propose(fresh.legal(9, (drawn.append(c) or c for c in fresh.stream(9)))):
+        assert got
+    assert len(fresh.repeated) < len(candidates) + len(drawn) < space.size
 
 
 def test_repeated_programs_do_not_use_up_what_may_be_drawn(real):
