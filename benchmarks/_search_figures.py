@@ -224,6 +224,16 @@ def made(runs: Sequence[Run]) -> str:
     return f"Runs were made between {first} and {last}{undated}."
 
 
+def remarks(result: Mapping[str, Any]) -> list[str]:
+    """What is to be said of the sides that ran, and which runs failed."""
+    notes = [f"- {name}: {note}." for name, note in result["notes"].items()]
+    failed = [
+        f"- failed: {f['workload']} {f['strategy']} seed {f['seed']}: {f['error'][:200]}"
+        for f in result["failures"]
+    ]
+    return ["\n".join(notes), "\n".join(failed)]
+
+
 def pairs(
     runs: Sequence[Run],
 ) -> Iterator[tuple[Side, Side, list[tuple[Run, Run]]]]:

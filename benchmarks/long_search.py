@@ -25,6 +25,7 @@ from benchmarks._search_figures import (
     made,
     mean_ratio,
     pairs,
+    remarks,
 )
 from benchmarks._search_goals import PEER
 from benchmarks._search_runs import search, search_options, seeds_of, states_of
@@ -141,11 +142,7 @@ def _body(result: Mapping[str, Any]) -> str:
         "workload and seed interleaved by one measurer; the interval is from a bootstrap over "
         "workloads and seeds. Seconds count from the start of a run's process.",
         made(result["runs"]),
-        "\n".join(f"- {name}: {note}." for name, note in result["notes"].items()),
-        "\n".join(
-            f"- failed: {f['workload']} {f['strategy']} seed {f['seed']}: {f['error'][:200]}"
-            for f in result["failures"]
-        ),
+        *remarks(result),
     ]
     return "\n\n".join(part for part in parts if part)
 

@@ -32,8 +32,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._search_figures import remarks
 from benchmarks.results import conditions, publish, say, table
-from benchmarks.sources import state_of_ours
+from benchmarks.sources import state_of_side
 from foretune import cost, search
 from foretune.bench import best_at, geometric_mean, run_bench
 from foretune.hardware import Hardware
@@ -54,7 +55,6 @@ HISTORY = ("mcts:llm:history=3",)
 LLM = "mcts:llm"
 EARLY = 36
 """Samples within which the best of ours is to reach what evolutionary search has at the end."""
-_MODULES = ("foretune.search.mcts", "foretune.search.proposers")
 _TITLE = "Tree search and its proposers on the kernels of the Reasoning Compiler paper"
 
 Run = Mapping[str, Any]
@@ -216,7 +216,7 @@ def main(arguments: list[str] | None = None) -> None:
         hardware=where.hardware,
         work_dir=options.work_dir,
         timeout_s=options.timeout,
-        state=state_of_ours(more=_MODULES),
+        state=state_of_side,
         llm=options.llm,
         progress=say,
     )
@@ -288,10 +288,7 @@ def _body(result: Mapping[str, Any], sides: Sequence[str], ablations: Sequence[s
             for run in result["runs"]
             if "llm" in run
         ),
-        "\n".join(
-            f"- failed: {f['workload']} {f['strategy']} seed {f['seed']}: {f['error'][:200]}"
-            for f in result["failures"]
-        ),
+        *remarks(result),
     ]  # fmt: skip
     return "\n\n".join(part for part in parts if part)
 

@@ -26,6 +26,7 @@ from benchmarks._search_figures import (
     made,
     present,
     reached,
+    remarks,
     seconds_to_near,
     shares,
     side_of,
@@ -157,11 +158,7 @@ def _body(result: Mapping[str, Any], goal_lines: Sequence[str]) -> str:
         *_near_tables(summary["of_one_comparison"]),
         _per_workload(result),
         made(result["runs"]),
-        "\n".join(f"- {name}: {note}." for name, note in result["notes"].items()),
-        "\n".join(
-            f"- failed: {f['workload']} {f['strategy']} seed {f['seed']}: {f['error'][:200]}"
-            for f in result["failures"]
-        ),
+        *remarks(result),
     ]
     return "\n\n".join(part for part in parts if part)
 

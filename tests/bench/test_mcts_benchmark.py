@@ -65,7 +65,7 @@ def test_seeds_of_a_part_of_the_work(monkeypatch, tmp_path, words, seeds):
 
     def run_bench(workloads, sides, trials, chosen, **options):
         given.update(options, workloads=workloads, sides=sides, seeds=chosen)
-        return {"trials": trials, "runs": RUNS, "failures": []}
+        return {"trials": trials, "runs": RUNS, "failures": [], "notes": {}}
 
     monkeypatch.setattr(mcts, "run_bench", run_bench)
     monkeypatch.setattr(
@@ -83,6 +83,7 @@ def test_the_tables_name_every_kernel_and_side():
         "trials": 72,
         "runs": [],
         "failures": [],
+        "notes": {},
         "mcts": {
             "samples": [18, 72],
             "speedups": mcts.speedups(RUNS, (18, 72)),
