@@ -31,11 +31,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks._search_figures import changes, label, made
-from benchmarks._search_runs import search, search_options, seeds_of, states_of
-from benchmarks._world_cells import FULL, NONE, VARIANTS, Variant
-from benchmarks._world_folds import MODELS, told, world_code
-from benchmarks._world_learned import Learned
+from benchmarks._search.figures import changes, label, made
+from benchmarks._search.runs import search, search_options, seeds_of, states_of
+from benchmarks._world.cells import FULL, NONE, VARIANTS, Variant
+from benchmarks._world.folds import MODELS, told, world_code
+from benchmarks._world.learned import Learned
 from benchmarks.results import ROOT, conditions, publish, say, table
 from foretune.bench import sides
 from foretune.cost.world import WorldRanker

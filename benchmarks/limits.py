@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._cells import is_network
+from benchmarks._model.cells import is_network
 from benchmarks.results import ROOT, conditions, publish, say, table
 from foretune.cost import rankers
 from foretune.cost._ranker import score_group

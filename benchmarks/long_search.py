@@ -4,7 +4,7 @@ Six of the 22 subgraphs, one kind of operator each, chosen before the first of t
 them those on which ``search22`` has found ours weak (softmax, depthwise convolution, attention
 scores). The bests of all runs are measured again, interleaved. A run of the peer should take a
 quarter of an hour to an hour of a core, and is kept once it is whole. Two calls, one on each core,
-share the work (``benchmarks._search_runs``)::
+share the work (``benchmarks._search.runs``)::
 
     for core in 0 1; do taskset -c $core python -m benchmarks.long_search & done; wait
     taskset -c 0 python -m benchmarks.long_search --write
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._search_figures import (
+from benchmarks._search.figures import (
     Run,
     arrival,
     label,
@@ -27,8 +27,8 @@ from benchmarks._search_figures import (
     pairs,
     remarks,
 )
-from benchmarks._search_goals import PEER
-from benchmarks._search_runs import search, search_options, seeds_of, states_of
+from benchmarks._search.goals import PEER
+from benchmarks._search.runs import search, search_options, seeds_of, states_of
 from benchmarks.results import conditions, publish, table
 from foretune.bench import best_at
 

@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._search_figures import remarks
+from benchmarks._search.figures import remarks
 from benchmarks.results import conditions, publish, say, table
 from benchmarks.sources import state_of_side
 from foretune import cost, search

@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._cell_store import Store
-from benchmarks._cells import (
+from benchmarks._model.cells import (
     MODELS,
     Cell,
     Job,
@@ -29,7 +28,8 @@ from benchmarks._cells import (
     metrics_from_json,
     train_and_judge,
 )
-from benchmarks._model_tables import GOAL, body_of
+from benchmarks._model.store import Store
+from benchmarks._model.tables import GOAL, body_of
 from benchmarks.results import ROOT, conditions, publish, say
 from foretune.cost import rankers
 from foretune.dataset import Group

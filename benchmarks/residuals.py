@@ -20,8 +20,8 @@ import numpy.typing as npt
 import xgboost
 from scipy import stats
 
-from benchmarks._world_cells import Fold
-from benchmarks._world_folds import learning_of, learning_options, told
+from benchmarks._world.cells import Fold
+from benchmarks._world.folds import learning_of, learning_options, told
 from benchmarks.results import conditions, figure, publish, say, table
 from foretune.cost import Ranker, rankers
 from foretune.dataset import Group

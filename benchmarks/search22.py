@@ -6,8 +6,8 @@ from nothing, and TVM's own tuner with its warm-up lowered, so that a gain is no
 random start. TVM's tuner is spared the import of intrinsics that it does not use, as it would cost
 the benchmark hours and no trial; on a single core its builders would time out over it.
 
-What the first side is to reach goes by its names (``benchmarks._search_goals``). Runs are kept in
-the work directory, and calls can share it (``benchmarks._search_runs``).
+What the first side is to reach goes by its names (``benchmarks._search.goals``). Runs are kept in
+the work directory, and calls can share it (``benchmarks._search.runs``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._search_figures import (
+from benchmarks._search.figures import (
     NEAR,
     Run,
     best_known,
@@ -33,8 +33,8 @@ from benchmarks._search_figures import (
     speedups,
     trials_to_near,
 )
-from benchmarks._search_goals import PEER, goals
-from benchmarks._search_runs import search, search_options, seeds_of, states_of
+from benchmarks._search.goals import PEER, goals
+from benchmarks._search.runs import search, search_options, seeds_of, states_of
 from benchmarks.results import conditions, publish, table
 from foretune.bench import Side, best_at, sides
 from foretune.metaschedule import PEERS

@@ -21,10 +21,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import _tuner_compare as comparison
-from benchmarks import _tuner_tables as tables
 from benchmarks import results
-from benchmarks._tuner_runs import NetworkRun, Plan, label, run, side_of
+from benchmarks._tuner import compare as comparison
+from benchmarks._tuner import tables
+from benchmarks._tuner.runs import NetworkRun, Plan, label, run, side_of
 from benchmarks.results import conditions, publish, read_json, say
 from foretune.bench import Side, SideError
 from foretune.errors import BadInputError

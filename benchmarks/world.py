@@ -19,11 +19,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks._cell_store import Store
-from benchmarks._cells import Cell, Job, metrics_from_json
-from benchmarks._world_cells import FULL, INITIAL, NONE, SWAPPED, VARIANTS, Fold, train_and_judge
-from benchmarks._world_folds import MODELS, Cells, Learning, learning_of, learning_options, told
-from benchmarks._world_page import (
+from benchmarks._model.cells import Cell, Job, metrics_from_json
+from benchmarks._model.store import Store
+from benchmarks._world.cells import FULL, INITIAL, NONE, SWAPPED, VARIANTS, Fold, train_and_judge
+from benchmarks._world.folds import MODELS, Cells, Learning, learning_of, learning_options, told
+from benchmarks._world.page import (
     METRICS,
     agreement,
     body_of,

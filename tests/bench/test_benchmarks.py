@@ -18,8 +18,6 @@ import pytest
 
 from benchmarks import __main__ as chooser
 from benchmarks import (
-    _cell_store,
-    _cells,
     model_speed,
     models,
     networks,
@@ -33,6 +31,8 @@ from benchmarks import (
     sources,
     throughput,
 )
+from benchmarks._model import cells
+from benchmarks._model import store as cell_store
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError
 from foretune.evaluate import evaluate, judge
@@ -240,7 +240,7 @@ def made_up_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(models, "load", lambda data: (groups, {"torn line": 3}))
     monkeypatch.setattr(models.rankers, "create", lambda name, **options: Counting())
     monkeypatch.setattr(models.rankers, "reads_programs", lambda name: False)
-    monkeypatch.setattr(_cell_store, "model_code", lambda model: "code")
+    monkeypatch.setattr(cell_store, "model_code", lambda model: "code")
     Counting.fits = 0
     return tmp_path / "cells"
 
@@ -316,9 +316,9 @@ def test_models_refuses_unknown_names(option: str, value: str) -> None:
 def test_a_cell_keeps_all_that_the_metrics_need() -> None:
     rng = np.random.default_rng(0)
     judged = judge(rng.normal(size=70), rng.uniform(1, 2, 70), rng)
-    text = json.dumps(_cells.metrics_to_json(judged))
-    again = _cells.metrics_from_json(json.loads(text))
-    assert _cells.metrics_to_json(again) == _cells.metrics_to_json(judged)
+    text = json.dumps(cells.metrics_to_json(judged))
+    again = cells.metrics_from_json(json.loads(text))
+    assert cells.metrics_to_json(again) == cells.metrics_to_json(judged)
     assert again.ratio.shape == judged.ratio.shape
 
 
@@ -358,16 +358,16 @@ class Reading(Hinted):
         return super().score(programs, machine, hardware)
 
 
-def made_up_cell() -> _cells.Cell:
+def made_up_cell() -> cells.Cell:
     part = models.cross_validation(several(8), "workload", 2)[0]
-    return _cells.Cell(models.Job("cpu", "workload", 2), 0, part, "gbdt", seed=0)
+    return cells.Cell(models.Job("cpu", "workload", 2), 0, part, "gbdt", seed=0)
 
 
 def test_a_cell_is_of_its_settings_its_sides_and_its_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_cell_store, "model_code", lambda model: model)
-    cell, store = made_up_cell(), _cell_store.Store(tmp_path, "data")
+    monkeypatch.setattr(cell_store, "model_code", lambda model: model)
+    cell, store = made_up_cell(), cell_store.Store(tmp_path, "data")
     fewer = replace(cell.part, train=cell.part.train[1:])
     files = [
         store.file(cell),
@@ -386,9 +386,9 @@ def test_a_cell_is_of_its_settings_its_sides_and_its_data(
 def test_a_cell_behind_a_published_page_is_found_without_a_work_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_cell_store, "model_code", lambda model: model)
+    monkeypatch.setattr(cell_store, "model_code", lambda model: model)
     cell = made_up_cell()
-    store = _cell_store.Store(tmp_path / "work", "data", published=tmp_path / "page")
+    store = cell_store.Store(tmp_path / "work", "data", published=tmp_path / "page")
     store.publish(cell)
     assert not store.has(cell), "what is not finished is not published"
     store.write(cell, {"train_s": 1 / 3, "groups": {"g": {"ratio": [0.5, 2 / 3], "programs": 7}}})
@@ -426,9 +426,9 @@ def test_features_are_kept_before_the_clock_starts(
         assert cache == tmp_path
         return Reading(0.0)
 
-    monkeypatch.setattr(_cells, "program_rows", program_rows)
-    monkeypatch.setattr(_cells.rankers, "create", create)
-    result = _cells.train_and_judge(cell, tmp_path)
+    monkeypatch.setattr(cells, "program_rows", program_rows)
+    monkeypatch.setattr(cells.rankers, "create", create)
+    result = cells.train_and_judge(cell, tmp_path)
     assert set(result["groups"]) == {group.key for group in part.test}
 
 
@@ -436,11 +436,11 @@ def test_groups_to_learn_from_are_thinned_and_those_to_be_tested_are_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranker = Hinted(0.0)
-    monkeypatch.setattr(_cells.rankers, "create", lambda name, **options: ranker)
-    monkeypatch.setattr(_cells.rankers, "reads_programs", lambda name: False)
+    monkeypatch.setattr(cells.rankers, "create", lambda name, **options: ranker)
+    monkeypatch.setattr(cells.rankers, "reads_programs", lambda name: False)
     cell = made_up_cell()
     cell = replace(cell, job=replace(cell.job, programs=5))
-    result = _cells.train_and_judge(cell, tmp_path)
+    result = cells.train_and_judge(cell, tmp_path)
     assert {len(group) for group in (*ranker.trained, *ranker.validated)} == {5}
     assert result["train_programs"] == 5 * result["train_groups"]
     assert {len(group) for group in cell.part.test} == {12}
@@ -455,9 +455,9 @@ def test_a_row_of_a_table_is_what_foretune_eval_gives(
     monkeypatch.setattr(models, "load", lambda data: (tuple(groups), {}))
     monkeypatch.setattr(models.rankers, "create", lambda name, **options: Hinted(sign))
     monkeypatch.setattr(models.rankers, "reads_programs", lambda name: False)
-    monkeypatch.setattr(_cell_store, "model_code", lambda model: "code")
+    monkeypatch.setattr(cell_store, "model_code", lambda model: "code")
     parts = models.cross_validation(models.groups_of(job), job.by, job.folds)
-    store = _cell_store.Store(tmp_path, fingerprint(groups))
+    store = cell_store.Store(tmp_path, fingerprint(groups))
     assert models._fill(models.cells(job, parts, ["tlp"], 2), store, None) == []
     found = models.summarise_table(job, parts, ["tlp"], 2, store)
     told = evaluate(lambda _seed: Hinted(sign), groups, job.by, folds=2, seeds=2, programs=5)
@@ -474,10 +474,10 @@ def test_the_code_of_a_cell_covers_how_it_is_computed(monkeypatch: pytest.Monkey
         asked.update(modules=modules, within=within)
         return "code"
 
-    monkeypatch.setattr(_cell_store, "code_of", code_of)
+    monkeypatch.setattr(cell_store, "code_of", code_of)
     # Past the cache, which other tests are to find as it was.
-    assert _cell_store.model_code.__wrapped__("gbdt_actions") == "code"
-    assert {"foretune.cost.gbdt_ranker", "benchmarks._cells"} <= set(asked["modules"])
+    assert cell_store.model_code.__wrapped__("gbdt_actions") == "code"
+    assert {"foretune.cost.gbdt_ranker", "benchmarks._model.cells"} <= set(asked["modules"])
     assert {"space", "hardware", "features", "dataset", "evaluate", "cost"} <= set(asked["within"])
 
 

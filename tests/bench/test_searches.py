@@ -15,16 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks import (
-    _search_figures,
-    _search_goals,
-    _search_runs,
-    ablation,
-    long_search,
-    search22,
-    sources,
-)
-from benchmarks._search_goals import PEER
+from benchmarks import ablation, long_search, search22, sources
+from benchmarks._search import figures as search_figures
+from benchmarks._search import goals as search_goals
+from benchmarks._search import runs as search_runs
+from benchmarks._search.goals import PEER
 from foretune.bench import Side, sides
 from foretune.cost import rankers
 from foretune.cost.world.learning import WorldConfig
@@ -84,7 +79,7 @@ def test_what_sides_find_and_when_is_compared(made_up_bench: dict[str, Any]) -> 
     assert over[default, scratch, 64] == pytest.approx(2.0)
     trials = by_names(summary["trials_to_near"], "near")
     seconds = by_names(summary["seconds_to_near"], "near")
-    for near in _search_figures.NEAR:
+    for near in search_figures.NEAR:
         assert trials[default, PEER, near] == pytest.approx(4 / 32)
         assert seconds[default, PEER, near] == pytest.approx(3.2 / 0.4)
         # What never gets there counts as twice the trials, and twice the longer run's seconds.
@@ -114,11 +109,11 @@ def test_never_getting_there_is_never_an_advantage(
         return [[at, at * each, found] for at, found in enumerate(best, 1)]
 
     runs = [made_up_run(OURS, curve(mine, 1.0)), made_up_run(THEIRS, curve(its, slower))]
-    bound = _search_figures.best_known(runs, together=True)["k", 0]
-    trials = by_names(_search_figures.trials_to_near(runs, 12, together=True), "near")
-    seconds = by_names(_search_figures.seconds_to_near(runs, together=True), "near")
-    for near in _search_figures.NEAR:
-        first = _search_figures.arrival(runs[0], bound / near)
+    bound = search_figures.best_known(runs, together=True)["k", 0]
+    trials = by_names(search_figures.trials_to_near(runs, 12, together=True), "near")
+    seconds = by_names(search_figures.seconds_to_near(runs, together=True), "near")
+    for near in search_figures.NEAR:
+        first = search_figures.arrival(runs[0], bound / near)
         if first is None:
             assert trials[search22.label(OURS), PEER, near] >= 2.0 - 1e-9
             assert seconds[search22.label(OURS), PEER, near] <= 0.5 + 1e-9
@@ -133,8 +128,8 @@ def test_the_best_known_is_of_all_seeds_or_of_one_comparison() -> None:
         made_up_run(OURS, [[1, 0.1, 2.0]], seed=0),
         made_up_run(THEIRS, [[1, 0.1, 1.0]], seed=1),
     ]
-    assert _search_figures.best_known(runs, together=False) == {("k", 0): 1.0, ("k", 1): 1.0}
-    assert _search_figures.best_known(runs, together=True) == {("k", 0): 2.0, ("k", 1): 1.0}
+    assert search_figures.best_known(runs, together=False) == {("k", 0): 1.0, ("k", 1): 1.0}
+    assert search_figures.best_known(runs, together=True) == {("k", 0): 2.0, ("k", 1): 1.0}
 
 
 def test_what_a_variant_loses_is_told_by_workload() -> None:
@@ -144,7 +139,7 @@ def test_what_a_variant_loses_is_told_by_workload() -> None:
         for seed, slower in enumerate(times):
             runs.append(made_up_run(full, [[1, 0.1, 1.0]], key, seed))
             runs.append(made_up_run(less, [[1, 0.1, slower]], key, seed))
-    (row,) = _search_figures.changes(runs, full, 8)
+    (row,) = search_figures.changes(runs, full, 8)
     assert (row["side"], row["over"]) == (
         "evolutionary + state=none.npz",
         "evolutionary + world.npz",
@@ -159,10 +154,10 @@ def test_what_a_variant_loses_is_told_by_workload() -> None:
 
 
 def test_goals_are_judged_and_what_cannot_be_is_said(made_up_bench: dict[str, Any]) -> None:
-    lines = _search_goals.goals(search22.summarise(made_up_bench, OURS), OURS)
+    lines = search_goals.goals(search22.summarise(made_up_bench, OURS), OURS)
     assert [("not met" in line) for line in lines] == [False, False, True, False]
     short = {**made_up_bench, "trials": 16}
-    lines = _search_goals.goals(search22.summarise(short, OURS), OURS)
+    lines = search_goals.goals(search22.summarise(short, OURS), OURS)
     assert [line for line in lines if "64 trials: not judged" in line]
 
 
@@ -178,8 +173,8 @@ def test_goals_are_judged_and_what_cannot_be_is_said(made_up_bench: dict[str, An
     ],
 )
 def test_goals_belong_to_the_names_of_a_side(side: Side, bounds: list[str]) -> None:
-    nothing: dict[str, Any] = {goal.table: [] for goal in _search_goals.GOALS}
-    lines = _search_goals.goals(nothing, side)
+    nothing: dict[str, Any] = {goal.table: [] for goal in search_goals.GOALS}
+    lines = search_goals.goals(nothing, side)
     assert len(lines) == len(bounds)
     for line, bound in zip(lines, bounds, strict=True):
         assert bound in line and "not judged" in line
@@ -195,7 +190,7 @@ def test_gradient_search_is_judged_against_evolution_with_its_own_model() -> Non
         made_up_run(THEIRS, [[1, 2.0, 1.0]]),
     ]
     result = {"runs": runs, "trials": 1}
-    lines = _search_goals.goals(search22.summarise(result, gradient), gradient)
+    lines = search_goals.goals(search22.summarise(result, gradient), gradient)
     assert [line for line in lines if PEER in line and "2.000, not met" in line]
     assert [
         line for line in lines if "evolutionary + mlp:formulas" in line and "4.000, met" in line
@@ -228,7 +223,7 @@ def some_runs(calls: list[Any], path: Path | None = None) -> Any:
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     made: list[Any] = []
-    monkeypatch.setattr(_search_runs, "run_bench", some_runs(made))
+    monkeypatch.setattr(search_runs, "run_bench", some_runs(made))
     for module in (search22, long_search, ablation):
         where = SimpleNamespace(hardware=None, end=dict)
         monkeypatch.setattr(module, "conditions", lambda *_, where=where: where)
@@ -418,7 +413,7 @@ def test_an_ablation_trains_searches_and_compares(
 
     monkeypatch.setattr(ablation, "Training", Trained)
     monkeypatch.setattr(ablation, "read_data", lambda paths: SimpleNamespace(groups=[]))
-    monkeypatch.setattr(_search_runs, "state_of_side", lambda side: "")
+    monkeypatch.setattr(search_runs, "state_of_side", lambda side: "")
     given = ["--work-dir", str(tmp_path), "--workloads", "a,b"]
     ablation.main([*given, "--variants", "state=none", "--train"])
     assert trained == ["state=none"] and calls == []
@@ -434,4 +429,4 @@ def test_an_ablation_trains_searches_and_compares(
 
 def test_runs_without_times_say_nothing_of_when(made_up_bench: dict[str, Any]) -> None:
     runs = [{k: v for k, v in run.items() if k != "began"} for run in made_up_bench["runs"]]
-    assert _search_figures.made(runs) == ""
+    assert search_figures.made(runs) == ""

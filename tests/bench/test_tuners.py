@@ -14,11 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import _tuner_compare as comparison
-from benchmarks import _tuner_runs as runs
-from benchmarks import _tuner_tables as tables
 from benchmarks import results, tuners
-from benchmarks._tuner_runs import Incumbent, NetworkRun, Plan
+from benchmarks._tuner import compare as comparison
+from benchmarks._tuner import runs, tables
+from benchmarks._tuner.runs import Incumbent, NetworkRun, Plan
 from foretune.bench import Side, SideError
 from foretune.errors import BadInputError
 from foretune.graph import Extraction

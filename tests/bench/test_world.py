@@ -15,10 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import _world_cells, _world_folds, _world_learned, _world_page, residuals, world
-from benchmarks._cell_store import Store
-from benchmarks._cells import Cell, Job, metrics_to_json
-from benchmarks._world_cells import (
+from benchmarks import residuals, world
+from benchmarks._model.cells import Cell, Job, metrics_to_json
+from benchmarks._model.store import Store
+from benchmarks._world import cells as world_cells
+from benchmarks._world import folds as world_folds
+from benchmarks._world import learned as world_learned
+from benchmarks._world import page as world_page
+from benchmarks._world.cells import (
     FULL,
     INITIAL,
     NONE,
@@ -29,7 +33,7 @@ from benchmarks._world_cells import (
     partners,
     skeleton,
 )
-from benchmarks._world_folds import Cells, Learning
+from benchmarks._world.folds import Cells, Learning
 from foretune import _tvm
 from foretune.cost import score_group
 from foretune.cost.world import WorldRanker
@@ -144,8 +148,8 @@ def test_everything_is_made_once(
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("made a second time")
 
-    monkeypatch.setattr(_world_learned, "learn", refuse)
-    monkeypatch.setattr(_world_learned.Lesson, "of", refuse)
+    monkeypatch.setattr(world_learned, "learn", refuse)
+    monkeypatch.setattr(world_learned.Lesson, "of", refuse)
     monkeypatch.setattr(world, "train_and_judge", refuse)
     judged = {
         f"{name} (benchmarks.models)": _metrics_of(groups) for name in ("gbdt_actions", "tlp")
@@ -296,8 +300,8 @@ def test_residuals_learn_no_transitions_of_their_own(
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("learned a second time")
 
-    monkeypatch.setattr(_world_learned, "learn", refuse)
-    monkeypatch.setattr(_world_learned.Lesson, "of", refuse)
+    monkeypatch.setattr(world_learned, "learn", refuse)
+    monkeypatch.setattr(world_learned.Lesson, "of", refuse)
     nothing = {"none": lambda *given: np.zeros(len(given[-1]))}
     monkeypatch.setattr(residuals, "LEARNERS", nothing)
     fold = fold_of(of_features.part, of_features.learned.folder.parent, OF_FEATURES)
@@ -313,7 +317,7 @@ def test_residuals_learn_no_transitions_of_their_own(
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_variant_ranks_as_it_would_alone(of_features: Fold, name: str) -> None:
     fold, variant = of_features, VARIANTS[name]
-    found = _world_cells.train_and_judge(fold, name)
+    found = world_cells.train_and_judge(fold, name)
     assert set(found) - {name} <= {SWAPPED, INITIAL}
     assert set(found[name]) == {group.key for group in fold.part.test}
     shared = fold.ranker(variant)
@@ -339,7 +343,7 @@ def test_columns_are_computed_once_for_all_variants(
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("computed a second time")
 
-    monkeypatch.setattr(_world_cells, "action_features", refuse)
+    monkeypatch.setattr(world_cells, "action_features", refuse)
     for name in ("hardware=false", "actions=false", NONE):
         fold.judged(fold.ranker(VARIANTS[name]))
     monkeypatch.setattr(WorldRanker, "_states", refuse)
@@ -355,7 +359,7 @@ def test_swapping_begins_where_the_partner_begins_and_ends_with_the_table(fold: 
     here = fold.world("trained")
     ranker = fold.ranker(VARIANTS[FULL])
     before = fold.judged(ranker)
-    rows = _world_cells.train_and_judge(fold, FULL)
+    rows = world_cells.train_and_judge(fold, FULL)
     assert set(rows) == {FULL, SWAPPED} and rows[FULL] == before
     assert set(rows[SWAPPED]) == {group.key for group in fold.part.test}
     one, other = (group.programs[0].candidate for group in fold.part.test)
@@ -392,7 +396,7 @@ def test_differences_are_paired() -> None:
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=80))
 def test_ranges_of_lengths_hold_every_path_once_and_then_all(steps: list[int]) -> None:
-    *ranges, everything = _world_page.lengths(steps)
+    *ranges, everything = world_page.lengths(steps)
     assert everything == (min(steps), max(steps))
     held = [sum(low <= length <= high for low, high in ranges) for length in steps]
     assert set(held) <= {1 if ranges else 0}
@@ -444,7 +448,7 @@ def test_readings_are_lines_of_text() -> None:
     ]
     judged = {FULL: _metrics_of(made), SWAPPED: _metrics_of(made[:1])}
     judged |= {NONE: judged[FULL], INITIAL: judged[FULL]}
-    found = _world_page.readings(made, judged, [a_path(2), a_path(4)])
+    found = world_page.readings(made, judged, [a_path(2), a_path(4)])
     assert found["groups"] == [group.key for group in made] and INITIAL not in found["variants"]
     assert found["variants"][FULL] == ["1.0000 1.0000 1.0000 1.0000"] * 3
     assert found["variants"][SWAPPED][1:] == ["", ""]
@@ -485,9 +489,9 @@ def test_rows_of_other_models_are_means_over_seeds_of_all_folds(tmp_path: Path) 
     assert len(missing) == 1 and missing[0].startswith("gbdt (") and "2 of 2 cells" in missing[0]
     right = found["gbdt_actions (benchmarks.models)"]
     assert set(right) == {group.key for group in made}
-    assert _world_page.agreement(right, right) == {"groups": 4, "equal": 4, "furthest": 0.0}
+    assert world_page.agreement(right, right) == {"groups": 4, "equal": 4, "furthest": 0.0}
     wrong = {**right, "w0@h": replace(right["w0@h"], kendall_tau=0.5)}
-    found_apart = _world_page.agreement(right, wrong)
+    found_apart = world_page.agreement(right, wrong)
     assert found_apart["equal"] == 3 and found_apart["furthest"] == pytest.approx(0.5)
 
 
@@ -496,9 +500,9 @@ def test_trainings_are_heard_of_now_and_then(
 ) -> None:
     clock = iter([0.0, 1.0, 30.0, 31.0, 32.0])
     # The module's own, not that of the whole process.
-    monkeypatch.setattr(_world_folds, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(world_folds, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     log = logging.getLogger("foretune.cost.world")
-    with _world_folds.told():
+    with world_folds.told():
         for text in ("one", "two", "three"):
             log.info(text)
         log.warning("careful")

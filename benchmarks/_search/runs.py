@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks._search_figures import Run, label, present
+from benchmarks._search.figures import Run, label, present
 from benchmarks.results import say
 from benchmarks.sources import state_of_side
 from foretune.bench import run_bench, sides

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks._search_figures import label
+from benchmarks._search.figures import label
 from foretune.bench import Side
 from foretune.search import split_name
 

@@ -1,7 +1,7 @@
 """What ``benchmarks.world`` learns and judges, one part of a split at a time.
 
 The code of this module is part of what finished cells are kept under, so only what their figures
-depend on belongs here. What is learned once for all variants is in ``benchmarks._world_learned``.
+depend on belongs here. What is learned once for all variants is in ``benchmarks._world.learned``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks._cells import metrics_to_json
-from benchmarks._world_learned import Learned, Swapped
+from benchmarks._model.cells import metrics_to_json
+from benchmarks._world.learned import Learned, Swapped
 from foretune.cost import Ranker, score_group
 from foretune.cost._tables import Rows
 from foretune.cost.world import WorldRanker
@@ -41,7 +41,7 @@ within workloads, so that they are those of ``NONE``, tree by tree."""
 PREDICTIONS = ("untrained", "actions_only", "swapped", "trained")
 """Whose predicted terminal states are judged; ``swapped``: the trained ones', begun elsewhere."""
 _SPLIT_SEED = 0
-"""As in ``benchmarks._cells``: equal scores are put in the same order there."""
+"""As in ``benchmarks._model.cells``: equal scores are put in the same order there."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks._cells import Cell, is_network
+from benchmarks._model.cells import Cell, is_network
 from benchmarks.results import RESULTS, read_json
 from benchmarks.sources import code_of
 from foretune.bench import write_json
@@ -109,7 +109,7 @@ def model_code(model: str) -> str:
     own = type(rankers.create(model, seed=0)).__module__
     return code_of(
         own,
-        "benchmarks._cells",
+        "benchmarks._model.cells",
         "foretune.cost.rankers",
         "foretune.dataset.readers",
         "foretune.evaluate.metrics",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks._world_cells import FULL, INITIAL, NONE, PREDICTIONS
+from benchmarks._world.cells import FULL, INITIAL, NONE, PREDICTIONS
 from benchmarks.results import figure, table
 from foretune.dataset import Group
 from foretune.evaluate import PICKS, Bootstrap, GroupMetrics

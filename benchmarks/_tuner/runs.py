@@ -235,7 +235,7 @@ def _our_run(plan: Plan, hardware: Hardware, folder: Path) -> NetworkRun:
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
     with (folder / "output.txt").open("wb") as output:
         child = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks._tuner_child", str(folder / "request.json")],
+            [sys.executable, "-m", "benchmarks._tuner.child", str(folder / "request.json")],
             env=_child.environment(hardware.threads),
             stdin=subprocess.DEVNULL,
             stdout=output,

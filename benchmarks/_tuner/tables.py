@@ -1,6 +1,6 @@
 """What the comparison of tuners on whole networks says: figures from curves, and their tables.
 
-A network here is what ``_tuner_compare.compared`` returned. Its sides are paired by seed, and
+A network here is what ``benchmarks._tuner.compare.compared`` returned. Its sides are paired by seed, and
 intervals are bootstraps over seeds and, for whole networks, the rounds in which they were timed.
 """
 

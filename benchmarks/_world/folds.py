@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks._world_cells import Fold
+from benchmarks._world.cells import Fold
 from benchmarks.results import ROOT, read_json, say
 from benchmarks.sources import code_of
 from foretune.bench import write_json
@@ -117,8 +117,8 @@ def world_code() -> str:
     """A hash of the code that cells depend on."""
     return code_of(
         "foretune.cost.world",
-        "benchmarks._world_cells",
-        "benchmarks._world_learned",
+        "benchmarks._world.cells",
+        "benchmarks._world.learned",
         "foretune.evaluate.metrics",
         "foretune.evaluate.splits",
         within=("cost", "features", "dataset", "evaluate", "space", "hardware", "world"),

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks._tuner_runs import Incumbent, NetworkRun
+from benchmarks._tuner.runs import Incumbent, NetworkRun
 from benchmarks.results import read_json
 from foretune import engines
 from foretune.bench import compare, write_json

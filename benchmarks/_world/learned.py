@@ -38,7 +38,7 @@ def learning_code() -> str:
     Of features it reads those of stores, and the steps of sketches.
     """
     return code_of(
-        "benchmarks._world_learned",
+        "benchmarks._world.learned",
         "foretune.cost.world.learning",
         "foretune.features.per_store",
         "foretune.features._skeleton",

@@ -1,6 +1,6 @@
 """One model, trained with one seed on one part of a split: what that is, and how it is judged.
 
-The code of this module is part of what finished cells are kept under (``benchmarks._cell_store``),
+The code of this module is part of what finished cells are kept under (``benchmarks._model.store``),
 so only what their figures depend on belongs here.
 """
 

@@ -1,0 +1,1 @@
+"""What the benchmarks of searches share: runs, figures made of them, goals."""

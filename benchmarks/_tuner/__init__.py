@@ -1,0 +1,1 @@
+"""Parts of the benchmark ``tuners``: runs of whole networks, their comparison, tables."""
