@@ -97,7 +97,9 @@ def _of_network(
     network = comparison.Network.of(prepared.source, hardware, prepared.extraction)
     own = [options.work_dir / each.folder for each in runs]
     known = comparison.known_bests([*options.known, options.work_dir], network, own, say)
-    found = comparison.compared(network, runs, known, options.rounds, options.work_dir, say)
+    found = comparison.compared(
+        network, runs, known, options.rounds, options.work_dir, say, options.time
+    )
     return {**found, "published": published(name, network.tasks, hardware)}, failures
 
 

@@ -6,6 +6,8 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,52 @@ def environment(threads: int, **variables: str) -> dict[str, str]:
         "TVM_NUM_THREADS": str(threads),
         **variables,
     }
+
+
+def run(
+    command: Sequence[str],
+    threads: int,
+    output: Path,
+    timeout_s: float | None = None,
+    look: Callable[[], None] | None = None,
+    every_s: float = 1.0,
+) -> int | None:
+    """Runs a command to its end, and then kills whatever it has started.
+
+    Args:
+        command: The program and its arguments.
+        threads: As for ``environment``.
+        output: File that takes what it prints.
+        timeout_s: It is killed after this.
+        look: Called in between, about every ``every_s`` seconds.
+        every_s: As above.
+
+    Returns:
+        The exit status; None if its time ran out.
+    """
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    with output.open("wb") as file:
+        child = subprocess.Popen(
+            list(command),
+            env=environment(threads),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            while True:
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                pause = left if look is None else min(every_s, every_s if left is None else left)
+                try:
+                    return child.wait(pause)
+                except subprocess.TimeoutExpired:
+                    if deadline is not None and time.monotonic() >= deadline:
+                        return None
+                if look is not None:
+                    look()
+        finally:
+            kill_group(child)
 
 
 def kill_group(child: subprocess.Popen[Any]) -> None:

@@ -52,6 +52,31 @@ def test_the_descendants_of_a_killed_child_die_too() -> None:
     _child.kill_group(child)
 
 
+def test_a_command_is_looked_after_to_its_end(tmp_path: Path) -> None:
+    output, seen = tmp_path / "output.txt", []
+    code = "import os, time; print(os.environ['TVM_NUM_THREADS']); time.sleep(0.5); exit(7)"
+    command = [sys.executable, "-c", code]
+    ended = _child.run(command, 3, output, 60.0, lambda: seen.append(1), every_s=0.05)
+    assert ended == 7
+    assert output.read_text() == "3\n"
+    assert seen, "in between it was looked at"
+    assert _child.run(["true"], 1, output) == 0
+
+
+def test_what_a_command_has_started_ends_with_its_time(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    command = ["sh", "-c", f"sleep 300 & echo $! > {pid}; wait"]
+    seen: list[bool] = []
+    ended = _child.run(command, 1, tmp_path / "o", 2.0, lambda: seen.append(pid.exists()), 0.1)
+    assert ended is None
+    assert seen[-1], "the grandchild was there"
+    grandchild = int(pid.read_text())
+    end = time.monotonic() + 10
+    while _runs(grandchild) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not _runs(grandchild)
+
+
 def _runs(pid: int) -> bool:
     """Whether a process is there and not merely waiting for its parent to take notice."""
     try:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -83,13 +84,21 @@ class Network:
         return space.default if space.default is not None else space.untuned
 
 
-def steps_of(run: NetworkRun, network: Network) -> Steps:
-    """A run's incumbents as candidates, those left out that hardly gained."""
-    return {
-        key: [(each.elapsed_s, _candidate(each, network.spaces[key])) for each in thinned(found)]
-        for key, found in run.incumbents.items()
-        if key in network.spaces
-    }
+def steps_of(run: NetworkRun, network: Network, time_s: float = math.inf) -> Steps:
+    """A run's incumbents as candidates, those left out that hardly gained.
+
+    Args:
+        run: The run.
+        network: Whose tasks.
+        time_s: What it came to know later than this, in a last batch for example, does not count.
+    """
+    steps = {}
+    for key, found in run.incumbents.items():
+        in_time = thinned([each for each in found if each.elapsed_s <= time_s])
+        if key in network.spaces and in_time:
+            space = network.spaces[key]
+            steps[key] = [(each.elapsed_s, _candidate(each, space)) for each in in_time]
+    return steps
 
 
 def thinned(incumbents: Sequence[Incumbent]) -> list[Incumbent]:
@@ -210,6 +219,16 @@ def _reading(readings: Readings, key: str, candidate: Candidate) -> float:
     return found if found is not None else max(readings[key].values(), default=0.0)
 
 
+def unread(network: Network, readings: Readings) -> list[str]:
+    """Names of the tasks of which a baseline has no reading, so that another one stands in."""
+    return [
+        task.name
+        for task in network.tasks
+        for baseline in {network.spaces[task.key].untuned.key, network.default(task.key).key}
+        if baseline not in readings[task.key]
+    ]
+
+
 def untuned_s(network: Network, readings: Readings) -> float:
     """The weighted sum of the untuned programs."""
     return sum(
@@ -271,6 +290,7 @@ def compared(
     rounds: int,
     root: Path,
     say: Say,
+    time_s: float = math.inf,
 ) -> dict[str, Any]:
     """Everything the tables need of one network.
 
@@ -281,12 +301,14 @@ def compared(
         rounds: Readings of each artifact; 0 to compare no whole networks.
         root: Where readings are kept.
         say: Told what happens.
+        time_s: What runs came to know later does not count.
 
     Returns:
-        ``tasks``, ``untuned_s``, ``default_s``, ``known``: name to latency, ``runs``: each with its
-        ``curve``, and ``whole``: seed to the results of each side.
+        ``tasks``, ``untuned_s``, ``default_s``, ``unread``: tasks without a reading of one of these
+        two, ``known``: name to latency, ``runs``: each with its ``curve``, and ``whole``: seed to
+        the results of each side.
     """
-    steps = {run.folder: steps_of(run, network) for run in runs}
+    steps = {run.folder: steps_of(run, network, time_s) for run in runs}
     with LocalMeasurer(network.hardware) as measurer:
         readings = measured_again(network, {**steps, **known}, measurer, root, say)
     rows = [
@@ -310,6 +332,7 @@ def compared(
         "tasks": len(network.tasks),
         "untuned_s": untuned_s(network, readings),
         "default_s": curve({}, network, readings)[0][1],
+        "unread": unread(network, readings),
         "known": {name: curve(each, network, readings)[-1][1] for name, each in known.items()},
         "runs": rows,
         "whole": whole,

@@ -11,12 +11,10 @@ search.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import re
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -233,21 +231,8 @@ def _our_run(plan: Plan, hardware: Hardware, folder: Path) -> NetworkRun:
         "answer": str(folder / "answer.json"),
     }
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
-    with (folder / "output.txt").open("wb") as output:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks._tuner.child", str(folder / "request.json")],
-            env=_child.environment(hardware.threads),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(plan.time_s + _GRACE_S)
-        finally:
-            ended = child.poll()
-            _child.kill_group(child)
+    command = [sys.executable, "-m", "benchmarks._tuner.child", str(folder / "request.json")]
+    ended = _child.run(command, hardware.threads, folder / "output.txt", plan.time_s + _GRACE_S)
     if ended != 0:
         end = "stuck" if ended is None else f"exit status {ended}"
         words = _child.last_lines(folder / "output.txt")

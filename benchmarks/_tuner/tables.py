@@ -1,7 +1,7 @@
 """What the comparison of tuners on whole networks says: figures from curves, and their tables.
 
-A network here is what ``benchmarks._tuner.compare.compared`` returned. Its sides are paired by seed, and
-intervals are bootstraps over seeds and, for whole networks, the rounds in which they were timed.
+A network here is what ``compare.compared`` returned. Its sides are paired by seed, and intervals
+are bootstraps over seeds and, for whole networks, the rounds in which they were timed.
 """
 
 from __future__ import annotations
@@ -196,10 +196,11 @@ def goal(summary: Mapping[str, Any], side: str) -> list[str]:
 def body(networks: Mapping[str, Found], summary: Mapping[str, Any], time_s: float) -> str:
     """The tables, in Markdown."""
     parts = [
-        f"What each side has after {time_s:g} s for a network, start-up included. Kernels: the "
-        "weighted sum of its programs, all measured again by one measurer, interleaved task by "
-        "task. Whole: the compiled networks, timed in turns. A ratio above 1 means faster; "
-        "intervals are over seeds and, of whole networks, over rounds as well.",
+        f"What each side has after {time_s:g} s for a network, start-up included; what it came to "
+        "know later does not count. Kernels: the weighted sum of its programs, all measured again "
+        "by one measurer, interleaved task by task. Whole: the compiled networks, timed in turns. "
+        "A ratio above 1 means faster; intervals are over seeds and, of whole networks, over "
+        "rounds as well.",
         _ends_table(networks, summary),
         "Minutes until the kernels are within a share of the best latency known, of any side and "
         "seed here and of earlier runs whose programs were measured again; median over seeds:",
@@ -276,6 +277,11 @@ def _baselines(networks: Mapping[str, Found], summary: Mapping[str, Any]) -> lis
             + (f"; {published['says']}" if published["says"] else "")
             + "."
         )
+        lines += [
+            f"- {name}: a baseline of {task} could not be measured; the task's slowest program "
+            "stands in for it."
+            for task in found["unread"]
+        ]
         lines += [
             f"- {name}: the network of {side}, seed {seed}, could not be timed: {result['error']}"
             for seed, whole in found["whole"].items()

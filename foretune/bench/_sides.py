@@ -6,9 +6,7 @@ hands back is its incumbents: every candidate that was its best for a while, and
 
 from __future__ import annotations
 
-import contextlib
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -217,25 +215,12 @@ def _run_ours(
     }
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
     epoch, started = time.time(), time.monotonic()
-    with (folder / "output.txt").open("wb") as output:
-        child = subprocess.Popen(
-            [
-                sys.executable,
-                str(Path(__file__).with_name("_ours.py")),
-                str(folder / "request.json"),
-            ],
-            env=_child.environment(hardware.threads),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(timeout_s)
-        finally:
-            ended = child.poll()
-            _child.kill_group(child)
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("_ours.py")),
+        str(folder / "request.json"),
+    ]
+    ended = _child.run(command, hardware.threads, folder / "output.txt", timeout_s)
     elapsed = time.monotonic() - started
     if ended != 0:
         words = _child.last_lines(folder / "output.txt")

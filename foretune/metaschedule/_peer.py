@@ -13,7 +13,6 @@ And its candidates are written down in the order of measurement, because its dat
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -245,41 +244,26 @@ def _run(
     (folder / "work").mkdir()
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
     log.touch()
-    started = time.monotonic()
-    with (folder / "output.txt").open("wb") as output:
-        child = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("_child.py")),
-             str(folder / "request.json")],
-            env=_child.environment(hardware.threads),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )  # fmt: skip
-        try:
-            timed_out = _wait(child, log, started, timeout_s, progress)
-        finally:
-            _child.kill_group(child)
-    return None if timed_out else child.returncode
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("_child.py")),
+        str(folder / "request.json"),
+    ]
+    look = None if progress is None else _counting(log, progress)
+    return _child.run(command, hardware.threads, folder / "output.txt", timeout_s, look, _POLL_S)
 
 
-def _wait(
-    child: subprocess.Popen[bytes],
-    log: Path,
-    started: float,
-    timeout_s: float | None,
-    progress: Callable[[int], None] | None,
-) -> bool:
-    """Waits for the child; returns whether its time ran out."""
+def _counting(log: Path, progress: Callable[[int], None]) -> Callable[[], None]:
+    """Tells how many lines the log has whenever it has grown."""
     size = 0
-    while child.poll() is None:
-        if timeout_s is not None and time.monotonic() - started > timeout_s:
-            return True
-        time.sleep(_POLL_S)
-        if progress is not None and log.stat().st_size != size:
+
+    def look() -> None:
+        nonlocal size
+        if log.stat().st_size != size:
             size = log.stat().st_size
             progress(log.read_bytes().count(b"\n"))
-    return False
+
+    return look
 
 
 def _read_log(log: Path, started: float, workloads: Sequence[str]) -> list[PeerTrial]:

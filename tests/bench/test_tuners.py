@@ -267,6 +267,12 @@ def test_a_program_that_fails_when_it_is_measured_again_counts_as_never_found(
     steps = {one: [(10.0, a), (30.0, b)]}
     readings = comparison.measured_again(network, {"r": steps}, Table(seconds), tmp_path, _silent)
     assert [elapsed for elapsed, _ in comparison.curve(steps, network, readings)] == [0.0, 10.0]
+    assert comparison.unread(network, readings) == []
+    without = {
+        key: {k: s for k, s in own.items() if k != network.spaces[one].untuned.key}
+        for key, own in readings.items()
+    }
+    assert comparison.unread(network, without) == [network.tasks[0].name]
     assert comparison.shipped(steps, readings) == {one: a}
 
 
@@ -299,6 +305,8 @@ def test_traces_and_decisions_become_the_same_candidates(network: comparison.Net
     of_peer = Incumbent(2.0, 0.5, trace=trace_json(candidate.schedule()))
     run = _run({one: [of_ours, of_peer], "a task without a space": [of_ours]})
     assert comparison.steps_of(run, network) == {one: [(1.0, candidate), (2.0, candidate)]}
+    assert comparison.steps_of(run, network, 1.5) == {one: [(1.0, candidate)]}
+    assert comparison.steps_of(run, network, 0.5) == {}
 
 
 def test_bests_of_earlier_journals_are_known_unless_their_run_is_compared(
@@ -331,6 +339,7 @@ def _found(*rows: tuple[str, int, list[list[float]]], **changed: Any) -> dict[st
         "tasks": 2,
         "untuned_s": 10.0,
         "default_s": 5.0,
+        "unread": [],
         "known": {},
         "runs": [
             {"side": side, "seed": seed, "elapsed_s": 600.0, "trials": 8, "failed": 0,
