@@ -33,7 +33,7 @@ from typing import Any
 
 from benchmarks._search.figures import changes, label, made
 from benchmarks._search.runs import search, search_options, seeds_of, states_of
-from benchmarks._world.cells import FULL, NONE, VARIANTS, Variant
+from benchmarks._world.cells import DIRECT, FULL, NONE, VARIANTS, Variant
 from benchmarks._world.folds import MODELS, told, world_code
 from benchmarks._world.learned import Learned
 from benchmarks.results import ROOT, conditions, publish, say, table
@@ -53,7 +53,7 @@ SEARCHED: Mapping[str, Variant] = {
     **{
         name: variant
         for name, variant in VARIANTS.items()
-        if name not in (FULL, NONE) and not variant.aware
+        if name not in (FULL, NONE) and not variant.aware and variant.transition not in DIRECT
     },
 }
 """The variants by the names of their files."""

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks._model.cells import metrics_to_json
+from benchmarks._world.direct import Direct
 from benchmarks._world.learned import Learned, Swapped
 from foretune.cost import Ranker, score_group
 from foretune.cost._tables import Rows
@@ -28,7 +29,7 @@ from foretune.evaluate import Split, judge, refuse_excluded, thinned
 from foretune.features import action_features
 from foretune.features._skeleton import skeleton_of
 from foretune.hardware import Hardware
-from foretune.world.judge import Terminals
+from foretune.world.judge import Terminals, judge_ends
 from foretune.world.judge import judge as judge_transitions
 from foretune.world.transition import TransitionModel
 
@@ -38,7 +39,9 @@ NONE = "gbdt_actions (state=none)"
 INITIAL = "state=initial"
 """Not trained: z0 is the same for all programs of a workload, and trees read only what differs
 within workloads, so that they are those of ``NONE``, tree by tree."""
-PREDICTIONS = ("untrained", "actions_only", "swapped", "trained")
+DIRECT = ("direct", "direct_actions")
+"""Worlds that predict in one step (``benchmarks._world.direct``), with and without z0."""
+PREDICTIONS = ("untrained", "actions_only", "swapped", *DIRECT, "trained")
 """Whose predicted terminal states are judged; ``swapped``: the trained ones', begun elsewhere."""
 _SPLIT_SEED = 0
 """As in ``benchmarks._model.cells``: equal scores are put in the same order there."""
@@ -69,6 +72,7 @@ VARIANTS: Mapping[str, Variant] = {
     "objective=regression": Variant({"objective": "regression"}),
     "transition=untrained": Variant({}, "untrained"),
     "transition=actions_only": Variant({}, "actions_only"),
+    "states predicted in one step": Variant({}, "direct"),
     "trees see all members": Variant({}, aware=True),
 }
 
@@ -176,12 +180,20 @@ class Fold:
         self.learned = Learned(
             part.name, self.train, folder, config, seed=seed, threads=threads, cache=cache
         )
+        self._direct: dict[str, Direct] = {}
         self._kept: dict[Any, Any] = {}
         self._known = frozenset(id(group.programs) for group in (*drawn, *part.test))
 
     def world(self, transition: str) -> Swapped:
-        """The world with some transitions."""
-        return self.learned.world(transition)
+        """The world with some transitions, or one that predicts in one step."""
+        if transition not in DIRECT:
+            return self.learned.world(transition)
+        if transition not in self._direct:
+            reads_initial = transition == "direct"
+            self._direct[transition] = Direct(
+                self.learned.lesson, reads_initial, self.seed, self.threads
+            )
+        return self._direct[transition]
 
     def ranker(self, variant: Variant) -> WorldRanker:
         """A variant, trained."""
@@ -239,6 +251,13 @@ class Fold:
         found = {"swapped": judge_transitions(self._following("trained"), paths, begun)}
         for name in ("trained", "untrained", "actions_only"):
             found[name] = judge_transitions(self._following(name), paths)
+        mean = self._following("trained").mean_terminal
+        for name in DIRECT:
+            direct = self.world(name)
+            assert isinstance(direct, Direct)
+            first = paths.states[paths.initial]
+            each = direct.each_end(direct.columns_of(lesson.seen.candidates, first))
+            found[name] = judge_ends(each, mean, paths)
         rows = []
         for at, workload in enumerate(lesson.workloads):
             swapped = workload in self.others

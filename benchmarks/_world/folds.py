@@ -118,6 +118,7 @@ def world_code() -> str:
     return code_of(
         "foretune.cost.world",
         "benchmarks._world.cells",
+        "benchmarks._world.direct",
         "benchmarks._world.learned",
         "foretune.evaluate.metrics",
         "foretune.evaluate.splits",

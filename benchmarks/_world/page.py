@@ -29,6 +29,8 @@ _PARTNERS = "partners"
 """What the model does on the paths that can be swapped."""
 _LABELS = {
     "actions_only": "actions only",
+    "direct": "in one step",
+    "direct_actions": "in one step, actions only",
     "trained": "predicted",
     _PARTNERS: "predicted, of those that can be swapped",
 }
@@ -238,8 +240,9 @@ def _terminals(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         "that actions change nothing (initial), of the mean terminal state of training, of "
         "untrained transitions, of transitions without the initial state (actions only), of the "
         "model where paths begin at the state of another workload with the same steps (swapped; "
-        "for workloads that have such another), and of the model (predicted). By the length of "
-        "paths, in rows of about as many; the last row has all.",
+        "for workloads that have such another), of a network that reads all action features at "
+        "once, with and without the initial state (in one step), and of the model (predicted). By "
+        "the length of paths, in rows of about as many; the last row has all.",
         shown(named),
         "The same as paired differences: by how much predicted is nearer. Positive: the model is "
         "better.",

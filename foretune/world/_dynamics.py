@@ -8,6 +8,7 @@ which the action acts, r its translation within.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -71,7 +72,8 @@ class Prepared(NamedTuple):
     Attributes:
         normal: w, shape (A, d).
         base: What the first layer makes of r and a, shape (A, 2 d).
-        of_state: What it multiplies the projected state by, shape (d, 2 d), for all actions alike.
+        of_state: What the projected state is multiplied by, that layer's share times sqrt(d), shape
+            (d, 2 d), for all actions alike.
     """
 
     normal: Tensor
@@ -99,8 +101,12 @@ class Step(nn.Module):
     """One action (TransH: Wang et al., AAAI 2014; paper, equation 8).
 
         w = unit(W_w a)             r = W_r a
-        u = z - (w . z) w + r       projected onto the action's hyperplane, moved within
+        u = sqrt(d) (z - (w . z) w) + r     projected onto the action's hyperplane, moved within
         z' = unit(z + MLP([u; a]))
+
+    The numbers of a state of length 1 are sqrt(d) times smaller than those of an action. Without
+    that factor, which the paper has not, the normalised layer behind hardly sees the state, and
+    where a path ends depends on its actions alone (``docs/world.md``).
 
     The first of the MLP's two layers is 2 d wide and normalised. As it is linear, what it makes of
     r and a is taken once per action (``prepared``), not once per state that the action is applied
@@ -118,7 +124,8 @@ class Step(nn.Module):
     def prepared(self, actions: Tensor) -> Prepared:
         """What ``forward`` needs of actions, shape (A, d)."""
         inputs = torch.cat([self.translation(actions), actions], dim=1)
-        of_state = self.first.weight[:, : actions.shape[1]].T
+        dimension = actions.shape[1]
+        of_state = math.sqrt(dimension) * self.first.weight[:, :dimension].T
         return Prepared(unit(self.normal(actions)), self.first(inputs), of_state)
 
     def forward(self, states: Tensor, actions: Prepared) -> Tensor:

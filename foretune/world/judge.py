@@ -55,11 +55,22 @@ def judge(model: TransitionModel, paths: Paths, initial: Floats | None = None) -
         initial: What the model is to begin with in place of each path's z_0, shape (P, d): a
             control.
     """
-    first, true = paths.states[paths.initial], paths.states[paths.terminal]
-    begun = first if initial is None else initial
+    begun = paths.states[paths.initial] if initial is None else initial
     # Paths of a workload begin alike, and are followed once as far as they are alike.
     states, start = np.unique(begun, axis=0, return_inverse=True)
     each = model.rollout(states, paths.actions, paths.matrix(), paths.lengths, start.reshape(-1))
+    return judge_ends(each, model.mean_terminal, paths)
+
+
+def judge_ends(each: Floats, mean_terminal: Floats, paths: Paths) -> Terminals:
+    """Terminal states that somebody predicts for paths, beside the truth and two floors.
+
+    Args:
+        each: As every member predicts them, shape (members, P, d).
+        mean_terminal: The mean terminal state of training, shape (d,).
+        paths: As for ``judge``.
+    """
+    first, true = paths.states[paths.initial], paths.states[paths.terminal]
     mean = each.mean(axis=0)
     predicted = mean / np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), 1e-6)
     found = np.zeros(len(paths), dtype=bool)
@@ -77,7 +88,7 @@ def judge(model: TransitionModel, paths: Paths, initial: Floats | None = None) -
         paths.lengths,
         1.0 - (predicted * true).sum(axis=1),
         1.0 - (first * true).sum(axis=1),
-        1.0 - true @ model.mean_terminal,
+        1.0 - true @ mean_terminal,
         ((each - mean) ** 2).sum(axis=2).mean(axis=0),
         apart,
         missed,

@@ -51,7 +51,7 @@ __all__ = [
     "train_transition",
 ]
 
-SCHEMA = "foretune.transition/1"
+SCHEMA = "foretune.transition/2"
 """Of what ``TransitionModel.dump`` gives. Another number when weights or inputs change meaning."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,10 +19,12 @@ from benchmarks import residuals, world
 from benchmarks._model.cells import Cell, Job, metrics_to_json
 from benchmarks._model.store import Store
 from benchmarks._world import cells as world_cells
+from benchmarks._world import direct as direct_module
 from benchmarks._world import folds as world_folds
 from benchmarks._world import learned as world_learned
 from benchmarks._world import page as world_page
 from benchmarks._world.cells import (
+    DIRECT,
     FULL,
     INITIAL,
     NONE,
@@ -95,6 +97,14 @@ def product(rows: int) -> Group:
     c = te.compute((rows, 40), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
     workload = Workload.from_module(te.create_prim_func([a, b, c]), f"product{rows}")
     return as_group(Space.generate(workload, CPU))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_steps() -> Iterator[None]:
+    """Controls are trained for seconds where they count."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(direct_module, "STEPS", 10)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -413,7 +423,7 @@ def a_path(steps: int, **changed: Any) -> dict[str, Any]:
         "apart": 4.0,
         "distinct": 4,
         "spread": 0.25,
-        **dict.fromkeys(("initial", "mean", "untrained", "actions_only"), 3.0 * steps),
+        **dict.fromkeys(("initial", "mean", "untrained", "actions_only", *DIRECT), 3.0 * steps),
         "trained": float(steps),
         **{f"{name} missed": 3.0 for name in PREDICTIONS if name != "swapped"},
         **{f"{name} found": steps > 8 for name in PREDICTIONS if name != "swapped"},

@@ -592,7 +592,7 @@ def test_another_schema_or_a_damaged_file_is_refused(quick, tmp_path):
     meta, arrays = quick.dump()
     meta = json.loads(json.dumps(meta))
     write_model(path, {**meta, "schema": "foretune.transition/9"}, arrays)
-    with pytest.raises(VersionMismatchError, match="transition/1"):
+    with pytest.raises(VersionMismatchError, match="transition/2"):
         TransitionModel.load(path)
     write_model(path, {**meta, "config": {**meta["config"], "depth": 2}}, arrays)
     with pytest.raises(RecordError, match="damaged"):

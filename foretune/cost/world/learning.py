@@ -44,7 +44,9 @@ _UNREAD: Mapping[str, tuple[str, ...]] = {
     "text": ("dimension",),
 }  # fmt: skip
 """Fields of ``WorldConfig`` that are for the other target."""
-_ENDS_ONLY: Mapping[str, Any] = {"horizons": (), "terminal_epochs": 60, "same": 0, "cross": 8}
+_ENDS_ONLY: Mapping[str, Any] = {
+    "horizons": (), "terminal_epochs": 60, "batch": 512, "same": 0, "cross": 8,
+}  # fmt: skip
 """Of ``TransitionConfig``, where only the ends of paths are known."""
 _LEAST_PATHS = 2
 
