@@ -4,8 +4,10 @@ A ranker of actions scores programs of workloads that it has not learned from. W
 times is then predicted from columns that the ranker had not: the encoded program itself, the state
 that the world model predicts for it, and controls. A linear and a small boosted model learn that
 from other workloads; columns and residuals are centred within workloads, because nothing else is
-needed to rank. If the encoded program says nothing, no transition could; if it does and the
-prediction does not, the transition loses it. Per-store features of the program are the positive
+needed to rank. Only programs that were drawn uniformly are asked about, where it is known which
+are: those that a search has found are fast and alike, so that the means of a group which holds
+them would tell who is who. If the encoded program says nothing, no transition could; if it does and
+the prediction does not, the transition loses it. Per-store features of the program are the positive
 control, numbers drawn at random the negative one.
 """
 
@@ -23,6 +25,7 @@ from scipy import stats
 from benchmarks._world.cells import Fold
 from benchmarks._world.folds import learning_of, learning_options, told
 from benchmarks.results import conditions, figure, publish, say, table
+from foretune.collect import UNIFORM
 from foretune.cost import Ranker, rankers
 from foretune.dataset import Group
 from foretune.evaluate import Bootstrap, judge, keep_judgeable, read_data
@@ -48,8 +51,9 @@ _TRANSITIONS = {
     "trained": "predicted state",
     "untrained": "predicted, untrained",
     "actions_only": "predicted, actions only",
+    "direct": "predicted in one step",
 }
-"""Which transitions, and what the columns that they predict are called."""
+"""Which transitions, or control of them, and what the columns that they predict are called."""
 _TRUE = {"text": "encoded program", "features": "program's state"}
 """What the columns of true terminal states are called."""
 
@@ -244,12 +248,17 @@ def _matrix(ranker: Ranker, group: Group) -> Any:
 
 
 def some_programs(groups: Sequence[Group], hardware: str, most: int, seed: int) -> list[Group]:
-    """The groups of one machine, with programs that ran, at most so many of each."""
+    """The groups of one machine, with programs that ran, at most so many of each.
+
+    Where it is known who proposed the programs, those that were drawn uniformly.
+    """
     found = []
     for group in groups:
         if group.hardware != hardware:
             continue
-        ran = np.flatnonzero(np.isfinite(group.seconds))
+        drawn = np.array([origin == UNIFORM for origin in group.origins], dtype=bool)
+        able = np.isfinite(group.seconds)
+        ran = np.flatnonzero(able & drawn if len(drawn) else able)
         rng = np.random.default_rng(seed)
         kept = np.sort(rng.permutation(ran)[:most])
         found.append(group.subset(kept))
@@ -325,9 +334,9 @@ def body_of(result: Mapping[str, Any]) -> str:
         [
             f"States are made of {config['target']}, by a world that has seen about "
             f"{config['trajectories']:,} programs. {first['groups']} groups of held-out workloads "
-            f"on one machine, in {result['folds']} folds; what is predicted for a fifth of a "
-            "fold's workloads was learned from its others. The ranker of actions alone: tau "
-            f"{figure(first['tau'])}, top-1 "
+            f"on one machine, in {result['folds']} folds, programs drawn uniformly; what is "
+            "predicted for a fifth of a fold's workloads was learned from its others. The ranker "
+            f"of actions alone: tau {figure(first['tau'])}, top-1 "
             f"{figure(first['top1'])}. Explained: share of the variance of log seconds within "
             "workloads, by the columns alone; of the residual: of what the ranker leaves. Gained: "
             "by adding what was predicted of the residual to the ranker's score. Negative: what "

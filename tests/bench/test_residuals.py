@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -72,3 +74,7 @@ def test_programs_of_one_machine_that_ran():
     found = residuals.some_programs([*groups, other], "h", 4, 0)
     assert [len(group) for group in found] == [4, 4]
     assert all(np.isfinite(group.seconds).all() for group in found)
+    origins = ("evolved", "uniform", "uniform", "evolved", "uniform", "uniform")
+    known = replace(first, origins=origins)
+    (drawn,) = residuals.some_programs([known], "h", 4, 0)
+    assert drawn.origins == ("uniform",) * 3, "one of the four did not run"

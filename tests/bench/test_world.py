@@ -259,6 +259,44 @@ def test_swapped_paths_begin_at_the_partners_state(fold: Fold) -> None:
     assert {f"swapped {name}" for name in ("missed", "found")} <= set(rows[0])
 
 
+@pytest.mark.parametrize("name", DIRECT)
+def test_a_world_that_predicts_in_one_step_has_not_seen_what_it_is_asked_of(
+    name: str, of_features: Fold
+) -> None:
+    world = of_features.world(name)
+    assert of_features.world(name) is world, "trained once"
+    group = of_features.part.train[0]
+    candidates = [p.candidate for p in group.programs if p.candidate is not None]
+    own = world.predicted(candidates, aware=False)
+    assert own.shape == (len(candidates), world.columns)
+    assert np.allclose(np.linalg.norm(own, axis=1), 1.0, atol=1e-3)
+    # The network that left the workload out is one of those whose mean everybody else gets.
+    columns = world.columns_of(candidates, np.tile(world.initial(candidates[0].workload), (8, 1)))
+    networks = world.each_end(columns)
+    assert len(networks) == direct_module.MEMBERS
+    (alone,) = world.each_end(columns, group.workload)
+    assert [np.array_equal(alone, each) for each in networks].count(True) == 1
+    assert np.allclose(own, alone, atol=1e-3)
+    elsewhere = world.predicted(candidates, initial=-world.initial(candidates[0].workload))
+    moved = not np.array_equal(elsewhere, world.predicted(candidates))
+    assert moved == (name == "direct"), "one of them does not look where a path begins"
+
+
+def test_a_network_learns_where_programs_end() -> None:
+    rng = np.random.default_rng(0)
+    columns = rng.standard_normal((400, 12)).astype(np.float32)
+    ends = np.concatenate([columns[:, :5], np.ones((400, 1), np.float32)], axis=1)
+    ends /= np.linalg.norm(ends, axis=1, keepdims=True)
+    owner = np.repeat(np.arange(20), 20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(direct_module, "STEPS", 150)
+        network = direct_module.trained(columns[:300], ends[:300], owner[:300], seed=0)
+    error = 1.0 - (network.ends(columns[300:]) * ends[300:]).sum(axis=1).mean()
+    mean = ends[:300].mean(axis=0)
+    floor = 1.0 - (ends[300:] @ (mean / np.linalg.norm(mean))).mean()
+    assert error < 0.2 * floor
+
+
 def test_only_workloads_with_a_partner_have_swapped_paths(
     groups: list[Group], tmp_path: Path
 ) -> None:

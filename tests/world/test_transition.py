@@ -198,11 +198,24 @@ def test_a_step_projects_moves_and_normalises():
         normal = unit(step.normal(actions).numpy())
         moved = states.numpy() - (normal * states.numpy()).sum(axis=1, keepdims=True) * normal
         assert (normal * moved).sum(axis=1) == pytest.approx(0.0, abs=1e-6)
-        moved = moved + step.translation(actions).numpy()
+        moved = math.sqrt(D) * moved + step.translation(actions).numpy()
         hidden = step.first(torch.cat([torch.tensor(moved), actions], dim=1))
         change = step.second(torch.nn.functional.gelu(step.norm(hidden))).numpy()
     assert found == pytest.approx(unit(states.numpy() + change), abs=1e-5)
     assert np.linalg.norm(found, axis=1) == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("dimension", [8, 128, 512])
+def test_a_step_sees_states_about_as_much_as_actions(dimension):
+    torch.manual_seed(0)
+    member = Member(40, NUMBERS, len(KINDS), dimension)
+    drawn = Inputs(torch.arange(256) % 4, torch.randn(256, 40), torch.randn(256, NUMBERS))
+    states = torch.nn.functional.normalize(torch.randn(256, dimension), dim=1)
+    with torch.inference_mode():
+        prepared = member.prepared(drawn)
+        seen = (states @ prepared.of_state).std(dim=0).mean()
+        share = float(seen / prepared.base.std(dim=0).mean())
+    assert 1 / 3 < share < 3, "the layer behind is normalised: what is much smaller is not seen"
 
 
 def test_no_state_and_no_action_give_no_nan():
@@ -396,8 +409,13 @@ def test_training_for_whole_paths_pays_for_long_ones():
 def test_numbers_say_what_texts_do_not_of_factors_never_seen():
     seen = tuple(factor for factor in FACTORS if factor != 8)
     paths, held = world(40, factors=seen), world(10, seed=9, factors=(8,))
+
+    def error(embedding, seed):
+        model = train(paths, seed=seed, **LEARN, action_embedding=embedding)
+        return judge(model, held).predicted.mean()
+
     texts, both, numbers = (
-        judge(train(paths, **LEARN, action_embedding=embedding), held).predicted.mean()
+        np.mean([error(embedding, seed) for seed in (0, 1)])
         for embedding in ("text", "both", "numbers")
     )
     # Texts here are noise that tells actions apart: without them there is less to learn by heart.
