@@ -155,6 +155,8 @@ class Evolutionary(Strategy):
             None if plain else proposers.create(self.config.proposer, space, rng, **rest)
         )
         self._prepared: list[Situation] = []
+        self._parents: dict[str, Candidate] = {}
+        """Key of a child -> what it was made of, for proposers that are told of ancestors."""
         self._sampler = FreshSampler(space, rng) if sampler is None else sampler
         if not isinstance(self._sampler, FreshSampler):
             raise BadInputError(
@@ -181,8 +183,10 @@ class Evolutionary(Strategy):
         chosen = self._exploit(n) if warm and self.model.ready else self._explore(n)
         if len(chosen) < n:
             chosen += self._random(n - len(chosen), chosen)
+        proposed = self._sampler.propose(chosen)
+        self._forget_others(proposed)
         self._look_ahead()
-        return self._sampler.propose(chosen)
+        return proposed
 
     def tell(self, records: Sequence[Record]) -> None:
         """Adds what ran to the parents; what failed is only never proposed again."""
@@ -268,33 +272,64 @@ class Evolutionary(Strategy):
         children: dict[str, Candidate] = {}
         if self.proposer is not None:
             mutants = round((1 - self.config.crossover) * wanted)
-            edits = self._edits([parents[first] for first, _ in pairs[:mutants]])
-            children = {c.key: c for c in edits if self._is_unknown(c, known)}
+            for parent, edits in self._edits([parents[first] for first, _ in pairs[:mutants]]):
+                new = {edit.key: edit for edit in edits if self._is_unknown(edit, known)}
+                self._remember(parent, new.values())
+                children |= new
         for first, second in pairs:
             if len(children) >= wanted:
                 break
             child = self._child(parents[first], parents[second])
             if self._is_unknown(child, known):
                 children.setdefault(child.key, child)
+                self._remember(parents[first], [child])
         bred = list(children.values())
         return self._suited(bred, n) if self.config.prior else bred
 
     def _is_unknown(self, child: Candidate, known: set[str]) -> bool:
         return child.key not in known and self._sampler.is_new(child)
 
-    def _edits(self, parents: Sequence[Candidate]) -> list[Candidate]:
-        """What the proposer makes of parents: of each as many edits as it occurs."""
+    def _edits(self, parents: Sequence[Candidate]) -> list[tuple[Candidate, list[Candidate]]]:
+        """What the proposer makes of each parent: as many edits as it occurs."""
         assert self.proposer is not None
         distinct = {parent.key: parent for parent in parents}
         counts = Counter(parent.key for parent in parents)
         asked = [self._situation(parent, counts[key]) for key, parent in distinct.items()]
-        return [edit for edits in self.proposer.propose(asked) for edit in edits]
+        return list(zip(distinct.values(), self.proposer.propose(asked), strict=True))
+
+    def _remember(self, parent: Candidate, children: Iterable[Candidate]) -> None:
+        """Keeps what children were made of, where somebody is told of it."""
+        if self.proposer is not None:
+            for child in children:
+                self._parents.setdefault(child.key, parent)
+
+    def _forget_others(self, proposed: Sequence[Candidate]) -> None:
+        """Of what children were made of, only what leads to programs that are measured is kept."""
+        kept: dict[str, Candidate] = {}
+        for last in [*proposed, *(known for _, known in self._measured.values())]:
+            key = last.key
+            while key in self._parents and key not in kept:
+                kept[key] = self._parents[key]
+                key = kept[key].key
+        self._parents = kept
+
+    def _ancestors(self, candidate: Candidate) -> tuple[Variant, ...]:
+        """What a program was made of, its parent first; of a crossover, its first parent."""
+        found = {candidate.key: self._variant(candidate)}
+        while (parent := self._parents.get(candidate.key)) is not None and parent.key not in found:
+            found[parent.key] = self._variant(parent)
+            candidate = parent
+        return tuple(found.values())[1:]
+
+    def _variant(self, candidate: Candidate) -> Variant:
+        seconds, _ = self._measured.get(candidate.key, (None, candidate))
+        return Variant(candidate, seconds=seconds)
 
     def _situation(self, parent: Candidate, wanted: int) -> Situation:
         fastest = min(self._measured.values(), key=lambda m: (m[0], m[1].key), default=None)
-        seconds = self._measured[parent.key][0] if parent.key in self._measured else None
-        best = None if fastest is None else Variant(fastest[1], seconds=fastest[0])
-        return Situation(Variant(parent, seconds=seconds), max(1, wanted), best=best)
+        best = None if fastest is None else self._variant(fastest[1])
+        ancestors = self._ancestors(parent)
+        return Situation(self._variant(parent), max(1, wanted), ancestors, best)
 
     def _look_ahead(self) -> None:
         """Lets a slow proposer begin on the fastest programs while candidates are measured."""
@@ -309,10 +344,12 @@ class Evolutionary(Strategy):
         prepared, self._prepared = self._prepared, []
         if self.proposer is None or not prepared:
             return []
-        return [
-            (situation, [edit for edit in edits if self._is_unknown(edit, known)])
-            for situation, edits in zip(prepared, self.proposer.propose(prepared), strict=True)
-        ]
+        found = []
+        for situation, edits in zip(prepared, self.proposer.propose(prepared), strict=True):
+            new = [edit for edit in edits if self._is_unknown(edit, known)]
+            self._remember(situation.program.candidate, new)
+            found.append((situation, new))
+        return found
 
     def _tell_proposer(
         self, foreseen: Sequence[tuple[Situation, list[Candidate]]], scores: Mapping[str, float]

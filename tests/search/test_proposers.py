@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -72,6 +74,41 @@ def test_spaces_without_a_compiler_are_edited_too(name):
 def test_any_strategy_that_edits_takes_any_proposer(strategy, name):
     made = create_strategy(strategy, SyntheticSpace(seed=2), OracleModel(), 0, proposer=name)
     assert len({c.key for c, _ in strategies.run(made, 32)}) == 32
+
+
+def test_evolution_tells_proposers_what_a_program_was_made_of():
+    made = create_strategy(
+        "evolutionary", SyntheticSpace(seed=2), OracleModel(), 0, proposer="heuristic"
+    )
+    asked, parents = [], {}
+    propose = made.proposer.propose
+
+    def spied(given):
+        found = propose(given)
+        asked.extend(given)
+        for situation, edits in zip(given, found, strict=True):
+            for edit in edits:
+                parents.setdefault(edit.key, set()).add(situation.program.candidate.key)
+        return found
+
+    made.proposer.propose = spied
+    measured = {c.key: seconds for c, seconds in strategies.run(made, 96)}
+    with_ancestors = [situation for situation in asked if situation.ancestors]
+    assert with_ancestors
+    assert any(len(situation.ancestors) > 1 for situation in with_ancestors)
+    pairs = []
+    for situation in with_ancestors:
+        line = [situation.program, *situation.ancestors]
+        assert len({each.candidate.key for each in line}) == len(line)
+        pairs += itertools.pairwise(each.candidate.key for each in line)
+        for each in line:
+            assert each.seconds in (None, measured.get(each.candidate.key))
+    assert any(each.seconds for s in with_ancestors for each in s.ancestors)
+    # Others come from crossover, or from a mutation where edits were too few.
+    edits = [parent in parents.get(child, ()) for child, parent in pairs]
+    assert np.mean(edits) > 0.3
+    # Of thousands of edits it keeps only what leads to programs that were proposed.
+    assert len(made._parents) < 4 * len(measured)
 
 
 def test_nothing_asked_gives_nothing(space):
