@@ -111,8 +111,20 @@ def main(arguments: list[str] | None = None) -> None:
         return
     (default,) = sides(strategies[:1], models[:1])
     result["search22"] = summarise(result, default) | {"states": states_of(result["runs"])}
-    body = _body(result, goals(result["search22"], default))
+    body = _body(result, _goals(result))
     publish(options.page, _TITLE, body, result, where.end(), options.write)
+
+
+def _goals(result: Mapping[str, Any]) -> list[str]:
+    """Lines of the goals of every side of ours, under its name where there are several."""
+    ours = [side for side in present(result["runs"]) if not side.is_peer]
+    found = {side: goals(result["search22"], side) for side in ours}
+    named = len([lines for lines in found.values() if lines]) > 1
+    return [
+        line.replace("- Goal", f"- {label(side)}, goal", 1) if named else line
+        for side, lines in found.items()
+        for line in lines
+    ]
 
 
 def joined(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -26,10 +26,9 @@ from benchmarks.results import read_json
 from benchmarks.sources import state_of_side
 from foretune import _child
 from foretune.bench import Side, SideError, sides, write_json
-from foretune.errors import BadInputError
 from foretune.hardware import Hardware
 from foretune.measure import Status
-from foretune.metaschedule import PEERS, PeerError, PeerTrial, peer_options, run_peer_on_model
+from foretune.metaschedule import PeerError, PeerTrial, peer_options, run_peer_on_model
 from foretune.records import CONFIRM, Journal, Record, is_trial
 from foretune.tuning import JOURNAL, strategy_options
 from foretune.workload import Workload
@@ -103,12 +102,7 @@ def side_of(name: str) -> Side:
         BadInputError: An unknown strategy, option, cost model or peer, or a language model is
             wanted.
     """
-    strategy, plus, model = name.partition("+")
-    if strategy in PEERS and plus:
-        raise BadInputError(
-            f"{strategy} brings its own cost model, but got {name!r}: leave +{model} out"
-        )
-    (side,) = sides([strategy], [model or "default"])
+    (side,) = sides([name], ["default"])
     if not side.is_peer:
         strategy_options(side.strategy, {}, has_llm=False)
     return side

@@ -62,13 +62,14 @@ def run_bench(
     Args:
         workloads: INPUTs of the command line, or workloads. A model counts as the workloads it
             consists of, each run on its own.
-        strategies: Names of strategies, or of peers (``"metaschedule"``, ``"metaschedule-warm"``).
+        strategies: Names of strategies, or of peers (``"metaschedule"``, ``"metaschedule-warm"``),
+            as ``sides`` reads them.
         trials: Measured candidates per run.
         seeds: Runs per workload and side, with seeds 0, 1, 2..., or the seeds themselves. Processes
             whose calls differ in seeds or in workloads can share a ``work_dir``; a call with all of
             them then puts together what they found.
         peer_trials: Measured candidates per run of a peer, if not as many.
-        cost_models: Crossed with the strategies; peers bring their own.
+        cost_models: Crossed with the strategies that name none; peers bring their own.
         hardware: What to tune for; the machine at hand if None.
         path: The result is written here after every run. Finished runs are kept beside it until
             all are, so that an interrupted benchmark is resumed by the same call.

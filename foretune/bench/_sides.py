@@ -63,15 +63,24 @@ def asks_llm(strategy: str) -> bool:
 def sides(strategies: Sequence[str], cost_models: Sequence[str]) -> list[Side]:
     """Crosses strategies with cost models; peers bring their own.
 
+    Args:
+        strategies: Names of strategies and peers. ``"STRATEGY+COST_MODEL"`` is a single side.
+        cost_models: For the strategies that name none.
+
     Raises:
-        BadInputError: An unknown strategy or cost model.
+        BadInputError: An unknown strategy or cost model, or one for a peer.
     """
     found: dict[Side, None] = {}
-    for strategy in strategies:
+    for name in strategies:
+        strategy, plus, own = name.partition("+")
         if strategy in PEERS:
+            if plus:
+                raise BadInputError(
+                    f"{strategy} brings its own cost model, but got {name!r}: leave +{own} out"
+                )
             found[Side(strategy, PEER_COST_MODEL)] = None
             continue
-        for model in cost_models:
+        for model in [own] if plus else cost_models:
             try:
                 found[Side(*resolve_names(strategy, model, {}))] = None
             except BadInputError as error:

@@ -34,13 +34,13 @@ def add_bench(commands: Any) -> None:
         required=True,
         metavar="S[,S...]",
         help="strategies, with their proposers and options as mcts:heuristic:branching=4; "
-        "`metaschedule` is TVM's tuner",
+        "S+C is a strategy with a cost model of its own; `metaschedule` is TVM's tuner",
     )
     bench.add_argument(
         "--cost-models",
         default="default",
         metavar="C[,C...]",
-        help="cost models to cross with the strategies",
+        help="cost models to cross with the strategies that name none",
     )
     bench.add_argument(
         "--llm",

@@ -396,12 +396,19 @@ def test_strategies_are_crossed_with_cost_models_but_peers_bring_their_own() -> 
         Side("evolutionary", "random"),
         Side("metaschedule", "xgb"),
     ]
+    assert sides(["gradient+mlp:formulas", "random", "metaschedule"], ["gbdt"]) == [
+        Side("gradient", "mlp:formulas"),
+        Side("random", "gbdt"),
+        Side("metaschedule", "xgb"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"strategies": ["quantum"]}, "metaschedule-warm"),
+        ({"strategies": ["metaschedule+gbdt"]}, "brings its own"),
+        ({"strategies": ["random+oracle"]}, "gbdt"),
         ({"cost_models": ["oracle"]}, "gbdt"),
         ({"trials": 0}, "trials >= 1"),
         ({"peer_trials": 0}, "peer_trials >= 1"),
