@@ -313,7 +313,9 @@ def main(arguments: list[str] | None = None) -> None:
         for (name, learner), own in judged.items()
     ]
     result = {
-        "schema": "foretune.residuals/1",
+        "schema": "foretune.residuals/2",
+        "origin": UNIFORM,
+        "left_out": keys.count(hardware) - len(next(iter(judged.values()))),
         "hardware": hardware,
         "config": asdict(learning.config),
         "folds": learning.folds,
@@ -334,7 +336,8 @@ def body_of(result: Mapping[str, Any]) -> str:
         [
             f"States are made of {config['target']}, by a world that has seen about "
             f"{config['trajectories']:,} programs. {first['groups']} groups of held-out workloads "
-            f"on one machine, in {result['folds']} folds, programs drawn uniformly; what is "
+            f"on one machine, in {result['folds']} folds, programs drawn uniformly "
+            f"({result['left_out']} groups with fewer than two are left out); what is "
             "predicted for a fifth of a fold's workloads was learned from its others. The ranker "
             f"of actions alone: tau {figure(first['tau'])}, top-1 "
             f"{figure(first['top1'])}. Explained: share of the variance of log seconds within "

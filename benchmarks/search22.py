@@ -6,7 +6,7 @@ from nothing, and TVM's own tuner with its warm-up lowered, so that a gain is no
 random start. TVM's tuner is spared the import of intrinsics that it does not use, as it would cost
 the benchmark hours and no trial; on a single core its builders would time out over it.
 
-What the first side is to reach goes by its names (``benchmarks._search.goals``). Runs are kept in
+What a side is to reach goes by its names (``benchmarks._search.goals``). Runs are kept in
 the work directory, and calls can share it (``benchmarks._search.runs``).
 """
 
@@ -61,7 +61,7 @@ def summarise(result: Mapping[str, Any], default: Side) -> dict[str, Any]:
 
     Args:
         result: What ``run_bench`` gave.
-        default: The side that is to reach the goals.
+        default: The first side of ours.
     """
     runs, trials = result["runs"], result["trials"]
     return {
@@ -100,10 +100,10 @@ def main(arguments: list[str] | None = None) -> None:
     strategies, models = options.strategies.split(","), options.cost_models.split(",")
     controls = [name for name in options.controls.split(",") if name]
     more = [name for name in controls if name in PEERS]
-    unlike = [name for name in controls if name not in PEERS]
+    unlike = [f"{STRATEGY}+{name}" for name in controls if name not in PEERS]
     with_controls = [seed for seed in seeds if controls and seed < options.control_seeds]
     plan = [
-        (strategies + more, models + unlike, with_controls),
+        (strategies + more + unlike, models, with_controls),
         (strategies, models, [seed for seed in seeds if seed not in with_controls]),
     ]
     result = joined([search(options, where.hardware, *part, own) for *part, own in plan if own])
@@ -111,14 +111,19 @@ def main(arguments: list[str] | None = None) -> None:
         return
     (default,) = sides(strategies[:1], models[:1])
     result["search22"] = summarise(result, default) | {"states": states_of(result["runs"])}
-    body = _body(result, _goals(result))
+    judged = [side for side in sides(strategies, models) if not side.is_peer]
+    body = _body(result, goals_of(result["search22"], judged))
     publish(options.page, _TITLE, body, result, where.end(), options.write)
 
 
-def _goals(result: Mapping[str, Any]) -> list[str]:
-    """Lines of the goals of every side of ours, under its name where there are several."""
-    ours = [side for side in present(result["runs"]) if not side.is_peer]
-    found = {side: goals(result["search22"], side) for side in ours}
+def goals_of(summary: Mapping[str, Any], judged: Sequence[Side]) -> list[str]:
+    """Lines of the goals of sides, under the name of the side where several have some.
+
+    Args:
+        summary: As for ``goals``.
+        judged: Those that are to reach them, controls not among them.
+    """
+    found = {side: goals(summary, side) for side in judged}
     named = len([lines for lines in found.values() if lines]) > 1
     return [
         line.replace("- Goal", f"- {label(side)}, goal", 1) if named else line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -46,8 +47,8 @@ def run(
         threads: As for ``environment``.
         output: File that takes what it prints.
         timeout_s: It is killed after this.
-        look: Called in between, about every ``every_s`` seconds.
-        every_s: As above.
+        look: Called now and then while it runs, and once after its end.
+        every_s: Seconds from one look to the next, about.
 
     Returns:
         The exit status; None if its time ran out.
@@ -63,16 +64,19 @@ def run(
             start_new_session=True,
         )
         try:
-            while True:
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                pause = left if look is None else min(every_s, every_s if left is None else left)
-                try:
-                    return child.wait(pause)
-                except subprocess.TimeoutExpired:
-                    if deadline is not None and time.monotonic() >= deadline:
-                        return None
-                if look is not None:
+            while child.poll() is None:
+                left = math.inf if deadline is None else deadline - time.monotonic()
+                if left <= 0:
+                    break
+                pause = min(left, math.inf if look is None else every_s)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(None if math.isinf(pause) else pause)
+                if look is not None and child.poll() is None:
                     look()
+            ended = child.poll()
+            if look is not None:
+                look()
+            return ended
         finally:
             kill_group(child)
 

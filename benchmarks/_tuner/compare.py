@@ -26,7 +26,12 @@ from benchmarks._tuner.runs import Incumbent, NetworkRun
 from benchmarks.results import read_json
 from foretune import engines
 from foretune.bench import compare, write_json
-from foretune.errors import BadInputError, ForetuneError, IllegalCandidateError
+from foretune.errors import (
+    BadInputError,
+    ForetuneError,
+    IllegalCandidateError,
+    NothingMeasuredError,
+)
 from foretune.graph import Extraction, compile_model
 from foretune.hardware import Hardware
 from foretune.measure import LocalMeasurer, Measurer
@@ -214,19 +219,31 @@ def curve(steps: Steps, network: Network, readings: Readings) -> list[list[float
 
 
 def _reading(readings: Readings, key: str, candidate: Candidate) -> float:
-    """A baseline's; the slowest program of the task stands in for one that cannot be read."""
+    """A baseline's; the slowest program of the task stands in for one that cannot be read.
+
+    Raises:
+        NothingMeasuredError: No program of the task can be read.
+    """
     found = readings[key].get(candidate.key)
-    return found if found is not None else max(readings[key].values(), default=0.0)
+    if found is None and not readings[key]:
+        raise NothingMeasuredError(
+            f"at least 1 program of every task must be measurable, but of {key} none is: leave the "
+            "network out, or see why with `foretune tune`"
+        )
+    return found if found is not None else max(readings[key].values())
 
 
-def unread(network: Network, readings: Readings) -> list[str]:
-    """Names of the tasks of which a baseline has no reading, so that another one stands in."""
-    return [
-        task.name
+def unread(network: Network, readings: Readings) -> list[list[str]]:
+    """Task and ``"untuned"`` or ``"default"``, of baselines for which another reading stands in."""
+    baselines = [
+        (task, name, baseline.key)
         for task in network.tasks
-        for baseline in {network.spaces[task.key].untuned.key, network.default(task.key).key}
-        if baseline not in readings[task.key]
+        for name, baseline in (
+            ("untuned", network.spaces[task.key].untuned),
+            ("default", network.default(task.key)),
+        )
     ]
+    return [[task.name, name] for task, name, key in baselines if key not in readings[task.key]]
 
 
 def untuned_s(network: Network, readings: Readings) -> float:

@@ -258,8 +258,11 @@ def our_incumbents(
         answer: ``elapsed_s`` of the run, and ``bests``: workload key to candidate and seconds.
     """
     found: dict[str, list[Incumbent]] = {}
+    confirmed: dict[str, float] = {}
     for record in records:
         best, known = record.measurement.best_s, found.get(record.workload)
+        if record.origin == CONFIRM:
+            confirmed[record.workload] = record.time - epoch
         if record.origin == CONFIRM or record.measurement.status is not Status.OK or best is None:
             continue
         if not known or best < known[-1].seconds:
@@ -269,6 +272,6 @@ def our_incumbents(
         known = found.setdefault(key, [])
         if not known or known[-1].candidate != chosen["candidate"]:
             # Its contenders were timed side by side in the end, and another one was chosen.
-            end = answer["elapsed_s"]
+            end = confirmed.get(key, answer["elapsed_s"])
             known.append(Incumbent(end, chosen["seconds"], candidate=chosen["candidate"]))
     return found

@@ -278,9 +278,9 @@ def _baselines(networks: Mapping[str, Found], summary: Mapping[str, Any]) -> lis
             + "."
         )
         lines += [
-            f"- {name}: a baseline of {task} could not be measured; the task's slowest program "
-            "stands in for it."
-            for task in found["unread"]
+            f"- {name}: the {which} program of {task} could not be measured; the task's slowest "
+            "one stands in for it."
+            for task, which in found["unread"]
         ]
         lines += [
             f"- {name}: the network of {side}, seed {seed}, could not be timed: {result['error']}"

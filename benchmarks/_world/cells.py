@@ -72,7 +72,7 @@ VARIANTS: Mapping[str, Variant] = {
     "objective=regression": Variant({"objective": "regression"}),
     "transition=untrained": Variant({}, "untrained"),
     "transition=actions_only": Variant({}, "actions_only"),
-    "states predicted in one step": Variant({}, "direct"),
+    "transition=direct": Variant({}, "direct"),
     "trees see all members": Variant({}, aware=True),
 }
 

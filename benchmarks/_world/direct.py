@@ -1,9 +1,11 @@
 """A control of transitions: terminal states predicted in one step.
 
 A transition follows the actions of a program one after the other. The network here reads what trees
-read of them, all action features at once, with or without the initial state, and says where the
-program ends. It shows what decisions tell of terminal states at all, what the initial state adds to
-that, and what ranking gains from states that are predicted better than transitions do.
+read of them, all action features at once but those that look at the machine, with or without the
+initial state, and says where the program ends. It is asked for more than transitions are: a part of
+its loss are the differences between the programs of a workload. It shows what decisions tell of
+terminal states at all, what the initial state adds to that, and what ranking gains from states that
+are predicted better than transitions do.
 
 Like the members of transitions, each of its three networks leaves out a part of the workloads, and
 what trees learn from was predicted by the one that has not seen the workload.
@@ -21,10 +23,11 @@ from torch.nn import functional
 
 from benchmarks._world.learned import Swapped
 from foretune._torch import limited_threads, seeded
-from foretune.cost.world.learning import Lesson
-from foretune.cost.world.model import World
+from foretune.cost.world.learning import Lesson, left_out
+from foretune.cost.world.model import World, by_workload
+from foretune.cost.world.ranker import MACHINE_COLUMNS
 from foretune.dataset import Program
-from foretune.features import action_features
+from foretune.features import action_columns, action_features
 from foretune.space import Candidate
 
 Floats = npt.NDArray[np.float32]
@@ -39,6 +42,10 @@ _WORKLOADS, _PROGRAMS = 16, 16
 _LEARNING_RATE, _WEIGHT_DECAY = 1.5e-3, 0.05
 _WITHIN = 4.0
 """Weight of the differences between programs of a workload."""
+_OF_DECISIONS = [
+    at for at, column in enumerate(action_columns()) if not column.name.startswith(MACHINE_COLUMNS)
+]
+"""Columns that are the same whatever machine a candidate is for."""
 _CLIP = 5.0
 _CONSTANT = 1e-6
 
@@ -118,9 +125,7 @@ class Direct(Swapped):
         self._reads_initial, self._threads = initial, threads
         paths = lesson.paths
         columns = self.columns_of(lesson.seen.candidates, paths.states[paths.initial])
-        keys = sorted(set(lesson.workloads))
-        part = np.random.default_rng(seed).permutation(len(keys)) % MEMBERS
-        self._left_out = dict(zip(keys, part.tolist(), strict=True))
+        self._left_out = left_out(lesson.workloads, MEMBERS, seed)
         out = np.array([self._left_out[key] for key in lesson.workloads])
         ends = paths.states[paths.terminal]
         with limited_threads(threads):
@@ -135,13 +140,14 @@ class Direct(Swapped):
             ]
 
     def columns_of(self, candidates: Sequence[Candidate], initial: Floats) -> Floats:
-        """What networks read, shape (n, C): action features without a machine, and z0, if read.
+        """What networks read, shape (n, C): action features that no machine is in, and z0 if read.
 
         Args:
             candidates: n of them.
             initial: z0 of each, shape (n, d).
         """
         described = action_features([Program(candidate=candidate) for candidate in candidates])
+        described = described[:, _OF_DECISIONS]
         if not self._reads_initial:
             return np.asarray(described, dtype=np.float32)
         return np.concatenate([described, initial], axis=1).astype(np.float32)
@@ -162,11 +168,8 @@ class Direct(Swapped):
     def _ends(
         self, candidates: Sequence[Candidate], aware: bool = True, initial: Floats | None = None
     ) -> Iterator[tuple[Integers, Floats]]:
-        rows: dict[str, list[int]] = {}
-        for row, candidate in enumerate(candidates):
-            rows.setdefault(candidate.workload.key, []).append(row)
-        for key, at in rows.items():
-            own = [candidates[row] for row in at]
-            start = self.initial(own[0].workload) if initial is None else initial
+        for workload, at in by_workload(candidates):
+            start = self.initial(workload) if initial is None else initial
+            own = [candidates[row] for row in at.tolist()]
             columns = self.columns_of(own, np.tile(start, (len(own), 1)))
-            yield np.array(at), self.each_end(columns, None if aware else key)
+            yield at, self.each_end(columns, None if aware else workload.key)

@@ -241,8 +241,9 @@ def _terminals(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         "untrained transitions, of transitions without the initial state (actions only), of the "
         "model where paths begin at the state of another workload with the same steps (swapped; "
         "for workloads that have such another), of a network that reads all action features at "
-        "once, with and without the initial state (in one step), and of the model (predicted). By "
-        "the length of paths, in rows of about as many; the last row has all.",
+        "once, with and without the initial state (in one step), and of the model (predicted). "
+        "That network's loss asks for the differences within workloads besides. By the length of "
+        "paths, in rows of about as many; the last row has all.",
         shown(named),
         "The same as paired differences: by how much predicted is nearer. Positive: the model is "
         "better.",
@@ -267,7 +268,8 @@ def _ranking(result: Mapping[str, Any]) -> list[str]:
         "Behind each figure's mean stands the paired difference to the full model. Swapped: paths "
         "begin at the state of another workload with the same steps, for workloads that have such "
         f"another; trees as in the full model. {INITIAL} is {NONE} by construction: z0 is the same "
-        "for all programs of a workload, and trees read only what differs within workloads."
+        "for all programs of a workload, and trees read only what differs within workloads. "
+        "transition=direct: states predicted in one step."
     ]
     if result["peers"]:
         seeds = ", ".join(f"{name} {count}" for name, count in result["peers"].items())

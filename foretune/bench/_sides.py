@@ -70,6 +70,9 @@ def sides(strategies: Sequence[str], cost_models: Sequence[str]) -> list[Side]:
     Raises:
         BadInputError: An unknown strategy or cost model, or one for a peer.
     """
+    for model in cost_models:
+        # Where every strategy names its own, nobody else would look at them.
+        resolve_names("random", model, {})
     found: dict[Side, None] = {}
     for name in strategies:
         strategy, plus, own = name.partition("+")

@@ -50,7 +50,12 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "positives": "dropout",
         "objective": "ndcg",
         "crossfit": False,
-        "transition_options": {"action_embedding": "text", "attainable": False, "members": 1},
+        "transition_options": {
+            "action_embedding": "text",
+            "attainable": False,
+            "members": 1,
+            "scaled": False,
+        },
     },
 }
 """Options that a name stands for."""

@@ -50,6 +50,8 @@ _NOISE = 0.5
 """Spread of the noise added to a draft, in its unit (log2 of a slow-down)."""
 _INFORMED_NOISE = 0.25
 """The same for an informed draft, which errs less."""
+_ANCESTORS = 3
+"""Of a program, that a proposer is told of: as many as a prompt shows at most."""
 _LEAST_POOL = 512
 """Random candidates that an informed draft looks at, at least."""
 
@@ -155,8 +157,12 @@ class Evolutionary(Strategy):
             None if plain else proposers.create(self.config.proposer, space, rng, **rest)
         )
         self._prepared: list[Situation] = []
-        self._parents: dict[str, Candidate] = {}
-        """Key of a child -> what it was made of, for proposers that are told of ancestors."""
+        self._parents: dict[str, Variant] = {}
+        """Key of a child -> what it was made of, with what the model said of that, for proposers
+        that are told of ancestors."""
+        self._scores: dict[str, float] = {}
+        """By key, of this batch."""
+        self._failed: set[str] = set()
         self._sampler = FreshSampler(space, rng) if sampler is None else sampler
         if not isinstance(self._sampler, FreshSampler):
             raise BadInputError(
@@ -184,8 +190,9 @@ class Evolutionary(Strategy):
         if len(chosen) < n:
             chosen += self._random(n - len(chosen), chosen)
         proposed = self._sampler.propose(chosen)
-        self._forget_others(proposed)
-        self._look_ahead()
+        if self.proposer is not None:
+            self._forget_others(proposed)
+            self._look_ahead()
         return proposed
 
     def tell(self, records: Sequence[Record]) -> None:
@@ -195,6 +202,7 @@ class Evolutionary(Strategy):
             seconds = record.measurement.best_s
             ran = record.measurement.status in (Status.OK, Status.CUT_SHORT)
             if record.candidate is None or not ran or seconds is None:
+                self._failed.add(record.candidate_key)
                 continue
             if record.candidate.sketch.key in self._sketches:
                 self._measured[record.candidate_key] = (seconds, record.candidate)
@@ -221,7 +229,7 @@ class Evolutionary(Strategy):
         elites = [c for _, c in ranking[: config.elites]]
         size = math.ceil(per_ask * n / generations)
         scored: dict[str, Candidate] = {}
-        scores: dict[str, float] = {}
+        scores = self._scores = {}
         parents = elites
         for generation in range(generations):
             fresh = round(config.fresh * size) if parents else size
@@ -261,7 +269,7 @@ class Evolutionary(Strategy):
 
     def _breed(self, parents: Sequence[Candidate], n: int, known: set[str]) -> list[Candidate]:
         """Up to ``n`` new distinct children; earlier parents are likelier (rank-based)."""
-        if not parents:
+        if not parents or n < 1:
             return []
         weights = 1.0 / (1.0 + np.arange(len(parents)))
         weights /= weights.sum()
@@ -282,7 +290,8 @@ class Evolutionary(Strategy):
             child = self._child(parents[first], parents[second])
             if self._is_unknown(child, known):
                 children.setdefault(child.key, child)
-                self._remember(parents[first], [child])
+                if self.proposer is not None:
+                    self._remember(parents[first], [child])
         bred = list(children.values())
         return self._suited(bred, n) if self.config.prior else bred
 
@@ -294,49 +303,57 @@ class Evolutionary(Strategy):
         assert self.proposer is not None
         distinct = {parent.key: parent for parent in parents}
         counts = Counter(parent.key for parent in parents)
-        asked = [self._situation(parent, counts[key]) for key, parent in distinct.items()]
+        best = self._fastest()
+        asked = [self._situation(parent, counts[key], best) for key, parent in distinct.items()]
         return list(zip(distinct.values(), self.proposer.propose(asked), strict=True))
 
     def _remember(self, parent: Candidate, children: Iterable[Candidate]) -> None:
-        """Keeps what children were made of, where somebody is told of it."""
-        if self.proposer is not None:
-            for child in children:
-                self._parents.setdefault(child.key, parent)
+        """Keeps what children were made of."""
+        known = Variant(parent, score=self._scores.get(parent.key))
+        for child in children:
+            self._parents.setdefault(child.key, known)
 
     def _forget_others(self, proposed: Sequence[Candidate]) -> None:
         """Of what children were made of, only what leads to programs that are measured is kept."""
-        kept: dict[str, Candidate] = {}
+        kept: dict[str, Variant] = {}
         for last in [*proposed, *(known for _, known in self._measured.values())]:
             key = last.key
             while key in self._parents and key not in kept:
                 kept[key] = self._parents[key]
-                key = kept[key].key
+                key = kept[key].candidate.key
         self._parents = kept
 
     def _ancestors(self, candidate: Candidate) -> tuple[Variant, ...]:
         """What a program was made of, its parent first; of a crossover, its first parent."""
-        found = {candidate.key: self._variant(candidate)}
-        while (parent := self._parents.get(candidate.key)) is not None and parent.key not in found:
-            found[parent.key] = self._variant(parent)
-            candidate = parent
-        return tuple(found.values())[1:]
+        found: dict[str, Variant] = {}
+        key = candidate.key
+        while (parent := self._parents.get(key)) is not None and len(found) < _ANCESTORS:
+            key = parent.candidate.key
+            if key in found or key == candidate.key:
+                break
+            found[key] = self._variant(parent.candidate, parent.score)
+        return tuple(found.values())
 
-    def _variant(self, candidate: Candidate) -> Variant:
+    def _variant(self, candidate: Candidate, score: float | None = None) -> Variant:
         seconds, _ = self._measured.get(candidate.key, (None, candidate))
-        return Variant(candidate, seconds=seconds)
+        return Variant(candidate, score, seconds, candidate.key in self._failed)
 
-    def _situation(self, parent: Candidate, wanted: int) -> Situation:
+    def _fastest(self) -> Variant | None:
         fastest = min(self._measured.values(), key=lambda m: (m[0], m[1].key), default=None)
-        best = None if fastest is None else self._variant(fastest[1])
-        ancestors = self._ancestors(parent)
-        return Situation(self._variant(parent), max(1, wanted), ancestors, best)
+        return None if fastest is None else self._variant(fastest[1])
+
+    def _situation(self, parent: Candidate, wanted: int, best: Variant | None) -> Situation:
+        program = self._variant(parent, self._scores.get(parent.key))
+        return Situation(program, max(1, wanted), self._ancestors(parent), best)
 
     def _look_ahead(self) -> None:
         """Lets a slow proposer begin on the fastest programs while candidates are measured."""
-        if self.proposer is not None and self.proposer.foresight:
+        assert self.proposer is not None
+        if self.proposer.foresight:
             ranking = sorted(self._measured.values(), key=lambda m: (m[0], m[1].key))
             fastest = [candidate for _, candidate in ranking[: self.proposer.foresight]]
-            self._prepared = [self._situation(each, self.config.litter) for each in fastest]
+            best = self._fastest()
+            self._prepared = [self._situation(each, self.config.litter, best) for each in fastest]
             self.proposer.prepare(self._prepared)
 
     def _foreseen(self, known: set[str]) -> list[tuple[Situation, list[Candidate]]]:

@@ -72,7 +72,7 @@ class Prepared(NamedTuple):
     Attributes:
         normal: w, shape (A, d).
         base: What the first layer makes of r and a, shape (A, 2 d).
-        of_state: What the projected state is multiplied by, that layer's share times sqrt(d), shape
+        of_state: What the projected state is multiplied by, that layer's share times s, shape
             (d, 2 d), for all actions alike.
     """
 
@@ -101,20 +101,21 @@ class Step(nn.Module):
     """One action (TransH: Wang et al., AAAI 2014; paper, equation 8).
 
         w = unit(W_w a)             r = W_r a
-        u = sqrt(d) (z - (w . z) w) + r     projected onto the action's hyperplane, moved within
+        u = s (z - (w . z) w) + r   projected onto the action's hyperplane, moved within
         z' = unit(z + MLP([u; a]))
 
-    The numbers of a state of length 1 are sqrt(d) times smaller than those of an action. Without
-    that factor, which the paper has not, the normalised layer behind hardly sees the state, and
-    where a path ends depends on its actions alone (``docs/world.md``).
+    The numbers of a state of length 1 are sqrt(d) times smaller than those of an action. With the
+    paper's s = 1 the normalised layer behind hardly sees the state, and where a path ends depends
+    on its actions alone (``docs/world.md``); s = sqrt(d) where ``scaled``.
 
     The first of the MLP's two layers is 2 d wide and normalised. As it is linear, what it makes of
     r and a is taken once per action (``prepared``), not once per state that the action is applied
     to.
     """
 
-    def __init__(self, dimension: int) -> None:
+    def __init__(self, dimension: int, scaled: bool = True) -> None:
         super().__init__()
+        self.scale = math.sqrt(dimension) if scaled else 1.0
         self.normal = nn.Linear(dimension, dimension, bias=False)
         self.translation = nn.Linear(dimension, dimension, bias=False)
         self.first = nn.Linear(2 * dimension, 2 * dimension)
@@ -125,7 +126,7 @@ class Step(nn.Module):
         """What ``forward`` needs of actions, shape (A, d)."""
         inputs = torch.cat([self.translation(actions), actions], dim=1)
         dimension = actions.shape[1]
-        of_state = math.sqrt(dimension) * self.first.weight[:, :dimension].T
+        of_state = self.scale * self.first.weight[:, :dimension].T
         return Prepared(unit(self.normal(actions)), self.first(inputs), of_state)
 
     def forward(self, states: Tensor, actions: Prepared) -> Tensor:
@@ -145,14 +146,22 @@ class Member(nn.Module):
         kinds: That are known.
         dimension: Of states.
         initial: Whether the initial state is looked at; if not, a learned vector stands for it.
+        scaled: Of ``Step``.
     """
 
     def __init__(
-        self, texts: int, numbers: int, kinds: int, dimension: int, initial: bool = True
+        self,
+        texts: int,
+        numbers: int,
+        kinds: int,
+        dimension: int,
+        *,
+        initial: bool = True,
+        scaled: bool = True,
     ) -> None:
         super().__init__()
         self.embedding = ActionEmbedding(texts, numbers, kinds, dimension)
-        self.step = Step(dimension)
+        self.step = Step(dimension, scaled)
         self.start = None if initial else nn.Parameter(torch.randn(dimension))
 
     def begin(self, states: Tensor) -> Tensor:

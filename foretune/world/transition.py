@@ -16,6 +16,7 @@ Source: Pan et al., Toward Compiler World Models, 2026, section 3.4. What is our
 - Windows grow in training, from one action over eight to whole paths, and at last only the end
   counts: at inference paths are longer than the paper's windows.
 - Margins that no prediction could keep are lowered (``attainable``).
+- States are read at the size of actions (``scaled``).
 - Sequences that begin alike are rolled out once as far as they are alike.
 """
 
@@ -64,6 +65,8 @@ class TransitionConfig:
             paper, ``"numbers"`` or ``"both"``.
         initial: Whether the initial state is looked at. If not, a learned vector stands for it,
             and a path's end depends on its actions alone: a control.
+        scaled: Whether steps read states times sqrt(d), so that their numbers are of the size of
+            actions'; the paper does not.
         members: Networks, each from its own seed.
         horizons: Phases of training in order: actions of a window at most, 0 for whole paths, and
             passes over the paths. No phase at all: an untrained model, a control.
@@ -86,6 +89,7 @@ class TransitionConfig:
 
     action_embedding: str = "both"
     initial: bool = True
+    scaled: bool = True
     members: int = 3
     horizons: tuple[tuple[int, int], ...] = ((1, 6), (8, 8), (0, 12))
     terminal_epochs: int = 8
@@ -393,7 +397,9 @@ def _member(config: TransitionConfig, inputs: ActionInputs, dimension: int, seed
     texts, numbers = PARTS[config.action_embedding]
     columns = (inputs.text_columns * texts, NUMBERS * numbers)
     with seeded(seed):
-        return Member(*columns, len(inputs.kinds), dimension, config.initial)
+        return Member(
+            *columns, len(inputs.kinds), dimension, initial=config.initial, scaled=config.scaled
+        )
 
 
 def train_transition(

@@ -161,6 +161,18 @@ def test_goals_are_judged_and_what_cannot_be_is_said(made_up_bench: dict[str, An
     assert [line for line in lines if "64 trials: not judged" in line]
 
 
+def test_goals_stand_under_names_where_several_sides_have_some(
+    made_up_bench: dict[str, Any],
+) -> None:
+    summary = search22.summarise(made_up_bench, OURS)
+    alone = search22.goals_of(summary, [OURS])
+    assert alone == search_goals.goals(summary, OURS) and alone
+    both = search22.goals_of(summary, [OURS, Side("random", "random"), Side("gradient", "gbdt")])
+    names = {line.split(", goal")[0] for line in both}
+    assert names == {"- evolutionary + gbdt", "- gradient + gbdt"}
+    assert search22.goals_of(summary, [OURS, Side("random", "random")]) == alone
+
+
 @pytest.mark.parametrize(
     ("side", "bounds"),
     [
@@ -237,7 +249,7 @@ def test_search22_runs_controls_with_the_first_seed_only(
     search22.main([])
     ours, peer, early = "evolutionary", PEER, search22.EARLY_PEER
     assert [call[1:4] for call in calls] == [
-        ([ours, peer, early], ["default", "gbdt:scratch"], [0]),
+        ([ours, peer, early, f"{ours}+gbdt:scratch"], ["default"], [0]),
         ([ours, peer], ["default"], [1, 2]),
     ]
     assert all(len(call[0]) == 22 for call in calls)

@@ -19,7 +19,7 @@ from benchmarks._tuner import compare as comparison
 from benchmarks._tuner import runs, tables
 from benchmarks._tuner.runs import Incumbent, NetworkRun, Plan
 from foretune.bench import Side, SideError
-from foretune.errors import BadInputError
+from foretune.errors import BadInputError, NothingMeasuredError
 from foretune.graph import Extraction
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Measurer, Status
@@ -187,7 +187,7 @@ def test_incumbents_of_ours_hold_baselines_and_end_with_what_was_chosen(
     answer = {"elapsed_s": 8.0, "bests": {key: chosen}}
     found = runs.our_incumbents(records, 100.0, answer)[key]
     assert [(each.elapsed_s, each.seconds) for each in found] == [
-        (1.0, 9.0), (2.0, 5.0), (4.0, 3.0), (5.0, 2.0), (8.0, 3.1),
+        (1.0, 9.0), (2.0, 5.0), (4.0, 3.0), (5.0, 2.0), (6.0, 3.1),
     ]  # fmt: skip
     assert found[-1].candidate == second.to_json()
     answer["bests"] = {key: {"candidate": third.to_json(), "seconds": 2.0}}
@@ -272,7 +272,9 @@ def test_a_program_that_fails_when_it_is_measured_again_counts_as_never_found(
         key: {k: s for k, s in own.items() if k != network.spaces[one].untuned.key}
         for key, own in readings.items()
     }
-    assert comparison.unread(network, without) == [network.tasks[0].name]
+    assert comparison.unread(network, without) == [[network.tasks[0].name, "untuned"]]
+    with pytest.raises(NothingMeasuredError, match="none is"):
+        comparison.untuned_s(network, {**without, one: {}})
     assert comparison.shipped(steps, readings) == {one: a}
 
 

@@ -42,7 +42,8 @@ from foretune.cost.world import WorldRanker
 from foretune.cost.world.learning import WorldConfig
 from foretune.dataset import Group, Program
 from foretune.evaluate import GroupMetrics, Split, judge, thinned
-from foretune.space import Space
+from foretune.hardware import Hardware
+from foretune.space import Candidate, Space
 from foretune.workload import Workload
 from tests.space.programs import CPU, space
 
@@ -271,15 +272,46 @@ def test_a_world_that_predicts_in_one_step_has_not_seen_what_it_is_asked_of(
     assert own.shape == (len(candidates), world.columns)
     assert np.allclose(np.linalg.norm(own, axis=1), 1.0, atol=1e-3)
     # The network that left the workload out is one of those whose mean everybody else gets.
-    columns = world.columns_of(candidates, np.tile(world.initial(candidates[0].workload), (8, 1)))
+    first = np.tile(world.initial(candidates[0].workload), (len(candidates), 1))
+    columns = world.columns_of(candidates, first)
     networks = world.each_end(columns)
     assert len(networks) == direct_module.MEMBERS
     (alone,) = world.each_end(columns, group.workload)
     assert [np.array_equal(alone, each) for each in networks].count(True) == 1
     assert np.allclose(own, alone, atol=1e-3)
+    asked = of_features.part.test[0].workload
+    assert np.array_equal(world.each_end(columns, asked), networks), "nobody has seen that one"
+    other = replace(CPU, name="another", simd_bits=512, l2_bytes=1 << 22)
+    moved_on = [as_on(other, candidate) for candidate in candidates]
+    assert np.array_equal(world.columns_of(moved_on, first), columns), "no machine is in them"
     elsewhere = world.predicted(candidates, initial=-world.initial(candidates[0].workload))
     moved = not np.array_equal(elsewhere, world.predicted(candidates))
     assert moved == (name == "direct"), "one of them does not look where a path begins"
+
+
+def as_on(hardware: Hardware, candidate: Candidate) -> Candidate:
+    """The same decisions for another machine."""
+    return replace(candidate.sketch, hardware=hardware).candidate(candidate.decisions)
+
+
+@pytest.mark.parametrize("name", DIRECT)
+def test_no_network_learns_from_the_workloads_it_is_to_leave_out(
+    name: str, of_features: Fold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lesson = of_features.learned.lesson
+    owners = [set(lesson.workloads)]
+
+    def spied(columns: Any, ends: Any, owner: Any, seed: int) -> Any:
+        number = {n: key for n, key in zip(lesson.paths.workload, lesson.workloads, strict=True)}
+        owners.append({number[n] for n in owner.tolist()})
+        return SimpleNamespace()
+
+    monkeypatch.setattr(direct_module, "trained", spied)
+    made = direct_module.Direct(lesson, name == "direct", 0, 1)
+    everything, *seen = owners
+    assert len(seen) == direct_module.MEMBERS
+    for number, own in enumerate(seen):
+        assert own == {key for key in everything if made._left_out[key] != number} != everything
 
 
 def test_a_network_learns_where_programs_end() -> None:

@@ -314,6 +314,13 @@ class Lesson:
         return Paths(self.paths.states, self.paths.actions, steps, self.paths.workload[at])
 
 
+def left_out(workloads: Iterable[str], members: int, seed: int) -> dict[str, int]:
+    """Which member has not seen a training workload; members beyond the workloads share parts."""
+    keys = sorted(set(workloads))
+    part = np.random.default_rng(seed).permutation(len(keys)) % min(members, len(keys))
+    return dict(zip(keys, part.tolist(), strict=True))
+
+
 def learn(
     lesson: Lesson,
     config: WorldConfig,
@@ -330,11 +337,11 @@ def learn(
     if not config.crossfit or parts < 2 or not following.phases:
         _log.info("transitions: %d paths", len(lesson.paths))
         return World(lesson.reader, train_transition(lesson.paths, following, seed=seed, **given))
-    part = np.random.default_rng(seed).permutation(len(keys)) % parts
+    part = left_out(keys, following.members, seed)
     unaware: dict[str, TransitionModel] = {}
     models = []
     for number in range(following.members):
-        out = {key for key, own in zip(keys, part.tolist(), strict=True) if own == number % parts}
+        out = {key for key, own in part.items() if own == number % parts}
         paths, left = lesson.some(set(keys) - out), lesson.some(out)
         _log.info(
             "transition %d of %d: %d paths, and %d of the %d workloads left out",

@@ -104,7 +104,7 @@ class World:
         used = np.unique(rows[np.arange(rows.shape[1]) < lengths[:, None]])
         table = self._book.some(used)
         rows = np.searchsorted(used, rows) if len(used) else rows
-        for workload, at in _by_workload(candidates):
+        for workload, at in by_workload(candidates):
             model = self.transition if aware else self.unaware.get(workload.key, self.transition)
             self._warn_of(set(table.kinds) - set(model.kinds))
             start = self.initial(workload) if initial is None else initial
@@ -185,7 +185,8 @@ def rounded(states: Floats) -> Floats:
     return found
 
 
-def _by_workload(candidates: Sequence[Candidate]) -> list[tuple[Workload, Integers]]:
+def by_workload(candidates: Sequence[Candidate]) -> list[tuple[Workload, Integers]]:
+    """Each workload, and which candidates are its own."""
     rows: dict[str, list[int]] = {}
     for row, candidate in enumerate(candidates):
         rows.setdefault(candidate.workload.key, []).append(row)

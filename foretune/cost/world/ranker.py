@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 __all__ = ["World", "WorldConfig", "WorldRanker"]
 
 STATES = ("predicted", "initial", "final", "none")
-_HARDWARE = (
+MACHINE_COLUMNS = (
     "machine.",
     "match.",
     "summary.lanes_filled",
@@ -190,7 +190,7 @@ class WorldRanker(GbdtActionRanker):
             )
 
     def _hides(self, column: str) -> bool:
-        of_machine = column.startswith(_HARDWARE)
+        of_machine = column.startswith(MACHINE_COLUMNS)
         if not self.hardware and of_machine:
             return True
         return not self.actions and not column.startswith("machine.")

@@ -35,7 +35,7 @@ _LONGEST_PROGRAM = 12_000
 _GENERATIONS = ("parent", "grandparent", "great-grandparent")
 
 _ROLE = """\
-You optimise one tensor program for the machine below, as the proposer of a Monte Carlo tree search.
+You optimise one tensor program for the machine below, as the proposer of a search.
 A program is fixed by its decisions; you change some of them to make it faster.
 
 1. Compare the program with its ancestors: which changes made it faster, which slower?
