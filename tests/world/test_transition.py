@@ -408,6 +408,7 @@ def test_training_for_whole_paths_pays_for_long_ones():
     assert judge(grown, held).predicted.mean() < judge(one, held).predicted.mean()
 
 
+@pytest.mark.slow
 def test_numbers_say_what_texts_do_not_of_factors_never_seen():
     seen = tuple(factor for factor in FACTORS if factor != 8)
     paths, held = world(40, factors=seen), world(10, seed=9, factors=(8,))
