@@ -190,7 +190,7 @@ class GradientBoosting(CostModel):
     Args:
         rng: Seeds the trees; drawn from once.
         hardware: Not looked at: the features describe the program.
-        features: Where TVM's per-store features are read: ``"programs"`` or ``"formulas"``.
+        features: Where TVM's per-store features are read, one of ``foretune.features.SOURCES``.
         extract: Candidates to rows per candidate, ``None`` for an illegal one, instead of these.
         feature_version: Version of what ``extract`` gives; a saved model with another is refused.
         aggregate: Rows of a program, shape (stores, columns), to one vector.

@@ -73,7 +73,7 @@ class GbdtRanker(Ranker):
             features unless given.
         feature_version: Version of what ``extract`` gives; a saved model with another is refused.
         cache: Folder in which per-store features are kept; None: in memory only.
-        source: Where they are read: ``"programs"`` or ``"formulas"``.
+        source: Where they are read, one of ``foretune.features.SOURCES``.
         options: Fields of ``GbdtRankerConfig``.
 
     Raises:

@@ -87,7 +87,7 @@ class MlpRanker(NeuralRanker):
         read_actions: Programs and hardware to a matrix; ``features.action_features`` unless given.
         feature_version: Version of what ``read_rows`` gives; a saved model with another is refused.
         cache: Folder in which per-store features are kept; None: in memory only.
-        source: Where they are read: ``"programs"`` or ``"formulas"``.
+        source: Where they are read, one of ``foretune.features.SOURCES``.
         threads: Threads PyTorch may use; None: as many as it would otherwise.
         device: PyTorch's name of a device; None: a CUDA device where there is one.
         options: Fields of ``MlpConfig``.
@@ -142,7 +142,7 @@ class MlpRanker(NeuralRanker):
             context: What ``context`` gives, shape (n, columns).
 
         Returns:
-            Shape (members, n): where members differ, the score is unsure.
+            Shape (members, n), where the rows are: where members differ, the score is unsure.
 
         Raises:
             BadInputError: It is not trained.
@@ -152,11 +152,12 @@ class MlpRanker(NeuralRanker):
         if self._trained is None:
             raise BadInputError(f"{self.name}: scores need weights: fit it, or load a trained one")
         n, stores = rows.shape[:2]
-        flat = _scaled(rows.reshape(n * stores, -1), self._trained.rows)
-        beside = _scaled(context, self._trained.context)
-        counts = torch.full((n,), stores, device=flat.device)
+        device = next(self._networks[0].parameters()).device
+        flat = _scaled(rows.reshape(n * stores, -1), self._trained.rows).to(device)
+        beside = _scaled(context, self._trained.context).to(device)
+        counts = torch.full((n,), stores, device=device)
         each = [network(flat, counts, beside)[:, 0] for network in self._networks]
-        return torch.stack(each)
+        return torch.stack(each).to(rows.device)
 
     def context(self, programs: Sequence[Program], machine: Hardware | None) -> Floats:
         """What joins the sum over stores, shape (n, columns): see ``MlpConfig.actions``."""

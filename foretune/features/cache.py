@@ -2,8 +2,8 @@
 
 Making a program and reading its stores takes milliseconds. Training in several folds, and a cost
 model of several parts, ask for the same programs again and again. ``source`` says where rows come
-from: ``"programs"``, or ``"formulas"`` (``foretune.features.formulas``), which make programs only
-where they are not certain. Rows of the two are kept apart.
+from: ``"programs"``; ``"formulas"`` (``foretune.features.formulas``), which make programs only where
+they are not certain; or ``"formulas_only"``, which are close there. Rows of each are kept apart.
 
 A folder holds one file per workload and target, named by these and the version of the features, so
 that another version never meets old rows. A file that cannot be read is a miss.
@@ -34,7 +34,7 @@ Rows = npt.NDArray[np.float32]
 Extractor = Callable[[Sequence[Any]], "Sequence[npt.NDArray[Any] | None]"]
 """Candidates to rows of features per candidate, None for one that cannot be applied."""
 
-SOURCES = ("programs", "formulas")
+SOURCES = ("programs", "formulas", "formulas_only")
 """Where per-store features can be read."""
 
 _REMEMBERED_BYTES = 64 << 20
@@ -145,13 +145,13 @@ def candidate_rows(
 def _extract(candidates: Mapping[str, Candidate], source: str) -> dict[str, Rows | None]:
     if not candidates:
         return {}
-    if source == "formulas":
+    if source == "programs":
+        rows = extract_per_store(list(candidates.values()))
+    else:
         # Needs PyTorch, which is optional.
         from foretune.features.formulas import extract_batch
 
-        rows = extract_batch(list(candidates.values()))
-    else:
-        rows = extract_per_store(list(candidates.values()))
+        rows = extract_batch(list(candidates.values()), approximate=source == "formulas_only")
     return {
         key: None if row is None else row.astype(np.float32)
         for key, row in zip(candidates, rows, strict=True)

@@ -162,13 +162,19 @@ def _warn(workload: str, message: str) -> None:
     _log.warning("%s: %s", workload, message)
 
 
-def extract_batch(candidates: Sequence[Candidate]) -> list[FloatArray | None]:
+def extract_batch(
+    candidates: Sequence[Candidate], approximate: bool = False
+) -> list[FloatArray | None]:
     """Per-store features of candidates from formulas, without making their programs.
 
     Candidates of sketches that cannot be interpreted are extracted from their programs, with one
     warning that names what is not known, and so are those at points where formulas are not certain.
     Only these can come back as None: a formula does not know whether post-processors accept a
     candidate.
+
+    Args:
+        candidates: May belong to several workloads and hardware.
+        approximate: Whether formulas are taken where they are not certain, too.
 
     Returns:
         For each candidate a float64 array of shape (stores, 164), or None if it is illegal.
@@ -187,10 +193,11 @@ def extract_batch(candidates: Sequence[Candidate]) -> list[FloatArray | None]:
         else:
             points = compiled.points([candidates[at].decisions for at in members])
             rows = list(_exact(compiled, points))
-            unsure = np.flatnonzero(~np.asarray(compiled.certain(points))).tolist()
-            read = extract_per_store([candidates[members[at]] for at in unsure])
-            for place, row in zip(unsure, read, strict=True):
-                rows[place] = row
+            if not approximate:
+                unsure = np.flatnonzero(~np.asarray(compiled.certain(points))).tolist()
+                read = extract_per_store([candidates[members[at]] for at in unsure])
+                for place, row in zip(unsure, read, strict=True):
+                    rows[place] = row
         for at, row in zip(members, rows, strict=True):
             found[at] = row
     return found

@@ -45,8 +45,12 @@ class GradientConfig:
         polished: Candidates that are.
         polishing: Steps of each at most.
         elites: Best candidates of earlier rounds that are starts again; 0: none.
+        opening: Whether evolutionary search makes the first batch: what is measured of it are the
+            first elites, and no formula has to be compiled before.
         pool: Random candidates drawn per start, from which groups and starts are chosen.
         finalists: Candidates that the cost model looks at per candidate asked for.
+        drafted: Share of the draft in the order of finalists; the rest is the cost model's. Climbs
+            find what the guide overrates; a ranker that reads something else was not climbed.
         epsilon: Share of the proposals that is random.
         warmup: Candidates measured before a cost model that is not informed is asked.
         weights: Name or file (``.npz``) of what is climbed; empty: the cost model's own, or the
@@ -73,8 +77,10 @@ class GradientConfig:
     polished: int = 8
     polishing: int = 4
     elites: int = 8
+    opening: bool = True
     pool: int = 4
     finalists: int = 8
+    drafted: float = 0.0
     epsilon: float = 0.1
     warmup: int = 8
     weights: str = ""
@@ -90,8 +96,10 @@ class GradientConfig:
             self._require(name, "> 0, and finite,", 0 < value < math.inf)
         self._require("bred", "!= 1", self.bred != 1)
         self._require("coldest", "<= temperature", self.coldest <= self.temperature)
-        if not 0.0 <= self.epsilon <= 1.0:
-            raise BadInputError(f"gradient: 0 <= epsilon <= 1 must hold, but got {self.epsilon}")
+        for name in ("epsilon", "drafted"):
+            value = getattr(self, name)
+            if not 0.0 <= value <= 1.0:
+                raise BadInputError(f"gradient: 0 <= {name} <= 1 must hold, but got {value}")
         for name, known in (
             ("guide", GUIDE_NAMES),
             ("objective", _OBJECTIVES),

@@ -70,6 +70,9 @@ def cautious(members: torch.Tensor, caution: float) -> torch.Tensor:
 class MlpGuide(Guide):
     """The perceptron on formulas of its features.
 
+    Formulas also where they are only close: of some workloads they are nowhere certain, and a search
+    asks for thousands of scores. The cost model that picks from the best reads what it reads.
+
     Args:
         ranker: Trained.
         kind: Of the coordinates, one of ``foretune.search._relaxed.KINDS``.
@@ -82,7 +85,7 @@ class MlpGuide(Guide):
     ) -> None:
         # The caller's ranker goes on reading programs if it did.
         self.ranker = copy.copy(ranker)
-        self.ranker.source = "formulas"
+        self.ranker.source = "formulas_only"
         self._kind, self._caution, self._penalty = kind, caution, penalty
 
     def landscape(self, candidate: Candidate) -> Landscape:
@@ -94,7 +97,7 @@ class MlpGuide(Guide):
         return _MlpLandscape(self, formulas(sketch, structure), structure, candidate, self._kind)
 
     def scores(self, candidates: Sequence[Candidate]) -> Floats:
-        """The score that is climbed, from exact columns."""
+        """The score that is climbed, from the columns of exact mode."""
         from foretune.dataset import Program
 
         if not candidates:

@@ -25,6 +25,7 @@ left for GPU limits only; a new optimiser for each group.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -64,6 +65,8 @@ _FILLED_UP = 4
 """Random decisions tried per start that a group lacks."""
 _REMEMBERED = 4096
 """Scored candidates that may still be proposed."""
+_LANDSCAPES = 128
+"""Groups whose formulas are kept at hand, those met last: some 100 KB each."""
 
 
 class Gradient(Strategy):
@@ -114,6 +117,7 @@ class Gradient(Strategy):
         self._scored: dict[str, float] = {}
         self._waiting: dict[str, Candidate] = {}
         self._measured: dict[str, tuple[float, Candidate]] = {}
+        self._settled: set[str] = set()
         self._sketches = {sketch.key for sketch in space.sketches}
 
     @classmethod
@@ -130,7 +134,8 @@ class Gradient(Strategy):
 
     def ask(self, n: int) -> list[Candidate]:
         """Up to ``n`` candidates; fewer when the space (or its legal part) is exhausted."""
-        if not self.explore():
+        first = not self._sampler.seen
+        if (first and self.config.opening) or not self.explore():
             return self._evolution.ask(n)
         explored = int(self.config.epsilon * n + self.rng.random())
         guided = self._sampler.legal(n - explored, spread(self._finalists(n), APART))
@@ -165,27 +170,32 @@ class Gradient(Strategy):
             what = GUIDE_NAMES[self.config.guide]
             self._warn_once(f"no {what} is trained for this target: give one as `weights`")
             return False
+        found = True
+        if self.config.objective == "gradient":
+            found = self._climbed()
+        elif self.config.objective == "evolution":
+            self._evolve([], max(2, self._population // _GENERATIONS))
+        else:
+            self._take(self._sampler.unseen(self._population))
+        self._forget()
+        return found
+
+    def _climbed(self) -> bool:
+        """A round of climbs; whether there was anything to climb."""
         drawn = self._sampler.unseen(self.config.pool * self.config.seeds)
         drafted = self._drafted(drawn)
-        if self.config.objective == "gradient":
-            self._scout(drafted)
-            if self.config.bred:
-                self._evolve(drafted, self.config.bred)
+        self._scout(drafted)
+        if self.config.bred:
+            self._evolve(drafted, self.config.bred)
         groups = self._chosen_groups(drafted)
         if not groups:
             if drawn:
                 self._warn_once("none of its sketches can be climbed: evolutionary search proposes")
             return not drawn
-        if self.config.objective == "gradient":
-            for landscape, members in groups:
-                self._climb(landscape, members)
-        elif self.config.objective == "evolution":
-            self._evolve(drawn, max(2, self._population // _GENERATIONS))
-        else:
-            self._take(self._sampler.unseen(self._population))
-        if self.config.coordinate_descent and self.config.objective == "gradient":
+        for landscape, members in groups:
+            self._climb(landscape, members)
+        if self.config.coordinate_descent:
             self._polish()
-        self._forget()
         return True
 
     # Groups and starts.
@@ -243,8 +253,7 @@ class Gradient(Strategy):
     def _elites(self) -> list[Candidate]:
         """The fastest measured candidates and those that the guide likes best, in turn."""
         fastest = sorted(self._measured.values(), key=lambda m: (m[0], m[1].key))
-        liked = sorted(self._waiting.values(), key=lambda c: (-self._scored[c.key], c.key))
-        count = self.config.elites
+        liked, count = self._ranked(), self.config.elites
         both = [c for pair in zip((c for _, c in fastest), liked, strict=False) for c in pair]
         both += [c for _, c in fastest[len(liked) :]] + liked[len(fastest) :]
         return list({c.key: c for c in both}.values())[:count]
@@ -257,7 +266,8 @@ class Gradient(Strategy):
             except UnsupportedTraceError as error:
                 self._landscapes[group] = None
                 self._warn_once(f"some sketches cannot be climbed: {error}")
-        return self._landscapes[group]
+        found = self._landscapes[group] = self._landscapes.pop(group)
+        return found
 
     def _feasible(self, landscape: Landscape, members: Sequence[Candidate]) -> list[Candidate]:
         """Starts of a group, as many as its share, filled up with random decisions."""
@@ -352,19 +362,19 @@ class Gradient(Strategy):
         A step moves one prime factor, changes one choice, or another structure is tried.
         """
         assert self._guide is not None
-        ranked = sorted(self._waiting.values(), key=lambda c: (-self._scored[c.key], c.key))
-        current = ranked[: self.config.polished]
+        ranked = (c for c in self._ranked() if c.key not in self._settled)
+        current = list(itertools.islice(ranked, self.config.polished))
         for _ in range(self.config.polishing):
             steps = [(c, self._steps(c)) for c in current]
             self._take(near for _, each in steps for near in each)
-            current = [
-                best
-                for start, each in steps
-                if each
-                and self._scored[(best := max(each, key=lambda c: self._scored[c.key])).key]
-                > self._scored[start.key]
-            ]
-            current = list({c.key: c for c in current}.values())
+            better: dict[str, Candidate] = {}
+            for start, each in steps:
+                best = max([start, *each], key=lambda c: self._scored[c.key])
+                if best is start:
+                    self._settled.add(start.key)
+                else:
+                    better[best.key] = best
+            current = list(better.values())
 
     def _steps(self, candidate: Candidate) -> list[Candidate]:
         assert self._guide is not None
@@ -378,21 +388,38 @@ class Gradient(Strategy):
             found += [self.space.mutate(candidate, self.rng, among=fixed) for _ in fixed]
         return found
 
+    def _ranked(self) -> list[Candidate]:
+        """What may still be proposed by falling score; what scores like a better one comes last.
+
+        Equal scores mean equal programs, nearly always.
+        """
+        waiting = [c for c in self._waiting.values() if self._sampler.is_new(c)]
+        waiting.sort(key=lambda c: (-self._scored[c.key], c.key))
+        repeated = [
+            at > 0 and self._scored[c.key] == self._scored[waiting[at - 1].key]
+            for at, c in enumerate(waiting)
+        ]
+        order = sorted(range(len(waiting)), key=lambda at: (repeated[at], at))
+        return [waiting[at] for at in order]
+
     def _forget(self) -> None:
-        ranked = sorted(self._waiting.values(), key=lambda c: (-self._scored[c.key], c.key))
-        self._waiting = {c.key: c for c in ranked[:_REMEMBERED]}
+        self._waiting = {c.key: c for c in self._ranked()[:_REMEMBERED]}
+        climbed = [group for group, found in self._landscapes.items() if found is not None]
+        for group in climbed[:-_LANDSCAPES]:
+            del self._landscapes[group]
 
     # What is proposed.
 
     def _finalists(self, n: int) -> list[Candidate]:
-        """The candidates of the highest score, in the order of the cost model."""
-        waiting = [c for c in self._waiting.values() if self._sampler.is_new(c)]
-        ranked = sorted(waiting, key=lambda c: (-self._scored[c.key], c.key))
-        finalists = ranked[: self.config.finalists * n]
+        """The candidates of the highest score, in the order of the cost model and its draft."""
+        finalists = self._ranked()[: self.config.finalists * n]
         warm = self.model.informed or len(self._measured) >= self.config.warmup
         if not (warm and self.model.ready):
             return finalists
         scores = self.model.predict(finalists).score
+        if self.config.drafted and finalists:
+            share = self.config.drafted
+            scores = (1 - share) * scores + share * self.model.draft(finalists)
         self._sampler.illegal.update(
             c.key for c, score in zip(finalists, scores.tolist(), strict=True) if math.isnan(score)
         )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import foretune.features.formulas as formulas_module
 from foretune.features import PER_STORE, columns, extract_per_store
 from foretune.features._operators import Operators
 from foretune.features.formulas import Formulas, extract_batch, formulas
@@ -103,6 +104,31 @@ def test_an_unknown_instruction_is_named_once(caplog: pytest.LogCaptureFixture) 
         for _ in range(3):
             extract_batch([Candidate(strange, candidate.decisions)])
     assert caplog.text.count("Annotatex") == 1
+
+
+def test_no_program_is_made_for_approximate_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    candidates = sampled(here("depthwise:1x14x14x32x3x2"), 12)
+    exact = extract_batch(candidates)
+    certain = [
+        bool(made.certain(made.points([c.decisions])).all())
+        for c in candidates
+        for made in [formulas(c.sketch, structure_of(c.sketch, c.decisions))]
+    ]
+    assert True in certain
+    assert False in certain
+
+    def refused(found: object) -> None:
+        raise AssertionError(f"programs of {found} were read")
+
+    monkeypatch.setattr(formulas_module, "extract_per_store", refused)
+    close = extract_batch(candidates, approximate=True)
+    for sure, expected, got in zip(certain, exact, close, strict=True):
+        assert expected is not None
+        assert got is not None
+        if sure:
+            np.testing.assert_array_equal(got, expected)
+        else:
+            assert np.abs(got - expected).mean() < 0.5
 
 
 def test_batches_keep_the_order_of_candidates() -> None:

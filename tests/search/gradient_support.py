@@ -82,6 +82,6 @@ class SyntheticGuide(Guide):
 
 def guided(space, model, rng, **options):
     """Gradient search on a synthetic guide, small."""
-    options = {"seeds": 8, "steps": 6, "pool": 4, **options}
+    options = {"seeds": 8, "steps": 6, "pool": 4, "opening": False, **options}
     guide = options.pop("guide", None) or SyntheticGuide()
     return Gradient(space, model, rng, guide=guide, **options)

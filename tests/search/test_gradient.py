@@ -155,7 +155,7 @@ class TestPerceptron:
         np.testing.assert_allclose(MlpGuide(Divided(), caution=1.5).scores(candidates), 0.5)
 
     def test_the_model_goes_on_reading_programs(self, perceptron):
-        assert MlpGuide(perceptron).ranker.source == "formulas"
+        assert MlpGuide(perceptron).ranker.source == "formulas_only"
         assert perceptron.source == "programs"
 
 
@@ -198,6 +198,57 @@ class TestSearch:
             reached[objective] = np.mean(best)
         assert reached["gradient"] > reached["random"] + 0.05
 
+    def test_it_needs_fewer_predictions_than_evolution_with_the_same_model(self):
+        class Noting(SyntheticGuide):
+            """Remembers after how many predictions a candidate came within 5 % of the optimum."""
+
+            reached = None
+
+            def scores(self, candidates):
+                found = super().scores(candidates)
+                if self.reached is None and np.nanmax(found) >= self.goal:
+                    self.reached = self.strategy.predictions
+                return found
+
+        needed = {"gradient": [], "evolution": []}
+        for objective, counts in needed.items():
+            for seed in range(5):
+                where, guide = SyntheticSpace(seed=seed), Noting()
+                guide.goal = np.log(0.95) - np.log(where.optimum.seconds)
+                guide.strategy = guided(
+                    where, strategies.OracleModel(), np.random.default_rng(seed), guide=guide,
+                    objective=objective, steps=10,
+                )  # fmt: skip
+                for _ in range(20):
+                    if guide.reached is None:
+                        guide.strategy.explore()
+                counts.append(guide.reached or guide.strategy.predictions)
+        assert np.mean(np.log(needed["gradient"])) < np.mean(np.log(needed["evolution"]))
+
+    def test_starts_keep_limits_and_are_not_alike(self):
+        limit = 1.0
+
+        class Limited(SyntheticGuide):
+            def landscape(self, candidate):
+                made = super().landscape(candidate)
+                made.excess = lambda x: np.maximum(x[:, 0] - limit, 0.0)
+                return made
+
+        strategy = guided(
+            SyntheticSpace(seed=1), strategies.OracleModel(), np.random.default_rng(0),
+            guide=Limited(), seeds=64, structures=1, pool=1, elites=0,
+        )  # fmt: skip
+        drawn = strategy._sampler.unseen(8)
+        ((landscape, starts),) = strategy._chosen_groups(drawn)
+        assert len(starts) == 64
+        x = landscape.relaxed.of([candidate.decisions for candidate in starts])
+        assert (x[:, 0] <= limit).all()
+        varied = x[:, x.std(axis=0) > 0]
+        assert varied.shape[1] >= x.shape[1] - 1
+        rows = (varied - varied.mean(axis=0)) / varied.std(axis=0)
+        alike = np.corrcoef(rows)
+        assert (alike.sum() - 64) / (64 * 63) < 0.2
+
     def test_nothing_is_scored_or_proposed_twice(self):
         guide = SyntheticGuide()
         strategy = guided(
@@ -217,11 +268,112 @@ class TestSearch:
         strategy = guided(where, model, np.random.default_rng(0))
         asked = strategy.ask(8)
         assert all(c.legal for c in asked)
-        liked = [c.seconds for c in model.asked[-1]]
+        waiting = [*strategy._waiting.values(), *model.asked[-1]]
+        assert len(waiting) > 50
+        for candidate in waiting:
+            assert strategy._scored[candidate.key] == pytest.approx(-np.log(candidate.seconds))
         # What the model was shown are the best of all that was scored.
-        scores = strategy._guide.scores(model.asked[-1])
-        np.testing.assert_allclose(scores, -np.log(liked))
-        assert max(scores) == pytest.approx(strategy.best_score)
+        shown = [strategy._scored[c.key] for c in model.asked[-1]]
+        assert max(shown) == pytest.approx(strategy.best_score)
+
+    def test_evolution_makes_the_first_batch_and_climbs_start_from_it(self, monkeypatch):
+        starts = []
+
+        def recorded(landscape, x, options):
+            starts.append((landscape, x))
+            return descend(landscape, x, options)
+
+        monkeypatch.setattr(gradient, "descend", recorded)
+        guide = SyntheticGuide()
+        strategy = guided(
+            SyntheticSpace(seed=1), strategies.OracleModel(), np.random.default_rng(0),
+            guide=guide, opening=True,
+        )  # fmt: skip
+        first = strategy.ask(4)
+        assert len(first) == 4
+        assert guide.asked == []
+        strategy.tell(told(first))
+        second = strategy.ask(4)
+        assert not {c.key for c in first} & {c.key for c in second}
+        met = {
+            tuple(each.values())
+            for landscape, x in starts
+            for each in landscape.relaxed.nearest(x)
+        }
+        assert min(first, key=lambda c: c.seconds).decisions in met
+
+    def test_what_is_refused_or_repeated_is_no_longer_improved(self):
+        strategy = guided(
+            SyntheticSpace(seed=1), strategies.OracleModel(), np.random.default_rng(0),
+            coordinate_descent=False,
+        )  # fmt: skip
+        strategy.explore()
+        best, second = strategy._ranked()[:2]
+        assert strategy._elites()[0].key == best.key
+        strategy._sampler.repeated.add(best.key)
+        assert strategy._elites()[0].key == second.key
+        strategy.explore()
+        assert best.key not in strategy._waiting
+
+    def test_what_scores_alike_comes_last(self):
+        guide = SyntheticGuide()
+        guide.scores = lambda candidates: np.array([round(-np.log(c.seconds)) for c in candidates])
+        strategy = guided(
+            SyntheticSpace(seed=1), strategies.OracleModel(), np.random.default_rng(0), guide=guide
+        )
+        strategy.explore()
+        scores = [strategy._scored[c.key] for c in strategy._ranked()]
+        distinct = len(set(scores))
+        assert 1 < distinct < len(scores)
+        assert scores[:distinct] == sorted(set(scores), reverse=True)
+        assert scores[distinct:] == sorted(scores[distinct:], reverse=True)
+
+    def test_a_local_optimum_is_polished_once(self):
+        strategy = guided(
+            SyntheticSpace(seed=5), strategies.OracleModel(), np.random.default_rng(0),
+            polished=2, polishing=50,
+        )  # fmt: skip
+        strategy.explore()
+        settled = set(strategy._settled)
+        assert strategy._ranked()[0].key in settled
+        strategy._polish()
+        assert len(strategy._settled) > len(settled)
+
+    def test_the_draft_has_a_say_in_the_order_of_finalists(self):
+        class Divided(strategies.OracleModel):
+            informed = True
+
+            def draft(self, candidates):
+                return -self.predict(candidates).score
+
+        orders = {}
+        for share in (0.0, 1.0):
+            strategy = guided(
+                SyntheticSpace(seed=1), Divided(), np.random.default_rng(0), drafted=share
+            )
+            strategy.explore()
+            orders[share] = [c.seconds for c in strategy._finalists(2)]
+        assert orders[0.0] == sorted(orders[0.0])
+        assert orders[1.0] == sorted(orders[1.0], reverse=True)
+
+    def test_landscapes_of_long_ago_are_forgotten(self, monkeypatch):
+        monkeypatch.setattr(gradient, "_LANDSCAPES", 1)
+        strategy = guided(
+            SyntheticSpace(seed=1), strategies.OracleModel(), np.random.default_rng(0)
+        )
+        for _ in range(3):
+            strategy.explore()
+            assert len(strategy._landscapes) == 1
+
+    @pytest.mark.parametrize("objective", ["evolution", "random"])
+    def test_who_does_not_climb_needs_no_landscape(self, objective):
+        where = SyntheticSpace(seed=1)
+        strategy = guided(
+            where, strategies.OracleModel(), np.random.default_rng(0), objective=objective,
+            guide=SyntheticGuide(refused=[sketch.key for sketch in where.sketches]),
+        )  # fmt: skip
+        assert strategy.explore()
+        assert strategy.predictions >= 8 * 6
 
     @pytest.mark.parametrize("objective", ["gradient", "evolution", "random"])
     def test_every_objective_proposes(self, objective):
@@ -352,6 +504,7 @@ class TestWhatCannotBeClimbed:
         ({"coldest": 2.0}, "coldest <= temperature"),
         ({"bred": 1}, "bred != 1"),
         ({"epsilon": 1.5}, "epsilon"),
+        ({"drafted": -0.5}, "0 <= drafted <= 1"),
         ({"objective": "annealing"}, "evolution"),
         ({"variables": "roots"}, "exponents"),
         ({"steps": "many"}, "steps must be int"),
