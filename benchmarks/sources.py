@@ -33,6 +33,8 @@ _STRATEGIES = {
 }
 """Where strategies begin that runs of the default do not depend on."""
 _PROPOSERS = "foretune.search.proposers"
+_LLM = "foretune.llm"
+"""Where runs begin, too, in which a language model proposes; no others depend on it."""
 
 
 def state_of_ours(weights: Path | None = None, more: Sequence[str] = ()) -> str:
@@ -65,6 +67,8 @@ def state_of_side(side: Side) -> str:
 def _strategy_modules(strategy: str) -> list[str]:
     base, options = split_name(strategy)
     asked = [_PROPOSERS] if "proposer" in options else []
+    if options.get("proposer") == "llm":
+        asked.append(_LLM)
     return list(dict.fromkeys([*_STRATEGIES.get(base, ()), *asked]))
 
 

@@ -4,7 +4,14 @@ from foretune._files import write_json
 from foretune.bench._bench import SCHEMA, compare, run_bench
 from foretune.bench._print import print_bench
 from foretune.bench._sides import Side, SideError, SideRun, run_side, sides
-from foretune.bench._summary import best_at, geometric_mean, summarise, trial_budgets
+from foretune.bench._summary import (
+    best_at,
+    geometric_mean,
+    summarise,
+    trial_budgets,
+    unconfirmed,
+    went_to,
+)
 
 __all__ = [
     "SCHEMA",
@@ -20,5 +27,7 @@ __all__ = [
     "sides",
     "summarise",
     "trial_budgets",
+    "unconfirmed",
+    "went_to",
     "write_json",
 ]

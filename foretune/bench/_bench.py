@@ -11,10 +11,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,18 @@ from filelock import FileLock, Timeout
 
 from foretune import _tvm
 from foretune._files import write_json
-from foretune.bench._sides import Point, Side, SideError, SideRun, asks_llm, run_side, sides
+from foretune.bench._language_model import identity
+from foretune.bench._sides import (
+    Point,
+    Side,
+    SideError,
+    SideRun,
+    asks_llm,
+    curve,
+    run_side,
+    sides,
+    unconfirmed_seconds,
+)
 from foretune.bench._summary import summarise
 from foretune.errors import BadInputError, IllegalCandidateError, NothingMeasuredError
 from foretune.hardware import Hardware, probe
@@ -37,6 +48,8 @@ if TYPE_CHECKING:
     from foretune.measure import MeasurePolicy
 
 SCHEMA = "foretune.bench/1"
+_ANSWERS = ".jsonl"
+"""Ends the names of files with a language model's answers, which cost money."""
 Say = Callable[[str], None]
 
 
@@ -47,6 +60,7 @@ def run_bench(
     seeds: int | Sequence[int] = 1,
     *,
     peer_trials: int | None = None,
+    own_trials: Mapping[str, int] | None = None,
     cost_models: Sequence[str] = ("default",),
     hardware: Hardware | None = None,
     path: str | Path | None = None,
@@ -69,6 +83,8 @@ def run_bench(
             whose calls differ in seeds or in workloads can share a ``work_dir``; a call with all of
             them then puts together what they found.
         peer_trials: Measured candidates per run of a peer, if not as many.
+        own_trials: The same for some of ``strategies``, by their names there. No side is compared
+            beyond the trials of its runs.
         cost_models: Crossed with the strategies that name none; peers bring their own.
         hardware: What to tune for; the machine at hand if None.
         path: The result is written here after every run. Finished runs are kept beside it until
@@ -82,7 +98,8 @@ def run_bench(
             finished one is found again only under the same text, which becomes part of a file
             name. One text for all, or one for each side. Runs of peers are found under any.
         llm: The language model of strategies with the proposer ``llm``, for example ``mcts:llm``,
-            as ``foretune.llm.open_session`` reads it, with this process's environment.
+            as ``foretune.llm.open_session`` reads it, with this process's environment. Its answers
+            are kept beside the runs, and beside ``path`` for good, as a transcript of each.
         progress: Called with one line of text per event.
 
     Returns:
@@ -98,6 +115,7 @@ def run_bench(
         if value is not None and value < 1:
             raise BadInputError(f"`{name} >= 1` must hold, but got {name}={value}")
     contestants = sides(strategies, cost_models)
+    own = _own_trials(own_trials or {}, strategies, cost_models)
     asks = [s.strategy for s in contestants if not s.is_peer and asks_llm(s.strategy)]
     if asks and not llm:
         raise BadInputError(
@@ -121,6 +139,7 @@ def run_bench(
             hardware,
             trials,
             peer_trials,
+            own,
             policy,
             timeout_s,
             state,
@@ -139,7 +158,7 @@ def run_bench(
         for group in left:
             bench.group(*group, wait=True)
     if work_dir is None and target is not None:
-        shutil.rmtree(folder)
+        _clear(folder)
     result = bench.result()
     if not result["runs"]:
         failures = result["failures"]
@@ -168,6 +187,29 @@ def _seeds(given: int | Sequence[int]) -> list[int]:
     return chosen
 
 
+def _own_trials(
+    given: Mapping[str, int], strategies: Sequence[str], cost_models: Sequence[str]
+) -> dict[Side, int]:
+    for name, count in given.items():
+        if name not in strategies:
+            raise BadInputError(
+                f"trials of their own are for strategies of the benchmark, but {name!r} is none of "
+                f"{', '.join(strategies)}: name it there, too"
+            )
+        if count < 1:
+            raise BadInputError(f"`own_trials >= 1` must hold, but got {count} for {name!r}")
+    return {side: given[name] for name in given for side in sides([name], cost_models)}
+
+
+def _clear(folder: Path) -> None:
+    """Removes finished runs, but not what a language model was paid for."""
+    for file in folder.iterdir():
+        if file.suffix != _ANSWERS:
+            file.unlink()
+    with suppress(OSError):
+        folder.rmdir()
+
+
 def _programs(workloads: Sequence[str | Workload], hardware: Hardware) -> list[Workload]:
     found: dict[str, Workload] = {}
     for given in workloads:
@@ -185,6 +227,7 @@ class _Bench:
         hardware: Hardware,
         trials: int,
         peer_trials: int | None,
+        own_trials: Mapping[Side, int],
         policy: MeasurePolicy | None,
         timeout_s: float | None,
         state: str | Callable[[Side], str],
@@ -197,10 +240,12 @@ class _Bench:
         self.hardware = hardware
         self.trials = trials
         self.peer_trials = peer_trials
+        self.own_trials = own_trials
         self.policy = policy
         self.timeout_s = timeout_s
         self.state = state
         self.llm = llm
+        self.llm_identity = identity(llm) if llm else ""
         self.say = say
         self.folder = folder
         self.path = path
@@ -272,7 +317,8 @@ class _Bench:
         }
 
     def _trials_of(self, side: Side) -> int:
-        return (self.peer_trials or self.trials) if side.is_peer else self.trials
+        others = (self.peer_trials or self.trials) if side.is_peer else self.trials
+        return self.own_trials.get(side, others)
 
     def _state_of(self, side: Side) -> str:
         return self.state(side) if callable(self.state) else self.state
@@ -284,7 +330,7 @@ class _Bench:
         if not side.is_peer and (state := self._state_of(side)):
             parts.append(state)
         if self.llm and asks_llm(row["strategy"]):
-            parts.append(hashlib.blake2b(self.llm.encode(), digest_size=4).hexdigest())
+            parts.append(self.llm_identity)
         return self.folder / ("-".join(map(str, parts)) + ".json")
 
     def _run(self, side: Side, workload: Workload, seed: int) -> dict[str, Any]:
@@ -294,9 +340,11 @@ class _Bench:
             "strategy": side.strategy,
             "cost_model": side.cost_model,
             "seed": seed,
+            "budget": self._trials_of(side),
         }
         label = f"{workload.name}  {side.strategy}+{side.cost_model}  seed {seed}"
         saved = self._file(row)
+        asked = bool(self.llm) and asks_llm(side.strategy)
         if saved.exists():
             self.say(f"{label}: found from an earlier call")
             # Weights are told apart by what is in them: their file may have had another name.
@@ -308,17 +356,20 @@ class _Bench:
                     side,
                     workload,
                     self.hardware,
-                    self._trials_of(side),
+                    row["budget"],
                     seed,
                     Path(folder),
                     self.timeout_s,
                     llm=self.llm,
+                    transcript=saved.with_suffix(_ANSWERS) if asked else None,
                 )
         except SideError as error:
             self.say(f"{label}: failed: {error}")
             return {**row, "error": str(error)}
         rate = run.trials / run.elapsed_s
         self.say(f"{label}: {run.trials} trials in {run.elapsed_s:.1f} s, {rate:.2f}/s")
+        if run.llm is not None and run.llm["left_out"]:
+            self.say(f"{label}: the language model was left out: {run.llm['left_out']}")
         row |= {
             "began": began,
             "elapsed_s": run.elapsed_s,
@@ -327,7 +378,7 @@ class _Bench:
             "failed": run.failed,
             "spent_s": dict(run.spent_s),
             **({} if run.llm is None else {"llm": dict(run.llm)}),
-            "reported": _curve(run, [point.seconds for point in run.points]),
+            "reported": curve(run, [point.seconds for point in run.points]),
             "raw": run.to_json(),
         }
         self._save(row)
@@ -346,7 +397,9 @@ class _Bench:
         for row, run, pool in zip(rows, finished, pools, strict=True):
             row["compared"] = compared
             row["untuned_s"] = seconds.get(space.untuned.key)
-            row["curve"] = _curve(run, [seconds.get(candidate.key) for candidate in pool])
+            found = [seconds.get(candidate.key) for candidate in pool]
+            row["curve"] = curve(run, found)
+            row["unconfirmed_s"] = unconfirmed_seconds(run, found)
             best = row["curve"][-1][2] if row["curve"] else None
             self.say(
                 f"{workload.name}  {row['strategy']}+{row['cost_model']}  "
@@ -385,24 +438,6 @@ def _candidate(point: Point, space: Space) -> Candidate:
                 "run again with an empty work directory"
             ) from error
     return candidate_of_trace(point.trace, space)
-
-
-def _curve(run: SideRun, seconds: Sequence[float | None]) -> list[list[float]]:
-    """``[trials, elapsed_s, best_s]`` for every trial from the first valid one on."""
-    curve: list[list[float]] = []
-    for point, value in zip(run.points, seconds, strict=True):
-        if value is None:
-            continue
-        while curve and curve[-1][0] < point.trials - 1:
-            trial = int(curve[-1][0]) + 1
-            curve.append([trial, run.arrivals[trial - 1], curve[-1][2]])
-        if curve and curve[-1][0] == point.trials:
-            curve.pop()
-        curve.append([point.trials, point.elapsed_s, value])
-    while curve and curve[-1][0] < run.trials:
-        trial = int(curve[-1][0]) + 1
-        curve.append([trial, run.arrivals[trial - 1], curve[-1][2]])
-    return curve
 
 
 def _ms(seconds: float | None) -> str:

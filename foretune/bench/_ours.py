@@ -26,6 +26,8 @@ def _run(request: dict[str, Any], environment: Mapping[str, str]) -> None:
     if asks_llm(request["strategy"]):
         # A request is a file, which must not hold a key: the process inherits it.
         llm = open_session(request["llm"], environment=environment)
+        if request["transcript"]:
+            llm.record_in(Path(request["transcript"]))
     workload = Workload(**request["workload"])
     result = tune(
         workload,

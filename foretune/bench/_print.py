@@ -30,6 +30,15 @@ def print_bench(data: Mapping[str, Any], console: Console | None = None) -> None
                           ("strategy", "trials")))  # fmt: skip
     for name, note in data["notes"].items():
         console.print(f"{name}: {note}", style="dim", soft_wrap=True)
+    for run in data["runs"]:
+        if (run.get("llm") or {}).get("left_out"):
+            console.print(
+                f"{run['workload']} {run['strategy']} seed {run['seed']}: the language model was "
+                f"left out: {run['llm']['left_out']}",
+                style="yellow",
+                markup=False,
+                soft_wrap=True,
+            )
     for failure in data["failures"]:
         console.print(
             f"failed: {failure['workload']} {failure['strategy']} seed {failure['seed']}: "

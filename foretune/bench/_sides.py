@@ -103,6 +103,8 @@ class Point:
         seconds: What the run itself read, seconds per call.
         candidate: ``Candidate.to_json()``, or None where ``trace`` is given.
         trace: The trace as TVM serialises it, or None.
+        confirmed: Whether it was chosen at the end, by timing the last few contenders side by side,
+            and is not what was read as best.
     """
 
     trials: int
@@ -110,6 +112,7 @@ class Point:
     seconds: float
     candidate: Mapping[str, Any] | None = None
     trace: Any = None
+    confirmed: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``Point(**data)`` reverses it."""
@@ -149,6 +152,41 @@ class SideRun:
         return cls(**{**data, "points": points, "arrivals": tuple(data["arrivals"])})
 
 
+def curve(run: SideRun, seconds: Sequence[float | None]) -> list[list[float]]:
+    """``[trials, elapsed_s, best_s]`` for every trial from the first valid one on.
+
+    Args:
+        run: A finished run.
+        seconds: Of each of its incumbents, seconds per call; None leaves it out.
+    """
+    found: list[list[float]] = []
+    for point, value in zip(run.points, seconds, strict=True):
+        if value is None:
+            continue
+        while found and found[-1][0] < point.trials - 1:
+            trial = int(found[-1][0]) + 1
+            found.append([trial, run.arrivals[trial - 1], found[-1][2]])
+        if found and found[-1][0] == point.trials:
+            found.pop()
+        found.append([point.trials, point.elapsed_s, value])
+    while found and found[-1][0] < run.trials:
+        trial = int(found[-1][0]) + 1
+        found.append([trial, run.arrivals[trial - 1], found[-1][2]])
+    return found
+
+
+def unconfirmed_seconds(run: SideRun, seconds: Sequence[float | None]) -> float | None:
+    """Seconds of what a run itself read as best, whatever its tuner chose in the end.
+
+    Args:
+        run: A finished run.
+        seconds: As for ``curve``.
+    """
+    pairs = zip(run.points, seconds, strict=True)
+    known = [value for point, value in pairs if value is not None and not point.confirmed]
+    return known[-1] if known else None
+
+
 def run_side(
     side: Side,
     workload: Workload,
@@ -159,6 +197,7 @@ def run_side(
     timeout_s: float | None = None,
     progress: Callable[[int], None] | None = None,
     llm: str = "",
+    transcript: Path | None = None,
 ) -> SideRun:
     """Runs one side once, in a fresh process.
 
@@ -173,6 +212,7 @@ def run_side(
         progress: Called with the number of trials so far (peers: after every batch).
         llm: The language model of sides whose proposer is ``llm``, as ``foretune.llm.open_session``
             reads it.
+        transcript: Where its answers are kept, and known from; in ``folder`` if None.
 
     Raises:
         SideError: The run failed.
@@ -185,7 +225,8 @@ def run_side(
         except PeerError as error:
             raise SideError(str(error)) from error
         return _peer_side(result.trials, result.elapsed_s)
-    return _run_ours(side, workload, hardware, trials, seed, folder, timeout_s, llm)
+    told = {"llm": llm, "transcript": None if transcript is None else str(transcript)}
+    return _run_ours(side, workload, hardware, trials, seed, folder, timeout_s, told)
 
 
 def _peer_side(trials: Sequence[PeerTrial], elapsed_s: float) -> SideRun:
@@ -212,7 +253,7 @@ def _run_ours(
     seed: int,
     folder: Path,
     timeout_s: float | None,
-    llm: str,
+    told: Mapping[str, Any],
 ) -> SideRun:
     request = {
         "hardware": hardware.to_json(),
@@ -223,7 +264,7 @@ def _run_ours(
         "seed": seed,
         "work_dir": str(folder / "work"),
         "answer": str(folder / "answer.json"),
-        "llm": llm,
+        **told,
     }
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
     epoch, started = time.time(), time.monotonic()
@@ -259,7 +300,9 @@ def _our_side(
     task = answer["result"]["tasks"][0]
     if answer["best"] is not None and points and answer["best"] != points[-1].candidate:
         # The tuner confirmed its last few contenders and chose another one than it read as best.
-        points.append(Point(len(records), elapsed_s, task["best_s"], candidate=answer["best"]))
+        points.append(
+            Point(len(records), elapsed_s, task["best_s"], candidate=answer["best"], confirmed=True)
+        )
     spent = {k: v for k, v in answer["result"].items() if k.endswith("_s") and v is not None}
     return SideRun(
         trials=len(records),

@@ -38,6 +38,24 @@ def best_at(run: Mapping[str, Any], trials: int) -> float | None:
     return None if best is None else float(best)
 
 
+def unconfirmed(run: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A run without the last choice of its tuner, which times its last few contenders side by side.
+
+    What a run would have returned earlier was never chosen so. In the curve of what this returns
+    every number of trials is alike: it ends with what the run itself read as best.
+    """
+    seconds = run.get("unconfirmed_s")
+    if not run["curve"] or seconds is None:
+        return run
+    *before, (trials, elapsed_s, _) = run["curve"]
+    return {**run, "curve": [*before, [trials, elapsed_s, seconds]]}
+
+
+def went_to(run: Mapping[str, Any], trials: int) -> bool:
+    """Whether a run was given so many trials: beyond its own it is compared with nobody."""
+    return trials <= int(run.get("budget", trials))
+
+
 def geometric_mean(
     pairs: Pairs, rng: np.random.Generator, resamples: int = RESAMPLES
 ) -> tuple[float, float, float]:
@@ -95,7 +113,7 @@ def summarise(
         for budget in trial_budgets(trials):
             ratios = _log_ratios(
                 [(k[0], best_at(table[other][k], budget), best_at(table[one][k], budget))
-                 for k in both]
+                 for k in both if all(went_to(table[side][k], budget) for side in (one, other))]
             )  # fmt: skip
             speedup += _row({"strategy": one, "over": other, "trials": budget}, ratios, rng)
         ratios = _log_ratios(
@@ -105,8 +123,9 @@ def summarise(
     for side, by_key in table.items():
         for budget in trial_budgets(trials):
             ratios = _log_ratios(
-                [(k[0], run["untuned_s"], best_at(run, budget)) for k, run in by_key.items()]
-            )
+                [(k[0], run["untuned_s"], best_at(run, budget))
+                 for k, run in by_key.items() if went_to(run, budget)]
+            )  # fmt: skip
             over_untuned += _row({"strategy": side, "trials": budget}, ratios, rng)
     return {"speedup": speedup, "trials_per_s": rates, "over_untuned": over_untuned}
 

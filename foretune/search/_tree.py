@@ -169,6 +169,8 @@ class Tree:
             # Widening and trimming make room where there was none.
             node.closed = False
         for node in nodes:
+            if node.failed:
+                continue
             rewards = [reward(levels[id(node)])]
             rewards += [reward(offset + slope * score) for score in node.end_scores]
             node.total = sum(rewards) / len(rewards)
@@ -199,24 +201,49 @@ class Tree:
             child.parent = node.parent
 
     def trim(self, most: int, keep: Iterable[str] = ()) -> None:
-        """Drops leaves that were not measured, the worst first, until ``most`` nodes are left.
+        """Drops what was not measured, the worst leaves first, until ``most`` such nodes are left.
+
+        What was measured stays, and so does what led there: neither counts. Dead ends are dropped
+        with what they came from.
 
         Args:
-            most: Nodes to be left, if enough of them may go.
-            keep: Keys of nodes that must stay.
+            most: Nodes to be left of those that may go.
+            keep: Keys of nodes that stay as if they were measured.
         """
         kept = set(keep)
-        while len(self.nodes) > most:
-            leaves = [
+        needed = {
+            id(above)
+            for key, node in self.nodes.items()
+            if node.seconds is not None or key in kept
+            for above in (node, *node.ancestors())
+        }
+        spare = {
+            key: node for key, node in self.nodes.items() if node.open and id(node) not in needed
+        }
+        while len(spare) > most:
+            leaves = sorted(
                 (node.score, key)
-                for key, node in self.nodes.items()
-                if node.open and not node.children and key not in kept
-            ]
-            going = sorted(leaves)[: len(self.nodes) - most]
-            if not going:
-                return
-            for _, key in going:
-                self.drop(key)
+                for key, node in spare.items()
+                if not any(map(_lives, node.children))
+            )
+            for _, key in leaves[: len(spare) - most]:
+                self._cut(spare.pop(key))
+
+    def _cut(self, node: Node) -> None:
+        """Takes a program out of the tree, and what came from it."""
+        assert node.parent is not None
+        node.parent.children.remove(node)
+        below = [node]
+        while below:
+            gone = below.pop()
+            assert gone.candidate is not None
+            del self.nodes[gone.candidate.key]
+            below += gone.children
+
+
+def _lives(node: Node) -> bool:
+    """Whether a program or something that came from it is no dead end."""
+    return not node.failed or any(map(_lives, node.children))
 
 
 def _line(nodes: Iterable[Node]) -> tuple[float, float]:

@@ -67,7 +67,9 @@ class MctsConfig:
         epsilon: Share of the proposals that is random.
         warmup: Candidates measured before a model that is not informed is asked.
         patience: Fruitless expansions after which a node is a dead end.
-        nodes: Nodes kept; the worst of those not measured are dropped.
+        nodes: Programs kept of those that were not measured and led to none that was; the worst go.
+            Before each batch these are scored anew, with what was measured and what led there,
+            which grows with the trials that were paid for.
     """
 
     proposer: str = proposers.DEFAULT
@@ -283,7 +285,7 @@ class Mcts(Strategy):
                 # The model read the program and found that it cannot be made.
                 self._sampler.illegal.add(node.candidate.key)
                 self.tree.close(node.candidate.key)
-        self._score_ends(nodes)
+        self._score_ends([node for node in nodes if not node.failed])
 
     def _score_ends(self, nodes: Sequence[Node]) -> None:
         """Rolls out from nodes where that was not done yet, and asks the model how that ended."""
@@ -310,9 +312,9 @@ class Mcts(Strategy):
         return candidate
 
     def _rescore(self) -> None:
-        """All nodes by the model as it is now, whoever taught it since."""
+        """All nodes but dead ends by the model as it is now, whoever taught it since."""
         self.tree.trim(self.config.nodes, [s.program.candidate.key for _, s in self._prepared])
-        self._score(list(self.tree.nodes.values()))
+        self._score([node for node in self.tree.nodes.values() if not node.failed])
 
     def _chosen(self, n: int) -> list[Candidate]:
         """The best of the tree, apart from one another, and a few random candidates."""

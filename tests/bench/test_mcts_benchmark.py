@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 from functools import partial
 from types import SimpleNamespace
@@ -10,8 +11,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks import mcts, proposers
-from foretune.bench import _ours, run_bench
+from benchmarks import mcts, proposers, sources
+from benchmarks._mcts import figures, page
+from benchmarks._mcts.overhead import overhead
+from foretune.bench import Side, _ours, run_bench
 from foretune.cli import main
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError
@@ -23,77 +26,241 @@ from tests.search.test_proposers import CPU
 from tests.tuning.support import FormulaMeasurer, matmul, seconds_of
 
 
-def run(strategy, seed, *bests, workload="k"):
+def run(strategy, seed, *bests, workload="k", model="gbdt", **other):
     return {
-        "workload": workload, "key": workload, "strategy": strategy, "seed": seed,
-        "untuned_s": 12.0, "curve": [[18 * 2**i, 0.0, best] for i, best in enumerate(bests)],
+        "workload": workload, "key": workload, "strategy": strategy, "cost_model": model,
+        "seed": seed, "untuned_s": 12.0,
+        "curve": [[18 * 2**i, 0.0, best] for i, best in enumerate(bests)], **other,
     }  # fmt: skip
 
 
 RUNS = [run("evolutionary", 0, 4.0, 3.0, 2.0), run("evolutionary", 1, 6.0, 3.0, 2.0),
         run("mcts:random", 0, 3.0, 1.0, 1.0), run("mcts:random", 1, 3.0, 4.0, 1.0)]  # fmt: skip
+NAMED = figures.named(RUNS, "gbdt")
+LEFT_OUT = {"model": "m", "calls": 9, "prompt_tokens": 7, "completion_tokens": 5, "invalid": 1,
+            "hits": 2, "judged": 3, "left_out": "its budget of 9 calls is spent"}  # fmt: skip
 
 
 def test_speedups_over_the_untuned_program():
-    rows = {(r["side"], r["samples"]): r for r in mcts.speedups(RUNS, (18, 36))}
-    assert rows["evolutionary", 18]["mean"] == pytest.approx((3 + 2) / 2)
-    assert rows["mcts:random", 36]["mean"] == pytest.approx((12 + 3) / 2)
-    assert rows["mcts:random", 18]["low"] == rows["mcts:random", 18]["high"] == 4
-    assert rows["mcts:random", 36]["seeds"] == 2
+    rows = {(r["side"], r["samples"]): r for r in figures.speedups(NAMED, (18, 36))}
+    assert rows["evolutionary", 18]["mean"] == pytest.approx(math.sqrt(3 * 2))
+    assert rows["mcts:random", 36]["mean"] == pytest.approx(math.sqrt(12 * 3))
+    assert rows["mcts:random", 18]["low"] == pytest.approx(4)
+    assert rows["mcts:random", 18]["high"] == pytest.approx(4)
+    assert rows["mcts:random", 36]["seeds"] == rows["mcts:random", 36]["of"] == 2
+
+
+def test_intervals_are_those_of_student_for_logarithms():
+    found = figures.interval([0.0, 1.0, 2.0])
+    half = 4.302653 / math.sqrt(3)
+    assert found["mean"] == pytest.approx(math.e)
+    assert found["low"] == pytest.approx(math.exp(1 - half))
+    assert found["high"] == pytest.approx(math.exp(1 + half))
+    assert figures.interval([1.0]) == {"mean": pytest.approx(math.e), "low": None, "high": None}
+
+
+def test_a_cell_says_on_how_many_seeds_it_rests():
+    runs = [*RUNS, run("evolutionary", 2, 1.0, untuned_s=None), run("mcts:random", 2, 3.0)]
+    rows = figures.speedups(figures.named(runs, "gbdt"), (18,))
+    text = page.speedup_table({"samples": [18], "speedups": rows}, ["evolutionary", "mcts:random"])
+    evolution, tree = text.splitlines()[-2:]
+    assert "2 of 3 seeds" in evolution and "seeds" not in tree
+    (alone,) = figures.speedups(figures.named([run("mcts", 0, 3.0)], "gbdt"), (18,))
+    assert page._cell(alone) == "4.00", "one seed has no interval"
+
+
+def test_sides_are_named_by_their_cost_models_where_these_are_others():
+    runs = [run("mcts:learned", 0, 3.0), run("mcts:learned:rollout=2", 0, 3.0, model="world"),
+            run("metaschedule", 0, 3.0, model="xgb")]  # fmt: skip
+    assert [each["side"] for each in figures.named(runs, "gbdt")] == [
+        "mcts:learned",
+        "mcts:learned:rollout=2+world",
+        "metaschedule",
+    ]
+
+
+def test_the_last_choice_of_a_tuner_counts_nowhere():
+    chosen = [run("evolutionary", 0, 4.0, 3.0, 1.0, unconfirmed_s=2.0),
+              run("mcts:random", 0, 3.0, 2.0, 0.5, unconfirmed_s=1.0)]  # fmt: skip
+    runs = figures.named(chosen, "gbdt")
+    rows = {(r["side"], r["samples"]): r["mean"] for r in figures.speedups(runs, (36, 72))}
+    assert rows["evolutionary", 72] == pytest.approx(6)
+    assert rows["mcts:random", 36] == pytest.approx(6)
+    early = {row["side"]: row["ratio"] for row in figures.early(runs, 72)}
+    assert early["mcts:random"] == pytest.approx(1)
+    reaching = {row["side"]: row["samples"] for row in figures.reaching(runs, 72)}
+    assert reaching == {"evolutionary": 72, "mcts:random": 36}
+
+
+def test_shorter_runs_count_only_as_far_as_they_went():
+    runs = figures.named([*RUNS, run("mcts:random:rollout=2", 0, 3.0, 1.0, budget=36)], "gbdt")
+    rows = {(r["side"], r["samples"]) for r in figures.speedups(runs, (18, 36, 72))}
+    assert ("mcts:random:rollout=2", 36) in rows and ("mcts:random:rollout=2", 72) not in rows
+    early = {row["side"]: row for row in figures.early(runs, 72)}
+    assert early["mcts:random:rollout=2"]["pairs"] == 1
+    assert {row["side"] for row in figures.reaching(runs, 72)} == {"evolutionary", "mcts:random"}
 
 
 def test_how_soon_the_goal_is_reached():
-    rows = {row["side"]: row for row in mcts.early(RUNS, 72)}
+    rows = {row["side"]: row for row in figures.early(NAMED, 72)}
     assert rows["evolutionary"]["ratio"] == pytest.approx(2 / 3)
     assert rows["mcts:random"]["ratio"] == pytest.approx(np.sqrt((2 / 1) * (2 / 4)))
+    assert rows["mcts:random"]["pairs"] == 2
 
 
 def test_how_many_samples_the_goal_takes():
-    rows = {row["side"]: row for row in mcts.reaching(RUNS, 72)}
+    rows = {row["side"]: row for row in figures.reaching(NAMED, 72)}
     assert rows["evolutionary"]["samples"] == 72 and rows["evolutionary"]["reached"] == 1
     # Within 36 samples with one seed, within 72 with the other.
     assert rows["mcts:random"]["samples"] == 54 and rows["mcts:random"]["pairs"] == 2
-    (slow,) = [
-        r for r in mcts.reaching([RUNS[0], run("late", 0, 4.0, 3.0)], 72) if r["side"] == "late"
-    ]
+    late = figures.named([RUNS[0], run("late", 0, 4.0, 3.0)], "gbdt")
+    (slow,) = [row for row in figures.reaching(late, 72) if row["side"] == "late"]
     assert slow["samples"] is None and slow["reached"] == 0
 
 
-@pytest.mark.parametrize("words, seeds", [("--seeds 2", [0, 1]), ("--seed-list 2,0", [2, 0])])
-def test_seeds_of_a_part_of_the_work(monkeypatch, tmp_path, words, seeds):
-    given = {}
+@pytest.fixture
+def given(monkeypatch):
+    """What the benchmark hands to the runner and to the page; nothing is run."""
+    found = {}
 
     def run_bench(workloads, sides, trials, chosen, **options):
-        given.update(options, workloads=workloads, sides=sides, seeds=chosen)
+        found.update(options, workloads=workloads, sides=sides, seeds=chosen)
         return {"trials": trials, "runs": RUNS, "failures": [], "notes": {}}
 
     monkeypatch.setattr(mcts, "run_bench", run_bench)
     monkeypatch.setattr(
         mcts, "conditions", lambda _name, _seeds: SimpleNamespace(hardware=CPU, end=dict)
     )
-    monkeypatch.setattr(mcts, "publish", lambda *arguments: given.update(body=arguments[2]))
+    monkeypatch.setattr(mcts, "publish", lambda *arguments: found.update(body=arguments[2]))
+    return found
+
+
+@pytest.mark.parametrize("words, seeds", [("--seeds 2", [0, 1]), ("--seed-list 2,0", [2, 0])])
+def test_seeds_of_a_part_of_the_work(given, tmp_path, words, seeds):
     mcts.main([*words.split(), "--workloads", "flux_conv", "--work-dir", str(tmp_path)])
     assert given["seeds"] == seeds and given["workloads"] == ["flux_conv"]
     assert given["work_dir"] == tmp_path and "mcts:learned" in given["sides"]
     assert "get there" in given["body"]
+    assert "need one: give it with `--llm`" in given["body"]
+
+
+def test_ablations_have_fewer_trials_than_what_they_are_compared_with(given):
+    mcts.main([])
+    own = given["own_trials"]
+    assert set(own) == {*mcts.BRANCHING, *mcts.ROLLOUTS} and set(own.values()) == {200}
+    assert set(given["sides"]) - set(own) == set(mcts.SIDES)
+    assert given["sides"].index("mcts:learned") < len(mcts.SIDES)
+    mcts.main(["--trials", "64", "--ablations", "mcts:random,mcts:random:rollout=1"])
+    assert given["own_trials"] == {"mcts:random:rollout=1": 64}, "the other one is a side already"
+
+
+def test_a_language_model_has_a_row_in_all_tables_of_the_paper(given):
+    mcts.main(["--llm", "m@http://h/v1"])
+    assert given["llm"] == "m@http://h/v1"
+    assert "mcts:llm" in given["sides"] and "mcts:llm" not in given["own_trials"]
+    assert {"mcts:llm:history=3", "mcts:llm:branching=4"} <= set(given["own_trials"])
 
 
 def test_the_tables_name_every_kernel_and_side():
+    ablations = ["mcts:random:branching=4", "mcts:random:rollout=2", "mcts:random+world",
+                 "mcts:random:rollout=2+world", "mcts:random:epsilon=0.5"]  # fmt: skip
+    others = [run(name.partition("+")[0], 0, 3.0, 2.0, budget=36,
+                  model=name.partition("+")[2] or "gbdt") for name in ablations]  # fmt: skip
+    dated = [{**each, "began": 1e9, "elapsed_s": 60.0} for each in [*RUNS, *others]]
+    runs = figures.named(dated, "gbdt")
+    row = {"drafted": 8.0, "scored": 48.0, "ask_ms": 100.0}
+    tree = {"expansions": 128.0, "search_ms": 1.0, "all_ms": 2.0}
+    plain = {"expansions": 0.0, "search_ms": None, "all_ms": None}
     found = {
         "trials": 72,
-        "runs": [],
+        "runs": dated,
         "failures": [],
         "notes": {},
         "mcts": {
-            "samples": [18, 72],
-            "speedups": mcts.speedups(RUNS, (18, 72)),
-            "early": mcts.early(RUNS, 72),
-            "reaching": mcts.reaching(RUNS, 72),
-            "overhead": {"mcts:random": {"search_ms": 1.0, "all_ms": 2.0}},
+            "samples": [18, 36, 72],
+            "speedups": figures.speedups(runs, (18, 36, 72)),
+            "early": figures.early(runs, 72),
+            "reaching": figures.reaching(runs, 72),
+            "effort": {"workload": "k", "batch": 16},
+            "overhead": [
+                {"side": "evolutionary", "measured": 128, **row, **plain},
+                {"side": "mcts:random", "measured": 512, **row, **tree},
+            ],
         },
     }
-    text = mcts._body(found, ["evolutionary", "mcts:random"], ["mcts:learned:branching=4"])
-    assert "mcts:random" in text and "needs a language model" in text and "2.00" in text
+    text = page.body(found, ["evolutionary", "mcts:random"], ablations, 36)
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    assert ["mcts:random", "512", "48", "8", "100", "128", "1.00", "2.00"] in cells
+    assert ["evolutionary", "128", "48", "8", "100", "–", "–", "–"] in cells
+    assert "Runs were made between 2001-09-09" in text
+    assert "need one" in text and "left out" not in text.replace("is left out in the last", "")
+    tables = text.split("\n\n")
+    (rollouts,) = [part for at, part in enumerate(tables) if tables[at - 1].startswith("Rollouts")]
+    assert [line.split("|")[2].strip() for line in rollouts.splitlines()[2:]] == [
+        "mcts:random", "mcts:random:rollout=2", "mcts:random+world", "mcts:random:rollout=2+world",
+    ]  # fmt: skip
+    assert rollouts.splitlines()[0].split("|")[-2].strip() == "36", "as far as all of them went"
+    (branching,) = [p for at, p in enumerate(tables) if tables[at - 1].startswith("Branching")]
+    assert "branching=4" in branching and branching.count("\n") == 3
+    assert text.count("epsilon=0.5") == 2, "in a table of what is left, and in that of the goal"
+
+
+def test_the_page_says_where_a_language_model_was_left_out():
+    asked = run("mcts:llm", 0, 3.0, llm=LEFT_OUT)
+    runs = figures.named([RUNS[0], asked], "gbdt")
+    whole = {**LEFT_OUT, "left_out": None}
+    found = {
+        "trials": 18, "runs": [RUNS[0], asked], "failures": [], "notes": {},
+        "mcts": {"samples": [18], "speedups": figures.speedups(runs, (18,)), "early": [],
+                 "reaching": [], "overhead": []},
+    }  # fmt: skip
+    text = page.body(found, ["evolutionary", "mcts:llm"], [], 18)
+    assert "4.00 \\*" in text and "went on without their language model" in text
+    assert "**left out** before the end: its budget of 9 calls is spent" in text
+    assert "need one" not in text
+    found["runs"] = [RUNS[0], {**asked, "llm": whole}]
+    found["mcts"]["speedups"] = figures.speedups(figures.named(found["runs"], "gbdt"), (18,))
+    text = page.body(found, ["evolutionary", "mcts:llm"], [], 18)
+    assert "\\*" not in text and "**left out**" not in text and "9 calls" in text
+
+
+@pytest.mark.parametrize(
+    "name, option, base",
+    [
+        ("mcts:learned:rollout=2+world", "rollout", "mcts:learned+world"),
+        ("mcts:llm:history=3", "history", "mcts:llm"),
+        ("mcts:learned", "rollout", "mcts:learned"),
+        ("mcts:learned:rollouts=2", "rollout", "mcts:learned:rollouts=2"),
+    ],
+)
+def test_what_an_ablation_is_compared_with(name, option, base):
+    assert page.without(name, option) == base
+
+
+@pytest.mark.parametrize("name", ["mcts:random", "mcts:random:rollout=1", "evolutionary"])
+def test_what_a_search_looks_at_and_how_long_it_takes_early_and_late(name):
+    early, late = overhead("matmul:64x64x64", CPU, Side(name, "gbdt"), ends=(8, 16), batch=4)
+    assert [early["measured"], late["measured"]] == [8, 16]
+    for row in (early, late):
+        assert row["scored"] > 1 and row["drafted"] > 1 and row["ask_ms"] > 0
+        if name == "evolutionary":
+            assert row["expansions"] == 0
+            assert row["search_ms"] is row["all_ms"] is None
+        else:
+            assert 0 < row["expansions"] <= 4 * 8
+            assert 0 <= row["search_ms"] <= row["all_ms"]
+            assert row["scored"] > row["expansions"] / 4, "several edits of each, and old nodes"
+    if name != "evolutionary":
+        assert late["scored"] > early["scored"], "there are more nodes"
+
+
+def test_runs_with_a_language_model_depend_on_its_room_and_no_others_do(monkeypatch):
+    asked = []
+    monkeypatch.setattr(sources, "state_of_ours", lambda more: asked.append(more) or str(more))
+    names = ["mcts:llm:history=3", "evolutionary:llm", "mcts:learned:branching=4", "evolutionary"]
+    for name in names:
+        sources.state_of_side.__wrapped__(Side(name, "gbdt"))
+    assert ["foretune.llm" in modules for modules in asked] == [True, True, False, False]
 
 
 def test_a_language_model_that_is_not_there_is_refused_before_anything_runs():
@@ -150,12 +317,13 @@ def test_a_run_of_a_benchmark_asks_the_language_model(monkeypatch, tmp_path):
             "hardware": CPU.to_json(), "workload": asdict(matmul(64)), "cost_model": "random",
             "strategy": "mcts:llm:asked=1:otherwise=random", "trials": 6, "seed": 0,
             "work_dir": str(tmp_path / "work"), "answer": str(tmp_path / "answer.json"),
-            "llm": str(made),
+            "llm": str(made), "transcript": str(tmp_path / "kept.jsonl"),
         }  # fmt: skip
         monkeypatch.setattr(_ours, "tune", partial(_ours.tune, measurer=FormulaMeasurer()))
         _ours._run(request, {"THEIRS": KEY})
     assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
     assert json.loads((tmp_path / "answer.json").read_text())["result"]["llm"]["invalid"] > 0
+    assert '"text": "nothing"' in (tmp_path / "kept.jsonl").read_text()
     assert not any(KEY in f.read_text() for f in tmp_path.rglob("*") if f.is_file())
 
 

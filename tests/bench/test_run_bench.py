@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,16 +13,27 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from foretune.bench import SideError, SideRun, _bench, _ours, print_bench, run_bench
+from foretune.bench import (
+    SideError,
+    SideRun,
+    _bench,
+    _ours,
+    _sides,
+    print_bench,
+    run_bench,
+    unconfirmed,
+)
 from foretune.bench._sides import Point, Side, sides
 from foretune.cost import rankers
 from foretune.errors import BadInputError, NothingMeasuredError
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Measurer, Status
 from foretune.metaschedule import trace_json
+from foretune.records import Journal
 from foretune.space import Candidate, Space
 from foretune.testing.rankers import training_groups
 from foretune.workload import Workload, catalog
+from tests.records.support import record
 
 
 class Formula(Measurer):
@@ -281,6 +292,23 @@ def test_a_peer_may_have_more_trials(
     assert calls[2:] == [("metaschedule", 0)], "another number of trials is another run"
 
 
+def test_some_strategies_may_have_fewer_trials_and_are_compared_at_as_many(
+    calls: list[tuple[str, int]], workload: Workload, hardware: Hardware, tmp_path: Path
+) -> None:
+    both = ["evolutionary", "mcts:learned"]
+    given: dict[str, Any] = {"hardware": hardware, "work_dir": tmp_path}
+    result = run_bench([workload], both, 16, 1, own_trials={"mcts:learned": 8}, **given)
+    assert {run["strategy"]: (run["trials"], run["budget"]) for run in result["runs"]} == {
+        "evolutionary": (16, 16),
+        "mcts:learned": (8, 8),
+    }
+    assert {row["trials"] for row in result["summary"]["speedup"]} == {8}
+    own = {(row["strategy"], row["trials"]) for row in result["summary"]["over_untuned"]}
+    assert own == {("evolutionary", 8), ("evolutionary", 16), ("mcts:learned", 8)}
+    run_bench([workload], both, 16, 1, **given)
+    assert calls[2:] == [("mcts:learned", 0)], "another number of trials is another run"
+
+
 def test_every_side_may_have_a_state_of_its_own(
     calls: list[tuple[str, int]], workload: Workload, hardware: Hardware, tmp_path: Path
 ) -> None:
@@ -412,6 +440,8 @@ def test_strategies_are_crossed_with_cost_models_but_peers_bring_their_own() -> 
         ({"cost_models": ["oracle"]}, "gbdt"),
         ({"trials": 0}, "trials >= 1"),
         ({"peer_trials": 0}, "peer_trials >= 1"),
+        ({"own_trials": {"random": 0}}, "own_trials >= 1"),
+        ({"own_trials": {"mcts": 4}}, "'mcts' is none of random"),
         ({"seeds": 0}, "seeds >= 1"),
         ({"seeds": []}, "numbers from 0 on"),
         ({"seeds": [1, -1]}, r"seeds=\[1, -1\]"),
@@ -477,3 +507,134 @@ def test_a_trained_cost_model_is_kept_by_what_is_in_its_file(
     weights = weights.rename(tmp_path / "w.npz")
     given["cost_models"] = [str(weights)]
     assert again() == 0, "the same weights elsewhere are the same cost model"
+
+
+# The last choice of a tuner
+
+
+def test_the_last_choice_of_a_tuner_is_told_from_what_it_read_as_best(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    with Journal(path) as journal:
+        journal.extend(record(i, best_s=best) for i, best in enumerate((3.0, 2.0, 1.9)))
+
+    def points(best: int) -> list[tuple[int, bool]]:
+        answer = {"result": {"tasks": [{"best_s": 2.0}]}, "best": record(best).decisions}
+        run = _sides._our_side(answer, path, "w", 1e9, 9.0)
+        return [(point.trials, point.confirmed) for point in run.points]
+
+    assert points(2) == [(1, False), (2, False), (3, False)]
+    assert points(1) == [(1, False), (2, False), (3, False), (3, True)]
+
+
+def test_a_run_without_its_last_choice_ends_with_what_it_read_as_best(
+    calls: list[tuple[str, int]],
+    workload: Workload,
+    hardware: Hardware,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = _bench.run_side
+
+    def chosen(*arguments: Any, **options: Any) -> SideRun:
+        run = whole(*arguments, **options)
+        first = run.points[0].candidate
+        return replace(
+            run, points=(*run.points, Point(8, 0.9, 0.2, candidate=first, confirmed=True))
+        )
+
+    monkeypatch.setattr(_bench, "run_side", chosen)
+    (run,) = run_bench([workload], ["evolutionary"], 8, 1, hardware=hardware)["runs"]
+    (first, *_), last = run["curve"], run["curve"][-1]
+    assert last[2] == first[2] != run["unconfirmed_s"] == run["curve"][-2][2]
+    other = unconfirmed(run)["curve"]
+    assert other[:-1] == run["curve"][:-1]
+    assert other[-1] == [*last[:2], run["unconfirmed_s"]]
+
+
+def test_a_run_whose_last_choice_is_what_it_read_as_best_is_left_as_it_is(
+    calls: list[tuple[str, int]], workload: Workload, hardware: Hardware
+) -> None:
+    runs = run_bench([workload], ["evolutionary", "metaschedule"], 8, 1, hardware=hardware)["runs"]
+    for run in runs:
+        assert run["unconfirmed_s"] == run["curve"][-1][2]
+        assert unconfirmed(run) == run
+        assert unconfirmed({**run, "curve": []}) == {**run, "curve": []}
+
+
+# Language models
+
+
+@pytest.fixture
+def transcripts(calls: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Has runs that ask a language model keep an answer, and returns where."""
+    kept: list[Path] = []
+    whole = _bench.run_side
+
+    def answered(*arguments: Any, transcript: Path | None = None, **options: Any) -> SideRun:
+        run = whole(*arguments, **options)
+        if transcript is None:
+            return run
+        kept.append(transcript)
+        with transcript.open("a", encoding="utf-8") as file:
+            file.write('{"text": "an answer"}\n')
+        return replace(run, llm={"answers": 1, "left_out": "its budget of 1 calls is spent"})
+
+    monkeypatch.setattr(_bench, "run_side", answered)
+    return kept
+
+
+def test_answers_of_a_language_model_are_kept_beside_its_run(
+    transcripts: list[Path], workload: Workload, hardware: Hardware, tmp_path: Path
+) -> None:
+    run_bench(
+        [workload],
+        ["evolutionary", "mcts:llm"],
+        8,
+        1,
+        hardware=hardware,
+        work_dir=tmp_path,
+        llm="m@http://h/v1",
+    )
+    (kept,) = transcripts
+    assert kept.with_suffix(".json").exists() and "mcts:llm" in kept.name
+    assert list(tmp_path.glob("*.jsonl")) == [kept]
+
+
+def test_answers_of_a_language_model_outlive_a_finished_benchmark(
+    transcripts: list[Path], workload: Workload, hardware: Hardware, tmp_path: Path
+) -> None:
+    path = tmp_path / "bench.json"
+    for _ in range(2):
+        run_bench([workload], ["mcts:llm"], 8, 1, hardware=hardware, path=path, llm="m@http://h/v1")
+    assert transcripts[0] == transcripts[1], "the second time they are known"
+    left = {file for file in tmp_path.rglob("*") if file.is_file()}
+    assert left == {path, transcripts[0]}
+
+
+def test_a_language_model_that_was_left_out_is_told(
+    transcripts: list[Path],
+    workload: Workload,
+    hardware: Hardware,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said: list[str] = []
+    given: dict[str, Any] = {"hardware": hardware, "llm": "m@http://h/v1", "progress": said.append}
+    print_bench(run_bench([workload], ["mcts:llm"], 8, 1, **given))
+    told = "the language model was left out: its budget of 1 calls is spent"
+    assert any(told in line for line in said)
+    assert told in " ".join(capsys.readouterr().out.split())
+
+
+def test_other_settings_of_a_language_model_make_another_run(
+    transcripts: list[Path], workload: Workload, hardware: Hardware, tmp_path: Path
+) -> None:
+    settings = tmp_path / "settings.json"
+
+    def again(**changed: Any) -> int:
+        before = len(transcripts)
+        settings.write_text(json.dumps({"model": "m", **changed}), encoding="utf-8")
+        given: dict[str, Any] = {"hardware": hardware, "work_dir": tmp_path / "runs"}
+        run_bench([workload], ["mcts:llm"], 8, 1, llm=str(settings), **given)
+        return len(transcripts) - before
+
+    assert (again(), again(), again(temperature=0.1), again()) == (1, 0, 1, 0)
+    assert again(key_file="key.txt") == 0, "where the key is has no say"

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretune.bench import best_at, geometric_mean, summarise, trial_budgets
+from foretune.bench import best_at, geometric_mean, summarise, trial_budgets, went_to
 
 
 def run(strategy: str, workload: str, seed: int, best: float, **other: Any) -> dict[str, Any]:
@@ -83,4 +83,16 @@ def test_no_runs_give_an_empty_summary() -> None:
         "speedup": [],
         "trials_per_s": [],
         "over_untuned": [],
+    }
+
+
+def test_no_run_is_compared_beyond_its_own_trials() -> None:
+    runs = [run("a", "w", 0, 1.0, budget=16), run("b", "w", 0, 2.0, budget=8)]
+    assert [went_to(runs[1], n) for n in (4, 8, 9)] == [True, True, False]
+    found = summarise(runs, 16, np.random.default_rng(0))
+    assert {row["trials"] for row in found["speedup"]} == {8}
+    assert {(r["strategy"], r["trials"]) for r in found["over_untuned"]} == {
+        ("a", 8),
+        ("a", 16),
+        ("b", 8),
     }

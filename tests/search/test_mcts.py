@@ -1,4 +1,4 @@
-"""Tree search: values, shape of the tree, what it terminates on, what it is worth."""
+"""Tree search: how the tree grows, what it terminates on, what it is worth."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from foretune.evaluate.tables import table_space
 from foretune.records import Record
 from foretune.search import Strategy
 from foretune.search._sampling import difference
-from foretune.search._tree import Tree, uct
 from foretune.search.mcts import Mcts
 from foretune.search.proposers import Proposer
 from foretune.search.proposers.random import RandomProposer
@@ -27,6 +26,7 @@ from foretune.space import Space
 from foretune.testing import SyntheticMeasurer, SyntheticSpace, strategies, synthetic_record
 from foretune.testing.strategies import OracleModel, UnreadyModel
 from foretune.tuning import resolve_names
+from tests.search.test_tree import is_whole, spare
 from tests.tuning.support import HARDWARE, ok, row_sums
 
 SEEDS = range(10)
@@ -41,136 +41,6 @@ def mcts(space, model=None, seed=0, **options):
     return Mcts(space, model or OracleModel(), np.random.default_rng(seed), **options)
 
 
-@given(
-    rewards=st.lists(st.floats(0, 1), min_size=1, max_size=8),
-    parent=st.integers(8, 99),
-    c=st.floats(0, 2),
-)
-def test_more_visits_of_the_same_mean_leave_the_exploit_term_alone(rewards, parent, c):
-    total, visits = sum(rewards), len(rewards)
-    assert uct(2 * total, 2 * visits, parent, 0) == pytest.approx(uct(total, visits, parent, 0))
-    if parent > 1 and c > 0:
-        assert uct(2 * total, 2 * visits, parent, c) < uct(total, visits, parent, c) + 1e-12
-
-
-class Named:
-    def __init__(self, key):
-        self.key = key
-
-
-def small_tree(levels, branching=2):
-    """Children of one node, with measured levels (minus log2 seconds)."""
-    tree = Tree(branching, math.sqrt(2), 3)
-    parent = tree.add(Named("parent"))
-    parent.seconds = 1.0
-    nodes = []
-    for i, level in enumerate(levels):
-        node = tree.add(Named(str(i)), parent)
-        node.seconds = 2.0**-level
-        nodes.append(node)
-    tree.revalue()
-    return tree, nodes
-
-
-def test_rewards_are_scaled_within_the_tree_whatever_the_unit():
-    tree, (slow, middle, fast) = small_tree([-3, 1, 5])
-    assert [n.total for n in (slow, middle, fast)] == [0, 0.5, 1]
-    assert tree.root.visits == 5
-    shifted, nodes = small_tree([7, 11, 15])
-    shifted.nodes["parent"].seconds = 2.0**-10
-    shifted.revalue()
-    assert [n.total for n in nodes] == [0, 0.5, 1]
-
-
-def test_a_measured_value_replaces_a_predicted_one():
-    tree, (first, second) = small_tree([0, 1])
-    third = tree.add(Named("third"), first)
-    third.score = 1e9
-    tree.revalue()
-    assert third.total == 1
-    third.seconds = 2.0
-    tree.revalue()
-    assert third.total == 0 and second.total == 1
-
-
-def test_failures_are_dead_ends_without_reward():
-    tree, (first, second) = small_tree([0, 1])
-    tree.close("1")
-    tree.revalue()
-    assert second.total == 0 and tree.room(second) == 0
-    assert tree.select() is tree.nodes["parent"], "which has room for another child"
-    assert tree.select() is first
-
-
-def test_failed_children_take_no_place_but_count_as_fruitless():
-    tree, _ = small_tree([0, 1])
-    parent = tree.nodes["parent"]
-    assert tree.room(parent) == 0
-    for key in ("0", "1"):
-        tree.close(key)
-    assert tree.room(parent) == 2
-    tree.add(Named("2"), parent)
-    tree.close("2")
-    assert tree.room(parent) == 0, "patience is 3"
-
-
-def test_what_came_from_a_failed_program_is_still_expanded():
-    tree, (first, second) = small_tree([0, 5])
-    tree.close("parent")
-    tree.close("0")
-    tree.revalue()
-    assert tree.select() is second
-    assert first.failed
-
-
-def test_fruitless_expansions_close_a_node_and_then_its_parent():
-    tree, nodes = small_tree([0, 1])
-    for node in nodes:
-        node.barren = 3
-    assert tree.select() is None
-    assert tree.nodes["parent"].closed
-
-
-def test_a_full_branch_does_not_end_a_wave():
-    tree = Tree(1, 0.0, 3)
-    fast, slow = tree.add(Named("fast")), tree.add(Named("slow"))
-    fast.seconds, slow.seconds = 1.0, 1.5
-    child = tree.add(Named("child"), fast)
-    child.seconds = 0.5
-    tree.revalue()
-    assert [tree.select() for _ in range(3)] == [child, slow, None]
-    assert not any(node.closed for node in tree.nodes.values()), "children may come of it"
-    tree.settle()
-    assert tree.select() is child
-
-
-@settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 99), branching=st.integers(1, 3))
-def test_a_wave_takes_all_the_room_that_there_is(seed, branching):
-    tree, rng = Tree(branching, 0.5, 3), np.random.default_rng(seed)
-    nodes = [tree.add(Named("0"))]
-    for i in range(1, 12):
-        open_ones = [None, *(node for node in nodes if tree.room(node) > 0)]
-        nodes.append(tree.add(Named(str(i)), open_ones[rng.integers(len(open_ones))]))
-    for node in nodes:
-        node.seconds = float(rng.uniform(0.5, 2))
-    tree.revalue()
-    room = {id(node): tree.room(node) for node in nodes}
-    chosen = []
-    while (node := tree.select()) is not None:
-        chosen.append(id(node))
-    assert sorted(chosen) == sorted(key for key, count in room.items() for _ in range(count))
-
-
-def test_progressive_widening_grows_with_visits():
-    tree, nodes = small_tree([0, 1, 2], branching=0)
-    parent = tree.nodes["parent"]
-    assert tree.room(nodes[0]) == 1
-    assert tree.room(parent) < 1
-    parent.barren, parent.visits = 0, 64
-    assert tree.room(parent) == 1 + 3 - 3
-
-
 @pytest.mark.parametrize("branching", [1, 2, 4])
 def test_no_node_has_more_children_than_allowed(branching):
     strategy = mcts(SyntheticSpace(seed=1), branching=branching)
@@ -179,13 +49,12 @@ def test_no_node_has_more_children_than_allowed(branching):
     assert max(counts) == branching
 
 
-def test_no_program_is_in_the_tree_twice_and_parents_fit():
-    strategy = mcts(SyntheticSpace(seed=2, illegal=0.3, failing=0.2))
-    strategies.run(strategy, 64, 8)
-    for key, node in strategy.tree.nodes.items():
-        assert node.candidate.key == key
-        assert node in node.parent.children
-    assert len({id(n) for n in strategy.tree.nodes.values()}) == len(strategy.tree.nodes)
+def test_no_decisions_are_in_the_tree_twice_and_parents_fit():
+    strategy = mcts(SyntheticSpace(seed=2, illegal=0.3, failing=0.2), nodes=64)
+    for _ in range(8):
+        step(strategy)
+        assert is_whole(strategy.tree)
+        assert all(key == node.candidate.key for key, node in strategy.tree.nodes.items())
 
 
 class Counting(OracleModel):
@@ -294,41 +163,33 @@ def test_illegal_proposals_are_no_nodes():
     assert grown and all(node.candidate.legal for node in grown)
 
 
-def test_the_worst_leaves_go_when_there_are_too_many():
-    strategy = mcts(SyntheticSpace(seed=5))
-    strategies.run(strategy, 16, 8)
-    tree = strategy.tree
-    before = dict(tree.nodes)
-    leaves = sorted((n.score, k) for k, n in before.items() if n.open and not n.children)
-    assert len(leaves) > 12
-    kept = leaves[3][1]
-    tree.trim(len(before) - 10, [kept])
-    gone = set(before) - set(tree.nodes)
-    assert gone == {key for _, key in leaves[:11]} - {kept}
-    assert not any(before[key] in before[key].parent.children for key in gone)
+def test_dead_ends_are_not_scored_again():
+    strategy = mcts(SyntheticSpace(seed=2, illegal=0.3, failing=0.3), Counting(), warmup=1)
+    strategies.run(strategy, 48, 8)
+    nodes = strategy.tree.nodes.values()
+    alive = sum(not node.failed for node in nodes)
+    strategy.model.scored = 0
+    strategy._rescore()
+    assert strategy.model.scored == alive < len(nodes)
 
 
-def test_what_came_from_a_dropped_program_comes_from_its_parent():
-    tree = Tree(2, 1.0, 3)
-    parent = tree.add(Named("parent"))
-    twin = tree.add(Named("twin"), parent)
-    child = tree.add(Named("child"), twin)
-    tree.drop("twin")
-    tree.drop("nobody")
-    assert list(tree.nodes) == ["parent", "child"]
-    assert parent.children == [child] and list(child.ancestors()) == [parent]
+def test_predictions_keep_their_places_where_much_was_measured():
+    strategy = mcts(SyntheticSpace(seed=5), nodes=24)
+    strategies.run(strategy, 96, 8)
+    strategy._rescore()
+    measured = [node for node in strategy.tree.nodes.values() if node.seconds is not None]
+    assert len(measured) == 96
+    assert len(spare(strategy.tree)) == 24
 
 
 def test_what_was_measured_and_what_led_there_stays():
     strategy = mcts(SyntheticSpace(seed=5), nodes=1)
     strategies.run(strategy, 16, 8)
-    needed = {id(strategy.tree.root)}
-    for node in strategy.tree.nodes.values():
-        if not node.open:
-            needed |= {id(node), *map(id, node.ancestors())}
-    assert len(strategy.tree.nodes) >= len(needed)
+    measured = [node for node in strategy.tree.nodes.values() if node.seconds is not None]
+    needed = {id(each) for node in measured for each in (node, *node.ancestors())}
     strategy._rescore()
-    assert {id(node) for node in strategy.tree.nodes.values()} == needed - {id(strategy.tree.root)}
+    left = {id(node) for node in strategy.tree.nodes.values()}
+    assert needed < left and len(left - needed) == 1
 
 
 def test_what_an_earlier_run_measured_is_in_the_tree_again():
@@ -567,14 +428,21 @@ def test_every_program_of_a_real_space_is_proposed_once_and_then_the_search_ends
     assert sorted(proposed) == sorted(everything)
 
 
-def test_no_program_is_in_the_tree_of_a_real_space_twice():
+def test_no_program_of_a_real_space_is_measured_twice_and_its_twins_leave_the_tree():
     space = Space.generate(row_sums(3, 1), HARDWARE)
     strategy = search.create("mcts:random", space, create_model("random", rng=0), 0, expansions=2)
-    asked, programs = [], []
+    asked, programs, held = [], [], []
     while batch := strategy.ask(16):
+        # Nodes are told apart by their decisions: that two of them are one program is found where
+        # programs are made, among what is about to be measured.
+        assert is_whole(strategy.tree)
+        held.append([node.candidate for node in strategy.tree.nodes.values() if node.open])
         asked += batch
         programs += [_tvm.structural_hash(c.schedule().mod) for c in batch]
         strategy.tell([Record.of(c, ok(c), "mcts", {}) for c in batch])
+    assert len({c.key for c in asked}) == len(asked)
     assert len(set(programs)) == len(programs) < space.size
+    first = [_tvm.structural_hash(c.schedule().mod) for c in held[0]]
+    assert len(set(first)) < len(first)
     repeated = strategy._sampler.repeated
     assert repeated and not repeated & set(strategy.tree.nodes)

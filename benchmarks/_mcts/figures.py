@@ -1,0 +1,148 @@
+"""What runs of the benchmark of tree search say: speed-ups by samples, and who gets there when.
+
+A *sample* is a measured program, a *cell* the runs of one side on one kernel. What a run has found
+after some samples is what it had read as best by then, measured again. So it is after the last one,
+too: the choice among its last contenders that a tuner of ours makes at its end is left out
+(``foretune.bench.unconfirmed``), because nobody makes it after 36.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from benchmarks._search.figures import side_of
+from foretune.bench import Side, best_at, geometric_mean, unconfirmed, went_to
+
+EVOLUTION = "evolutionary"
+EARLY = 36
+"""Samples within which the best of ours is to reach what evolutionary search has at the end."""
+_CONFIDENCE = 0.95
+
+Run = Mapping[str, Any]
+
+
+def named(runs: Sequence[Run], cost_model: str) -> list[Run]:
+    """Runs without the last choice of their tuners, each with the name of its ``side``.
+
+    Args:
+        runs: Of the benchmark.
+        cost_model: That of most sides, which is no part of their names.
+    """
+    return [{**unconfirmed(run), "side": name_of(side_of(run), cost_model)} for run in runs]
+
+
+def name_of(side: Side, cost_model: str) -> str:
+    """A strategy, and its cost model where that is another one: ``mcts:learned+world``."""
+    plain = side.is_peer or side.cost_model == cost_model
+    return side.strategy if plain else f"{side.strategy}+{side.cost_model}"
+
+
+def interval(logs: Sequence[float]) -> dict[str, float | None]:
+    """Geometric mean and its 95 % interval after Student, of logs that are taken to be normal.
+
+    Returns:
+        ``mean, low, high``; the last two are None of a single value.
+    """
+    middle = float(np.mean(logs))
+    if len(logs) < 2:
+        return {"mean": math.exp(middle), "low": None, "high": None}
+    error = float(np.std(logs, ddof=1)) / math.sqrt(len(logs))
+    half = error * float(stats.t.ppf(0.5 + _CONFIDENCE / 2, len(logs) - 1))
+    return {
+        "mean": math.exp(middle),
+        "low": math.exp(middle - half),
+        "high": math.exp(middle + half),
+    }
+
+
+def speedups(runs: Sequence[Run], samples: Sequence[int]) -> list[dict[str, Any]]:
+    """Speed-up over the untuned program by kernel, side and samples.
+
+    Returns:
+        For each cell and each of ``samples`` that its runs were given: ``workload, side, samples``,
+        the ``seeds`` that it rests on and of how many (``of``), on how many of them a language
+        model was ``left_out`` before the end, and the ``mean, low, high`` of ``interval``. A seed
+        is missing where its run failed, or nothing is known of the untuned program.
+    """
+    everyone = len({run["seed"] for run in runs})
+    cells: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        cells.setdefault((run["workload"], run["side"]), []).append(run)
+    rows = []
+    for (workload, side), found in cells.items():
+        for count in samples:
+            known = [
+                (math.log(run["untuned_s"] / best), run)
+                for run in found
+                if went_to(run, count) and run["untuned_s"] and (best := best_at(run, count))
+            ]
+            if known:
+                rows.append(
+                    {"workload": workload, "side": side, "samples": count, "seeds": len(known),
+                     "of": everyone, "left_out": sum(bool(left_out(run)) for _, run in known),
+                     **interval([log for log, _ in known])}
+                )  # fmt: skip
+    return rows
+
+
+def left_out(run: Run) -> str:
+    """Why a language model was not asked until the end of a run; empty where it was, or is none."""
+    return (run.get("llm") or {}).get("left_out") or ""
+
+
+def early(runs: Sequence[Run], trials: int) -> list[dict[str, Any]]:
+    """Seconds of evolutionary search at the end / those of each side after ``EARLY`` samples.
+
+    At least 1 where the goal is reached. Pairs of the same kernel and seed; geometric mean with its
+    bootstrap interval over kernels and seeds.
+    """
+    ends = _ends(runs, trials)
+    rng = np.random.default_rng(0)
+    rows = []
+    for side in dict.fromkeys(run["side"] for run in runs):
+        pairs: dict[str, list[float]] = {}
+        for run in runs:
+            end, best = ends.get((run["key"], run["seed"])), best_at(run, EARLY)
+            if run["side"] == side and went_to(run, EARLY) and end and best:
+                pairs.setdefault(run["key"], []).append(math.log(end / best))
+        if pairs:
+            mean, low, high = geometric_mean(pairs, rng)
+            count = sum(map(len, pairs.values()))
+            rows.append({"side": side, "ratio": mean, "low": low, "high": high, "pairs": count})
+    return rows
+
+
+def reaching(runs: Sequence[Run], trials: int) -> list[dict[str, Any]]:
+    """Samples after which each side has what evolutionary search has at the end.
+
+    Over pairs of the same kernel and seed, of sides whose runs are as long: ``reached``, the share
+    that get there at all, and ``samples``, the median, where one that does not counts as more than
+    any; None if that is it.
+    """
+    ends = _ends(runs, trials)
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        end = ends.get((run["key"], run["seed"]))
+        if end and went_to(run, trials):
+            within = [count for count, _, best in run["curve"] if count <= trials and best <= end]
+            found.setdefault(run["side"], []).append(min(within, default=math.inf))
+    rows = []
+    for side, counts in found.items():
+        middle = float(np.median(counts))
+        rows.append(
+            {"side": side, "reached": float(np.mean(np.isfinite(counts))), "pairs": len(counts),
+             "samples": middle if math.isfinite(middle) else None}
+        )  # fmt: skip
+    return rows
+
+
+def _ends(runs: Sequence[Run], trials: int) -> dict[tuple[str, int], float | None]:
+    """What evolutionary search has at the end, by kernel and seed."""
+    return {
+        (run["key"], run["seed"]): best_at(run, trials) for run in runs if run["side"] == EVOLUTION
+    }

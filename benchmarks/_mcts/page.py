@@ -1,0 +1,191 @@
+"""The page of the benchmark of tree search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks._mcts.figures import EARLY, left_out
+from benchmarks._search.figures import made, remarks
+from benchmarks.results import table
+
+ABLATED: Mapping[str, str] = {
+    "history": "History depth, in ancestors that a prompt shows (table 3; without the option 2)",
+    "branching": "Branching (table 4; without the option 2, and 0 is progressive widening)",
+    "rollout": "Rollouts, in random edits after which a new node's end is scored beside the node "
+    "(without the option 0; with the world model no program is made for it)",
+}
+"""Options of strategies, each with a table of its own -> what it says."""
+_VALUES = (
+    "Speed-up over the untuned program after so many measured programs: geometric mean over seeds "
+    "with its 95 % interval (Student's t of logarithms); a cell that rests on fewer seeds than "
+    "there are says so, and one seed has no interval. What a run had read as its best by then was "
+    "measured again, that of all sides of one kernel and seed interleaved with the untuned "
+    "program. The choice among the last contenders that a tuner makes at its end is left out in "
+    "the last column, too."
+)
+_MODEL_LEFT = "\\* Some of these runs went on without their language model; below is why."
+_EFFORT = (
+    "What is equal is the number of measured programs, not what is looked at in between: below are "
+    "the candidates whose score or draft a side asks for, for each one that is measured. Of a tree "
+    "these are the edits of each expansion, random roots, and all of its nodes again before each "
+    "batch; of evolution random candidates, children, and what is bred of them. Processor time is "
+    "beside it, early and late in a run of batches of {batch} on {workload}; a goal is 5 ms of "
+    "search per expansion. Programs were not run for this table."
+)
+
+
+def body(
+    result: Mapping[str, Any], sides: Sequence[str], ablations: Sequence[str], most: int
+) -> str:
+    """The page between its title and its conditions.
+
+    Args:
+        result: What ``run_bench`` gave, with the figures under ``mcts``.
+        sides: Names of sides that ran all trials.
+        ablations: Of those that ran ``most``.
+        most: Trials.
+    """
+    found = result["mcts"]
+    llm = [run for run in result["runs"] if run.get("llm")]
+    parts = [
+        _VALUES,
+        speedup_table(found, sides),
+        *_ablations(found, ablations, most),
+        "" if llm else "History depth (table 3), and a language model's rows in the other tables, "
+        "need one: give it with `--llm`.",
+        _MODEL_LEFT if any(left_out(run) for run in llm) else "",
+        f"What evolutionary search has after {result['trials']} samples, over what each side has "
+        f"after {EARLY}: 1 or more reaches the goal. Intervals are from a bootstrap over kernels "
+        "and seeds.",
+        _early(found["early"]),
+        "Samples after which each side has for the first time what evolutionary search has after "
+        f"{result['trials']}:",
+        _reaching(found["reaching"]),
+        _effort(found),
+        "\n".join(map(_asked, llm)),
+        made(result["runs"]),
+        *remarks(result),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def speedup_table(found: Mapping[str, Any], sides: Sequence[str], most: int | None = None) -> str:
+    """Kernels and sides down, samples across.
+
+    Args:
+        found: The figures.
+        sides: Their names.
+        most: Samples of the last column; all if None.
+    """
+    samples = [count for count in found["samples"] if most is None or count <= most]
+    cells = {(r["workload"], r["side"], r["samples"]): _cell(r) for r in found["speedups"]}
+    kernels = list(dict.fromkeys(row["workload"] for row in found["speedups"]))
+    return table(
+        ["kernel", "side", *map(str, samples)],
+        [
+            [kernel, side, *(cells.get((kernel, side, count), "–") for count in samples)]
+            for kernel in kernels
+            for side in sides
+        ],
+    )
+
+
+def _cell(row: Mapping[str, Any]) -> str:
+    text = f"{row['mean']:.2f}"
+    if row["low"] is not None:
+        text += f" ({row['low']:.2f}–{row['high']:.2f})"
+    if row["seeds"] < row["of"]:
+        text += f", {row['seeds']} of {row['of']} seeds"
+    return text + (" \\*" if row["left_out"] else "")
+
+
+def _ablations(found: Mapping[str, Any], names: Sequence[str], most: int) -> list[str]:
+    """A heading and a table for each option, and one for what is left."""
+    parts: list[str] = []
+    shown: set[str] = set()
+    for option, what in ABLATED.items():
+        own = [name for name in names if without(name, option) != name]
+        rows = list(dict.fromkeys(each for name in own for each in (without(name, option), name)))
+        if rows:
+            parts += [f"{what}, after up to {most} samples:", speedup_table(found, rows, most)]
+        shown.update(rows)
+    others = [name for name in names if name not in shown]
+    if others:
+        parts += [f"After up to {most} samples:", speedup_table(found, others, most)]
+    return parts
+
+
+def without(name: str, option: str) -> str:
+    """The side with whom one that has an option is compared.
+
+    Before → after: of ``mcts:learned:rollout=2+world`` and ``rollout`` → ``mcts:learned+world``.
+    """
+    strategy, plus, model = name.partition("+")
+    words = [word for word in strategy.split(":") if not word.startswith(f"{option}=")]
+    return ":".join(words) + plus + model
+
+
+def _early(rows: Sequence[Mapping[str, Any]]) -> str:
+    return table(
+        ["side", "ratio", "95 % interval", "pairs"],
+        [
+            [
+                row["side"],
+                f"{row['ratio']:.3f}",
+                f"{row['low']:.3f} to {row['high']:.3f}",
+                str(row["pairs"]),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _reaching(rows: Sequence[Mapping[str, Any]]) -> str:
+    return table(
+        ["side", "median", "share of the pairs that get there"],
+        [
+            [
+                row["side"],
+                "never" if row["samples"] is None else f"{row['samples']:g}",
+                f"{row['reached']:.0%} of {row['pairs']}",
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _effort(found: Mapping[str, Any]) -> str:
+    if not found["overhead"]:
+        return ""
+    rows = [
+        [
+            row["side"],
+            str(row["measured"]),
+            f"{row['scored']:.0f}",
+            f"{row['drafted']:.0f}",
+            f"{row['ask_ms']:.0f}",
+            f"{row['expansions']:.0f}" if row["expansions"] else "–",
+            _milliseconds(row["search_ms"]),
+            _milliseconds(row["all_ms"]),
+        ]
+        for row in found["overhead"]
+    ]
+    header = ["side", "measured", "scored", "drafted", "ms per batch", "expansions per batch",
+              "ms per expansion", "with making the programs"]  # fmt: skip
+    return f"{_EFFORT.format(**found['effort'])}\n\n{table(header, rows)}"
+
+
+def _milliseconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _asked(run: Mapping[str, Any]) -> str:
+    """What a run asked its language model, and how that fared."""
+    llm, why = run["llm"], left_out(run)
+    return (
+        f"- {run['workload']} {run['strategy']} seed {run['seed']}: {llm['model']}, {llm['calls']} "
+        f"calls, {llm['prompt_tokens']} + {llm['completion_tokens']} tokens, {llm['invalid']} "
+        f"invalid answers, {llm['hits']} of {llm['judged']} judged proposals are hits"
+        + (f"; **left out** before the end: {why}" if why else "")
+    )

@@ -1,0 +1,60 @@
+"""What tells the language model of one benchmark from that of another, in the names of its runs.
+
+Never a key, nor where one is: only settings that are listed here are looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from foretune.llm import EndpointConfig, SessionConfig
+
+_SECRET = {"key"}
+_PRICES = {"usd_per_million_prompt", "usd_per_million_completion"}
+"""Which only the count of what a run has cost depends on."""
+_SETTINGS = {
+    *(each.name for each in (*fields(EndpointConfig), *fields(SessionConfig))),
+    "device",
+} - {*_SECRET, *_PRICES}
+
+
+def identity(text: str) -> str:
+    """8 hex digits that change with what a language model is, or how it is asked.
+
+    Of ``settings.json`` its settings count, of ``answers.jsonl`` the answers, of a folder the
+    names, sizes and dates of its files; ``model@url`` is taken by its words.
+
+    Args:
+        text: As ``foretune.llm.open_session`` reads it. What that refuses has an identity, too: who
+            opens it says what is wrong.
+    """
+    told = json.dumps(_described(text), sort_keys=True)
+    return hashlib.blake2b(told.encode(), digest_size=4).hexdigest()
+
+
+def _described(text: str) -> Any:
+    path = Path(text)
+    if text.endswith(".jsonl") and path.is_file():
+        return {"answers": hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()}
+    if text.endswith(".json"):
+        return _settings(path)
+    return _folder(path) if path.is_dir() else {"text": text}
+
+
+def _settings(path: Path) -> Any:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        told = {name: value for name, value in data.items() if name in _SETTINGS}
+        folder = path.parent / str(told.get("model") or "")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return {"text": str(path)}
+    return {"settings": told, **(_folder(folder) if told.get("model") and folder.is_dir() else {})}
+
+
+def _folder(path: Path) -> dict[str, Any]:
+    found = {each.name: each.stat() for each in sorted(path.iterdir()) if each.is_file()}
+    return {"files": [(name, at.st_size, at.st_mtime_ns) for name, at in found.items()]}
