@@ -65,7 +65,7 @@ LONG = {
     "search64": "about 2 hours, resumable",
     "search22": "about 3 hours, resumable",
     "long_search": "about 3 hours, resumable",
-    "ablation": "about 6 hours on a core, resumable",
+    "ablation": "about 4 hours on a core, resumable",
     "networks": "about 80 minutes",
     "tuners": "about 11 hours, resumable",
     "models": "about 2 hours, resumable",

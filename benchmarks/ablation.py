@@ -5,8 +5,19 @@ and shared. They are trained like the weights of the package (all workloads of t
 out to stop early), but without a head, and of each group as many programs as ``benchmarks.world``
 takes. Then each searches the 22 subgraphs, and is compared with the full model at equal trials.
 
+In these searches the model learns nothing from measurements, and every variant drafts by itself:
+the ranker alone says what is looked at and what is measured (``ALONE``). Otherwise trees that read
+all features of actions and of the machine would make up for what a variant lacks, and a variant
+that reads programs would be drafted for by the package's default. ``--online`` adds a table of the
+same searches with such trees.
+
 ``state=none`` and ``state=initial`` are the same trees, as z0 is the same for all programs of a
 workload: what these two rows differ by is noise.
+
+With the default settings a seed takes ten variants on 22 subgraphs, 220 runs of 64 trials. A run is
+well under a minute of a core, but ``state=final`` makes every program that it drafts, about 12,000
+in a run at some 13 ms each. That is three to four hours of a core for a seed, as much again with
+``--online``, and half an hour for training. So there is one seed by default.
 
 Two cores are used best in this order; training shares no work, so that the variants are divided::
 
@@ -57,8 +68,20 @@ SEARCHED: Mapping[str, Variant] = {
     },
 }
 """The variants by the names of their files."""
+ALONE, LEARNING = ":online=false:draft=ranker", ":draft=ranker"
+"""Behind a file's name: every variant drafts by itself, and nothing is learned in the run, or trees
+are (``foretune.cost.pretrained``)."""
 _NONE_HELD = 0.0
 _TITLE = "What a search loses without a part of the world model"
+_HEADINGS = {ALONE: "The ranker alone", LEARNING: "With trees that learn in the run"}
+_NOTES = {
+    ALONE: "Scores and drafts are those of the variant alone, from the first trial to the last; "
+    "evolution breeds from the fastest programs that were measured, as ever.",
+    LEARNING: "Beside the ranker are trees that learn from the run's measurements, as in a tuning "
+    "run. They read all features of actions and of the machine, whatever the variant leaves out; "
+    "with `state=final` they read per-store features of the programs instead. So these rows "
+    "say less of the parts of the model.",
+}
 
 
 class Training:
@@ -130,10 +153,11 @@ def main(arguments: list[str] | None = None) -> None:
         page="ablation",
         workloads=catalog.names("subgraph"),
         trials=64,
-        seeds=3,
+        seeds=1,
         timeout_s=1800.0,
     )
     parser.add_argument("--variants", default=",".join(SEARCHED), help=f"{FULL} among them")
+    parser.add_argument("--online", action="store_true", help="a table with trees of the run, too")
     parser.add_argument("--train", action="store_true", help="make the weights only")
     parser.add_argument("--data", type=Path, default=ROOT / "data" / "cpu")
     parser.add_argument("--programs", type=int, default=32, help="learned from per group, at most")
@@ -158,46 +182,45 @@ def main(arguments: list[str] | None = None) -> None:
     if options.train:
         return
     where = conditions("ablation", seeds)
-    result = search(options, where.hardware, [STRATEGY], list(weights.values()), seeds)
+    ways = [ALONE, LEARNING] if options.online else [ALONE]
+    models = [f"{weights[name]}{way}" for way in ways for name in variants]
+    result = search(options, where.hardware, [STRATEGY], models, seeds)
     if options.seed is not None:
         return
-    (full,) = sides([STRATEGY], [weights[FULL]])
     result["ablation"] = {
-        "full": label(full),
-        "changes": changes(result["runs"], full, options.trials),
+        "tables": [
+            {"way": way, "changes": _changes(result, weights, way, options.trials)} for way in ways
+        ],
         "states": states_of(result["runs"]),
         "programs_per_group": options.programs,
     }
     publish(options.page, _TITLE, _body(result), result, where.end(), options.write)
 
 
+def _changes(
+    result: Mapping[str, Any], weights: Mapping[str, str], way: str, trials: int
+) -> list[dict[str, Any]]:
+    """What the variants lose that search in one way."""
+    own = {f"{file}{way}" for file in weights.values()}
+    runs = [run for run in result["runs"] if run["cost_model"] in own]
+    (full,) = sides([STRATEGY], [f"{weights[FULL]}{way}"])
+    return changes(runs, full, trials)
+
+
 def _body(result: Mapping[str, Any]) -> str:
     found = result["ablation"]
     parts = [
-        f"Latency of each variant over that of {found['full']}, with equal trials; above 0 % the "
-        "variant's programs are slower. Of a workload it is the geometric mean over seeds; the "
-        "median and the number of slower ones are over workloads, the interval is from a bootstrap "
-        "over workloads and seeds.",
-        table(
-            ["variant", "trials", "median", "mean (geometric)", "95 % interval", "slower", "pairs"],
-            [
-                [
-                    row["side"],
-                    str(row["trials"]),
-                    _percent(row["median"]),
-                    _percent(row["ratio"]),
-                    f"{_percent(row['low'])} to {_percent(row['high'])}",
-                    f"{row['slower']} of {row['workloads']}",
-                    str(row["pairs"]),
-                ]
-                for row in found["changes"]
-            ],
-        ),
-        "Every program that was the best of a run was measured again, those of all variants of one "
-        "workload and seed interleaved by one measurer. `state=none` and `state=initial` are the "
-        "same trees: what these two rows differ by is noise. All variants share what the world has "
-        f"learned, and their trees learned from {found['programs_per_group']} programs of a group "
-        "at most.",
+        f"Latency of each variant over that of {FULL}, with equal trials; above 0 % the variant's "
+        "programs are slower. Of a workload it is the geometric mean over seeds; the median and "
+        "the number of slower ones are over workloads, the interval is from a bootstrap over "
+        "workloads and seeds. Every program that was the best of a run was measured again, those "
+        "of all variants of one workload and seed interleaved by one measurer.",
+        "All variants share what the world has learned, and their trees learned from "
+        f"{found['programs_per_group']} programs of a group at most. Each drafts by itself: "
+        "`state=final` makes the thousands of programs that it drafts, so that its runs take "
+        "minutes longer. `state=none` and `state=initial` are the same trees: what these two rows "
+        "differ by is noise.",
+        *(part for each in found["tables"] for part in _table(each)),
         made(result["runs"]),
         "\n".join(
             f"- failed: {f['workload']} {f['cost_model']} seed {f['seed']}: {f['error'][:200]}"
@@ -205,6 +228,25 @@ def _body(result: Mapping[str, Any]) -> str:
         ),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _table(found: Mapping[str, Any]) -> list[str]:
+    """One way to search: what it is, and what the variants lose."""
+    way = found["way"]
+    rows = [
+        [
+            Path(row["side"].removesuffix(way)).stem.removeprefix(f"{STRATEGY} + "),
+            str(row["trials"]),
+            _percent(row["median"]),
+            _percent(row["ratio"]),
+            f"{_percent(row['low'])} to {_percent(row['high'])}",
+            f"{row['slower']} of {row['workloads']}",
+            str(row["pairs"]),
+        ]
+        for row in found["changes"]
+    ]
+    header = ["variant", "trials", "median", "mean (geometric)", "95 % interval", "slower", "pairs"]
+    return [f"## {_HEADINGS[way]}", _NOTES[way], table(header, rows)]
 
 
 def _percent(ratio: float) -> str:

@@ -2,18 +2,26 @@
 
 For every ranker and for cost models of a tuning run, the default among them (and its draft, which
 thins out what the model itself scores), in a process that has scored other candidates before.
-*Cold*: candidates that nothing has looked at yet, so that a model which reads programs has to make
-them first. *Warm*: the same candidates once more, with whatever was kept.
+Beside them, without any model, what a ranker of programs has to do first: replay a candidate and
+read its per-store features. *Cold*: candidates that nothing has looked at yet, so that a model
+which reads programs has to make them first. *Warm*: the same candidates once more, with whatever
+was kept.
 
 Rankers are trained on made-up seconds of a few candidates first: what they say does not matter
 here, but an untrained one would not compute anything. Cost models are those of the package.
+
+Of cost models and of reading programs the page also says how many cold candidates are scored in a
+second: in one process, as a search scores (its model has one thread, programs are made on all
+cores), and in as many processes at once as there are cores, each with one thread.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import multiprocessing
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +31,7 @@ from foretune import cost
 from foretune.cost import rankers
 from foretune.dataset import Group, Program
 from foretune.errors import MissingDependencyError
+from foretune.features import extract_per_store
 from foretune.hardware import Hardware
 from foretune.space import Candidate, Space
 from foretune.tuning import resolve_names
@@ -33,11 +42,19 @@ BATCHES = (1, 64, 512)
 GOAL_MS = 1.0
 """Features and prediction together, per candidate, in batches."""
 _GOAL_BATCH = 64
+GOAL_RATE = {"world": 5000.0}
+"""Cold candidates a second, by cost model, in batches of ``RATE_BATCH``."""
+RATE_BATCH = 512
+_RATE_CALLS, _RATE_S = 3, 2.0
+"""Batches timed of a workload, unless fewer have taken so long already."""
+PROGRAMS = "replay + per-store features, no model"
 _CALLS = {1: 32, 64: 3, 512: 1}
 """Calls timed per batch size."""
 _TRAINED_ON = ("matmul:96x96x96", "conv2d:1x14x14x32x32x3x1")
 _TRAINING = 64
 _WARM_UP = 16
+_TOGETHER_S = 600.0
+"""How long a process waits for the others."""
 _TITLE = "Time to score a candidate"
 
 Scorer = Callable[[Sequence[Candidate]], Any]
@@ -49,14 +66,15 @@ class Unscored:
     Args:
         name: What to load.
         hardware: What for.
+        seed: Of the candidates.
     """
 
-    def __init__(self, name: str, hardware: Hardware) -> None:
+    def __init__(self, name: str, hardware: Hardware, seed: int = 0) -> None:
         workload = load_input(name)
         assert isinstance(workload, Workload), f"{name} is a model: name a single tensor program"
         self.name = name
         self._space = Space.generate(workload, hardware)
-        self._rng = np.random.default_rng(0)
+        self._rng = np.random.default_rng(seed)
         self._given: set[str] = set()
 
     def take(self, n: int) -> list[Candidate]:
@@ -96,7 +114,7 @@ def training_groups(hardware: Hardware) -> list[Group]:
 def scorers(
     names: Sequence[str], cost_models: Sequence[str], hardware: Hardware
 ) -> dict[str, Scorer]:
-    """What is timed, by name: rankers, then cost models."""
+    """What is timed, by name: rankers, cost models, and reading programs without a model."""
     groups = training_groups(hardware) if names else []
     found: dict[str, Scorer] = {}
     for name in names:
@@ -109,18 +127,28 @@ def scorers(
         found[name] = _scores_of(ranker, hardware)
         say(f"{name} is trained")
     for name in cost_models:
-        resolved = resolve_names("default", name)[1]
-        label = f"cost model {resolved}" + (" (default)" if name == "default" else "")
-        model = cost.create(resolved, rng=0, hardware=hardware)
-        found[label] = model.predict
+        model = _model(name, hardware)
+        found[label(name)] = model.predict
         if name == "default":
-            found[f"{label}, draft only"] = model.draft
-    return found
+            found[f"{label(name)}, draft only"] = model.draft
+    return {**found, PROGRAMS: extract_per_store}
+
+
+def _model(name: str, hardware: Hardware) -> cost.CostModel:
+    return cost.create(resolve_names("default", name)[1], rng=0, hardware=hardware)
+
+
+def label(name: str) -> str:
+    """A cost model, or ``PROGRAMS``, in the tables."""
+    if name == PROGRAMS:
+        return name
+    resolved = resolve_names("default", name)[1]
+    return f"cost model {resolved}" + (" (default)" if name == "default" else "")
 
 
 def _scores_of(ranker: Any, hardware: Hardware) -> Scorer:
     def score(candidates: Sequence[Candidate]) -> Any:
-        programs = [Program(candidate) for candidate in candidates]
+        programs = [Program(candidate=candidate) for candidate in candidates]
         return ranker.score(programs, hardware, hardware.key)
 
     return score
@@ -141,6 +169,90 @@ def time_batches(scorer: Scorer, source: Unscored, batch: int) -> dict[str, list
     return milliseconds
 
 
+# Candidates a second
+
+
+def rates(
+    names: Sequence[str],
+    workloads: Sequence[str],
+    hardware: Hardware,
+    processes: int,
+    batch: int = RATE_BATCH,
+) -> list[dict[str, Any]]:
+    """Cold candidates a second of processes that score at the same time.
+
+    Args:
+        names: Cost models, or ``PROGRAMS``.
+        workloads: Whose candidates are scored.
+        hardware: What for.
+        processes: How many score. One alone makes programs on all cores, as in a search; several
+            have one thread each.
+        batch: Candidates at a time; what is left of a smaller space.
+
+    Returns:
+        By name and workload: ``model, workload, processes``, and ``rate``, the sum over processes.
+    """
+    context = multiprocessing.get_context("spawn")
+    together = context.Barrier(processes, timeout=_TOGETHER_S)
+    asked = (names, workloads, hardware, processes, batch, together)
+    children, ends = [], []
+    for seed in range(processes):
+        end, theirs = context.Pipe(duplex=False)
+        child = context.Process(target=_score_beside, args=(seed, theirs, *asked), daemon=True)
+        child.start()
+        # Or nobody would notice that the child is gone.
+        theirs.close()
+        children.append(child)
+        ends.append(end)
+    found = [end.recv() for end in ends]
+    for child in children:
+        child.join()
+    return [
+        {"model": label(name), "workload": workload, "processes": processes, "rate": sum(each)}
+        for (name, workload), each in zip(
+            ((name, workload) for name in names for workload in workloads),
+            zip(*found, strict=True),
+            strict=True,
+        )
+    ]
+
+
+def _score_beside(
+    seed: int,
+    answer: Any,
+    names: Sequence[str],
+    workloads: Sequence[str],
+    hardware: Hardware,
+    processes: int,
+    batch: int,
+    together: Any,
+) -> None:
+    """The child process of ``rates``: sends its candidates a second, by name and workload."""
+    # One alone has all cores to make programs on.
+    extract = functools.partial(extract_per_store, threads=0 if processes == 1 else 1)
+    found = []
+    for name in names:
+        scorer = extract if name == PROGRAMS else _model(name, hardware).predict
+        for workload in workloads:
+            source = Unscored(workload, hardware, seed)
+            scorer(source.take(_WARM_UP))
+            batches = [source.take(batch) for _ in range(_RATE_CALLS)]
+            together.wait()
+            found.append(rate(scorer, batches))
+    answer.send(found)
+
+
+def rate(scorer: Scorer, batches: Iterable[Sequence[Candidate]]) -> float:
+    """Candidates a second over batches, all of them or as many as some seconds allow."""
+    scored, began = 0, time.perf_counter()
+    for batch in batches:
+        scorer(batch)
+        scored += len(batch)
+        if time.perf_counter() - began > _RATE_S:
+            break
+    return scored / (time.perf_counter() - began)
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workloads", default=",".join(WORKLOADS))
@@ -150,26 +262,37 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--cost-models", default="default,world")
     parser.add_argument("--page", default="model_speed", help="name of what --write writes")
     parser.add_argument("--batches", default=",".join(map(str, BATCHES)))
+    parser.add_argument("--processes", type=int, help="that score at once; one per core unless set")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(arguments)
     batches = [int(text) for text in options.batches.split(",")]
     if not set(batches) <= set(BATCHES):
         parser.error(f"batches are {', '.join(map(str, BATCHES))}")
+    if options.processes is not None and options.processes < 1:
+        parser.error(f"processes >= 1 must hold, but got {options.processes}")
     where = conditions("model_speed", [0])
     models, cost_models = (
         [name for name in text.split(",") if name] for text in (options.models, options.cost_models)
     )
+    workloads = options.workloads.split(",")
+    # First, while nothing else runs in this process.
+    found = []
+    for processes in sorted({1, options.processes or where.hardware.threads}):
+        found += rates([*cost_models, PROGRAMS], workloads, where.hardware, processes)
+        say(f"candidates a second of {_processes(processes)}")
     timed = scorers(models, cost_models, where.hardware)
-    sources = [Unscored(name, where.hardware) for name in options.workloads.split(",")]
+    sources = [Unscored(name, where.hardware) for name in workloads]
     rows = []
     for name, scorer in timed.items():
         for source in sources:
             scorer(source.take(_WARM_UP))
             for batch in batches:
-                found = time_batches(scorer, source, batch)
-                rows.append({"model": name, "workload": source.name, "batch": batch, **found})
+                found_ms = time_batches(scorer, source, batch)
+                rows.append({"model": name, "workload": source.name, "batch": batch, **found_ms})
             say(f"{name} on {source.name}")
-    publish(options.page, _TITLE, _body(rows), {"rows": rows}, where.end(), options.write)
+    body = f"{_body(rows)}\n\n{_rates_body(found)}"
+    data = {"rows": rows, "rates": found}
+    publish(options.page, _TITLE, body, data, where.end(), options.write)
 
 
 def summarise(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int, str], list[float]]:
@@ -203,6 +326,48 @@ def _body(rows: Sequence[Mapping[str, Any]]) -> str:
         f"and, in brackets, the slowest workload. The goal is judged by the slowest workload, "
         f"{judged} at a time, cold."
     )
+
+
+def _rates_body(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table of candidates a second, and who has reached a goal."""
+    by_model: dict[str, dict[int, list[float]]] = {}
+    for row in rows:
+        by_model.setdefault(row["model"], {}).setdefault(row["processes"], []).append(row["rate"])
+    counts = sorted({row["processes"] for row in rows})
+    header = ["candidates a second", *(_processes(count) for count in counts)]
+    lines = [
+        [model, *(f"{np.mean(each[n]):,.0f} ({min(each[n]):,.0f})" for n in counts)]
+        for model, each in by_model.items()
+    ]
+    goals = [
+        f"- Goal: at least {least:,.0f} candidates a second with the cost model {name}, on the "
+        f"slowest workload: {_reached(by_model[label(name)], counts, least)}."
+        for name, least in GOAL_RATE.items()
+        if label(name) in by_model
+    ]
+    return "\n\n".join(
+        [
+            "## Candidates a second",
+            f"Cold, {RATE_BATCH} at a time: mean over the workloads and, in brackets, the slowest "
+            "workload. A search scores in one process, in which a model has one thread, and "
+            "programs are made on all cores. Several processes have one thread each, and their "
+            "candidates are added up: that is what searches side by side get through.",
+            table(header, lines),
+            "\n".join(goals),
+        ]
+    ).rstrip()
+
+
+def _reached(each: Mapping[int, Sequence[float]], counts: Sequence[int], least: float) -> str:
+    return "; ".join(
+        f"{_processes(count)} {min(each[count]):,.0f}, "
+        f"{'met' if min(each[count]) >= least else 'not met'}"
+        for count in counts
+    )
+
+
+def _processes(count: int) -> str:
+    return "one process" if count == 1 else f"{count} processes"
 
 
 def _cell(values: Sequence[float]) -> str:

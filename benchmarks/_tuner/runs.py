@@ -18,13 +18,13 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.results import read_json
 from benchmarks.sources import state_of_side
-from foretune import _child
+from foretune import _child, cost
 from foretune.bench import Side, SideError, sides, write_json
 from foretune.hardware import Hardware
 from foretune.measure import Status
@@ -62,7 +62,7 @@ class NetworkRun:
         side: What the side is called.
         seed: Of everything random.
         elapsed_s: Seconds from the start of the process until it had its result.
-        trials: Candidates measured, over all tasks.
+        trials: Candidates measured within the time of the plan, over all tasks.
         failed: Those among them without a valid reading.
         reached: Tasks of which a candidate was measured.
         incumbents: Workload key to the incumbents of that task, in order; the last one is what the
@@ -137,9 +137,10 @@ class Plan:
         tasks = sorted((workload.key, workload.weight) for workload in workloads)
         parts = [self.network, label(self.side), self.seed, self.time_s, hardware.key, tasks]
         if not self.side.is_peer:
-            parts.append(state_of_side(self.side))
-            if self.side.cost_model.endswith(".npz"):
-                weights = Path(self.side.cost_model).read_bytes()
+            model, _options = cost.split_name(self.side.cost_model)
+            parts.append(state_of_side(replace(self.side, cost_model=model)))
+            if model.endswith(".npz"):
+                weights = Path(model).read_bytes()
                 parts.append(hashlib.blake2b(weights, digest_size=8).hexdigest())
         digest = hashlib.blake2b(json.dumps(parts).encode(), digest_size=5).hexdigest()
         name = f"{Path(self.network).name}-{label(self.side)}-{self.seed}"
@@ -188,16 +189,31 @@ def _peer_run(plan: Plan, hardware: Hardware, folder: Path) -> NetworkRun:
         result = run_peer_on_model(plan.network, hardware, plan.time_s, plan.seed, options)
     except PeerError as error:
         raise SideError(str(error)) from error
+    known = [(each.elapsed_s, each.workload, each.best_s is not None) for each in result.trials]
     return NetworkRun(
         side=label(plan.side),
         seed=plan.seed,
         elapsed_s=result.elapsed_s,
-        trials=len(result.trials),
-        failed=sum(trial.best_s is None for trial in result.trials),
-        reached=len({trial.workload for trial in result.trials}),
+        **counts(known, plan.time_s),
         incumbents=peer_incumbents(result.trials),
         folder=folder.name,
     )
+
+
+def counts(known: Iterable[tuple[float, str, bool]], time_s: float) -> dict[str, int]:
+    """``trials``, ``failed`` and ``reached`` of a run within its time.
+
+    Args:
+        known: Of each trial the seconds from the start of the process until its result was known,
+            the task, and whether it ran.
+        time_s: What became known later, in a last batch for example, does not count.
+    """
+    within = [(task, ran) for elapsed_s, task, ran in known if elapsed_s <= time_s]
+    return {
+        "trials": len(within),
+        "failed": sum(not ran for _, ran in within),
+        "reached": len({task for task, _ in within}),
+    }
 
 
 def peer_incumbents(trials: Iterable[PeerTrial]) -> dict[str, list[Incumbent]]:
@@ -234,14 +250,16 @@ def _our_run(plan: Plan, hardware: Hardware, folder: Path) -> NetworkRun:
     answer = read_json(folder / "answer.json")
     with Journal(folder / "work" / JOURNAL, read_only=True) as journal:
         records = journal.records()
-    trials = [record for record in records if is_trial(record)]
+    known = [
+        (record.time - epoch, record.workload, bool(record.measurement.seconds))
+        for record in records
+        if is_trial(record)
+    ]
     return NetworkRun(
         side=label(plan.side),
         seed=plan.seed,
         elapsed_s=answer["elapsed_s"],
-        trials=len(trials),
-        failed=sum(not record.measurement.seconds for record in trials),
-        reached=len({record.workload for record in trials}),
+        **counts(known, plan.time_s),
         incumbents=our_incumbents(records, epoch, answer),
         folder=folder.name,
     )

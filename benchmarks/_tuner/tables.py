@@ -177,30 +177,33 @@ def summarise(networks: Mapping[str, Found]) -> dict[str, Any]:
 
 
 def goal(summary: Mapping[str, Any], side: str) -> list[str]:
-    """Whether a side is near the best latency known as soon as it is to be."""
+    """Whether a side is near the best latency known as soon as it is to be, beside the peers."""
     found = summary["networks"].get(GOAL_NETWORK)
     if found is None:
         return []
-    for row in found["until"]:
-        if row["side"] == side:
-            minutes = _median(row["minutes"][f"{GOAL_WITHIN:g}"])
-            return [
-                f"- Goal: {GOAL_NETWORK} within {GOAL_WITHIN:.0%} of the best latency known in "
-                f"{GOAL_MINUTES:g} minutes with {side}: "
-                f"{'never' if math.isinf(minutes) else f'{minutes:.1f} minutes'}, "
-                f"{'met' if minutes <= GOAL_MINUTES else 'not met'}."
-            ]
-    return []
+    minutes = {row["side"]: _median(row["minutes"][f"{GOAL_WITHIN:g}"]) for row in found["until"]}
+    if side not in minutes:
+        return []
+    peers = [f"; {name}: {_until(after)}" for name, after in minutes.items() if name in PEERS]
+    return [
+        f"- Goal: {GOAL_NETWORK} within {GOAL_WITHIN:.0%} of the best latency known in "
+        f"{GOAL_MINUTES:g} minutes with {side}: {_until(minutes[side])}, "
+        f"{'met' if minutes[side] <= GOAL_MINUTES else 'not met'}{''.join(peers)}."
+    ]
+
+
+def _until(minutes: float) -> str:
+    return "never" if math.isinf(minutes) else f"{minutes:.1f} minutes"
 
 
 def body(networks: Mapping[str, Found], summary: Mapping[str, Any], time_s: float) -> str:
     """The tables, in Markdown."""
     parts = [
         f"What each side has after {time_s:g} s for a network, start-up included; what it came to "
-        "know later does not count. Kernels: the weighted sum of its programs, all measured again "
-        "by one measurer, interleaved task by task. Whole: the compiled networks, timed in turns. "
-        "A ratio above 1 means faster; intervals are over seeds and, of whole networks, over "
-        "rounds as well.",
+        "know later, trials as well, does not count. Kernels: the weighted sum of its programs, "
+        "all measured again by one measurer, interleaved task by task. Whole: the compiled "
+        "networks, timed in turns. A ratio above 1 means faster; intervals are over seeds and, of "
+        "whole networks, over rounds as well.",
         _ends_table(networks, summary),
         "Minutes until the kernels are within a share of the best latency known, of any side and "
         "seed here and of earlier runs whose programs were measured again; median over seeds:",

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from filelock import FileLock, Timeout
 
-from foretune import _tvm
+from foretune import _tvm, cost
 from foretune._files import write_json
 from foretune.bench._language_model import identity
 from foretune.bench._sides import (
@@ -446,7 +446,8 @@ def _ms(seconds: float | None) -> str:
 
 def _file_name(cost_model: str) -> str:
     """A cost model in the name of a file: a trained one by what is in its own."""
-    if not cost_model.endswith(".npz"):
+    base, _options = cost.split_name(cost_model)
+    if not base.endswith(".npz"):
         return cost_model
-    digest = hashlib.blake2b(Path(cost_model).read_bytes(), digest_size=6).hexdigest()
-    return f"{Path(cost_model).stem}.{digest}"
+    digest = hashlib.blake2b(Path(base).read_bytes(), digest_size=6).hexdigest()
+    return f"{Path(base).stem}.{digest}{cost_model.removeprefix(base)}"

@@ -1,19 +1,22 @@
 """Cost models: how good is a candidate?
 
-``create`` makes one by name; ``register`` or an entry point in the group
-``foretune.cost_models`` adds one. A factory is called as ``factory(rng=..., hardware=...,
-**options)`` and returns a ``CostModel``. ``foretune.cost.rankers`` does the same for rankers, which
-are trained once on many workloads; ``foretune.cost.pretrained`` makes a cost model of one.
+``create`` makes one by name, to which options may be added where a trained ranker is behind it
+(``world:online=false``); ``register`` or an entry point in the group ``foretune.cost_models`` adds
+one. A factory is called as ``factory(rng=..., hardware=..., **options)`` and returns a
+``CostModel``. ``foretune.cost.rankers`` does the same for rankers, which are trained once on many
+workloads; ``foretune.cost.pretrained`` makes a cost model of one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune._options import refuse_unknown, require_type
 from foretune.cost._base import CostModel, FloatArray, Prediction
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength, score_group
 from foretune.cost.registry import Registry
@@ -36,26 +39,32 @@ __all__ = [
     "names",
     "register",
     "score_group",
+    "split_name",
     "unregister",
 ]
 
 _TRAINED = ".npz"
-
-_MODELS: Registry[CostModel] = Registry(
-    "cost model",
-    "foretune.cost_models",
-    {
-        "gbdt": "foretune.cost.pretrained:gbdt",
-        "gbdt:programs": "foretune.cost.pretrained:gbdt_programs",
-        "gbdt:scratch": "foretune.cost.gbdt:GradientBoosting",
-        "mlp": "foretune.cost.pretrained:mlp",
-        "mlp:formulas": "foretune.cost.pretrained:mlp_formulas",
-        "mtl_tlp": "foretune.cost.pretrained:mtl_tlp",
-        "random": "foretune.cost.random:RandomModel",
-        "tlp": "foretune.cost.pretrained:tlp",
-        "world": "foretune.cost.pretrained:world",
-    },
-)
+_PRETRAINED = "foretune.cost.pretrained:"
+_BUILTIN: Mapping[str, str] = {
+    "gbdt": f"{_PRETRAINED}gbdt",
+    "gbdt:programs": f"{_PRETRAINED}gbdt_programs",
+    "gbdt:scratch": "foretune.cost.gbdt:GradientBoosting",
+    "mlp": f"{_PRETRAINED}mlp",
+    "mlp:formulas": f"{_PRETRAINED}mlp_formulas",
+    "mtl_tlp": f"{_PRETRAINED}mtl_tlp",
+    "random": "foretune.cost.random:RandomModel",
+    "tlp": f"{_PRETRAINED}tlp",
+    "world": f"{_PRETRAINED}world",
+}
+_MODELS: Registry[CostModel] = Registry("cost model", "foretune.cost_models", _BUILTIN)
+_IN_NAMES: Mapping[str, type] = {
+    "draft": str,
+    "features": str,
+    "member_spread": bool,
+    "online": bool,
+}
+"""Options of ``PretrainedModel`` that a name may hold, with their types; a name is checked before
+anything is loaded. The others are given in Python."""
 
 
 def create(
@@ -69,10 +78,10 @@ def create(
 
     Args:
         name: One of ``names()``, or a file that ``foretune train`` wrote, ``FILE.npz``: the trained
-            ranker with trees on top of it.
+            ranker with trees on top of it. Options may be added, as ``split_name`` reads them.
         rng: The model's only source of randomness, or a seed for one.
         hardware: What the candidates will run on, for models that look at it.
-        options: Passed to the model as they are.
+        options: Passed to the model as they are; those in the name count less.
 
     Raises:
         BadInputError: The name is unknown, or the model refuses an option.
@@ -80,28 +89,62 @@ def create(
         MissingDependencyError: The model needs a package that is not installed.
     """
     check_name(name)
-    given = {"rng": np.random.default_rng(rng), "hardware": hardware, **options}
-    if name.endswith(_TRAINED):
+    base, named = split_name(name)
+    given = {"rng": np.random.default_rng(rng), "hardware": hardware, **named, **options}
+    if base.endswith(_TRAINED):
         from foretune.cost.pretrained import PretrainedModel
 
-        return PretrainedModel(**{"ranker": Path(name), **given})
-    return _MODELS.factory(name)(**given)
+        return PretrainedModel(**{"ranker": Path(base), **given})
+    return _MODELS.factory(base)(**given)
+
+
+def split_name(name: str) -> tuple[str, dict[str, Any]]:
+    """The cost model and the options that a name holds behind it.
+
+    Before → after: ``mlp:formulas:online=false`` → ``mlp:formulas`` and ``{"online": False}``. What
+    ends in ``.npz`` is a file, whatever else is in its name.
+
+    Raises:
+        BadInputError: An option occurs twice.
+    """
+    base = name
+    options: dict[str, Any] = {}
+    while not base.endswith(_TRAINED):
+        rest, _, word = base.rpartition(":")
+        option, equals, value = word.partition("=")
+        if not rest or not equals:
+            break
+        if option in options:
+            raise BadInputError(f"{name!r} gives {option!r} twice: leave one of them out")
+        try:
+            options[option] = json.loads(value)
+        except ValueError:
+            options[option] = value
+        base = rest
+    return base, options
 
 
 def check_name(name: str) -> None:
     """Refuses what ``create`` knows no model by.
 
     Raises:
-        BadInputError: The name is unknown, or the file is not there.
+        BadInputError: The name is unknown, the file is not there, or an option in the name is
+            unknown or of another type.
     """
-    if name.endswith(_TRAINED):
-        if not Path(name).is_file():
-            raise BadInputError(
-                f"a cost model {_TRAINED} has to be a file that `foretune train` wrote, but there "
-                f"is no {name}: train it, or choose one of `foretune cost-models`"
-            )
-    elif name not in names():
-        raise unknown_name("cost model", name, [*names(), "default"])
+    base, options = split_name(name)
+    is_file = base.endswith(_TRAINED)
+    if is_file and not Path(base).is_file():
+        raise BadInputError(
+            f"a cost model {_TRAINED} has to be a file that `foretune train` wrote, but there "
+            f"is no {base}: train it, or choose one of `foretune cost-models`"
+        )
+    if not is_file and base not in names():
+        raise unknown_name("cost model", base, [*names(), "default"])
+    is_pretrained = is_file or _BUILTIN.get(base, "").startswith(_PRETRAINED)
+    owner = f"cost model {base!r}"
+    refuse_unknown(f"the name of {owner}", options, _IN_NAMES if is_pretrained else ())
+    for option, value in options.items():
+        require_type(owner, option, value, _IN_NAMES[option])
 
 
 def names() -> list[str]:

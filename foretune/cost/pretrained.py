@@ -13,6 +13,9 @@ first batch is informed, and a ranker that misleads on a workload is forgotten t
 The draft learns in the same way: where no program is read it is that score itself; else what the
 default ranker expects, times an ``a`` of its own.
 
+With ``online=False`` nothing of this is learned: ``expected`` is the score, whatever is measured.
+That is how rankers are compared in a search: what one of them lacks, trees would make up for.
+
 Weights that come with the package lie in ``foretune/cost/weights`` as ``NAME-KIND.npz``: ``KIND``
 is the kind of target they are for, ``NAME`` one of ``default`` (a ranker of actions, read by the
 cost model ``gbdt``, that drafts for models that read programs), ``programs`` (trees on per-store
@@ -24,7 +27,7 @@ from __future__ import annotations
 import importlib.resources
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,8 +35,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from foretune._options import require_type
 from foretune.cost import rankers
 from foretune.cost._base import CostModel, FloatArray, Prediction
+from foretune.cost._opinions import Ensemble, doubt, expectation, illegal_last, opinion
 from foretune.cost._ranker import Ranker
 from foretune.cost.gbdt import GbdtConfig, GradientBoosting, _Group, _seconds
 from foretune.cost.prior import machine_fit
@@ -48,6 +53,8 @@ if TYPE_CHECKING:
 
 DEFAULT = "default"
 
+_ITSELF = "ranker"
+"""As ``draft``: the model itself."""
 _TRUST = 16.0
 """``GbdtConfig.trust`` here: a trained ranker is a better belief than ``machine_fit``."""
 _BELIEF = 1.0
@@ -174,12 +181,18 @@ class PretrainedModel(CostModel):
         hardware: What the candidates will run on; says which weights are meant. A CPU if None.
         ranker: A trained ranker, a file of one (``.npz``), or the name of weights that come with
             the package.
-        draft: The same for ``draft``, a ranker that reads no programs. If None: the model itself
-            where neither ``ranker`` nor ``extract`` reads any, ``ranker`` where only ``extract``
-            does, else what comes with the package, else ``machine_fit``.
+        draft: The same for ``draft``, a ranker that reads no programs; or ``"ranker"``: the model
+            itself, whether its ranker reads programs (milliseconds each) or not. If None: the model
+            itself where neither ``ranker`` nor ``extract`` reads any, ``ranker`` where only
+            ``extract`` does, else what comes with the package, else ``machine_fit``.
         features: Where per-store features are read, by the ranker and the trees: ``"programs"`` or
             ``"formulas"``. None: where the ranker has them from, which is ``"programs"`` for files
             and names. Not for a ranker that was made by the caller or reads no programs.
+        online: Whether the run's measurements are learned from. If not, the ranker alone scores and
+            drafts, the same from the first batch to the last, and no options of trees are taken.
+        member_spread: Whether a prediction's spread holds how far the members of the ranker
+            disagree (only ``world`` has some that can be asked), beside how far the run's trees do.
+            Without it the spread is 0 before measurements; with it, a prediction takes longer.
         extract: Features of the trees; per-store features where the ranker reads programs, and
             action features where it does not, unless given.
         feature_version: Version of what ``extract`` gives.
@@ -187,8 +200,8 @@ class PretrainedModel(CostModel):
             given.
 
     Raises:
-        BadInputError: There are no such weights, an option is unknown, or the ranker that is to
-            draft reads programs.
+        BadInputError: There are no such weights, an option is unknown or has no effect, or the
+            ranker that is to draft reads programs.
         RecordError: A file cannot be read, is damaged, or is of another version.
     """
 
@@ -200,28 +213,60 @@ class PretrainedModel(CostModel):
         ranker: Ranker | Path | str = DEFAULT,
         draft: Ranker | Path | str | None = None,
         features: str | None = None,
+        online: bool = True,
+        member_spread: bool = False,
         extract: Extractor | None = None,
         feature_version: int | str | None = None,
         **options: Any,
     ) -> None:
+        for name, value in (("online", online), ("member_spread", member_spread)):
+            require_type("a pretrained model", name, value, bool)
         kind = "llvm" if hardware is None else hardware.kind
         self.ranker = _trained(ranker, kind)
         if features is not None:
             _read_from(self.ranker, features, given=isinstance(ranker, Ranker))
+        self._online, self._member_spread = online, member_spread
+        self._refuse_unused(extract, options)
         self._drafter = self._choose_drafter(draft, kind)
         # With features of programs, asking the trees would take milliseconds per candidate.
-        self._drafts_itself = draft is None and extract is None and not self.ranker.reads_programs
+        itself = draft == _ITSELF or (draft is None and not self.ranker.reads_programs)
+        self._drafts_itself = itself and extract is None
         self._drafted: dict[str, _Group] = {}
         self._asked: OrderedDict[tuple[str, str], float] = OrderedDict()
         own: dict[str, Any] = {"extract": extract, "feature_version": feature_version}
         if extract is None:
             own = self._own_features()
-        online = {"prior_strength": self.ranker.strength, "trust": _TRUST, **options}
+        learning = {"prior_strength": self.ranker.strength, "trust": _TRUST, **options}
         self._trees = GradientBoosting(
-            rng=rng, hardware=hardware, prior_of=self._expected, **own, **online
+            rng=rng, hardware=hardware, prior_of=self._expected, **own, **learning
         )
 
+    def _refuse_unused(self, extract: Extractor | None, options: Mapping[str, Any]) -> None:
+        """Refuses what would have no effect.
+
+        Args:
+            extract: Features of the trees, if given.
+            options: Of the trees; ``cache`` also bounds what the ranker said.
+        """
+        given = {k: v for k, v in options.items() if k != "cache"}
+        if extract is not None:
+            given["extract"] = extract
+        if not self._online and given:
+            name, value = next(iter(given.items()))
+            raise BadInputError(
+                f"a pretrained model: {name} must be left out where online=False, but got "
+                f"{value!r}: no trees are grown then, choose online=True for them"
+            )
+        if self._member_spread and not isinstance(self.ranker, Ensemble):
+            raise BadInputError(
+                "a pretrained model: member_spread=True is for rankers whose members can be asked, "
+                f"but {type(self.ranker).__name__} has none: leave it out, or choose the cost "
+                "model 'world'"
+            )
+
     def _choose_drafter(self, draft: Ranker | Path | str | None, kind: str) -> Ranker | None:
+        if draft == _ITSELF:
+            return self.ranker
         if draft is None:
             return shipped(DEFAULT, kind) if self.ranker.reads_programs else self.ranker
         drafter = _trained(draft, kind)
@@ -259,26 +304,39 @@ class PretrainedModel(CostModel):
 
     def fit(self, records: Sequence[Record]) -> None:
         """Forgets every record of this run, but not what the ranker was trained on."""
-        self._trees.fit(records)
+        self._trees.fit([])
         self._drafted = {}
-        self._judge_draft(records)
+        self.update(records)
 
     def update(self, records: Sequence[Record]) -> None:
         """Adds records; one with a known candidate replaces the earlier measurement."""
-        self._trees.update(records)
-        self._judge_draft(records)
+        if self._online:
+            self._trees.update(records)
+            self._judge_draft(records)
 
     def predict(self, candidates: Sequence[Candidate]) -> Prediction:
         """Scores candidates; NaN for one that cannot be applied, where programs are read."""
-        return self._trees.predict(candidates)
+        found = self._scored(candidates)
+        if not self._member_spread:
+            return found
+        spread = doubt(self.ranker, candidates)
+        if self._online:
+            # Of a ranker that is believed half, the doubts count half, too.
+            spread = self._trees._margins([c.workload.key for c in candidates], spread)
+        return Prediction(found.score, np.hypot(found.spread, spread))
+
+    def _scored(self, candidates: Sequence[Candidate]) -> Prediction:
+        if self._online:
+            return self._trees.predict(candidates)
+        return Prediction(self._opinion(candidates), np.zeros(len(candidates)))
 
     def draft(self, candidates: Sequence[Candidate]) -> FloatArray:
         """What the ranker of actions expects, or ``machine_fit``, as far as it explains the run.
 
-        Where no program is read, the score: then the trees correct the draft, too.
+        Where the model drafts itself, the score: then the trees correct the draft, too.
         """
         if self._drafts_itself:
-            return self.predict(candidates).score
+            return illegal_last(self._scored(candidates).score)
         strength = GbdtConfig.prior_strength if self._drafter is None else self._drafter.strength
         workloads = [candidate.workload.key for candidate in candidates]
         slopes = {
@@ -302,15 +360,20 @@ class PretrainedModel(CostModel):
         """What drafts, before it is weighed."""
         if self._drafter is None:
             return machine_fit(candidates)
-        return _expectation(self._drafter, candidates)
+        return expectation(self._drafter, candidates)
 
     def _expected(self, candidates: Sequence[Candidate]) -> FloatArray:
-        """What the ranker expects: always the same of a candidate, so that it is asked once."""
+        """What the ranker expects, 0 of one that it cannot judge."""
+        expected: FloatArray = np.nan_to_num(self._opinion(candidates), nan=0.0)
+        return expected
+
+    def _opinion(self, candidates: Sequence[Candidate]) -> FloatArray:
+        """What the ranker says: always the same of a candidate, so that it is asked once."""
         keys = [(candidate.workload.key, candidate.key) for candidate in candidates]
         known = {key: self._asked[key] for key in keys if key in self._asked}
         missing = {k: c for k, c in zip(keys, candidates, strict=True) if k not in known}
         if missing:
-            found = _expectation(self.ranker, list(missing.values())).tolist()
+            found = opinion(self.ranker, list(missing.values())).tolist()
             known.update(zip(missing, found, strict=True))
         for key, value in known.items():
             self._asked[key] = value
@@ -353,22 +416,6 @@ def _read_from(ranker: Ranker, source: str, given: bool) -> None:
             "reads decisions only: leave it out, or choose the cost model 'mlp'"
         )
     ranker.source = source
-
-
-def _expectation(ranker: Ranker, candidates: Sequence[Candidate]) -> FloatArray:
-    """Minus log2 of the expected slow-down, shape (n,), up to a constant per workload."""
-    from foretune.dataset import Program
-
-    expected = np.zeros(len(candidates))
-    groups: dict[tuple[str, int], list[int]] = {}
-    for row, candidate in enumerate(candidates):
-        groups.setdefault((candidate.workload.key, id(candidate.hardware)), []).append(row)
-    for rows in groups.values():
-        hardware = candidates[rows[0]].hardware
-        programs = [Program(candidate=candidates[row]) for row in rows]
-        scores = ranker.score(programs, hardware, hardware.key)
-        expected[rows] = ranker.scale * np.nan_to_num(scores, nan=0.0)
-    return expected
 
 
 def _action_rows(candidates: Sequence[Candidate]) -> list[npt.NDArray[np.float32]]:

@@ -8,9 +8,10 @@ import importlib
 import itertools
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -532,10 +533,71 @@ def test_model_speed_judges_the_slowest_workload() -> None:
     assert "0.500 (0.500)" in lines["quick"] and "not met" not in lines["quick"]
 
 
+def test_a_goal_of_candidates_a_second_is_judged_by_the_slowest_workload() -> None:
+    rows = [
+        {"model": model, "workload": workload, "processes": processes, "rate": rate * processes}
+        for model, rates in (
+            (model_speed.label("world"), {"a": 4000.0, "b": 9000.0}),
+            (model_speed.PROGRAMS, {"a": 70.0, "b": 90.0}),
+        )
+        for processes in (1, 2)
+        for workload, rate in rates.items()
+    ]
+    text = model_speed._rates_body(rows)
+    lines = {line.split("|")[1].strip(): line for line in text.splitlines() if "|" in line}
+    assert "6,500 (4,000)" in lines["cost model world"]
+    assert "13,000 (8,000)" in lines["cost model world"]
+    assert "80 (70)" in lines[model_speed.PROGRAMS]
+    (goal,) = [line for line in text.splitlines() if line.startswith("- Goal")]
+    assert "one process 4,000, not met; 2 processes 8,000, met" in goal
+    # Without the model that has a goal there is none.
+    others = [row for row in rows if row["model"] == model_speed.PROGRAMS]
+    assert "Goal" not in model_speed._rates_body(others)
+
+
+def test_a_rate_is_of_what_was_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(model_speed, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def takes(seconds: float) -> Callable[[Sequence[Candidate]], None]:
+        def score(_batch: Sequence[Candidate]) -> None:
+            now[0] += seconds
+
+        return score
+
+    batches: Any = [[None] * 10] * 3
+    assert model_speed.rate(takes(0.5), batches) == pytest.approx(30 / 1.5)
+    # Who takes long is not asked again.
+    assert model_speed.rate(takes(4.0), batches) == pytest.approx(10 / 4.0)
+
+
+def test_reading_programs_is_timed_without_a_model(hardware: Hardware) -> None:
+    timed = model_speed.scorers([], ["random"], hardware)
+    assert list(timed) == ["cost model random", model_speed.PROGRAMS]
+    candidates = model_speed.Unscored("matmul:64x64x64", hardware).take(4)
+    assert [rows.shape[1] for rows in timed[model_speed.PROGRAMS](candidates)] == [164] * 4
+
+
+@pytest.mark.slow
+def test_processes_that_score_at_once_are_added_up(hardware: Hardware) -> None:
+    names, workloads = ["random", model_speed.PROGRAMS], ["matmul:64x64x64", "matmul:32x64x64"]
+    found = model_speed.rates(names, workloads, hardware, 2, batch=8)
+    assert [(row["model"], row["workload"], row["processes"]) for row in found] == [
+        (model_speed.label(name), workload, 2) for name in names for workload in workloads
+    ]
+    assert all(row["rate"] > 0 for row in found)
+
+
 def test_model_speed_refuses_other_batches(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         model_speed.main(["--batches", "7"])
     assert "1, 64, 512" in capsys.readouterr().err
+
+
+def test_model_speed_refuses_no_processes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        model_speed.main(["--processes", "0"])
+    assert "processes >= 1 must hold, but got 0" in capsys.readouterr().err
 
 
 def test_the_state_of_ours_changes_with_weights(tmp_path: Path) -> None:

@@ -20,12 +20,15 @@ from benchmarks._search import figures as search_figures
 from benchmarks._search import goals as search_goals
 from benchmarks._search import runs as search_runs
 from benchmarks._search.goals import PEER
+from foretune import cost
 from foretune.bench import Side, sides
+from foretune.bench._bench import _file_name
 from foretune.cost import rankers
 from foretune.cost.world.learning import WorldConfig
 from foretune.dataset import Group
 from foretune.errors import BadInputError
 from foretune.evaluate import read_provenance
+from foretune.testing.rankers import NEST_HARDWARE, nest_space, training_groups
 from tests.bench.test_world import as_group
 from tests.space.programs import space
 
@@ -291,6 +294,21 @@ def test_runs_of_a_model_count_for_its_own_code(monkeypatch: pytest.MonkeyPatch)
     ]
 
 
+def test_options_in_a_name_make_another_run_of_the_same_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Side] = []
+    monkeypatch.setattr(search_runs, "state_of_side", lambda side: asked.append(side) or "state")
+    file = tmp_path / "state=none.npz"
+    file.write_bytes(b"weights")
+    names = [f"{file}", f"{file}:online=false", "world", "world:online=false"]
+    assert {search_runs.state_of(Side("evolutionary", name)) for name in names} == {"state"}
+    assert asked == [Side("evolutionary", name) for name in (names[0], names[0], "world", "world")]
+    kept = [_file_name(name) for name in names]
+    assert len(set(kept)) == len(kept) and not any("/" in name for name in kept)
+    assert kept[1] == f"{kept[0]}:online=false" and kept[3] == "world:online=false"
+
+
 def test_files_of_one_name_are_refused(calls: list[Any], tmp_path: Path) -> None:
     files = [tmp_path / folder / "world.npz" for folder in ("a", "b")]
     for file in files:
@@ -406,37 +424,73 @@ def test_variants_share_what_the_world_has_learned(
     assert other.folder != training.folder
 
 
-def test_an_ablation_trains_searches_and_compares(
-    calls: list[Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    trained: list[str] = []
+@pytest.fixture
+def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the variants that an ablation asked for, whose files are empty."""
+    asked: list[str] = []
 
     class Trained:
         def __init__(self, *_: Any) -> None:
             pass
 
         def weights(self, name: str) -> Path:
-            trained.append(name)
+            asked.append(name)
             (tmp_path / f"{name}.npz").touch()
             return tmp_path / f"{name}.npz"
 
     monkeypatch.setattr(ablation, "Training", Trained)
     monkeypatch.setattr(ablation, "read_data", lambda paths: SimpleNamespace(groups=[]))
     monkeypatch.setattr(search_runs, "state_of_side", lambda side: "")
+    return asked
+
+
+def test_an_ablation_trains_searches_and_compares(
+    calls: list[Any], trained: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     given = ["--work-dir", str(tmp_path), "--workloads", "a,b"]
     ablation.main([*given, "--variants", "state=none", "--train"])
     assert trained == ["state=none"] and calls == []
     ablation.main([*given, "--variants", "world,state=none"])
     printed = capsys.readouterr().out
-    rows = [line for line in printed.splitlines() if "| evolutionary + state=none.npz" in line]
+    rows = [line for line in printed.splitlines() if "| state=none " in line]
     assert len(rows) == 4 and all("+0.0 %" in row and "0 of 2" in row for row in rows)
-    assert [Path(name).stem for name in calls[0][2]] == ["world", "state=none"]
+    assert "## The ranker alone" in printed
     with pytest.raises(SystemExit):
         ablation.main([*given, "--variants", "state=none"])
     assert "world has to be among" in capsys.readouterr().err
+
+
+def test_variants_of_an_ablation_search_with_what_they_are_and_nothing_else(
+    calls: list[Any], trained: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ablation.main(["--work-dir", str(tmp_path)])
+    ((_, strategies, models, seeds, _options),) = calls
+    assert strategies == ["evolutionary"] and seeds == [0]
+    names = [cost.split_name(model) for model in models]
+    assert [Path(file).stem for file, _ in names] == list(ablation.SEARCHED) == trained
+    assert all(options == {"online": False, "draft": "ranker"} for _, options in names)
+    text = capsys.readouterr().out
+    assert "## The ranker alone" in text and ablation._HEADINGS[ablation.LEARNING] not in text
+    calls.clear()
+    ablation.main(["--work-dir", str(tmp_path), "--online", "--variants", "world,state=final"])
+    ((_, _, models, _, _),) = calls
+    assert [cost.split_name(model)[1].get("online", True) for model in models] == [
+        False, False, True, True,
+    ]  # fmt: skip
+    text = capsys.readouterr().out
+    for way in (ablation.ALONE, ablation.LEARNING):
+        own = text.split(ablation._HEADINGS[way])[1].split("## ")[0]
+        assert own.count("| state=final ") == 4 and ablation._NOTES[way] in own
+
+
+@pytest.mark.parametrize("way", [ablation.ALONE, ablation.LEARNING])
+def test_every_way_of_an_ablation_is_one_that_a_cost_model_knows(way: str, tmp_path: Path) -> None:
+    ranker = rankers.create("gbdt_actions", rounds=2, boosters=1)
+    ranker.fit(training_groups(8))
+    ranker.save(tmp_path / "state=none.npz")
+    model = cost.create(f"{tmp_path}/state=none.npz{way}", hardware=NEST_HARDWARE)
+    candidates = nest_space((64, 64, 64)).sample(np.random.default_rng(0), 8)
+    np.testing.assert_array_equal(model.draft(candidates), model.predict(candidates).score)
 
 
 def test_runs_without_times_say_nothing_of_when(made_up_bench: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from foretune.errors import BadInputError, NothingMeasuredError
 from foretune.graph import Extraction
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Measurer, Status
-from foretune.metaschedule import PeerTrial, trace_json
+from foretune.metaschedule import PeerResult, PeerTrial, trace_json
 from foretune.records import CONFIRM, DEFAULT, UNTUNED, Journal, Record
 from foretune.space import Candidate
 from foretune.tuning import JOURNAL
@@ -192,6 +193,39 @@ def test_incumbents_of_ours_hold_baselines_and_end_with_what_was_chosen(
     assert found[-1].candidate == second.to_json()
     answer["bests"] = {key: {"candidate": third.to_json(), "seconds": 2.0}}
     assert len(runs.our_incumbents(records, 100.0, answer)[key]) == 4
+
+
+def test_trials_that_became_known_too_late_do_not_count(
+    hardware: Hardware, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trial(index: int, elapsed_s: float, workload: str, *seconds: float) -> PeerTrial:
+        return PeerTrial(index, elapsed_s, seconds, "", [["i"], []], workload)
+
+    trials = (
+        trial(1, 10.0, "a", 3.0), trial(2, 60.0, "a"), trial(3, 60.5, "a"), trial(4, 61.0, "b", 1.0)
+    )  # fmt: skip
+    result = PeerResult(trials, 62.0)
+    monkeypatch.setattr(runs, "run_peer_on_model", lambda *_: result)
+    made = runs._peer_run(Plan("net", PEER, 0, 60.0), hardware, tmp_path)
+    assert (made.trials, made.failed, made.reached) == (2, 1, 1)
+    assert made.elapsed_s == 62.0 and set(made.incumbents) == {"a", "b"}
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.0, 100.0), st.sampled_from("abc"), st.booleans())),
+    st.floats(0.0, 100.0),
+)
+def test_counts_are_of_what_was_known_in_time(
+    known: list[tuple[float, str, bool]], time_s: float
+) -> None:
+    found = runs.counts(known, time_s)
+    assert found == runs.counts([each for each in known if each[0] <= time_s], 1e9)
+    assert 0 <= found["failed"] <= found["trials"] <= len(known)
+    assert found["reached"] <= min(3, found["trials"])
+    whole = runs.counts(known, 100.0)
+    assert whole["trials"] == len(known)
+    assert whole["failed"] == [ran for _, _, ran in known].count(False)
+    assert whole["reached"] == len({task for _, task, _ in known})
 
 
 def test_incumbents_of_a_peer_are_what_it_ranks_by_task_by_task() -> None:
@@ -443,6 +477,34 @@ def test_the_goal_is_judged_for_its_network_only() -> None:
     assert "2.0 minutes, met" in judged["quick"][0]
     assert "6.7 minutes, not met" in judged["late"][0]
     assert tables.goal(tables.summarise({"dcgan": quick}), EARLY) == []
+
+
+def test_the_goal_stands_beside_what_peers_need() -> None:
+    world = "evolutionary+world"
+    found = _found(
+        (EARLY, 0, [[60.0, 1.0]]), (world, 0, [[240.0, 1.02]]), (LATE, 0, [[600.0, 2.0]])
+    )
+    summary = tables.summarise({tables.GOAL_NETWORK: found})
+    (early,), (late,) = (tables.goal(summary, side) for side in (EARLY, world))
+    assert f"with {EARLY}: 1.0 minutes, met; {LATE}: never." in early
+    assert f"with {world}: 4.0 minutes, not met; {LATE}: never." in late
+    assert tables.goal(summary, "gradient+gbdt") == []
+
+
+def test_both_sides_of_evolution_are_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [(runs.label(runs.side_of(name)), 0, [[60.0, 1.0]]) for name in tuners.SIDES]
+    monkeypatch.setattr(tuners, "_of_network", lambda *_: (_found(*rows), []))
+    where = SimpleNamespace(hardware=None, end=dict)
+    monkeypatch.setattr(tuners, "conditions", lambda *_: where)
+    monkeypatch.setattr(tuners, "publish", lambda page, title, text, *_: print(text))
+    tuners.main(["--networks", tables.GOAL_NETWORK, "--work-dir", str(tmp_path)])
+    goals = [line for line in capsys.readouterr().out.splitlines() if line.startswith("- Goal")]
+    assert [line.split(" with ")[1].split(":")[0] for line in goals] == [
+        "evolutionary+gbdt", "evolutionary+world",
+    ]  # fmt: skip
+    assert all("metaschedule-quick-start: 1.0 minutes" in line for line in goals)
 
 
 # The command

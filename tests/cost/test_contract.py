@@ -61,3 +61,8 @@ def test_learned_model(name, check):
 @pytest.mark.parametrize("name", CONTROLS)
 def test_control(name):
     check_cost_model(CONTROLS[name], learns=False)
+
+
+@pytest.mark.parametrize("check", cost_models.CHECKS, ids=lambda check: check.__name__)
+def test_a_pretrained_model_that_learns_nothing_in_the_run(check):
+    check(functools.partial(PretrainedModel, ranker=Rumour(), online=False))

@@ -44,6 +44,22 @@ def test_every_objective_learns(objective):
     assert accuracy(ranker) > 0.62
 
 
+def test_ranks_of_a_large_group_are_levels_that_xgboost_takes():
+    """More than 4,000 programs of a task, as TenSet has them, and 31 levels at most."""
+    large, unseen = (nest_group((512, 512, 512), n, seed) for seed, n in enumerate((4300, 200)))
+    ranker = GbdtActionRanker(
+        **SMALL, objective="ndcg", rounds=16, boosters=1, depth=5, opponents=8
+    )
+    (table,) = ranker._tables([large])
+    relevance = table.relevance
+    assert len(relevance) > 4000 and (relevance.min(), relevance.max()) == (0, 31)
+    # However many there are, the fastest few are told apart.
+    fastest = np.argsort(np.nan_to_num(table.seconds, nan=np.inf))[:8]
+    assert len(np.unique(relevance[fastest])) > 2
+    ranker.fit([large])
+    assert pair_accuracy(score_group(ranker, unseen), unseen.seconds) > 0.62
+
+
 def grown(ranker):
     return [member.booster.num_boosted_rounds() for member in ranker._members]
 

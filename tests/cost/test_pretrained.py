@@ -9,6 +9,7 @@ import pytest
 
 from foretune import cost
 from foretune.cost import Ranker, pretrained, rankers
+from foretune.cost._opinions import expectation
 from foretune.cost.gbdt import GradientBoosting
 from foretune.cost.pretrained import PretrainedModel
 from foretune.dataset import Program
@@ -196,6 +197,58 @@ class TestBlend:
         np.testing.assert_allclose(made.predict(nests()).score, levels(nests()))
 
 
+class Refusing(Expert):
+    """Finds that illegal nests are illegal, as rankers do that make programs."""
+
+    def score(self, programs, machine, hardware=""):
+        scores = super().score(programs, machine, hardware)
+        legal = [is_legal(program.candidate) for program in programs]
+        return np.where(legal, np.nan_to_num(scores, nan=-99.0), np.nan)
+
+
+class TestAlone:
+    """What is measured changes nothing."""
+
+    def made(self, ranker, **options):
+        # Nests have no programs: whoever reads features of theirs fails.
+        return model(ranker, extract=None, feature_version=None, online=False, **options)
+
+    @pytest.mark.parametrize("factor", [1.0, -1.0])
+    def test_measurements_change_nothing(self, factor):
+        made, unseen = self.made(Expert(factor)), nests(64, seed=1)
+        for learn in (made.update, made.fit):
+            learn(records(nests(64)))
+            np.testing.assert_allclose(made.predict(unseen).score, factor * levels(unseen))
+        assert not made.predict(unseen).spread.any()
+
+    def test_another_draft_is_not_judged_either(self):
+        made = self.made(Expert(), draft=Expert(factor=-1.0, reads=False))
+        made.update(records(nests(64)))
+        np.testing.assert_allclose(made.draft(nests()), -levels(nests()))
+
+    def test_illegal_programs_are_nan_and_drafted_last(self):
+        made = self.made(Refusing(), draft="ranker")
+        drawn = nest_space(SHAPE).sample(np.random.default_rng(3), 200)
+        legal = np.array([is_legal(candidate) for candidate in drawn])
+        assert (np.isnan(made.predict(drawn).score) == ~legal).all() and not legal.all()
+        drafted = made.draft(drawn)
+        assert np.isfinite(drafted).all()
+        assert drafted[~legal].max() < drafted[legal].min()
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"rounds": 3}, "rounds must be left out where online=False, but got 3"),
+            ({"extract": nest_features}, "extract must be left out where online=False"),
+            ({"online": "no"}, "online must be bool, but got 'no'"),
+        ],
+    )
+    def test_what_would_have_no_effect_is_refused(self, options, message):
+        given = {"extract": None, "feature_version": None, "online": False, **options}
+        with pytest.raises(BadInputError, match=message):
+            model(Expert(), **given)
+
+
 class TestDraft:
     def test_a_ranker_of_actions_drafts_for_itself(self):
         made = model(Expert(reads=False))
@@ -206,6 +259,14 @@ class TestDraft:
         made = model(expert)
         np.testing.assert_allclose(made.draft(nests()), machine_fit(nests()))
         assert expert.scored == 0
+
+    def test_one_that_reads_programs_drafts_itself_where_asked(self):
+        made = model(Expert(), draft="ranker")
+        assert made.informed_draft
+        np.testing.assert_allclose(made.draft(nests()), levels(nests()))
+        misled = model(Expert(factor=-1.0), draft="ranker")
+        misled.update(records(nests(64)))
+        np.testing.assert_allclose(misled.draft(nests(16, seed=1)), 0, atol=1e-9)
 
     def test_it_may_have_another_draft_for_it(self):
         made = model(Expert(), draft=Expert(factor=3.0, reads=False))
@@ -289,7 +350,7 @@ class TestActionRanker:
         for name in (tmp_path / "mine.npz", str(tmp_path / "mine.npz")):
             made = cost.create("mlp", hardware=NEST_HARDWARE, ranker=name)
             np.testing.assert_allclose(
-                made.draft(nests(8)), pretrained._expectation(trained, nests(8)), rtol=1e-5
+                made.draft(nests(8)), expectation(trained, nests(8)), rtol=1e-5
             )
 
     def test_real_candidates_are_scored(self, trained):
@@ -423,3 +484,59 @@ def test_a_file_is_a_cost_model_by_its_name(tmp_path, monkeypatch):
     (tmp_path / "torn.npz").write_bytes(b"PK")
     with pytest.raises(RecordError):
         cost.create("torn.npz", rng=0, hardware=NEST_HARDWARE)
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("world", ("world", {})),
+        ("world:online=false", ("world", {"online": False})),
+        ("mlp:formulas:draft=default", ("mlp:formulas", {"draft": "default"})),
+        ("w/state=none.npz", ("w/state=none.npz", {})),
+        ("a:b=c.npz", ("a:b=c.npz", {})),
+        (
+            "w/state=none.npz:online=false:draft=ranker",
+            ("w/state=none.npz", {"online": False, "draft": "ranker"}),
+        ),
+    ],
+)
+def test_a_name_may_hold_options(name, parts):
+    assert cost.split_name(name) == parts
+
+
+def test_options_in_a_name_reach_the_model(tmp_path):
+    ranker = rankers.create("gbdt_actions", rounds=5, boosters=1)
+    ranker.fit(training_groups(8))
+    file = tmp_path / "state=none.npz"
+    ranker.save(file)
+    assert resolve_names("random", f"{file}:online=false")[1] == f"{file}:online=false"
+    learning, alone = (
+        cost.create(f"{file}{words}", hardware=NEST_HARDWARE) for words in ("", ":online=false")
+    )
+    before = alone.predict(nests()).score
+    np.testing.assert_array_equal(learning.predict(nests()).score, before)
+    for made in (learning, alone):
+        made.update(records(nests(24)))
+    np.testing.assert_array_equal(alone.predict(nests()).score, before)
+    assert not np.allclose(learning.predict(nests()).score, before)
+    again = cost.create(f"{file}:online=false", hardware=NEST_HARDWARE, online=True)
+    assert again._online, "what stands beside the name comes first"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("random:online=false", "'random' has no option 'online': it has none"),
+        ("gbdt:scratch:online=false", "'gbdt:scratch' has no option 'online'"),
+        ("world:rounds=3", "'world' has no option 'rounds': choose from .*online"),
+        ("world:online=maybe", "online must be bool, but got 'maybe'"),
+        ("world:online=false:online=true", "gives 'online' twice"),
+        ("nobody:online=false", "'nobody'.*world"),
+        ("no-such.npz:online=false", r"there is no no-such\.npz"),
+    ],
+)
+def test_options_in_a_name_are_refused_before_anything_is_loaded(name, message):
+    with pytest.raises(BadInputError, match=message):
+        cost.check_name(name)
+    with pytest.raises(BadInputError, match=message):
+        resolve_names("default", name)

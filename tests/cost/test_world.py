@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 import os
@@ -14,12 +15,13 @@ import numpy as np
 import pytest
 
 from foretune import cost
-from foretune.cost import rankers, score_group
+from foretune.cost import pretrained, rankers, score_group
 from foretune.cost._model_file import read_model, write_model
 from foretune.cost.gbdt import program_vector
 from foretune.cost.world import WorldRanker, learning, readers
 from foretune.cost.world.actions import ActionBook
 from foretune.cost.world.learning import Lesson, WorldConfig
+from foretune.cost.world.model import World
 from foretune.cost.world.programs import measure, observe
 from foretune.cost.world.readers import final_texts
 from foretune.dataset import Group, Program
@@ -31,11 +33,16 @@ from foretune.features import (
     extract_untransformed,
 )
 from foretune.hardware import Hardware
+from foretune.measure import Measurement, Status
 from foretune.metaschedule._cost_model import positive
+from foretune.records import Record
+from foretune.space import Action, Space
 from foretune.testing import rankers as suite
 from foretune.testing.rankers import Subject, nest_group, training_groups
+from foretune.workload import Workload
 from foretune.world import action_text, program_text, steps_of
-from tests.space.programs import CPU, space
+from foretune.world.transition import NUMBERS, ActionTable, TransitionModel
+from tests.space.programs import CPU, PROGRAMS, space, te
 
 pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
@@ -432,6 +439,47 @@ def test_words_of_actions_tell_them_apart(described):
     assert not np.array_equal(one, other) and not np.array_equal(one, longer)
 
 
+# What its members say
+
+
+def with_member(ranker, number):
+    """The ranker with one member of its transitions alone."""
+    world = ranker._world
+    following = world.transition
+    one = TransitionModel(
+        replace(following.config, members=1),
+        following._inputs,
+        [following._members[number]],
+        following.mean_terminal,
+        device="cpu",
+    )
+    alone = copy.copy(ranker)
+    alone._world = World(world.reader, one)
+    return alone
+
+
+@pytest.mark.parametrize("target", ["text", "features"])
+def test_the_spread_is_that_of_what_single_members_would_score(target, trained, described):
+    ranker = trained if target == "text" else described
+    here = group(UNSEEN)
+    each = [score_group(with_member(ranker, number), here) for number in range(2)]
+    found = ranker.member_spread(here.programs, here.machine)
+    np.testing.assert_allclose(found, np.std(each, axis=0), atol=1e-4)
+    assert (found > 0).any()
+
+
+def test_what_no_member_predicts_has_no_spread(switched, trained):
+    own = group(UNSEEN, 4)
+    for state in ("none", "initial"):
+        assert not switched(state=state).member_spread(own.programs, own.machine).any()
+    foreign = [Program(actions=p.actions) for p in own.programs]
+    found = trained.member_spread([*foreign, *own.programs], own.machine)
+    assert not found[:4].any()
+    np.testing.assert_allclose(found[4:], trained.member_spread(own.programs, own.machine))
+    assert not make().member_spread(own.programs, own.machine).any()
+    assert trained.member_spread([], own.machine).shape == (0,)
+
+
 # Files
 
 
@@ -523,6 +571,57 @@ def test_unknown_kinds_and_long_texts_are_scored_with_a_warning_each(caplog):
     assert caplog.text.count("an action 'cache_write'") == 1
 
 
+LONGEST = 30
+"""Actions of a program at most, of those that were looked at in the data of the package."""
+
+
+def doubled(x, name):
+    return te.compute(x.shape, lambda i, j: x[i, j] * 2.0, name=name)
+
+
+def long_program():
+    """Forty operators after one another: TVM inlines all but the last."""
+    first = out = te.placeholder((64, 96), name="A")
+    for at in range(40):
+        out = doubled(out, f"T{at}")
+    return Workload.from_module(te.create_prim_func([first, out]), "chain")
+
+
+def test_programs_of_more_actions_than_any_learned_from_are_ranked_by_all_of_them(caplog):
+    ranker = pretrained.shipped("world", "llvm")
+    candidates = Space.generate(long_program(), CPU).sample(np.random.default_rng(0), 24)
+    assert min(len(steps_of(c.actions())) for c in candidates) > LONGEST
+    with caplog.at_level(logging.WARNING, "foretune.cost.world"):
+        scores = ranker.score([Program(candidate=c) for c in candidates], CPU)
+        states, legal = ranker._states(candidates)
+    assert np.isfinite(scores).all() and len(np.unique(scores)) > 1 and legal.all()
+    # Of length 1 but for the grid that they are rounded to.
+    assert np.allclose(np.linalg.norm(states, axis=1), 1.0, atol=1e-2)
+    # They differ in their last actions alone, which count like any other.
+    assert len(np.unique(states, axis=0)) > 1
+    assert caplog.text == ""
+
+
+def test_numbers_beyond_the_eighth_tell_no_programs_apart(described):
+    model = described._world.transition
+    first = ("C.i", *range(1, NUMBERS + 1))
+    actions = [Action("split", (*first, *rest)) for rest in ((), (64,), (2,))]
+    axes = {"C": ("i",)}
+    table = ActionTable.of(
+        actions, described._world.reader.actions([action_text(a, axes) for a in actions])
+    )
+    start = described._world.initial(group(UNSEEN).programs[0].candidate.workload)
+    ends = model.rollout(start, table, np.arange(3)[:, None], np.ones(3, int))
+    assert np.allclose(ends, ends[:, :1], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_no_action_of_tvms_rules_has_more_numbers_than_are_looked_at(name):
+    for candidate in space(name).sample(np.random.default_rng(0), 8):
+        for action in candidate.actions():
+            assert sum(not isinstance(each, str) for each in action.args) <= NUMBERS
+
+
 def test_programs_of_others_are_ranked_by_their_actions(trained):
     own = group(UNSEEN, 4)
     foreign = [Program(actions=p.actions) for p in own.programs]
@@ -557,11 +656,16 @@ def test_actions_have_the_same_numbers_in_every_process():
 
 
 def test_the_book_forgets_when_it_has_become_large(trained, monkeypatch):
+    world = World(trained._world.reader, trained._world.transition)
+    others = [p.candidate for p in group("matmul").programs]
     candidates = [p.candidate for p in group(UNSEEN).programs]
-    before = trained._world.predicted(candidates)
+    world.predicted(others)
+    before = world.predicted(candidates)
+    own = {action_text(a, c.sketch.axes) for c in candidates for a in steps_of(c.actions())}
+    assert set(world._book.texts) > own
     monkeypatch.setattr("foretune.cost.world.actions._ACTIONS", 1)
-    assert np.allclose(trained._world.predicted(candidates), before, atol=5e-4)
-    assert len(trained._world._book) <= sum(len(c.actions()) for c in candidates)
+    assert np.allclose(world.predicted(candidates), before, atol=5e-4)
+    assert set(world._book.texts) == own
 
 
 def test_the_book_knows_actions_of_sketches_it_has_forgotten(monkeypatch):
@@ -602,6 +706,58 @@ def test_it_becomes_a_cost_model(trained, tmp_path):
     for_tvm = positive(scores)
     assert np.isfinite(for_tvm).all() and (for_tvm >= 0).all()
     assert (np.argsort(for_tvm, kind="stable") == np.argsort(scores, kind="stable")).all()
+
+
+def measured(candidate, seconds):
+    return Record.of(candidate, Measurement(Status.OK, (seconds,), (True,)), "e", {})
+
+
+def scaled(ranker, scale=0.5):
+    """The ranker as if its scores were worth something."""
+    found = copy.copy(ranker)
+    found.scale = scale
+    return found
+
+
+def test_members_disagree_before_anything_is_measured_where_they_are_asked(described):
+    here, ranker = group(UNSEEN), scaled(described)
+    candidates = [p.candidate for p in here.programs]
+    plain, asked = (
+        cost.create("world", rng=0, hardware=CPU, ranker=ranker, **options)
+        for options in ({}, {"member_spread": True})
+    )
+    first = plain.predict(candidates)
+    assert not first.spread.any()
+    found = asked.predict(candidates)
+    np.testing.assert_array_equal(found.score, first.score)
+    np.testing.assert_allclose(found.spread, 0.5 * ranker.member_spread(here.programs, CPU))
+    assert (found.spread > 0).any()
+    # Later what the trees of the run disagree about comes on top.
+    records = [measured(c, 2.0**-s) for c, s in zip(candidates, first.score, strict=True)]
+    for model in (plain, asked):
+        model.update(records)
+    of_trees, of_both = (model.predict(candidates).spread for model in (plain, asked))
+    assert of_trees.any() and (of_both >= of_trees).all() and (of_both > of_trees).any()
+
+
+def test_members_that_cannot_be_asked_are_refused():
+    ranker = rankers.create("gbdt_actions", rounds=2, boosters=1)
+    with pytest.raises(BadInputError, match=r"GbdtActionRanker has none.*'world'"):
+        cost.create("world", rng=0, hardware=CPU, ranker=ranker, member_spread=True)
+
+
+def test_alone_it_learns_nothing_in_the_run(switched, trained):
+    candidates = [p.candidate for p in group(UNSEEN).programs]
+    programs = [Program(candidate=candidate) for candidate in candidates]
+    for ranker in map(scaled, (trained, switched(state="final"))):
+        options = {"ranker": ranker, "online": False, "draft": "ranker"}
+        model = cost.create("world", rng=0, hardware=CPU, **options)
+        before = model.predict(candidates).score
+        np.testing.assert_allclose(before, 0.5 * ranker.score(programs, CPU))
+        model.update([measured(each, 1e-3 * at) for at, each in enumerate(candidates, 1)])
+        np.testing.assert_array_equal(model.predict(candidates).score, before)
+        np.testing.assert_array_equal(model.draft(candidates), before)
+        assert model.informed_draft
 
 
 def test_without_weights_the_cost_model_says_what_to_do():

@@ -169,8 +169,24 @@ def test_an_unknown_strategy_is_named() -> None:
         as_search_strategy("quantum")
 
 
-def test_tune_tir_with_our_cost_model(hardware: Hardware, tmp_path: Path) -> None:
-    model = cost.create("gbdt", rng=0)
+@pytest.mark.parametrize("name", ["gbdt", "world"])
+def test_tune_tir_with_our_cost_model(hardware: Hardware, tmp_path: Path, name: str) -> None:
+    if name == "world":
+        pytest.importorskip("torch")
+    model = cost.create(name, rng=0)
+    asked: list[int] = []
+    predict, update = model.predict, model.update
+    told: list[Record] = []
+
+    def predicted(candidates: Sequence[Candidate]) -> Prediction:
+        asked.append(len(candidates))
+        return predict(candidates)
+
+    def updated(records: Sequence[Record]) -> None:
+        told.extend(records)
+        update(records)
+
+    model.predict, model.update = predicted, updated  # type: ignore[method-assign]
     database = ms.tune_tir(
         mod=matmul().module,
         target=hardware.tvm_target(),
@@ -186,6 +202,7 @@ def test_tune_tir_with_our_cost_model(hardware: Hardware, tmp_path: Path) -> Non
     )
     assert len(database) == 8
     assert model.ready
+    assert len(told) == 8 and sum(asked) >= 8
 
 
 def test_tune_relax_with_our_strategy_and_model(hardware: Hardware, tmp_path: Path) -> None:

@@ -298,6 +298,29 @@ class WorldRanker(GbdtActionRanker):
                     found[row] = state
         return rounded(found), legal
 
+    def member_spread(self, programs: Sequence[Program], machine: Hardware | None) -> FloatArray:
+        """How far scores depend on which member of the transitions is believed.
+
+        The trees rank by where each member alone has programs end.
+
+        Args:
+            programs: As for ``score``.
+            machine: As for ``score``.
+
+        Returns:
+            Standard deviations of these scores, shape (n,); 0 where no state is predicted.
+        """
+        found = np.zeros(len(programs))
+        at = [row for row, program in enumerate(programs) if replayable(program.candidate)]
+        if not self._members or self._world is None or self.state != "predicted" or not at:
+            return found
+        own = [programs[row] for row in at]
+        described = self.described(own, machine)
+        ends = self._world.each([c for p in own if (c := p.candidate) is not None])
+        each = [self._raw(np.concatenate([rounded(end), described], axis=1)) for end in ends]
+        found[at] = np.std(each, axis=0)
+        return found
+
     # What gradient search climbs.
 
     def require_head(self, what: str) -> None:
