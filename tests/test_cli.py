@@ -257,7 +257,8 @@ def test_a_language_model_takes_part_in_a_real_run(
     assert {head["Authorization"] for head in server.headers} == {f"Bearer {KEY}"}
     assert f"language model tiny: calls {told['calls']}" in out
     transcript = (here / "run" / "llm.jsonl").read_text().split("\n")
-    assert len([line for line in transcript if line]) == told["answers"]
+    kinds = [json.loads(line)["kind"] for line in transcript if line]
+    assert kinds == ["run", *["answer"] * told["answers"]]
     assert foretune("report", "run", cwd=here).wait(120) == 0
     assert "Language model" in (here / "run" / "report.html").read_text()
     written = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}

@@ -8,8 +8,9 @@ from foretune.llm._base import Answer, LanguageModel, LlmError, Message
 from foretune.llm._endpoint import Endpoint, EndpointConfig
 from foretune.llm._local import LocalModel
 from foretune.llm._open import open_session
-from foretune.llm._session import Session, SessionConfig, Usage
+from foretune.llm._session import Question, Session
 from foretune.llm._transcript import Replay, Transcript
+from foretune.llm._usage import SessionConfig, Usage
 
 __all__ = [
     "Answer",
@@ -19,6 +20,7 @@ __all__ = [
     "LlmError",
     "LocalModel",
     "Message",
+    "Question",
     "Replay",
     "Session",
     "SessionConfig",

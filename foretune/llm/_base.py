@@ -23,15 +23,25 @@ class LlmError(ForetuneError):
         again: Whether the same call may succeed later.
         final: Whether no call will ever succeed: a wrong key, an unknown model.
         wait_s: Seconds that the server asks to be left alone.
+        prompt_tokens, completion_tokens: What the call used all the same, where that is known.
     """
 
     def __init__(
-        self, message: str, *, again: bool = False, final: bool = False, wait_s: float = 0.0
+        self,
+        message: str,
+        *,
+        again: bool = False,
+        final: bool = False,
+        wait_s: float = 0.0,
+        prompt_tokens: int = 0,
+        completion_tokens: int = 0,
     ) -> None:
         super().__init__(message)
         self.again = again
         self.final = final
         self.wait_s = wait_s
+        self.prompt_tokens = prompt_tokens
+        self.completion_tokens = completion_tokens
 
 
 @dataclass(frozen=True)

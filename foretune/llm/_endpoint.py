@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import math
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,10 +27,15 @@ _LARGEST = 1 << 18
 _SHOWN = 200
 """Characters of a server's complaint that are passed on."""
 _CONNECT_S = 10.0
+_LEAST_SECRET = 8
+"""Characters from which on a key is looked for in what a server says. Servers that check no key are
+often given one all the same: taking each ``1`` or ``EMPTY`` out of an answer would destroy it, and
+what is that short can be guessed, so that hiding it keeps nothing secret."""
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "temperature": (int, float, type(None)),
     "max_tokens": (int, type(None)),
     "extra": (Mapping,),
+    "disturbs": (bool, type(None)),
 }
 _KEY_WANTED = {401, 403}
 _FINAL = {401, 403, 404, 405}
@@ -46,6 +53,8 @@ class EndpointConfig:
         temperature: Of sampling; None leaves it to the server.
         max_tokens: Longest answer; None leaves it to the server.
         extra: Further fields of the request, for example ``{"reasoning_effort": "low"}``.
+        disturbs: Whether the server computes on what programs are timed on, so that it is not asked
+            meanwhile; None takes it that a server on this machine does, and no other.
     """
 
     model: str
@@ -54,11 +63,12 @@ class EndpointConfig:
     temperature: float | None = 0.7
     max_tokens: int | None = 2048
     extra: Mapping[str, Any] = field(default_factory=dict)
+    disturbs: bool | None = None
 
     def __post_init__(self) -> None:
         for name, kinds in _TYPES.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, kinds):
+            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
                 # Without the value, which may be a key that was written here by mistake.
                 raise BadInputError(f"llm: {name} is of another type: docs/llm.md has an example")
         try:
@@ -111,6 +121,16 @@ class Endpoint(LanguageModel):
             **self.config.extra,
         }
         return {name: value for name, value in chosen.items() if value is not None}
+
+    def disturbs(self, kind: str) -> bool:
+        """As configured; else whether the server is on this machine, whatever is timed.
+
+        There it computes on the processor or on a GPU, and nothing that it says tells which. A
+        question that waits costs seconds; a reading that was disturbed misleads the whole search.
+        """
+        if self.config.disturbs is not None:
+            return self.config.disturbs
+        return _is_here(urlsplit(self.config.base_url).hostname or "")
 
     def complete(self, messages: Sequence[Message], seconds: float) -> Answer:
         """One request; what it answers is read only so far.
@@ -168,11 +188,28 @@ class Endpoint(LanguageModel):
         return " ".join(line.split())[:_SHOWN] or "no reason given"
 
     def _without_key(self, text: str) -> str:
-        return text.replace(self.config.key, "***") if self.config.key else text
+        key = self.config.key
+        return text.replace(key, "***") if len(key) >= _LEAST_SECRET else text
 
     def close(self) -> None:
         """Closes the connections."""
         self._client.close()
+
+
+def _is_here(host: str) -> bool:
+    """Whether a host is this machine, as far as its name or address alone tells.
+
+    Args:
+        host: A name in lower case, or an address.
+    """
+    try:
+        address = ip_address(host)
+    except ValueError:
+        name = host.rstrip(".")
+        own = name in ("localhost", socket.gethostname().lower())
+        return own or name.endswith(".localhost")
+    plain = getattr(address, "ipv4_mapped", None) or address
+    return bool(plain.is_loopback or plain.is_unspecified)
 
 
 def _import_httpx() -> Any:
@@ -194,18 +231,29 @@ def _import_httpx() -> Any:
 
 
 def _answer(content: bytes, seconds: float) -> Answer:
+    used = (0, 0)
     try:
         data = json.loads(content)
+        # First: tokens of an answer that cannot be used are paid for, too.
+        used = _used(data.get("usage"))
         text = data["choices"][0]["message"]["content"]
-        usage = data.get("usage") or {}
         if not isinstance(text, str):
             raise TypeError("its content is no text")
-        used = [_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens")]
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
         raise LlmError(
-            f"the answer is no chat completion ({type(error).__name__})", again=True
+            f"the answer is no chat completion ({type(error).__name__})",
+            again=True,
+            prompt_tokens=used[0],
+            completion_tokens=used[1],
         ) from error
-    return Answer(text, used[0], used[1], seconds)
+    return Answer(text, *used, seconds)
+
+
+def _used(usage: Any) -> tuple[int, int]:
+    """Tokens of prompt and completion, as far as the server counts them."""
+    if not isinstance(usage, dict):
+        return 0, 0
+    return _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
 
 
 def _count(value: Any) -> int:

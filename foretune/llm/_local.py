@@ -8,6 +8,7 @@ import math
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from foretune.llm._base import Answer, LanguageModel, LlmError, Message
 class LocalModel(LanguageModel):
     """A causal language model in a folder, as transformers saves it. Nothing is downloaded.
 
-    Sampling is seeded by the messages, so that the same ones get the same answer.
+    Sampling is seeded by the messages, so that the same ones get the same answer, and draws from a
+    generator of its own, because PyTorch's is shared with whatever else runs in this process.
 
     Args:
         folder: With the model and its tokenizer.
@@ -92,7 +94,7 @@ class LocalModel(LanguageModel):
         """
         import torch
 
-        from foretune import _torch
+        from foretune.llm._drawing import OwnDraws
 
         began = time.monotonic()
         tokens = self._tokenizer(self._prompt(messages), return_tensors="pt")["input_ids"]
@@ -102,9 +104,11 @@ class LocalModel(LanguageModel):
         if length < 1:
             raise LlmError(f"the model reads {room} tokens, but the prompt has {tokens.shape[1]}")
         sampling: dict[str, Any] = {"do_sample": False}
+        draws: AbstractContextManager[Any] = nullcontext()
         if self.temperature > 0:
             sampling = {"do_sample": True, "temperature": self.temperature}
-        with self._lock, _torch.seeded(_seed_of(messages)), torch.inference_mode():
+            draws = OwnDraws(_seed_of(messages), self._model.device)
+        with self._lock, draws, torch.inference_mode():
             generated = self._model.generate(
                 tokens,
                 attention_mask=torch.ones_like(tokens),

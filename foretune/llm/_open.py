@@ -12,15 +12,21 @@ from foretune.errors import BadInputError
 from foretune.llm._base import LanguageModel
 from foretune.llm._endpoint import OPENAI_URL, Endpoint, EndpointConfig
 from foretune.llm._local import LocalModel
-from foretune.llm._session import Session, SessionConfig
+from foretune.llm._session import Session
 from foretune.llm._transcript import Replay, Transcript
+from foretune.llm._usage import SessionConfig
 
 _KEY, _URL = "OPENAI_API_KEY", "OPENAI_BASE_URL"
 _TEXTS = {"model", "base_url", "key_file", "key_env", "device"}
 _NUMBERS = {"temperature", "max_tokens", *SessionConfig.__dataclass_fields__}
-_SERVER = {"base_url", "key_file", "key_env", "extra"}
+_SERVER = {"base_url", "key_file", "key_env", "extra", "disturbs"}
 """Settings that a model in this process has not."""
 _KNOWN = {*_TEXTS, *_NUMBERS, *_SERVER}
+_TYPES: tuple[tuple[set[str], tuple[type, ...], str], ...] = (
+    (_NUMBERS, (int, float), "a number"),
+    (_TEXTS, (str,), "a text"),
+    ({"disturbs"}, (bool,), "true or false"),
+)
 
 
 def open_session(text: str, *, environment: Mapping[str, str] | None = None) -> Session:
@@ -32,7 +38,7 @@ def open_session(text: str, *, environment: Mapping[str, str] | None = None) -> 
     ``MODEL``             the same at ``OPENAI_BASE_URL``, or OpenAI's own
     ``FILE.json``         settings: fields of ``EndpointConfig`` (with ``key_file`` or ``key_env``
                           in the place of ``key``; ``device`` for a folder) and of ``SessionConfig``
-    ``FILE.jsonl``        a transcript, replayed without a model
+    ``FILE.jsonl``        a transcript, whose last run is replayed without a model
     ``FOLDER``            a model of transformers
     ====================  =======================================================================
 
@@ -53,7 +59,7 @@ def open_session(text: str, *, environment: Mapping[str, str] | None = None) -> 
     if text.endswith(".jsonl"):
         if not path.is_file():
             raise BadInputError(f"there is no transcript at {text}: give a file that exists")
-        return Session(Replay(Transcript(path)), transcript=path)
+        return Session(Replay(Transcript(path)))
     if text.endswith(".json"):
         return _from_settings(path, _read(path), environment)
     if path.is_dir():
@@ -84,7 +90,7 @@ def _check(path: Path, data: Mapping[str, Any]) -> None:
         raise BadInputError(
             f"{path} has no setting {sorted(unknown)[0]!r}: choose from {', '.join(sorted(_KNOWN))}"
         )
-    for names, kinds, told in ((_NUMBERS, (int, float), "a number"), (_TEXTS, (str,), "a text")):
+    for names, kinds, told in _TYPES:
         for name in sorted(names & set(data)):
             if data[name] is not None and type(data[name]) not in kinds:
                 raise BadInputError(
@@ -95,7 +101,8 @@ def _check(path: Path, data: Mapping[str, Any]) -> None:
 def _from_settings(path: Path, data: Mapping[str, Any], environment: Mapping[str, str]) -> Session:
     model = data.get("model") or ""
     session = {name: data[name] for name in SessionConfig.__dataclass_fields__ if name in data}
-    chosen = {name: data[name] for name in ("temperature", "max_tokens", "extra") if name in data}
+    own = ("temperature", "max_tokens", "extra", "disturbs")
+    chosen = {name: data[name] for name in own if name in data}
     folder = path.parent / model
     if model and path.name and folder.is_dir():
         if foreign := sorted(_SERVER & set(data)):

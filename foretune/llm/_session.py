@@ -9,20 +9,20 @@ session says so once and answers None from then on.
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as OutOfTime
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from foretune._options import require_types
-from foretune.errors import BadInputError, RecordError
+from foretune.errors import RecordError
 from foretune.llm._base import Answer, LanguageModel, LlmError, Message
-from foretune.llm._transcript import Transcript, key_of
+from foretune.llm._transcript import Replay, Transcript, key_of
+from foretune.llm._usage import SessionConfig, Usage
 
 logger = logging.getLogger(__name__)
 
@@ -30,91 +30,43 @@ _BACK_OFF_S = 0.5
 _LONGEST_WAIT_S = 30.0
 _GRACE_S = 2.0
 """A client that is out of time gets so long to say so."""
+_TOO_LATE = "no answer in time"
 
 
-@dataclass(frozen=True)
-class SessionConfig:
-    """How a model is treated.
-
-    Attributes:
-        calls: Requests at most, retries and failures included; None for no limit.
-        timeout_s: Wall seconds for an answer, retries included.
-        retries: Further tries of a request that failed and may succeed later.
-        concurrency: Requests at the same time.
-        patience: Questions in a row without an answer after which the model is left out.
-        usd_per_million_prompt, usd_per_million_completion: Price of 1e6 tokens, for the count.
-    """
-
-    calls: int | None = None
-    timeout_s: float = 60.0
-    retries: int = 2
-    concurrency: int = 4
-    patience: int = 3
-    usd_per_million_prompt: float = 0.0
-    usd_per_million_completion: float = 0.0
-
-    def __post_init__(self) -> None:
-        require_types("llm", self)
-        for name in ("concurrency", "patience"):
-            if getattr(self, name) < 1:
-                raise BadInputError(f"llm: {name} >= 1 must hold, but got {getattr(self, name)}")
-        if self.calls is not None and self.calls < 0:
-            raise BadInputError(f"llm: calls >= 0 must hold, but got {self.calls}")
-        if self.retries < 0:
-            raise BadInputError(f"llm: retries >= 0 must hold, but got {self.retries}")
-        for name in ("usd_per_million_prompt", "usd_per_million_completion"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise BadInputError(
-                    f"llm: {name} >= 0 must hold, and be finite, but got {getattr(self, name)}"
-                )
-        if not 0 < self.timeout_s < 86400:
-            raise BadInputError(f"llm: 0 < timeout_s < 86400 must hold, but got {self.timeout_s}")
-
-
-@dataclass
-class Usage:
-    """What a session has used so far.
+class Question(Future[Answer | None]):
+    """A question that was put; its result is the answer, or None where the run goes on without.
 
     Attributes:
-        calls: Requests sent, retries and failures included.
-        answers: Answers got.
-        cached: Answers that were known already and cost nothing.
-        failed: Questions that got no answer.
-        prompt_tokens, completion_tokens: As the server counts them.
-        seconds: Wall seconds of all answers, also where they overlapped.
-        invalid: Answers without one usable proposal.
-        dropped: Parts of answers that were not usable.
-        proposals: Usable proposals.
-        judged: Proposals that the cost model looked at.
-        hits: Those among them that it prefers to the program they came from.
+        messages: What is asked.
+        key: Hash of everything that decides the answer.
+        nth: How often the same was asked before.
     """
 
-    calls: int = 0
-    answers: int = 0
-    cached: int = 0
-    failed: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    seconds: float = 0.0
-    invalid: int = 0
-    dropped: int = 0
-    proposals: int = 0
-    judged: int = 0
-    hits: int = 0
-
-    @property
-    def hit_rate(self) -> float | None:
-        """Share of the judged proposals that are hits; None while there are none."""
-        return self.hits / self.judged if self.judged else None
+    def __init__(self, messages: Sequence[Message], key: str, nth: int) -> None:
+        super().__init__()
+        self.messages = messages
+        self.key = key
+        self.nth = nth
 
 
 class Session:
     """Asks one model, from a few threads.
 
+    Everything that a caller learns from it stands in the transcript: which questions had no answer
+    in time, and after which ``submit`` or ``wait`` the model was left out. So a session with a
+    ``Replay`` goes as the recorded one went, however long things take. It counts no calls, and
+    writes nothing.
+
     Args:
         model: Who answers; closed with the session.
         config: How it is treated.
         transcript: Where answers are kept and looked up; None keeps nothing on disk.
+
+    Attributes:
+        usage: What was used so far.
+        reason: Why the model is not called any more; empty while it is.
+        left_out: Whether nothing needs to be prepared for the model any more. Follows ``reason`` at
+            the next ``submit`` or ``wait``, moments that a replay can tell.
 
     Raises:
         RecordError: The transcript cannot be read.
@@ -130,13 +82,20 @@ class Session:
         self.config = config or SessionConfig()
         self.usage = Usage()
         self.reason = ""
-        self._transcript = Transcript(transcript)
+        self.left_out = False
+        self._replay = model if isinstance(model, Replay) else None
+        self._transcript = Transcript(None if self._replay else transcript)
         self._lock = threading.Lock()
         self._slots = threading.Semaphore(self.config.concurrency)
-        self._asked: dict[str, Future[Answer | None]] = {}
+        self._asked: Counter[str] = Counter()
+        self._waiting: dict[str, list[Question]] = {}
+        """Key of a request that is under way -> the questions that it shall answer."""
+        self._disturbed: set[str] = set()
         self._closing = threading.Event()
+        self._steps = 0
         self._in_a_row = 0
         self._not_before = 0.0
+        self._diverged = False
 
     def record_in(self, path: Path) -> None:
         """Keeps answers in a file, and knows those that are there, unless it has one already.
@@ -144,87 +103,171 @@ class Session:
         Raises:
             RecordError: The file cannot be read.
         """
-        if self._transcript.path is None:
+        if self._replay is None and self._transcript.path is None:
             self._transcript = Transcript(path)
 
     @property
     def given_up(self) -> bool:
-        """Whether the model is left out from now on; ``reason`` says why."""
+        """Whether the model is not called any more; ``reason`` says why."""
         return bool(self.reason)
 
-    def submit(self, messages: Sequence[Message]) -> Future[Answer | None]:
+    def disturbs(self, kind: str) -> bool:
+        """Whether the model must not be asked while programs are timed on hardware of a kind.
+
+        To be asked before the first question: a replay has to ask when the recorded run asked.
+        """
+        disturbs = self.model.disturbs(kind)
+        if disturbs:
+            self._disturbed.add(kind)
+        return disturbs
+
+    def submit(self, messages: Sequence[Message]) -> Question:
         """Asks in the background; the result is None where there is no answer.
 
         The result raises RecordError where an answer cannot be written to the transcript.
+
+        Raises:
+            RecordError: The transcript cannot be written.
         """
         key = key_of(messages, self.model.name, self.model.settings)
         with self._lock:
-            waiting = self._asked.get(key)
-            if waiting is not None:
-                return waiting
-            found = self._transcript.find(key)
-            if found is not None or self.given_up or self._closing.is_set():
-                self.usage.cached += found is not None
-                done: Future[Answer | None] = Future()
-                done.set_result(found)
-                return done
-            asked: Future[Answer | None] = Future()
-            self._asked[key] = asked
+            self._step()
+            asked = Question(list(messages), key, self._asked[key])
+            self._asked[key] += 1
+            if self._is_settled(asked):
+                return asked
+            if key in self._waiting:
+                self._waiting[key].append(asked)
+                return asked
+            self._waiting[key] = [asked]
         # A daemon: a server that never answers must not keep the process from ending.
-        threading.Thread(target=self._run, args=(asked, key, list(messages)), daemon=True).start()
+        threading.Thread(target=self._run, args=(key, asked.messages), daemon=True).start()
         return asked
 
-    def wait(self, asked: Future[Answer | None]) -> Answer | None:
+    def wait(self, asked: Question) -> Answer | None:
         """The answer to what ``submit`` asked; None once it takes too long.
 
         A client bounds what it reads. This bounds everything else: names that are not resolved, a
         server that sends its head byte by byte, questions that wait for their turn.
 
         Raises:
-            RecordError: The answer cannot be written to the transcript.
+            RecordError: The transcript cannot be written.
         """
         try:
-            return asked.result(0.0 if self.given_up else self.config.timeout_s + _GRACE_S)
+            answer = asked.result(0.0 if self.given_up else self.config.timeout_s + _GRACE_S)
         except OutOfTime:
-            with self._lock:
-                self.usage.failed += 1
-                self._miss("no answer in time", final=False)
-            return None
-
-    def _run(self, asked: Future[Answer | None], key: str, messages: Sequence[Message]) -> None:
-        try:
-            with self._slots:
-                answer = self._ask(key, messages)
-        except BaseException as error:
-            asked.set_exception(error)
-        else:
-            asked.set_result(answer)
-
-    def _ask(self, key: str, messages: Sequence[Message]) -> Answer | None:
-        try:
-            answer = self._try(messages)
-        except LlmError as error:
-            with self._lock:
-                self._asked.pop(key, None)
-                self.usage.failed += 1
-                self._miss(str(error), error.final)
-            return None
-        self._transcript.add(messages, self.model.name, self.model.settings, answer)
+            answer = self._abandoned(asked)
         with self._lock:
-            self._asked.pop(key, None)
-            self._in_a_row = 0
-            self.usage.answers += 1
-            self.usage.prompt_tokens += answer.prompt_tokens
-            self.usage.completion_tokens += answer.completion_tokens
-            self.usage.seconds += answer.seconds
+            self._step()
+            if self._replay is not None:
+                self._compare(asked)
         return answer
 
-    def _try(self, messages: Sequence[Message]) -> Answer:
-        """One question, with retries, until its time is over."""
+    def _step(self) -> None:
+        """Counts what the caller does; where the model is left out, it is from such a step on."""
+        self._steps += 1
+        if self._replay is None and not self._transcript.begun:
+            self._transcript.begin(self.model.name, self.model.settings, sorted(self._disturbed))
+        if self.left_out:
+            return
+        if self._replay is None:
+            if self.given_up:
+                self._transcript.leave_out(self._steps, self.reason)
+                self.left_out = True
+        elif self._replay.run.left_out is not None:
+            after, reason = self._replay.run.left_out
+            if self._steps >= after:
+                self._give_up(reason)
+                self.left_out = True
+
+    def _is_settled(self, asked: Question) -> bool:
+        """Whether the model need not be called for a question, or must not."""
+        if self._replay is None:
+            found = self._transcript.find(asked.key)
+        else:
+            found = self._replay.outcome(asked.key, asked.nth)
+        if found is not None:
+            self.usage.cached += 1
+            asked.set_result(found)
+        elif self._replay is not None or self.given_up or self._closing.is_set():
+            self._go_without(asked, self.reason)
+        return asked.done()
+
+    def _compare(self, asked: Question) -> None:
+        """Says so once where a replay needs what the transcript does not tell."""
+        assert self._replay is not None
+        if not self._diverged and not self._replay.knows(asked.key, asked.nth):
+            self._diverged = True
+            logger.warning(
+                "the transcript neither answers a question of this run nor says that it had no "
+                "answer: from here on the run may differ from the recorded one"
+            )
+
+    def _abandoned(self, asked: Question) -> Answer | None:
+        """Goes on without an answer, unless it has just come."""
+        with self._lock:
+            if not asked.done():
+                self._miss(_TOO_LATE, final=False)
+                self._go_without(asked, self.reason or _TOO_LATE)
+                # The request goes on: who asks the same again may profit from it.
+                self._waiting[asked.key].remove(asked)
+        return asked.result()
+
+    def _go_without(self, asked: Question, reason: str) -> None:
+        """Settles a question without an answer. After the end of a run nobody is interested."""
+        if not self._closing.is_set():
+            self.usage.failed += 1
+            if self._replay is None:
+                self._transcript.add_failure(asked.messages, asked.key, asked.nth, reason)
+        asked.set_result(None)
+
+    def _run(self, key: str, messages: Sequence[Message]) -> None:
+        """One request, in a thread of its own."""
+        try:
+            try:
+                with self._slots:
+                    answer = self._try(key, messages)
+            except LlmError as error:
+                self._failed(key, error)
+            else:
+                self._answered(key, messages, answer)
+        except BaseException as error:
+            # Also where the transcript cannot be written: who waits has to know.
+            with self._lock:
+                for asked in self._waiting.pop(key, []):
+                    asked.set_exception(error)
+
+    def _answered(self, key: str, messages: Sequence[Message], answer: Answer) -> None:
+        with self._lock:
+            self.usage.answers += 1
+            self.usage.seconds += answer.seconds
+            self._count_tokens(answer)
+            self._transcript.add(messages, self.model.name, self.model.settings, answer)
+            waiting = self._waiting.pop(key)
+            if waiting:
+                # One that came too late does not show that the next one will come in time.
+                self._in_a_row = 0
+            for asked in waiting:
+                asked.set_result(answer)
+
+    def _failed(self, key: str, error: LlmError) -> None:
+        with self._lock:
+            waiting = self._waiting[key]
+            # What nobody waits for any more was counted when that came to be.
+            if waiting or error.final:
+                self._miss(str(error), error.final)
+            while waiting:
+                self._go_without(waiting[0], str(error))
+                del waiting[0]
+            del self._waiting[key]
+
+    def _try(self, key: str, messages: Sequence[Message]) -> Answer:
+        """One request, with retries, until its time is over."""
         deadline = time.monotonic() + self.config.timeout_s
+        until = 0.0
         for attempt in range(1 + self.config.retries):
-            self._wait_until(self._not_before, deadline)
-            self._count_call()
+            self._wait_until(until, deadline)
+            self._count_call(key)
             try:
                 return self.model.complete(messages, max(0.1, deadline - time.monotonic()))
             except RecordError:
@@ -233,37 +276,55 @@ class Session:
                 if not isinstance(error, LlmError):
                     # Whatever a client, a template or a device raises: no answer, and no more.
                     raise LlmError(f"asking failed ({type(error).__name__})") from error
+                now = time.monotonic()
+                with self._lock:
+                    self._count_tokens(error)
+                    if error.wait_s:
+                        # A server that is too busy for one call is so for all of them.
+                        self._not_before = max(self._not_before, now + error.wait_s)
                 if not error.again or attempt == self.config.retries:
                     raise
                 # Our own patience has a limit; what a server asks for is kept, or not waited for.
-                wait = max(error.wait_s, min(_BACK_OFF_S * 2**attempt, _LONGEST_WAIT_S))
-                until = time.monotonic() + wait
-                if until >= deadline:
+                until = now + min(_BACK_OFF_S * 2**attempt, _LONGEST_WAIT_S)
+                if max(until, self._not_before) >= deadline:
                     raise
-                with self._lock:
-                    # A server that is too busy for one call is so for all of them.
-                    self._not_before = max(self._not_before, until if error.wait_s else 0.0)
-                self._wait_until(until, deadline)
         raise AssertionError("the last attempt returns or raises")
+
+    def _wait_until(self, until: float, deadline: float) -> None:
+        """Waits for a moment, and for the server to be ready again, which may be put off meanwhile.
+
+        Raises:
+            LlmError: The deadline comes first, or the run is over.
+        """
+        while True:
+            moment = max(until, self._not_before)
+            if moment >= deadline:
+                raise LlmError("no time is left: the server asks not to be called before")
+            left = moment - time.monotonic()
+            if self._closing.wait(max(0.0, left)):
+                raise LlmError("the run is over")
+            if left <= 0:
+                return
+
+    def _count_call(self, key: str) -> None:
+        with self._lock:
+            if self.given_up:
+                raise LlmError(self.reason)
+            if not self._waiting[key]:
+                raise LlmError("nobody waits for the answer any more")
+            if self.config.calls is not None and self.usage.calls >= self.config.calls:
+                self._give_up(f"its budget of {self.config.calls} calls is spent")
+                raise LlmError(self.reason)
+            self.usage.calls += 1
+
+    def _count_tokens(self, used: Answer | LlmError) -> None:
+        self.usage.prompt_tokens += used.prompt_tokens
+        self.usage.completion_tokens += used.completion_tokens
 
     def _miss(self, reason: str, final: bool) -> None:
         self._in_a_row += 1
         if final or self._in_a_row >= self.config.patience:
             self._give_up(reason)
-
-    def _wait_until(self, until: float, deadline: float) -> None:
-        left = min(until, deadline) - time.monotonic()
-        if (left > 0 and self._closing.wait(left)) or self._closing.is_set():
-            raise LlmError("the run is over")
-
-    def _count_call(self) -> None:
-        with self._lock:
-            if self.given_up:
-                raise LlmError(self.reason)
-            if self.config.calls is not None and self.usage.calls >= self.config.calls:
-                self._give_up(f"its budget of {self.config.calls} calls is spent")
-                raise LlmError(self.reason)
-            self.usage.calls += 1
 
     def _give_up(self, reason: str) -> None:
         if self.reason or self._closing.is_set():

@@ -47,7 +47,7 @@ def test_what_is_none_is_not_sent():
 
 
 def test_usage_is_optional_and_may_be_nonsense():
-    for usage in (None, {}, {"prompt_tokens": -4, "completion_tokens": "many"}):
+    for usage in (None, {}, [3], "many", {"prompt_tokens": -4, "completion_tokens": "many"}):
         body = {"choices": [{"message": {"content": "x"}}], "usage": usage}
         with Server(always(Reply(json.dumps(body).encode()))) as server:
             answer = ask(server)
@@ -71,6 +71,14 @@ def test_usage_is_optional_and_may_be_nonsense():
 def test_what_is_no_chat_completion(body):
     error = failure(Reply(body))
     assert error.again and not error.final
+
+
+def test_what_is_no_chat_completion_may_have_cost_tokens():
+    used = {"prompt_tokens": 100, "completion_tokens": 50}
+    error = failure(Reply(json.dumps({"choices": [], "usage": used}).encode()))
+    assert (error.prompt_tokens, error.completion_tokens) == (100, 50)
+    error = failure(Reply(json.dumps({"choices": [], "usage": [1]}).encode()))
+    assert (error.prompt_tokens, error.completion_tokens) == (0, 0)
 
 
 def test_an_answer_of_a_megabyte_is_cut_off():
@@ -134,6 +142,51 @@ def test_the_key_is_shown_nowhere():
     assert KEY not in json.dumps(Endpoint(config).settings)
 
 
+def test_a_key_that_the_server_repeats_is_taken_out_of_its_answer():
+    with Server(always(completion(f"r {KEY} s"))) as server:
+        assert ask(server).text == "r *** s"
+
+
+@pytest.mark.parametrize("key", ["1", "x", "none", "EMPTY"])
+def test_a_key_that_is_none_destroys_no_answer(key):
+    text = 'none of these: {"proposals": [{"v1": [1, 1, 1, 64]}]} x EMPTY'
+    with Server(always(completion(text))) as server:
+        config = EndpointConfig("tiny", server.url, key)
+        assert Endpoint(config).complete(MESSAGES, 10).text == text
+    assert f"{key!r}" not in repr(config) and "key" not in Endpoint(config).settings
+
+
+@pytest.mark.parametrize(
+    "host, here",
+    [
+        ("localhost", True),
+        ("LOCALHOST.", True),
+        ("ollama.localhost", True),
+        ("127.0.0.1", True),
+        ("127.8.9.10", True),
+        ("0.0.0.0", True),
+        ("[::1]", True),
+        ("[::ffff:127.0.0.1]", True),
+        ("gpu-box", False),
+        ("localhost.example.org", False),
+        ("notlocalhost", False),
+        ("192.168.1.7", False),
+        ("[2001:db8::1]", False),
+    ],
+)
+def test_a_server_on_this_machine_disturbs_unless_told_otherwise(host, here, monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "This-Machine")
+    for kind in ("llvm", "cuda"):
+        for told, disturbs in ((None, here), (True, True), (False, False)):
+            config = EndpointConfig("m", f"http://{host}:8000/v1", disturbs=told)
+            assert Endpoint(config).disturbs(kind) is disturbs
+
+
+def test_the_name_of_this_machine_is_this_machine(monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "This-Machine")
+    assert Endpoint(EndpointConfig("m", "http://this-machine/v1")).disturbs("llvm")
+
+
 def test_redirects_do_not_carry_the_key_elsewhere():
     with Server(always(completion("stolen"))) as other:
         error = failure(refusal(307, Location=f"{other.url}/chat/completions"))
@@ -151,6 +204,8 @@ def test_redirects_do_not_carry_the_key_elsewhere():
         {"base_url": "http://[secret/v1"},
         {"extra": "secret"},
         {"max_tokens": "lines"},
+        {"disturbs": "secret"},
+        {"disturbs": 1},
         {"model": ""},
         {"key": "two\nlines"},
         {"key": "schlüssel"},

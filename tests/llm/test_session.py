@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from foretune.errors import BadInputError, RecordError
+from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.llm import (
     Answer,
     Endpoint,
@@ -17,13 +17,13 @@ from foretune.llm import (
     LanguageModel,
     LlmError,
     LocalModel,
-    Replay,
     Session,
     SessionConfig,
     Transcript,
     _session,
     open_session,
 )
+from foretune.llm._transcript import key_of
 from tests.llm.server import KEY, Reply, Server, always, completion, in_turn, refusal, wait_for
 
 
@@ -111,6 +111,19 @@ def test_a_busy_server_is_asked_again_when_it_says():
     assert session.usage.calls == 2 and session.usage.failed == 0
 
 
+def test_tokens_of_answers_that_cannot_be_read_are_counted_and_priced():
+    empty = {"choices": [{"message": {"content": None}}],
+             "usage": {"prompt_tokens": 100, "completion_tokens": 50}}  # fmt: skip
+    script = in_turn(Reply(json.dumps(empty).encode()), completion("later", 7, 3))
+    with Server(script) as server:
+        config = SessionConfig(usd_per_million_prompt=1.0)
+        with Session(Endpoint(EndpointConfig("m", server.url)), config) as session:
+            assert results(session, "a")[0].text == "later"
+    usage = session.usage
+    assert (usage.calls, usage.prompt_tokens, usage.completion_tokens) == (2, 107, 53)
+    assert session.usd == pytest.approx(107e-6)
+
+
 def test_errors_of_the_server_are_retried_so_often():
     with Server(always(refusal(500))) as server:
         config = SessionConfig(retries=1, patience=9)
@@ -126,6 +139,15 @@ def test_a_wait_longer_than_the_time_left_is_not_waited_for(wait_s):
         with Session(Endpoint(EndpointConfig("m", server.url)), config) as session:
             assert results(session, "a") == [None]
     assert len(server.requests) == 1
+
+
+def test_nobody_calls_a_server_before_it_wants_to_be_called():
+    model = Scripted(lambda _: LlmError("busy", again=True, wait_s=3600))
+    with Session(model, SessionConfig(timeout_s=40, patience=9)) as session:
+        assert results(session, "a") == [None]
+        assert results(session, "b", "c") == [None, None]
+        assert model.asked == ["a"]
+        assert session.usage.failed == 3
 
 
 def given_up(session, caplog, *texts):
@@ -187,18 +209,197 @@ def test_closing_ends_waiting():
     assert session.submit(say("b")).result(1) is None
 
 
+def trace(session, texts):
+    """What a caller learns from one question after the other."""
+    told = []
+    for text in texts:
+        answer = session.wait(session.submit(say(text)))
+        told.append((answer and answer.text, session.left_out))
+    return told
+
+
 def test_answers_are_on_disk_and_replayed(tmp_path):
     path = tmp_path / "llm.jsonl"
-    model = Scripted(str.upper)
-    with Session(model, transcript=path) as session:
-        results(session, "a", "b")
+    model = Scripted(lambda text: LlmError("busy") if text in "xyz" else text.upper())
+    with Session(model, SessionConfig(patience=9), path) as session:
+        recorded = trace(session, "axybzxc")
+    assert [text for text, _ in recorded] == ["A", None, None, "B", None, None, "C"]
     with path.open("ab") as file:
         file.write(b'{"half')  # a run that was killed
+    before = path.read_bytes()
+    with open_session(str(path)) as replay:
+        assert trace(replay, "axybzxc") == recorded
+        assert not replay.given_up and (replay.usage.cached, replay.usage.failed) == (3, 4)
+    assert path.read_bytes() == before
     with Session(model, transcript=path) as again:
-        assert [a.text for a in results(again, "a", "c")] == ["A", "C"]
-    assert model.asked == ["a", "b", "c"]
-    with Session(Replay(Transcript(path)), SessionConfig(patience=9)) as replay:
-        assert [a and a.text for a in results(replay, "a", "b", "c", "d")] == ["A", "B", "C", None]
+        assert [text for text, _ in trace(again, "axd")] == ["A", None, "D"]
+    assert model.asked == [*"axybzxc", "x", "d"], "answers are known, failures are asked again"
+
+
+def test_a_failure_before_the_answer_is_replayed_before_it(tmp_path):
+    path = tmp_path / "llm.jsonl"
+    answers = iter([LlmError("busy"), LlmError("busy"), "fine"])
+    with Session(Scripted(lambda _: next(answers)), transcript=path) as session:
+        recorded = trace(session, "aaaa")
+    assert [text for text, _ in recorded] == [None, None, "fine", "fine"]
+    with open_session(str(path)) as replay:
+        assert trace(replay, "aaaa") == recorded
+
+
+def late(texts):
+    """A model that answers some questions when the event is set, and what it answers with."""
+    gate, threads = threading.Event(), []
+
+    def answer(text):
+        if text in texts:
+            threads.append(threading.current_thread())
+            gate.wait(30)
+        return LlmError("too busy") if text == "x" else text.upper()
+
+    return Scripted(answer), gate, threads
+
+
+def go_without(session, model, text):
+    """Asks what the model begins to answer, but not in time."""
+    asked = session.submit(say(text))
+    assert wait_for(lambda: text in model.asked)
+    assert session.wait(asked) is None
+
+
+def test_an_answer_that_comes_too_late_is_kept_and_replayed_as_too_late(tmp_path, monkeypatch):
+    monkeypatch.setattr(_session, "_GRACE_S", 0.0)
+    path = tmp_path / "llm.jsonl"
+    model, gate, _ = late("b")
+    with Session(model, SessionConfig(timeout_s=0.5), path) as session:
+        recorded = trace(session, "ab")
+        gate.set()
+        assert wait_for(lambda: session.usage.answers == 2)
+        recorded += trace(session, "bc")
+    assert [text for text, _ in recorded] == ["A", None, "B", "C"]
+    assert (session.usage.failed, session.usage.calls) == (1, 3)
+    with open_session(str(path)) as replay:
+        assert trace(replay, "abbc") == recorded
+
+
+def test_a_question_that_fails_too_late_failed_once(monkeypatch):
+    monkeypatch.setattr(_session, "_GRACE_S", 0.0)
+    model, gate, threads = late("x")
+    with Session(model, SessionConfig(timeout_s=0.1, patience=2)) as session:
+        go_without(session, model, "x")
+        gate.set()
+        threads[0].join(10)
+        assert session.usage.failed == 1 and not session.given_up
+
+
+def test_a_model_that_always_answers_too_late_is_left_out(monkeypatch):
+    monkeypatch.setattr(_session, "_GRACE_S", 0.0)
+    gates = {text: threading.Event() for text in "ab"}
+    model = Scripted(lambda text: gates[text].wait(30) and text)
+    with Session(model, SessionConfig(timeout_s=0.05, patience=2)) as session:
+        for number, text in enumerate("ab", 1):
+            go_without(session, model, text)
+            gates[text].set()
+            assert wait_for(lambda number=number: session.usage.answers == number)
+        assert session.given_up and "in time" in session.reason
+
+
+def test_what_nobody_waits_for_is_not_sent(monkeypatch):
+    monkeypatch.setattr(_session, "_GRACE_S", 0.0)
+    model, gate, _ = late("a")
+    config = SessionConfig(timeout_s=0.05, patience=9, concurrency=1)
+    with Session(model, config) as session:
+        go_without(session, model, "a")
+        assert session.wait(session.submit(say("b"))) is None
+        gate.set()
+        assert wait_for(lambda: session.usage.answers == 1)
+        assert session.submit(say("c")).result(10).text == "C"
+    assert model.asked == ["a", "c"] and session.usage.failed == 2
+
+
+@pytest.mark.parametrize("config", [{"patience": 2}, {"calls": 2, "patience": 9}])
+def test_a_model_is_left_out_of_a_replay_where_it_was_left_out(tmp_path, caplog, config):
+    path = tmp_path / "llm.jsonl"
+    model = Scripted(lambda text: LlmError("busy") if text in "xy" else text.upper())
+    with Session(model, SessionConfig(**config), path) as session:
+        recorded = trace(session, "axycad")
+    assert recorded == [("A", False), (None, False), (None, True), (None, True), ("A", True),
+                        (None, True)]  # fmt: skip
+    caplog.clear()
+    with open_session(str(path)) as replay:
+        assert trace(replay, "axycad") == recorded
+        assert replay.reason == session.reason and replay.usage.calls == 0
+    assert len([r for r in caplog.records if "is not asked any more" in r.getMessage()]) == 1
+
+
+def test_a_run_without_any_answer_is_replayed(tmp_path):
+    path = tmp_path / "llm.jsonl"
+    with Session(Scripted(lambda _: LlmError("busy")), transcript=path) as session:
+        recorded = trace(session, "abcd")
+    with open_session(str(path)) as replay:
+        assert trace(replay, "abcd") == recorded
+
+
+def test_the_last_run_of_a_transcript_is_replayed(tmp_path):
+    path = tmp_path / "llm.jsonl"
+    for broken in ("a", "b"):
+        model = Scripted(lambda text, broken=broken: LlmError("no") if text == broken else text)
+        with Session(model, transcript=path) as session:
+            recorded = trace(session, "abc")
+    assert [text for text, _ in recorded] == ["a", "b", "c"], "b was answered to the first run"
+    with open_session(str(path)) as replay:
+        assert trace(replay, "abc") == recorded
+
+
+def test_a_replay_says_once_that_it_is_asked_something_else(tmp_path, caplog):
+    path = tmp_path / "llm.jsonl"
+    with Session(Scripted(str.upper), transcript=path) as session:
+        trace(session, "a")
+    with open_session(str(path)) as replay:
+        replay.record_in(tmp_path / "other.jsonl")
+        assert trace(replay, "abcd") == [("A", False), *[(None, False)] * 3]
+    told = [r for r in caplog.records if "differ from the recorded one" in r.getMessage()]
+    assert len(told) == 1 and not (tmp_path / "other.jsonl").exists()
+
+
+def test_a_replay_asks_when_the_recorded_run_asked(tmp_path):
+    class Busy(Scripted):
+        def disturbs(self, kind):
+            return kind == "llvm"
+
+    path = tmp_path / "llm.jsonl"
+    with Session(Busy(str.upper), transcript=path) as session:
+        assert session.disturbs("llvm") and not session.disturbs("cuda")
+        trace(session, "a")
+    with open_session(str(path)) as replay:
+        assert replay.disturbs("llvm") and not replay.disturbs("cuda")
+
+
+def written(schema, text):
+    """A line of a transcript as its first version had it."""
+    return json.dumps(
+        {"schema": schema, "key": key_of(say("a"), "scripted", {}), "model": "scripted",
+         "settings": {}, "messages": say("a"), "text": text, "prompt_tokens": 1,
+         "completion_tokens": 2, "seconds": 0.5}
+    )  # fmt: skip
+
+
+def test_transcripts_of_the_first_version_are_read(tmp_path):
+    path = tmp_path / "llm.jsonl"
+    path.write_text(f"\n{written('foretune.llm/1', 'old')}\n", encoding="utf-8")
+    with open_session(str(path)) as replay:
+        assert trace(replay, "a") == [("old", False)] and not replay.disturbs("llvm")
+    model = Scripted(str.upper)
+    with Session(model, transcript=path) as session:
+        assert trace(session, "ab") == [("old", False), ("B", False)]
+    with open_session(str(path)) as replay:
+        assert trace(replay, "ab") == [("old", False), ("B", False)]
+
+
+def test_transcripts_of_a_newer_version_are_refused(tmp_path):
+    path = tmp_path / "llm.jsonl"
+    path.write_text(written("foretune.llm/3", "new"), encoding="utf-8")
+    with pytest.raises(VersionMismatchError, match="foretune.llm/2 or earlier"):
+        open_session(str(path))
 
 
 def test_other_settings_are_other_answers(tmp_path):
@@ -293,6 +494,14 @@ class TestOpening:
             assert session.model.settings == {"temperature": 0, "max_tokens": 2048, "seed": 1}
             assert (session.config.calls, session.config.timeout_s) == (9, 3)
 
+    @pytest.mark.parametrize("told, disturbs", [({}, True), ({"disturbs": False}, False)])
+    def test_settings_say_whether_the_server_disturbs(self, tmp_path, told, disturbs):
+        path = tmp_path / "llm.json"
+        data = {"model": "m", "base_url": "http://localhost:1/v1", **told}
+        path.write_text(json.dumps(data), encoding="utf-8")
+        with open_session(str(path)) as session:
+            assert session.disturbs("llvm") is disturbs
+
     @pytest.mark.parametrize(
         "data",
         [
@@ -306,6 +515,8 @@ class TestOpening:
             {"model": 7},
             {"model": "m", "base_url": ["http://h/v1"]},
             {"model": "m", "device": "cuda"},
+            {"model": "m", "disturbs": KEY},
+            {"model": "m", "disturbs": 1},
             {"model": "m", "temperature": float("nan")},
             {"model": "m", "usd_per_million_prompt": -1},
             {},
@@ -330,6 +541,19 @@ class TestLocal:
         assert first.text == second.text and first.completion_tokens <= 12
         assert first.prompt_tokens > 3
         assert first.text != warm.complete(say("other"), 30).text
+
+    def test_it_shares_no_randomness_with_what_draws_beside_it(self, tiny_model):
+        torch = pytest.importorskip("torch")
+        warm = LocalModel(tiny_model, temperature=1.0, max_tokens=8)
+        alone = warm.complete(say("tiles"), 30).text
+        torch.manual_seed(7)
+        expected = [float(torch.rand(1)) for _ in range(8)]
+        drawn = []
+        # As another thread does, while the model thinks.
+        warm._model.register_forward_hook(lambda *_: drawn.append(float(torch.rand(1))))
+        torch.manual_seed(7)
+        assert warm.complete(say("tiles"), 30).text == alone
+        assert len(drawn) > 1 and drawn == expected[: len(drawn)]
 
     def test_it_runs_on_the_processor_unless_told_otherwise(self, tiny_model, tmp_path):
         assert LocalModel(tiny_model).disturbs("llvm") and LocalModel(tiny_model).disturbs("cuda")
@@ -364,11 +588,12 @@ class TestLocal:
         with pytest.raises(BadInputError, match=message):
             LocalModel(tiny_model, **options)
 
-    def test_settings_of_a_server_are_not_for_a_folder(self, tiny_model, tmp_path):
+    @pytest.mark.parametrize("name, value", [("base_url", "http://h/v1"), ("disturbs", False)])
+    def test_settings_of_a_server_are_not_for_a_folder(self, tiny_model, tmp_path, name, value):
         path = tmp_path / "llm.json"
-        data = {"model": str(tiny_model), "base_url": "http://h/v1"}
+        data = {"model": str(tiny_model), name: value}
         path.write_text(json.dumps(data), encoding="utf-8")
-        with pytest.raises(BadInputError, match="base_url is for models behind a server"):
+        with pytest.raises(BadInputError, match=f"{name} is for models behind a server"):
             open_session(str(path))
 
     def test_a_prompt_that_is_too_long(self, tiny_model):

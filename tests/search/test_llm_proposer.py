@@ -4,30 +4,37 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
 import threading
 
 import numpy as np
 import pytest
 
 from foretune.cli import main
+from foretune.errors import IllegalCandidateError
 from foretune.hardware import Hardware
 from foretune.llm import (
     Answer,
     Endpoint,
     EndpointConfig,
     LanguageModel,
+    LlmError,
     LocalModel,
     Session,
     SessionConfig,
+    _session,
     open_session,
 )
 from foretune.search import proposers
 from foretune.search.proposers import Situation, Variant
 from foretune.search.proposers._answers import read
-from foretune.search.proposers._prompts import difference, loops, messages
-from foretune.space import Space
+from foretune.search.proposers._prompts import difference, loops, messages, shown
+from foretune.space import PerfectTile, Space
 from foretune.tuning import Task, tune
 from tests.llm.server import KEY, Reply, Server, always, completion, refusal, wait_for
+from tests.space.programs import gpu
+from tests.space.programs import space as space_of
 from tests.tuning.support import FormulaMeasurer, matmul, ok
 
 CPU = Hardware(
@@ -225,10 +232,13 @@ class Scripted(LanguageModel):
     def __init__(self, answer):
         self.answer = answer
         self.prompts = []
+        self._lock = threading.Lock()
 
     def complete(self, messages, seconds):
-        self.prompts.append(messages[-1]["content"])
-        return Answer(self.answer(len(self.prompts) - 1))
+        with self._lock:
+            number = len(self.prompts)
+            self.prompts.append(messages[-1]["content"])
+        return Answer(self.answer(number))
 
 
 def run(session, rounds=3, batch=4, seed=0, **options):
@@ -271,12 +281,116 @@ def test_evolution_counts_hits_too():
     assert session.usage.proposals > 0 and session.usage.judged > 0
 
 
-def test_what_was_wrong_is_told_in_the_next_prompt():
+def sketches_of(space, n):
+    """``n`` programs of each of two sketches."""
+    found = {}
+    for candidate in space.sample(np.random.default_rng(3), 80):
+        found.setdefault(candidate.sketch.key, []).append(candidate)
+    first, second = sorted(found.values(), key=len)[-2:]
+    return first[:n], second[:n]
+
+
+def answer_of(program, edit):
+    """What a model says that wants an edit."""
+    changed = {
+        f"v{i}": shown(variable, now)
+        for i, (variable, before, now) in enumerate(
+            zip(program.sketch.variables, program.decisions, edit.decisions, strict=True)
+        )
+        if before != now
+    }
+    return json.dumps({"proposals": [changed]})
+
+
+def told(prompt):
+    """The lines of a prompt that say what was wrong."""
+    return [line for line in prompt.partition("What was wrong")[2].splitlines()[1:] if line]
+
+
+def ask(made, *programs):
+    situations = [Situation(Variant(program), 3) for program in programs]
+    made.prepare(situations)
+    return made.propose(situations)
+
+
+def test_corrections_are_told_once_and_about_the_same_sketch(space):
+    here, there = sketches_of(space, 3)
+    programs = [here[0], there[0], here[1], there[1], there[2], here[2]]
+    rng = np.random.default_rng(0)
+    answers = [answer_of(each, space.mutate(each, rng)) for each in programs]
+    zeros = [0] * here[0].sketch.variables[0].parts
+    answers[:2] = [json.dumps({"proposals": [wrong]}) for wrong in ({"v0": zeros}, {"v77": 1})]
+    model = Scripted(lambda i: answers[i])
+    with Session(model) as session:
+        made = proposers.create("llm", space, 0, llm=session, otherwise="random")
+        for program in programs:
+            ask(made, program)
+    lines = [told(prompt) for prompt in model.prompts]
+    assert [len(each) for each in lines] == [0, 0, 1, 1, 0, 0]
+    assert "factors are at least 1" in lines[2][0] and "'v77' is no identifier" in lines[3][0]
+
+
+def test_corrections_are_collected_up_to_a_bound(space):
+    here, _ = sketches_of(space, 8)
+
+    def wrong(i):
+        return json.dumps({"proposals": [{f"v{100 + 4 * i + j}": 1} for j in range(4)]})
+
+    model = Scripted(wrong)
+    with Session(model, SessionConfig(concurrency=1)) as session:
+        made = proposers.create("llm", space, 0, llm=session, otherwise="random")
+        # All of a batch are asked before the first answer is read, and none of them is lost.
+        ask(made, here[0])
+        ask(made, here[1], here[2])
+        ask(made, here[3], here[4], here[5], here[6])
+        ask(made, here[7])
+    lines = [told(prompt) for prompt in model.prompts]
+    assert sorted(len(each) for each in lines[1:3]) == [0, 4]
+    assert sorted(len(each) for each in lines[3:7]) == [0, 0, 0, 8]
+    assert len(lines[7]) == 8
+
+
+def test_a_program_that_tvm_refuses_is_dropped_and_told():
+    there = Space.generate(matmul(64), gpu())
+
+    def is_legal(candidate):
+        try:
+            candidate.apply()
+        except IllegalCandidateError:
+            return False
+        return True
+
+    drawn = there.sample(np.random.default_rng(0), 40)
+    refused = next(candidate for candidate in drawn if not is_legal(candidate))
+    program = next(c for c in drawn if c.sketch == refused.sketch and c != refused)
+    found = reading(answer_of(program, refused), program, there)
+    assert not found.edits and found.dropped == 1
+    assert found.corrections[0].startswith("a proposal makes no program: ")
+
+
+def test_a_location_that_is_drawn_anew_is_told():
+    there, rng = space_of("conv2d_nhwc"), np.random.default_rng(0)
+    for program in there.sample(rng, 200):
+        places = program.sketch.location_order
+        tiles = [i for i, v in enumerate(program.sketch.variables) if isinstance(v, PerfectTile)]
+        edit = there.mutate(program, rng, tiles)
+        if any(edit.decisions[place] != program.decisions[place] for place in places):
+            break
+    else:
+        raise AssertionError("no tile of these takes a location away")
+    moved = [i for i in tiles if edit.decisions[i] != program.decisions[i]]
+    text = json.dumps({"proposals": [{f"v{i}": edit.decisions[i] for i in moved}]})
+    found = reading(text, program, there)
+    assert len(found.edits) == 1 and not found.dropped
+    assert any("does not fit the other decisions" in line for line in found.corrections)
+
+
+def test_what_was_wrong_is_told_in_a_later_prompt():
     model = Scripted(lambda i: '{"proposals": [{"v0": [0, 1, 1, 1]}]}')
     with Session(model) as session:
         run(session, rounds=4)
     assert not any("What was wrong" in p for p in model.prompts[:2])
-    assert "factors are at least 1" in model.prompts[-1]
+    assert any("factors are at least 1" in prompt for prompt in model.prompts[2:])
     assert session.usage.invalid > 0 and session.usage.proposals == 0
 
 
@@ -321,6 +435,54 @@ def test_a_run_is_replayed_from_its_transcript(tmp_path):
         assert replay.usage.calls == 0 and replay.usage.cached > 0
 
 
+@pytest.mark.parametrize("disturbs", [False, True])
+def test_a_run_is_replayed_with_what_failed_and_what_came_too_late(
+    tmp_path, monkeypatch, caplog, disturbs
+):
+    monkeypatch.setattr(_session, "_GRACE_S", 0.0)
+    never = threading.Event()
+
+    def answer(i):
+        if i == 1:
+            raise LlmError("busy")
+        if i == 3:
+            never.wait(1.2)
+        return GOOD
+
+    model = Scripted(answer)
+    model.disturbs = lambda kind: disturbs
+    path = tmp_path / "llm.jsonl"
+    with Session(model, SessionConfig(timeout_s=0.4, patience=9), path) as session:
+        recorded = run(session, rounds=5)
+        # The late answer and those that were asked ahead of a round that never comes.
+        assert wait_for(lambda: session.usage.answers == len(model.prompts) - 1)
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+    failed = {line["key"]: line["reason"] for line in lines if line["kind"] == "no answer"}
+    answered = {line["key"] for line in lines if line["kind"] == "answer"}
+    assert {"busy", "no answer in time"} <= set(failed.values())
+    assert any(key in answered for key in failed), "too late, but kept"
+    with open_session(str(path)) as replay:
+        assert run(replay, rounds=5) == recorded
+        assert replay.usage.calls == 0 and replay.usage.cached > 0 and replay.usage.failed > 1
+    assert "differ from the recorded one" not in caplog.text
+
+
+@pytest.mark.parametrize("config", [{"calls": 3}, {"patience": 1}])
+def test_a_run_that_gave_up_is_replayed(tmp_path, config):
+    def answer(i):
+        if i == 2 and "patience" in config:
+            raise LlmError("busy")
+        return GOOD
+
+    path = tmp_path / "llm.jsonl"
+    with Session(Scripted(answer), SessionConfig(**config, concurrency=1), path) as session:
+        recorded = run(session, rounds=5)
+        assert session.left_out
+    with open_session(str(path)) as replay:
+        assert run(replay, rounds=5) == recorded
+        assert replay.left_out and replay.reason == session.reason
+
+
 def test_a_resumed_run_proposes_nothing_twice_and_knows_what_was_measured(tmp_path):
     def part(trials, model):
         measurer = FormulaMeasurer()
@@ -363,6 +525,26 @@ def test_a_model_on_the_same_processor_is_not_asked_while_others_are_timed(tiny_
         assert session.usage.calls == 0
         task.ask(4)
         assert session.usage.calls == 1 and session.usage.invalid == 1
+
+
+@pytest.mark.parametrize("told, waits", [({}, True), ({"disturbs": False}, False)])
+def test_a_server_on_this_machine_is_asked_between_batches_unless_told_otherwise(told, waits):
+    with Server(always(completion(GOOD))) as server:
+        config = EndpointConfig("m", server.url, **told)
+        with Session(Endpoint(config)) as session:
+            task = Task(matmul(64), CPU, strategy="mcts", cost_model="random",
+                        options={"llm": session, "proposer": "llm", "asked": 3})  # fmt: skip
+            asked = task.ask(4)
+            if waits:
+                assert session.usage.calls == 0
+            else:
+                assert wait_for(lambda: session.usage.answers == 3)  # while others are measured
+            task.tell([(c, ok(c)) for c in asked])
+            task.ask(4)
+            assert session.usage.answers > 0
+            if waits:
+                # None is under way while the next batch is measured.
+                assert session.usage.answers == len(server.requests)
 
 
 @pytest.mark.parametrize("strategy", ["mcts", "evolutionary"])
@@ -416,7 +598,7 @@ def test_a_run_goes_on_whatever_the_server_does(reply, tmp_path, caplog, capfd):
         config = SessionConfig(timeout_s=0.3, retries=0, patience=2)
         with (
             caplog.at_level(logging.DEBUG),
-            Session(Endpoint(EndpointConfig("m", url, KEY)), config) as session,
+            Session(Endpoint(EndpointConfig("m", url, KEY, disturbs=False)), config) as session,
         ):
             result = tune(
                 matmul(64), target=CPU, strategy="mcts", trials=12, batch=4, work_dir=tmp_path,
@@ -433,6 +615,50 @@ def test_a_run_goes_on_whatever_the_server_does(reply, tmp_path, caplog, capfd):
     for file in ("tune.json", "llm.jsonl"):
         written = tmp_path / file
         assert not written.exists() or KEY not in written.read_text(encoding="utf-8")
+
+
+def refused_commands(monkeypatch):
+    """Commands that somebody wants to run from now on; none is."""
+    commands = []
+
+    def refuse(*command, **_options):
+        commands.append(command)
+        raise OSError("no process is started here")
+
+    names = ("system", "popen", "fork", "forkpty", "posix_spawn", "posix_spawnp", "execv", "execve")
+    for name in names:
+        monkeypatch.setattr(os, name, refuse)
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    return commands
+
+
+@pytest.mark.parametrize("form", ["decisions", "names"])
+def test_nothing_that_an_answer_says_is_done(tmp_path, monkeypatch, form):
+    def files(name, answer):
+        """What lies around after a run, as seen from the folder that it ran in."""
+        here = tmp_path / name
+        (here / "home").mkdir(parents=True)
+        (here / "home" / "precious").write_text("kept", encoding="utf-8")
+        monkeypatch.chdir(here)
+        monkeypatch.setenv("HOME", str(here / "home"))
+        with (
+            Server(always(completion(answer))) as server,
+            Session(Endpoint(EndpointConfig("m", server.url, KEY))) as session,
+        ):
+            tune(
+                matmul(64), target=CPU, strategy="mcts", trials=12, batch=4,
+                work_dir=here / "work", measurer=FormulaMeasurer(), llm=session,
+                options={"asked": 2, "otherwise": "random", "expansions": 2, "form": form},
+            )  # fmt: skip
+            assert session.usage.answers > 0
+        return sorted(str(path.relative_to(here)) for path in here.rglob("*"))
+
+    harmless = files("harmless", "I would tile more.")
+    commands = refused_commands(monkeypatch)
+    hostile = files("hostile", INJECTION)
+    assert not set(hostile) - set(harmless) and "home/precious" in hostile
+    assert not commands
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["harmless", "hostile"]
 
 
 class TestCommandLine:

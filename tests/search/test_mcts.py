@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import random
 from pathlib import Path
 
 import numpy as np
@@ -247,9 +248,10 @@ def test_rounds_do_not_repeat_the_random_stream():
 
 def test_nothing_random_is_shared_with_the_process():
     np.random.seed(0)
-    before = np.random.get_state()[1].tolist()
+    random.seed(0)
+    before = np.random.get_state()[1].tolist(), random.getstate()
     strategies.run(mcts(SyntheticSpace(seed=8)), 16)
-    assert np.random.get_state()[1].tolist() == before
+    assert (np.random.get_state()[1].tolist(), random.getstate()) == before
 
 
 def geometric_mean(values):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune.errors import IllegalCandidateError
+from foretune.search.proposers._prompts import shown
 from foretune.search.proposers._transformations import canonical, transformations
 from foretune.space import INLINE, ROOT, Choice, ComputeLocation
 
@@ -36,8 +37,8 @@ class Reading:
     """What an answer came to.
 
     Attributes:
-        edits: Distinct candidates, in the order of the answer.
-        corrections: What is wrong with it, a few sentences.
+        edits: Distinct candidates that can be made, in the order of the answer.
+        corrections: What is wrong with it, and what became of it otherwise, a few sentences.
         dropped: Parts that could not be used.
     """
 
@@ -48,7 +49,11 @@ class Reading:
     def drop(self, why: str) -> None:
         """Counts a part that cannot be used, and keeps why."""
         self.dropped += 1
-        line = "".join(c if c.isprintable() else " " for c in why)[:_LONGEST_CORRECTION]
+        self.tell(why)
+
+    def tell(self, what: str) -> None:
+        """Keeps what the model should know, in one line."""
+        line = "".join(c if c.isprintable() else " " for c in what)[:_LONGEST_CORRECTION]
         if len(self.corrections) < _MOST_CORRECTIONS and line not in self.corrections:
             self.corrections.append(line)
 
@@ -87,9 +92,22 @@ def read(
             continue
         if edit == program:
             reading.drop("a proposal changes nothing: change at least one decision")
-        elif edit not in reading.edits:
+        elif edit not in reading.edits and _can_be_made(edit, reading):
             reading.edits.append(edit)
     return reading
+
+
+def _can_be_made(edit: Candidate, reading: Reading) -> bool:
+    """Whether TVM accepts a program; what is wrong with it is for the model to know.
+
+    Making it takes milliseconds, the answer took seconds. What is measured was made anyway.
+    """
+    try:
+        edit.apply()
+    except IllegalCandidateError as error:
+        reading.drop(f"a proposal makes no program: {error}")
+        return False
+    return True
 
 
 def _proposals(text: str, form: str, reading: Reading) -> list[Any]:
@@ -153,9 +171,9 @@ def _by_decisions(
     if not isinstance(proposal, dict):
         reading.drop(f"a proposal is an object of identifiers and values, not {_quoted(proposal)}")
         return None
-    edit, applied = program, 0
-    # Locations last: which ones there are depends on the tiles.
-    entries = sorted(proposal.items(), key=lambda item: _is_location(item[0], program))
+    edit, taken = program, set[int]()
+    # Locations last, in their order: which ones there are depends on the tiles and on earlier ones.
+    entries = sorted(proposal.items(), key=lambda item: _turn(item[0], program))
     for name, value in entries[: len(program.sketch.variables)]:
         index = _index(name, program)
         if index is None:
@@ -163,10 +181,25 @@ def _by_decisions(
             continue
         try:
             decision = _decision(program.sketch.variables[index], value)
-            edit, applied = space.edit(edit, {index: decision}, rng), applied + 1
+            edit = space.edit(edit, {index: decision}, rng)
+            taken.add(index)
         except IllegalCandidateError as error:
             reading.drop(f"v{index}: {error}")
-    return edit if applied else None
+    if taken:
+        _tell_redrawn(program, edit, taken, reading)
+    return edit if taken else None
+
+
+def _tell_redrawn(program: Candidate, edit: Candidate, named: set[int], reading: Reading) -> None:
+    """Says which locations changed although the proposal did not name them."""
+    for index in program.sketch.location_order:
+        before, now = program.decisions[index], edit.decisions[index]
+        if index not in named and before != now:
+            variable = program.sketch.variables[index]
+            reading.tell(
+                f"v{index}: location {shown(variable, before)} does not fit the other decisions of "
+                f"a proposal, so it was drawn anew: {shown(variable, now)}"
+            )
 
 
 def _index(name: str, program: Candidate) -> int | None:
@@ -175,9 +208,10 @@ def _index(name: str, program: Candidate) -> int | None:
     return index if 0 <= index < len(program.sketch.variables) else None
 
 
-def _is_location(name: str, program: Candidate) -> bool:
-    index = _index(name, program)
-    return index is not None and isinstance(program.sketch.variables[index], ComputeLocation)
+def _turn(name: str, program: Candidate) -> int:
+    """When a decision is taken: 0, or its place among the locations, from 1."""
+    index, order = _index(name, program), program.sketch.location_order
+    return 1 + order.index(index) if index in order else 0
 
 
 def _decision(variable: Any, value: Any) -> Any:

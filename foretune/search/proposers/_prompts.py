@@ -3,7 +3,7 @@
 ``diff``: the loops that the decisions make, the decisions as a table with their domains, and of the
 ancestors only what differs. ``full``: the whole program as TVM prints it, and those of the
 ancestors. Either says what is known of speed (measured before predicted), the machine, the best
-program so far, and what was wrong with the last answer. A prompt depends on nothing but its
+program so far, and what was wrong with earlier answers. A prompt depends on nothing but its
 arguments, so that a recorded answer is found again.
 
 Source: Reasoning Compiler, section 3.1 and appendix A. Its prompt asks to compare the variants, to
@@ -80,7 +80,7 @@ def messages(
         form: One of ``FORMS``.
         alternatives: Proposals asked for.
         longest: Names in a proposal at most.
-        corrections: What was wrong with the last answer.
+        corrections: What was wrong with earlier answers about programs of the same sketch.
     """
     candidate = situation.program.candidate
     ancestors = situation.ancestors[:history]
@@ -101,7 +101,8 @@ def messages(
             ("Available transformations", [", ".join(transformations(candidate.sketch))])
         )
     if corrections:
-        sections.append(("What was wrong with your last answer", [f"- {c}" for c in corrections]))
+        title = "What was wrong with earlier answers, which used the same identifiers"
+        sections.append((title, [f"- {c}" for c in corrections]))
     text = "\n\n".join(f"## {title}\n" + "\n".join(lines) for title, lines in sections if lines)
     return [
         {"role": "system", "content": f"{_ROLE}\n\n{task}"},

@@ -1,11 +1,12 @@
 """Edits that a language model proposes.
 
 Idea: the strategy says before each batch of measurements which programs it will edit next; the
-model is asked about these while the candidates are measured. Its answers are read strictly; what
-was wrong with one is told to the model in the next prompt. A program whose answer has nothing
-usable gets a single random edit, as in the paper; programs that the model was not asked about,
-because it is slow and the tree is expanded many times for each measurement, get the edits of
-another proposer.
+model is asked about these while the candidates are measured, or after that where it would disturb
+the measuring. Its answers are read strictly; what was wrong with one is told to the model once, in
+the next prompt about a program of that sketch, because in another one identifiers mean other
+things. A program whose answer has nothing usable gets a single random edit, as in the paper;
+programs that the model was not asked about, because it is slow and the tree is expanded many times
+for each measurement, get the edits of another proposer.
 
 Source: Reasoning Compiler (Tang et al., NeurIPS 2025), section 3.1. Deviations: several
 alternatives per call; decisions with their values instead of names alone (``form="names"`` is the
@@ -14,7 +15,6 @@ paper's); corrections are told."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +29,11 @@ from foretune.search.proposers._prompts import FORMS, STYLES, messages
 from foretune.search.proposers.random import RandomProposer
 
 if TYPE_CHECKING:
-    from foretune.llm import Answer, Session
+    from foretune.llm import Question, Session
     from foretune.space import Candidate, Space
+
+_MOST_TOLD = 8
+"""Corrections in a prompt: about as much text as the table of a program."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +104,11 @@ class LlmProposer(Proposer):
         self.session = llm
         self._otherwise = proposers.create(self.config.otherwise, space, rng)
         self._random = RandomProposer(space, rng)
-        self._asked: dict[str, Future[Answer | None]] = {}
+        self._asked: dict[str, Question | None] = {}
+        """Key of a program -> the question about it; None while that has to wait for its turn."""
         self._answered: set[str] = set()
-        self._corrections: list[str] = []
+        self._corrections: dict[str, list[str]] = {}
+        """Key of a sketch -> what was wrong in answers about its programs and is not told yet."""
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
@@ -115,19 +120,20 @@ class LlmProposer(Proposer):
     @property
     def foresight(self) -> int:
         """Programs asked about per batch; none once the model is left out."""
-        return 0 if self.session.given_up else self.config.asked
+        return 0 if self.session.left_out else self.config.asked
 
     def prepare(self, situations: Sequence[Situation]) -> None:
         """Asks in the background; later, where the model would disturb what is timed."""
         self._asked, self._answered = {}, set()
-        if self.session.model.disturbs(self.space.hardware.kind):
-            self._asked = {each.program.candidate.key: _LATER for each in situations}
+        if self.session.disturbs(self.space.hardware.kind):
+            self._asked = {each.program.candidate.key: None for each in situations}
         else:
             self._ask(situations)
 
     def _ask(self, situations: Sequence[Situation]) -> None:
         config = self.config
         for each in situations:
+            program = each.program.candidate
             prompt = messages(
                 each,
                 history=config.history,
@@ -135,9 +141,9 @@ class LlmProposer(Proposer):
                 form=config.form,
                 alternatives=config.proposals,
                 longest=config.longest,
-                corrections=self._corrections,
+                corrections=self._corrections.pop(program.sketch.key, ()),
             )
-            self._asked[each.program.candidate.key] = self.session.submit(prompt)
+            self._asked[program.key] = self.session.submit(prompt)
 
     def propose(self, situations: Sequence[Situation]) -> list[list[Candidate]]:
         """The model's edits where it was asked, those of another proposer elsewhere."""
@@ -145,7 +151,7 @@ class LlmProposer(Proposer):
         # The second time that a program occurs there is no second answer.
         asked = [key in self._asked and key not in keys[:at] for at, key in enumerate(keys)]
         mine = [each for each, was in zip(situations, asked, strict=True) if was]
-        self._ask([s for s in mine if self._asked[s.program.candidate.key] is _LATER])
+        self._ask([s for s in mine if self._asked[s.program.candidate.key] is None])
         others = [each for each, was in zip(situations, asked, strict=True) if not was]
         edits = iter(self._otherwise.propose(others) if others else [])
         return [
@@ -156,7 +162,9 @@ class LlmProposer(Proposer):
     def _answers(self, situation: Situation) -> list[Candidate]:
         """What the model proposes for a program, or a single random edit."""
         program = situation.program.candidate
-        answer = self.session.wait(self._asked.pop(program.key))
+        asked = self._asked.pop(program.key)
+        assert asked is not None
+        answer = self.session.wait(asked)
         if answer is None:
             return self._random.draw(program, 1)
         config = self.config
@@ -169,7 +177,7 @@ class LlmProposer(Proposer):
             alternatives=config.proposals,
             longest=config.longest,
         )
-        self._corrections = reading.corrections
+        self._keep(program.sketch.key, reading.corrections)
         self.session.count(
             dropped=reading.dropped,
             invalid=int(not reading.edits),
@@ -179,6 +187,12 @@ class LlmProposer(Proposer):
             return self._random.draw(program, 1)
         self._answered.add(program.key)
         return reading.edits
+
+    def _keep(self, sketch: str, corrections: Sequence[str]) -> None:
+        """Keeps what the next prompt about a sketch shall tell, the latest where it is much."""
+        if corrections:
+            kept = [told for told in self._corrections.get(sketch, []) if told not in corrections]
+            self._corrections[sketch] = [*kept, *corrections][-_MOST_TOLD:]
 
     def judged(self, situation: Situation, children: Sequence[Variant]) -> None:
         """Counts how many of the model's edits the cost model prefers to what they came from."""
@@ -194,7 +208,3 @@ class LlmProposer(Proposer):
     def status(self) -> str:
         """Calls, invalid answers, proposals and how many of them are hits."""
         return self.session.status
-
-
-_LATER: Future[Any] = Future()
-"""Stands for a question that is not asked yet."""

@@ -1,0 +1,86 @@
+"""What a session with a language model may use, and what it has used."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from foretune._options import require_types
+from foretune.errors import BadInputError
+
+
+@dataclass(frozen=True)
+class SessionConfig:
+    """How a model is treated.
+
+    Attributes:
+        calls: Requests at most, retries and failures included; None for no limit.
+        timeout_s: Wall seconds for an answer, retries included.
+        retries: Further tries of a request that failed and may succeed later.
+        concurrency: Requests at the same time.
+        patience: Questions in a row without an answer after which the model is left out.
+        usd_per_million_prompt, usd_per_million_completion: Price of 1e6 tokens, for the count.
+    """
+
+    calls: int | None = None
+    timeout_s: float = 60.0
+    retries: int = 2
+    concurrency: int = 4
+    patience: int = 3
+    usd_per_million_prompt: float = 0.0
+    usd_per_million_completion: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_types("llm", self)
+        for name in ("concurrency", "patience"):
+            if getattr(self, name) < 1:
+                raise BadInputError(f"llm: {name} >= 1 must hold, but got {getattr(self, name)}")
+        if self.calls is not None and self.calls < 0:
+            raise BadInputError(f"llm: calls >= 0 must hold, but got {self.calls}")
+        if self.retries < 0:
+            raise BadInputError(f"llm: retries >= 0 must hold, but got {self.retries}")
+        for name in ("usd_per_million_prompt", "usd_per_million_completion"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise BadInputError(
+                    f"llm: {name} >= 0 must hold, and be finite, but got {getattr(self, name)}"
+                )
+        if not 0 < self.timeout_s < 86400:
+            raise BadInputError(f"llm: 0 < timeout_s < 86400 must hold, but got {self.timeout_s}")
+
+
+@dataclass
+class Usage:
+    """What a session has used so far.
+
+    Attributes:
+        calls: Requests sent, retries and failures included.
+        answers: Answers got, those that came too late included.
+        cached: Answers that were known already and cost nothing.
+        failed: Questions that got no answer.
+        prompt_tokens, completion_tokens: As the server counts them, answers that could not be read
+            included.
+        seconds: Wall seconds of all answers, also where they overlapped.
+        invalid: Answers without one usable proposal.
+        dropped: Parts of answers that were not usable.
+        proposals: Usable proposals.
+        judged: Proposals that the cost model looked at.
+        hits: Those among them that it prefers to the program they came from.
+    """
+
+    calls: int = 0
+    answers: int = 0
+    cached: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+    invalid: int = 0
+    dropped: int = 0
+    proposals: int = 0
+    judged: int = 0
+    hits: int = 0
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Share of the judged proposals that are hits; None while there are none."""
+        return self.hits / self.judged if self.judged else None
