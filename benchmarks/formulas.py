@@ -278,7 +278,15 @@ def report(compared: Sequence[dict[str, Any]], behaved: Sequence[dict[str, Any]]
         for each in behaved
     ]  # fmt: skip
     temperatures = [f"t={t:g}" for t in TEMPERATURES]
-    head = ["workload", "operations", "exact/s", "exact/s (cores)", "smooth/s", "gradient error", *temperatures]
+    head = [
+        "workload",
+        "operations",
+        "exact/s",
+        "exact/s (cores)",
+        "smooth/s",
+        "gradient error",
+        *temperatures,
+    ]
     note = (
         "Points per processor second, all threads together; then those of all cores at once, by the "
         "clock (the median of five batches, a process pinned to each core). The last columns are "

@@ -52,7 +52,9 @@ def body(
         _VALUES,
         speedup_table(found, sides),
         *_ablations(found, ablations, most),
-        "" if llm else "History depth (table 3), and a language model's rows in the other tables, "
+        ""
+        if llm
+        else "History depth (table 3), and a language model's rows in the other tables, "
         "need one: give it with `--llm`.",
         _MODEL_LEFT if any(left_out(run) for run in llm) else "",
         f"What evolutionary search has after {result['trials']} samples, over what each side has "

@@ -134,8 +134,8 @@ class Gradient(Strategy):
 
     def ask(self, n: int) -> list[Candidate]:
         """Up to ``n`` candidates; fewer when the space (or its legal part) is exhausted."""
-        first = not self._sampler.seen
-        if (first and self.config.opening) or not self.explore():
+        opening = self.config.opening and not self._sampler.seen and self._guide is not None
+        if opening or not self.explore():
             return self._evolution.ask(n)
         explored = int(self.config.epsilon * n + self.rng.random())
         guided = self._sampler.legal(n - explored, spread(self._finalists(n), APART))
@@ -372,7 +372,7 @@ class Gradient(Strategy):
                 best = max([start, *each], key=lambda c: self._scored[c.key])
                 if best is start:
                     self._settled.add(start.key)
-                else:
+                elif best.key not in self._settled:
                     better[best.key] = best
             current = list(better.values())
 

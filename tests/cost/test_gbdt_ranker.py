@@ -57,7 +57,9 @@ def test_ranks_of_a_large_group_are_levels_that_xgboost_takes():
     fastest = np.argsort(np.nan_to_num(table.seconds, nan=np.inf))[:8]
     assert len(np.unique(relevance[fastest])) > 2
     ranker.fit([large])
-    assert pair_accuracy(score_group(ranker, unseen), unseen.seconds) > 0.62
+    # It is trained to find the fastest, and orders hardly more.
+    liked = unseen.seconds[np.argsort(-score_group(ranker, unseen))[:8]]
+    assert np.nanmedian(liked) < 0.5 * np.nanmedian(unseen.seconds)
 
 
 def grown(ranker):

@@ -107,7 +107,7 @@ def test_an_unknown_instruction_is_named_once(caplog: pytest.LogCaptureFixture) 
 
 
 def test_no_program_is_made_for_approximate_features(monkeypatch: pytest.MonkeyPatch) -> None:
-    candidates = sampled(here("depthwise:1x14x14x32x3x2"), 12)
+    candidates = sampled(here("depthwise_relu"), 12)
     exact = extract_batch(candidates)
     certain = [
         bool(made.certain(made.points([c.decisions])).all())

@@ -49,7 +49,8 @@ class SyntheticLandscape(Landscape):
         assert len(anchor) == len(x)
         self.temperatures.append(temperature)
         distance = self.relaxed.logs(x) - self._goal
-        return -(distance**2 + temperature**2).sqrt().sum(1)
+        # The root has no derivative at 0, where a start may well be in one of the coordinates.
+        return -(distance**2 + temperature**2 + 1e-12).sqrt().sum(1)
 
 
 class SyntheticGuide(Guide):

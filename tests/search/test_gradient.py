@@ -296,9 +296,7 @@ class TestSearch:
         second = strategy.ask(4)
         assert not {c.key for c in first} & {c.key for c in second}
         met = {
-            tuple(each.values())
-            for landscape, x in starts
-            for each in landscape.relaxed.nearest(x)
+            tuple(each.values()) for landscape, x in starts for each in landscape.relaxed.nearest(x)
         }
         assert min(first, key=lambda c: c.seconds).decisions in met
 
@@ -328,7 +326,7 @@ class TestSearch:
         assert scores[:distinct] == sorted(set(scores), reverse=True)
         assert scores[distinct:] == sorted(scores[distinct:], reverse=True)
 
-    def test_a_local_optimum_is_polished_once(self):
+    def test_a_local_optimum_is_polished_once(self, monkeypatch):
         strategy = guided(
             SyntheticSpace(seed=5), strategies.OracleModel(), np.random.default_rng(0),
             polished=2, polishing=50,
@@ -336,8 +334,10 @@ class TestSearch:
         strategy.explore()
         settled = set(strategy._settled)
         assert strategy._ranked()[0].key in settled
+        moved, steps = [], strategy._steps
+        monkeypatch.setattr(strategy, "_steps", lambda c: moved.append(c.key) or steps(c))
         strategy._polish()
-        assert len(strategy._settled) > len(settled)
+        assert moved and not settled & set(moved)
 
     def test_the_draft_has_a_say_in_the_order_of_finalists(self):
         class Divided(strategies.OracleModel):
@@ -373,7 +373,7 @@ class TestSearch:
             guide=SyntheticGuide(refused=[sketch.key for sketch in where.sketches]),
         )  # fmt: skip
         assert strategy.explore()
-        assert strategy.predictions >= 8 * 6
+        assert strategy.predictions > 8
 
     @pytest.mark.parametrize("objective", ["gradient", "evolution", "random"])
     def test_every_objective_proposes(self, objective):

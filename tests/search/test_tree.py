@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from foretune.search._tree import Tree, _line, uct
 
+
 @given(
     rewards=st.lists(st.floats(0, 1), min_size=1, max_size=8),
     parent=st.integers(8, 99),
@@ -340,16 +341,13 @@ def test_what_came_from_a_dropped_program_comes_from_its_parent():
     assert parent.children == [child] and list(child.ancestors()) == [parent]
 
 
-
 def spare(tree, kept=()):
     """Keys of what was not measured, led to nothing that was, and is not to be kept."""
     return {
         key
         for key, node in tree.nodes.items()
         if node.open
-        and not any(
-            each.seconds is not None or each.candidate.key in kept for each in below(node)
-        )
+        and not any(each.seconds is not None or each.candidate.key in kept for each in below(node))
     }
 
 
