@@ -42,7 +42,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks._search.figures import changes, label, made
+from benchmarks._search.figures import changes, made
 from benchmarks._search.runs import search, search_options, seeds_of, states_of
 from benchmarks._world.cells import DIRECT, FULL, NONE, VARIANTS, Variant
 from benchmarks._world.folds import MODELS, told, world_code

@@ -177,12 +177,12 @@ def rate_of_all_cores(name: str, hardware: Hardware) -> float:
     return sum(found)
 
 
-_ready: Any = None
+_shared: dict[str, Any] = {}
+"""Between the processes of a pool."""
 
 
 def _pin(ready: Any, taken: Any, cores: Sequence[int]) -> None:
-    global _ready
-    _ready = ready
+    _shared["ready"] = ready
     with taken.get_lock():
         os.sched_setaffinity(0, {cores[taken.value]})
         taken.value += 1
@@ -192,7 +192,7 @@ def _pin(ready: Any, taken: Any, cores: Sequence[int]) -> None:
 def _rate_of_core(name: str, hardware: dict[str, Any]) -> float:
     made, points = typical(name, Hardware.from_json(hardware))
     _seconds(made, points, 0.0, time.perf_counter)
-    _ready.wait()
+    _shared["ready"].wait()
     return _BATCH / float(np.median(_seconds(made, points, 0.0, time.perf_counter)))
 
 
@@ -288,9 +288,9 @@ def report(compared: Sequence[dict[str, Any]], behaved: Sequence[dict[str, Any]]
         *temperatures,
     ]
     note = (
-        "Points per processor second, all threads together; then those of all cores at once, by the "
-        "clock (the median of five batches, a process pinned to each core). The last columns are "
-        "mean differences of smooth and exact columns at temperatures."
+        "Points per processor second, all threads together; then those of all cores at once, by "
+        "the clock (the median of five batches, a process pinned to each core). The last columns "
+        "are mean differences of smooth and exact columns at temperatures."
     )
     return "\n".join([*lines, table(head, rows), "", note])
 

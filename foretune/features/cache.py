@@ -2,8 +2,9 @@
 
 Making a program and reading its stores takes milliseconds. Training in several folds, and a cost
 model of several parts, ask for the same programs again and again. ``source`` says where rows come
-from: ``"programs"``; ``"formulas"`` (``foretune.features.formulas``), which make programs only where
-they are not certain; or ``"formulas_only"``, which are close there. Rows of each are kept apart.
+from: ``"programs"``; ``"formulas"`` (``foretune.features.formulas``), which make programs only
+where they are not certain; or ``"formulas_only"``, which are close there. Rows of each are kept
+apart.
 
 A folder holds one file per workload and target, named by these and the version of the features, so
 that another version never meets old rows. A file that cannot be read is a miss.

@@ -70,8 +70,9 @@ def cautious(members: torch.Tensor, caution: float) -> torch.Tensor:
 class MlpGuide(Guide):
     """The perceptron on formulas of its features.
 
-    Formulas also where they are only close: of some workloads they are nowhere certain, and a search
-    asks for thousands of scores. The cost model that picks from the best reads what it reads.
+    Formulas also where they are only close: of some workloads they are nowhere certain, and a
+    search asks for thousands of scores. The cost model that picks from the best reads what it
+    reads.
 
     Args:
         ranker: Trained.

@@ -398,7 +398,7 @@ def test_transcripts_of_the_first_version_are_read(tmp_path):
 def test_transcripts_of_a_newer_version_are_refused(tmp_path):
     path = tmp_path / "llm.jsonl"
     path.write_text(written("foretune.llm/3", "new"), encoding="utf-8")
-    with pytest.raises(VersionMismatchError, match="foretune.llm/2 or earlier"):
+    with pytest.raises(VersionMismatchError, match=r"foretune\.llm/2 or earlier"):
         open_session(str(path))
 
 

@@ -259,7 +259,7 @@ def test_ends_of_rollouts_do_not_stretch_the_scale():
 
 
 def test_ends_of_rollouts_from_a_dead_end_do_not_count():
-    tree, (first, second) = small_tree([0, 1])
+    tree, (_, second) = small_tree([0, 1])
     second.end_scores = [9.0]
     tree.close("1")
     tree.revalue()
