@@ -16,7 +16,6 @@ finite differences, and how the smooth columns tend to the exact ones.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import time
 from collections import Counter
@@ -26,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks._at_once import at_once
 from benchmarks.results import conditions, publish, say, table
 from foretune.errors import IllegalCandidateError
 from foretune.features import columns, extract_per_store
@@ -170,29 +170,17 @@ def _seconds(
 def rate_of_all_cores(name: str, hardware: Hardware) -> float:
     """Exact points per second with a process on each core at the same time, by the clock."""
     cores = sorted(os.sched_getaffinity(0))
-    context = multiprocessing.get_context("spawn")
-    ready = context.Barrier(len(cores))
-    with context.Pool(len(cores), _pin, (ready, context.Value("i", 0), cores)) as pool:
-        found = pool.starmap(_rate_of_core, [(name, hardware.to_json())] * len(cores), 1)
-    return sum(found)
+    return sum(at_once(len(cores), _rate_of_core, cores, name, hardware))
 
 
-_shared: dict[str, Any] = {}
-"""Between the processes of a pool."""
-
-
-def _pin(ready: Any, taken: Any, cores: Sequence[int]) -> None:
-    _shared["ready"] = ready
-    with taken.get_lock():
-        os.sched_setaffinity(0, {cores[taken.value]})
-        taken.value += 1
+def _rate_of_core(
+    place: int, together: Any, cores: Sequence[int], name: str, hardware: Hardware
+) -> float:
+    os.sched_setaffinity(0, {cores[place]})
     torch.set_num_threads(1)
-
-
-def _rate_of_core(name: str, hardware: dict[str, Any]) -> float:
-    made, points = typical(name, Hardware.from_json(hardware))
+    made, points = typical(name, hardware)
     _seconds(made, points, 0.0, time.perf_counter)
-    _shared["ready"].wait()
+    together.wait()
     return _BATCH / float(np.median(_seconds(made, points, 0.0, time.perf_counter)))
 
 

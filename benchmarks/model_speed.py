@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import argparse
 import functools
-import multiprocessing
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from benchmarks._at_once import at_once
 from benchmarks.results import conditions, publish, say, table
 from foretune import cost
 from foretune.cost import rankers
@@ -53,8 +53,6 @@ _CALLS = {1: 32, 64: 3, 512: 1}
 _TRAINED_ON = ("matmul:96x96x96", "conv2d:1x14x14x32x32x3x1")
 _TRAINING = 64
 _WARM_UP = 16
-_TOGETHER_S = 600.0
-"""How long a process waits for the others."""
 _TITLE = "Time to score a candidate"
 
 Scorer = Callable[[Sequence[Candidate]], Any]
@@ -192,21 +190,7 @@ def rates(
     Returns:
         By name and workload: ``model, workload, processes``, and ``rate``, the sum over processes.
     """
-    context = multiprocessing.get_context("spawn")
-    together = context.Barrier(processes, timeout=_TOGETHER_S)
-    asked = (names, workloads, hardware, processes, batch, together)
-    children, ends = [], []
-    for seed in range(processes):
-        end, theirs = context.Pipe(duplex=False)
-        child = context.Process(target=_score_beside, args=(seed, theirs, *asked), daemon=True)
-        child.start()
-        # Or nobody would notice that the child is gone.
-        theirs.close()
-        children.append(child)
-        ends.append(end)
-    found = [end.recv() for end in ends]
-    for child in children:
-        child.join()
+    found = at_once(processes, _score_beside, names, workloads, hardware, processes, batch)
     return [
         {"model": label(name), "workload": workload, "processes": processes, "rate": sum(each)}
         for (name, workload), each in zip(
@@ -219,15 +203,14 @@ def rates(
 
 def _score_beside(
     seed: int,
-    answer: Any,
+    together: Any,
     names: Sequence[str],
     workloads: Sequence[str],
     hardware: Hardware,
     processes: int,
     batch: int,
-    together: Any,
-) -> None:
-    """The child process of ``rates``: sends its candidates a second, by name and workload."""
+) -> list[float]:
+    """A process of ``rates``: its candidates a second, by name and workload."""
     # One alone has all cores to make programs on.
     extract = functools.partial(extract_per_store, threads=0 if processes == 1 else 1)
     found = []
@@ -239,7 +222,7 @@ def _score_beside(
             batches = [source.take(batch) for _ in range(_RATE_CALLS)]
             together.wait()
             found.append(rate(scorer, batches))
-    answer.send(found)
+    return found
 
 
 def rate(scorer: Scorer, batches: Iterable[Sequence[Candidate]]) -> float:

@@ -15,6 +15,7 @@ from pathlib import Path
 import foretune
 from foretune.bench import Side
 from foretune.cost import rankers
+from foretune.cost import split_name as split_cost_model
 from foretune.search import split_name
 
 _PACKAGE = foretune.__name__
@@ -74,9 +75,10 @@ def _strategy_modules(strategy: str) -> list[str]:
 
 def _ranker_modules(cost_model: str) -> list[str]:
     """Where the ranker begins that a cost model reads: one in a file, or one of its name."""
-    if cost_model.endswith(".npz"):
-        return [type(rankers.load_for_run(cost_model)).__module__]
-    base = cost_model.partition(":")[0]
+    model, _options = split_cost_model(cost_model)
+    if model.endswith(".npz"):
+        return [type(rankers.load_for_run(model)).__module__]
+    base = model.partition(":")[0]
     return [type(rankers.create(base)).__module__] if base in rankers.names() else []
 
 

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks._search.figures import Run, label, present
 from benchmarks.results import say
 from benchmarks.sources import state_of_side
-from foretune import cost
-from foretune.bench import Side, run_bench, sides
+from foretune.bench import run_bench, sides
 from foretune.errors import BadInputError
 from foretune.hardware import Hardware
 
@@ -109,19 +107,11 @@ def search(
         hardware=hardware,
         work_dir=options.work_dir,
         timeout_s=options.timeout,
-        state=state_of,
+        state=state_of_side,
         progress=say,
     )
 
 
-def state_of(side: Side) -> str:
-    """What the runs of a side of ours are kept by, beside its name: the state of code and weights.
-
-    Options in the name of its cost model lead to no code of their own.
-    """
-    return state_of_side(replace(side, cost_model=cost.split_name(side.cost_model)[0]))
-
-
 def states_of(runs: Sequence[Run]) -> dict[str, str]:
     """Label of every side of ours -> the state of code and weights that its runs are kept by."""
-    return {label(side): state_of(side) for side in present(runs) if not side.is_peer}
+    return {label(side): state_of_side(side) for side in present(runs) if not side.is_peer}

@@ -18,7 +18,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +138,7 @@ class Plan:
         parts = [self.network, label(self.side), self.seed, self.time_s, hardware.key, tasks]
         if not self.side.is_peer:
             model, _options = cost.split_name(self.side.cost_model)
-            parts.append(state_of_side(replace(self.side, cost_model=model)))
+            parts.append(state_of_side(self.side))
             if model.endswith(".npz"):
                 weights = Path(model).read_bytes()
                 parts.append(hashlib.blake2b(weights, digest_size=8).hexdigest())

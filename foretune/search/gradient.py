@@ -395,12 +395,12 @@ class Gradient(Strategy):
         """
         waiting = [c for c in self._waiting.values() if self._sampler.is_new(c)]
         waiting.sort(key=lambda c: (-self._scored[c.key], c.key))
-        repeated = [
-            at > 0 and self._scored[c.key] == self._scored[waiting[at - 1].key]
-            for at, c in enumerate(waiting)
-        ]
-        order = sorted(range(len(waiting)), key=lambda at: (repeated[at], at))
-        return [waiting[at] for at in order]
+        first: dict[float, Candidate] = {}
+        again = []
+        for candidate in waiting:
+            if first.setdefault(self._scored[candidate.key], candidate) is not candidate:
+                again.append(candidate)
+        return [*first.values(), *again]
 
     def _forget(self) -> None:
         self._waiting = {c.key: c for c in self._ranked()[:_REMEMBERED]}

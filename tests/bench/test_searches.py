@@ -297,13 +297,14 @@ def test_runs_of_a_model_count_for_its_own_code(monkeypatch: pytest.MonkeyPatch)
 def test_options_in_a_name_make_another_run_of_the_same_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Side] = []
-    monkeypatch.setattr(search_runs, "state_of_side", lambda side: asked.append(side) or "state")
+    asked: list[list[str]] = []
+    monkeypatch.setattr(sources, "state_of_ours", lambda more: asked.append(more) or "state")
+    for name in ("world", "world:online=false", "world:online=false:draft=ranker"):
+        sources.state_of_side.__wrapped__(Side("evolutionary", name))
+    assert asked == [["foretune.cost.world.ranker"]] * 3
     file = tmp_path / "state=none.npz"
     file.write_bytes(b"weights")
     names = [f"{file}", f"{file}:online=false", "world", "world:online=false"]
-    assert {search_runs.state_of(Side("evolutionary", name)) for name in names} == {"state"}
-    assert asked == [Side("evolutionary", name) for name in (names[0], names[0], "world", "world")]
     kept = [_file_name(name) for name in names]
     assert len(set(kept)) == len(kept) and not any("/" in name for name in kept)
     assert kept[1] == f"{kept[0]}:online=false" and kept[3] == "world:online=false"
