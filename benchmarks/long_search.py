@@ -12,6 +12,7 @@ share the work (``benchmarks._search.runs``)::
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -67,7 +68,7 @@ def against(runs: Sequence[Run], trials: int, peer_trials: int) -> list[dict[str
                 "over": label(other),
                 **mean_ratio(ratios, rng),
                 "workloads": len(means),
-                "no_worse": sum(mean >= np.log(GOAL) for mean in means),
+                "no_worse": sum(mean >= math.log(GOAL) for mean in means),
                 "each": [
                     _pair(mine, its, *end) for (mine, its), end in zip(both, ends, strict=True)
                 ],

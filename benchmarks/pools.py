@@ -69,7 +69,7 @@ def by_chance(seconds: FloatArray, most: int = _SHOWN[-1]) -> FloatArray:
 
 def sides(actions: Ranker, programs: Ranker) -> dict[str, Maker]:
     """What each side makes for a pool, from rankers trained on other workloads."""
-    store = {"extract": features.candidate_rows, "feature_version": features.FEATURE_VERSION}
+    store = {"extract": features.candidate_rows}
 
     def pretrained(ranker: Ranker, **options: Any) -> Maker:
         return lambda group, rng: PretrainedModel(

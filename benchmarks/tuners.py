@@ -42,6 +42,7 @@ JUDGED = (DEFAULT, WORLD)
 SIDES = (
     DEFAULT,
     "gradient+mlp:formulas",
+    tables.label(tables.SAME_MODEL),
     WORLD,
     "metaschedule-quick-start",
     "metaschedule-early",

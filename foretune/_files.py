@@ -43,6 +43,17 @@ def write_bytes(path: Path, data: bytes) -> None:
             temporary.unlink(missing_ok=True)
 
 
+def write_all(fd: int, data: bytes) -> None:
+    """Writes to a blocking file descriptor until everything is written.
+
+    Raises:
+        OSError: It cannot be written to.
+    """
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
 def no_temporary_files(error: OSError) -> BadInputError:
     """The error for a folder of temporary files that is full or cannot be written."""
     return BadInputError(

@@ -15,10 +15,7 @@ from foretune.hardware import Hardware, probe
 os.environ.setdefault("TVM_NUM_THREADS", str(len(os.sched_getaffinity(0))))
 
 
-_ON_THE_MACHINE = (
-    *("measure", "test_cli.py", "test_engines.py", "test_gpu.py", "test_hardware.py"),
-    "test_readme.py",
-)
+_ON_THE_MACHINE = ("measure", "test_cli.py", "test_engines.py", "test_gpu.py", "test_hardware.py")
 """Folders and files of tests with real measurements, or with deadlines of child processes."""
 
 

@@ -20,6 +20,7 @@ LAYERS = (
     "_files",
     "_model_file",
     "_options",
+    "_registry",
     "_torch",
     "_tvm",
     "hardware",

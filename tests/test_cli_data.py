@@ -423,6 +423,28 @@ def test_a_work_directory_of_tune_or_collect_is_looked_into(
     assert code == 0, err
 
 
+def test_what_is_merged_into_a_directory_of_collect_goes_to_its_journal(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    for folder, name, threads in ((own, "collect.jsonl", 1), (other, "journal.jsonl", 2)):
+        folder.mkdir()
+        with Journal(folder / name) as journal:
+            journal.add_hardware(Hardware("some cpu", '{"kind": "llvm"}', threads=threads))
+    code, _, err = call(capsys, "db", "merge", str(own), str(other))
+    assert code == 0, err
+    assert [path.name for path in own.glob("*.jsonl")] == ["collect.jsonl"]
+    with Journal(own / "collect.jsonl", read_only=True) as journal:
+        assert {each.threads for each in journal.hardware().values()} == {1, 2}
+
+
+def test_a_negative_number_of_best_records_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, _, err = call(capsys, "db", "export", str(tmp_path), str(tmp_path / "o"), "--top", "-1")
+    assert code == 2 and "--top -1" in err
+
+
 def test_weights_of_unknown_origin_are_judged_on_request_only(
     capsys: pytest.CaptureFixture[str], weights: Path, log: Path
 ) -> None:

@@ -12,21 +12,26 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._tuner.runs import label
 from benchmarks.results import table
-from foretune.bench import geometric_mean
+from foretune.bench import Side, geometric_mean
 from foretune.metaschedule import PEERS
 
 WITHIN = (0.10, 0.05, 0.03, 0.01)
 """How near to the best latency known, as a share of it."""
 PEAKS = (0.90, 0.95, 0.99)
 """Shares of the best performance of a peer, the milestones of the Felix paper's Table 2."""
+SAME_MODEL = Side("evolutionary", "mlp:formulas")
+"""The baseline of the paper's Table 2: evolution on the perceptron that gradient search climbs."""
+REFERENCES = (*PEERS, label(SAME_MODEL))
+"""Sides whose milestones the others are compared at."""
 GOAL_NETWORK, GOAL_WITHIN, GOAL_MINUTES = "resnet50", 0.03, 3.0
 _RESAMPLES = 2000
 _NONE = "–"
 
 Found = Mapping[str, Any]
 Sooner = tuple[float, bool]
-"""Log of a peer's seconds over a side's, and whether the side got there at all."""
+"""Log of a reference's seconds over a side's, and whether the side got there at all."""
 Logs = Mapping[str, Sequence[float]]
 """Seed to logarithms: of one ratio, or of one for each round."""
 
@@ -93,32 +98,32 @@ def until(found: Found, latency_s: float) -> list[dict[str, Any]]:
 
 
 def sooner(networks: Mapping[str, Found]) -> list[dict[str, Any]]:
-    """How many times as long a peer takes to shares of its own best, as the paper's Table 2.
+    """How many times as long a reference takes to shares of its own best, as in Table 2 of Felix.
 
     Returns:
-        By peer, side and network, and for all networks (``network`` is None): ``peaks``, share to
-        ``ratio, low, high, pairs, of``, of which ``of - pairs`` never got there: those count as if
-        they had taken twice the longer of the two runs.
+        By reference, side and network, and for all networks (``network`` is None): ``peaks``,
+        share to ``ratio, low, high, pairs, of``, of which ``of - pairs`` never got there: those
+        count as if they had taken twice the longer of the two runs.
     """
     rng = np.random.default_rng(0)
     present = list(dict.fromkeys(s for found in networks.values() for s in _sides(found)))
     rows = []
-    for peer in (side for side in present if side in PEERS):
-        for side in (side for side in present if side != peer):
+    for reference in (side for side in present if side in REFERENCES):
+        for side in (side for side in present if side != reference):
             per_network: dict[str, dict[float, list[Sooner]]] = {}
             for name, found in networks.items():
-                pairs = _sooner_of(found, peer, side)
+                pairs = _sooner_of(found, reference, side)
                 if any(pairs.values()):
                     per_network[name] = pairs
             for name, pairs in per_network.items():
-                rows.append(_milestones(peer, side, name, {name: pairs}, rng))
+                rows.append(_milestones(reference, side, name, {name: pairs}, rng))
             if per_network:
-                rows.append(_milestones(peer, side, None, per_network, rng))
+                rows.append(_milestones(reference, side, None, per_network, rng))
     return rows
 
 
 def _milestones(
-    peer: str,
+    reference: str,
     side: str,
     network: str | None,
     pairs: Mapping[str, Mapping[float, Sequence[Sooner]]],
@@ -128,16 +133,16 @@ def _milestones(
         f"{peak:g}": _peak({name: logs[peak] for name, logs in pairs.items()}, rng)
         for peak in PEAKS
     }
-    return {"peer": peer, "side": side, "network": network, "peaks": peaks}
+    return {"reference": reference, "side": side, "network": network, "peaks": peaks}
 
 
-def _sooner_of(found: Found, peer: str, side: str) -> dict[float, list[Sooner]]:
+def _sooner_of(found: Found, reference: str, side: str) -> dict[float, list[Sooner]]:
     """By share and seed."""
     runs = {(run["side"], run["seed"]): run for run in found["runs"]}
     logs: dict[float, list[Sooner]] = {peak: [] for peak in PEAKS}
     for (name, seed), theirs in runs.items():
         ours = runs.get((side, seed))
-        if name != peer or ours is None:
+        if name != reference or ours is None:
             continue
         best = min(latency for _, latency in theirs["curve"])
         for peak in PEAKS:
@@ -216,9 +221,11 @@ def body(networks: Mapping[str, Found], summary: Mapping[str, Any], time_s: floa
         ]
     if summary["sooner"]:
         parts += [
-            "Seconds of a peer until it has a share of its own best performance, over those of "
-            "each side until it has as much: above 1 is sooner. Pairs of one seed; a side that is "
-            "never there counts as twice the longer of the two runs, in brackets how many are:",
+            "Seconds of a reference until it has a share of its own best performance, over those "
+            "of each side until it has as much: above 1 is sooner. References are the peers and, "
+            "as in the paper, evolution with the perceptron that gradient search climbs. Pairs of "
+            "one seed; a side that is never there counts as twice the longer of the two runs, in "
+            "brackets how many are:",
             _sooner_table(summary["sooner"]),
         ]
     return "\n\n".join([*parts, "\n".join(_baselines(networks, summary))])
@@ -258,14 +265,14 @@ def _until_table(summary: Mapping[str, Any], which: str) -> str:
 def _sooner_table(rows: Iterable[Mapping[str, Any]]) -> str:
     cells = [
         [
-            row["peer"],
+            row["reference"],
             row["side"],
             row["network"] or "all",
             *(_peak_cell(row["peaks"][f"{peak:g}"]) for peak in PEAKS),
         ]
         for row in rows
     ]
-    return table(["peer", "side", "network", *(f"{peak:.0%}" for peak in PEAKS)], cells)
+    return table(["reference", "side", "network", *(f"{peak:.0%}" for peak in PEAKS)], cells)
 
 
 def _baselines(networks: Mapping[str, Found], summary: Mapping[str, Any]) -> list[str]:

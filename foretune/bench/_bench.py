@@ -38,7 +38,7 @@ from foretune.bench._sides import (
 from foretune.bench._summary import summarise
 from foretune.errors import BadInputError, IllegalCandidateError, NothingMeasuredError
 from foretune.hardware import Hardware, probe
-from foretune.measure import LocalMeasurer, Measurer, Status
+from foretune.measure import LocalMeasurer, Measurer
 from foretune.metaschedule import candidate_of_trace
 from foretune.space import Candidate, Space
 from foretune.tuning import prepare
@@ -423,7 +423,7 @@ def compare(measurer: Measurer, candidates: Sequence[Candidate]) -> dict[str, fl
     seconds = {}
     for candidate, measurement in zip(distinct, measurer.compare(distinct), strict=True):
         best = measurement.best_s
-        if best is not None and measurement.status in (Status.OK, Status.CUT_SHORT):
+        if best is not None and measurement.ran:
             seconds[candidate.key] = best
     return seconds
 

@@ -45,17 +45,21 @@ def add_db(commands: Any) -> None:
 
 
 def _journal_path(path: Path) -> Path:
-    from foretune.collect import collector
-    from foretune.tuning import JOURNAL
-
-    found = path
-    if path.is_dir():
-        # A directory of `tune`, or of `collect`.
-        places = (path / JOURNAL, path / collector.JOURNAL)
-        found = next((place for place in places if place.is_file()), places[0])
+    found = _target(path)
     if not found.is_file():
         raise BadInputError(f"there is no journal at {found}: give a journal or a work directory")
     return found
+
+
+def _target(path: Path) -> Path:
+    """The journal to append to: of a directory the one it has, else one as of `tune`."""
+    from foretune.collect import collector
+    from foretune.tuning import JOURNAL
+
+    if not path.is_dir():
+        return path
+    places = (path / JOURNAL, path / collector.JOURNAL)
+    return next((place for place in places if place.is_file()), places[0])
 
 
 def _db_info(args: argparse.Namespace) -> int:
@@ -84,6 +88,10 @@ def _db_best(args: argparse.Namespace) -> int:
 def _db_export(args: argparse.Namespace) -> int:
     from foretune.records import Journal, export_metaschedule
 
+    if args.top < 0:
+        raise BadInputError(
+            f"`top >= 0` must hold, but got --top {args.top}: how many of each workload, 0 for all"
+        )
     with Journal(_journal_path(args.journal), read_only=True) as journal:
         print(
             export_metaschedule(
@@ -95,10 +103,9 @@ def _db_export(args: argparse.Namespace) -> int:
 
 def _db_import(args: argparse.Namespace) -> int:
     from foretune.records import Journal, add_missing, import_metaschedule
-    from foretune.tuning import JOURNAL
 
     hardware = probe_hardware(args)
-    target = args.journal / JOURNAL if args.journal.is_dir() else args.journal
+    target = _target(args.journal)
     outcome = import_metaschedule(args.directory, hardware)
     with Journal(target) as journal:
         journal.add_hardware(hardware)
@@ -111,10 +118,9 @@ def _db_import(args: argparse.Namespace) -> int:
 
 def _db_merge(args: argparse.Namespace) -> int:
     from foretune.records import Journal, merge
-    from foretune.tuning import JOURNAL
 
     others = [_journal_path(other) for other in args.others]
-    into = args.journal / JOURNAL if args.journal.is_dir() else args.journal
+    into = _target(args.journal)
     with Journal(into) as journal:
         for other in others:
             with Journal(other, read_only=True) as source:

@@ -102,6 +102,7 @@ def _tune(args: argparse.Namespace) -> int:
     _refuse_source(source, saved=args.output is not None)
     hardware = probe_hardware(args, measure=True)
     chosen = [f"{name}={value}" for name, value in sorted(options.items())]
+    chosen += sorted(args.shape or ())
     chosen += [] if llm is None else [llm.model.name]
     work_dir = args.work_dir or default_work_dir(
         args.input, hardware, strategy, cost_model, args.seed, *chosen

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune._options import refuse_unknown, require_type
+from foretune._registry import Registry
 from foretune.cost._base import CostModel, FloatArray, Prediction
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength, score_group
-from foretune.cost.registry import Registry
 from foretune.errors import BadInputError, unknown_name
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ __all__ = [
     "FloatArray",
     "Prediction",
     "Ranker",
-    "Registry",
     "check_name",
     "create",
     "descriptions",

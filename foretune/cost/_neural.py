@@ -25,12 +25,12 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune._model_file import check
-from foretune._options import require_types
+from foretune._options import refuse_unknown, require_types
 from foretune.cost._base import FloatArray
 from foretune.cost._examples import Examples, Labelled, Scaling, members_of
 from foretune.cost._heads import Heads
-from foretune.cost._model_file import read_model, write_model
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
+from foretune.cost._ranker_file import read_model, write_model
 from foretune.dataset import judgeable
 from foretune.errors import BadInputError, MissingDependencyError, RecordError, unknown_name
 
@@ -177,12 +177,7 @@ def configured(kind: type[Config], variant: str, options: Mapping[str, Any]) -> 
     """
     if variant not in ("default", "reference"):
         raise unknown_name(f"variant of {kind.ranker}", variant, ("default", "reference"))
-    known = [field.name for field in fields(kind)]
-    for name in options:
-        if name not in known:
-            raise BadInputError(
-                f"{kind.ranker} has no option {name!r}: choose from {', '.join(known)}"
-            )
+    refuse_unknown(kind.ranker, options, [field.name for field in fields(kind)])
     return kind(**{**(kind.published if variant == "reference" else {}), **options})
 
 

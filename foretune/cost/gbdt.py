@@ -22,34 +22,28 @@ program.
 
 from __future__ import annotations
 
-import io
-import json
-import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import xgboost
 
-from foretune._files import write_bytes
+from foretune._options import configured, refuse_unknown
 from foretune.cost._base import CostModel, FloatArray, Prediction
 from foretune.cost._lambdarank import lambda_objective
-from foretune.cost.prior import Prior, machine_fit
-from foretune.errors import BadInputError, RecordError, VersionMismatchError
+from foretune.errors import BadInputError
 from foretune.features import (
-    FEATURE_VERSION,
     Extractor,
     candidate_rows,
     extract_per_store,
+    machine_fit,
     require_source,
 )
-from foretune.features.schedule import SUMMARY_VERSION, schedule_summary
-from foretune.measure import Status
+from foretune.features.schedule import schedule_summary
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
@@ -58,8 +52,9 @@ if TYPE_CHECKING:
 
 Rows = npt.NDArray[np.float32]
 Aggregate = Callable[[npt.NDArray[Any]], Rows]
-
-_SCHEMA = "foretune.gbdt/1"
+Prior = Callable[[Sequence[Any]], FloatArray]
+"""Candidates to the scores expected of them before measurements, float64 of shape (n,), in the
+unit minus log2 of a slow-down. ``machine_fit`` needs no training."""
 
 VECTOR_VERSION = 2
 """Number of what ``program_vector`` gives. Raised whenever a place in it changes its meaning."""
@@ -192,7 +187,6 @@ class GradientBoosting(CostModel):
         hardware: Not looked at: the features describe the program.
         features: Where TVM's per-store features are read, one of ``foretune.features.SOURCES``.
         extract: Candidates to rows per candidate, ``None`` for an illegal one, instead of these.
-        feature_version: Version of what ``extract`` gives; a saved model with another is refused.
         aggregate: Rows of a program, shape (stores, columns), to one vector.
         prior_of: What is expected of candidates before measurements.
         options: Fields of ``GbdtConfig``.
@@ -205,27 +199,19 @@ class GradientBoosting(CostModel):
         hardware: Hardware | None = None,
         features: str = "programs",
         extract: Extractor | None = None,
-        feature_version: int | str | None = None,
         aggregate: Aggregate | None = None,
         prior_of: Prior = machine_fit,
         **options: Any,
     ) -> None:
-        unknown = set(options) - set(GbdtConfig.__dataclass_fields__)
-        if unknown:
-            raise BadInputError(
-                f"gbdt has no option {sorted(unknown)[0]!r}: "
-                f"choose from {', '.join(GbdtConfig.__dataclass_fields__)}"
-            )
-        self.config = GbdtConfig(**options)
+        self.config, rest = configured(GbdtConfig, "gbdt", options)
+        refuse_unknown("gbdt", rest, GbdtConfig.__dataclass_fields__)
         require_source("gbdt", features)
         if extract is None:
             formulas = partial(candidate_rows, source=features)
             extract = extract_per_store if features == "programs" else formulas
-            feature_version = FEATURE_VERSION
         self._extract = extract
         self._aggregate = program_vector if aggregate is None else aggregate
         self._prior_of = prior_of
-        self.feature_version = f"{feature_version}+{VECTOR_VERSION}+{SUMMARY_VERSION}"
         self._seed = int(rng.integers(2**31))
         self._groups: dict[str, _Group] = {}
         self._boosters: list[xgboost.Booster] = []
@@ -364,71 +350,10 @@ class GradientBoosting(CostModel):
             "verbosity": 0,
         }
 
-    def save(self, path: Path) -> None:
-        """Writes the records' vectors and times, the trees and their versions to one file."""
-        if self._stale:
-            self._train()
-        meta = {
-            "schema": _SCHEMA,
-            "feature_version": self.feature_version,
-            "config": asdict(self.config),
-            "seed": self._seed,
-            "groups": [[key, list(g.vectors)] for key, g in self._groups.items()],
-            "boosters": len(self._boosters),
-        }
-        arrays: dict[str, npt.NDArray[Any]] = {"meta": np.array(json.dumps(meta))}
-        for i, group in enumerate(self._groups.values()):
-            arrays[f"vectors{i}"] = group.matrix()
-            arrays[f"seconds{i}"] = np.array(list(group.seconds.values()))
-            arrays[f"fits{i}"] = np.array(list(group.fits.values()))
-        for i, booster in enumerate(self._boosters):
-            arrays[f"booster{i}"] = np.frombuffer(booster.save_raw("ubj"), dtype=np.uint8)
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-        write_bytes(path, buffer.getvalue())
-
-    def load(self, path: Path) -> None:
-        """Replaces this model's state by what ``save`` wrote.
-
-        Raises:
-            RecordError: The file cannot be read or is not such a file.
-            VersionMismatchError: Written under another schema or feature version.
-        """
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-            meta = json.loads(str(arrays["meta"]))
-        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise RecordError(f"{path} is not a saved gbdt model: {error}") from error
-        self._check_versions(path, meta)
-        self.config = GbdtConfig(**meta["config"])
-        self._seed = int(meta["seed"])
-        self._groups = {}
-        for i, (workload, keys) in enumerate(meta["groups"]):
-            vectors = dict(zip(keys, arrays[f"vectors{i}"], strict=True))
-            seconds = dict(zip(keys, (float(s) for s in arrays[f"seconds{i}"]), strict=True))
-            fits = dict(zip(keys, (float(f) for f in arrays[f"fits{i}"]), strict=True))
-            self._groups[workload] = _Group(vectors, seconds, fits)
-        self._boosters = []
-        for i in range(int(meta["boosters"])):
-            booster = xgboost.Booster({"nthread": self.config.threads})
-            booster.load_model(bytearray(arrays[f"booster{i}"].tobytes()))
-            self._boosters.append(booster)
-        self._stale = False
-
-    def _check_versions(self, path: Path, meta: Mapping[str, Any]) -> None:
-        wanted = {"schema": _SCHEMA, "feature_version": self.feature_version}
-        for name, value in wanted.items():
-            if meta.get(name) != value:
-                raise VersionMismatchError(
-                    f"{path}: {name} must be {value!r}, but is {meta.get(name)!r}: "
-                    "train the model again from the records"
-                )
-
 
 def _seconds(record: Record) -> float:
     """Seconds to learn from; NaN for a failure, whatever readings it may hold."""
     measurement = record.measurement
-    if measurement.status in (Status.OK, Status.CUT_SHORT) and measurement.best_s is not None:
+    if measurement.ran and measurement.best_s is not None:
         return measurement.best_s
     return float("nan")

@@ -38,10 +38,11 @@ import xgboost
 
 from foretune import features
 from foretune._model_file import check
+from foretune._options import configured, refuse_unknown
 from foretune.cost._base import FloatArray
 from foretune.cost._boosters import GbdtRankerConfig, Member, grow
-from foretune.cost._model_file import read_model, write_model
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
+from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost._tables import Integers, Rows, Table, folds, informative
 from foretune.cost.gbdt import program_vector
 from foretune.dataset import judgeable
@@ -97,13 +98,10 @@ class GbdtRanker(Ranker):
     ) -> None:
         if features not in self._known_features():
             raise unknown_name(f"features of {self.name}", features, self._known_features())
-        unknown = set(options) - set(GbdtRankerConfig.__dataclass_fields__)
-        if unknown:
-            raise BadInputError(
-                f"{self.name} has no option {sorted(unknown)[0]!r}: choose from features, cache, "
-                f"{', '.join(GbdtRankerConfig.__dataclass_fields__)}"
-            )
-        self.config = GbdtRankerConfig(**options)
+        self.config, rest = configured(GbdtRankerConfig, self.name, options)
+        refuse_unknown(
+            self.name, rest, ("features", "cache", *GbdtRankerConfig.__dataclass_fields__)
+        )
         self.seed = seed
         self.features = features
         self._extract = extract

@@ -41,9 +41,8 @@ from foretune.cost._base import CostModel, FloatArray, Prediction
 from foretune.cost._opinions import Ensemble, doubt, expectation, illegal_last, opinion
 from foretune.cost._ranker import Ranker
 from foretune.cost.gbdt import GbdtConfig, GradientBoosting, _Group, _seconds
-from foretune.cost.prior import machine_fit
 from foretune.errors import BadInputError
-from foretune.features import require_source
+from foretune.features import machine_fit, require_source
 
 if TYPE_CHECKING:
     from foretune.features import Extractor
@@ -62,6 +61,8 @@ _BELIEF = 1.0
 _ARCHITECTURE = "x86_64"
 """Of the processors that the weights for CPUs were trained on."""
 _SUFFIX = ".npz"
+_OF_A_RANKER = {"draft", "online", "member_spread"}
+"""Options of ``PretrainedModel`` that trees alone do not have."""
 
 
 def shipped(name: str, kind: str) -> Ranker | None:
@@ -100,12 +101,18 @@ def gbdt(
         BadInputError: An option is unknown or makes no sense.
     """
     foreign = {"extract", "prior_of", "aggregate"} & set(options)
-    ranker = None
-    if hardware is not None and _is_known(hardware) and not foreign:
+    ranker = options.pop("ranker", None)
+    if ranker is None and hardware is not None and _is_known(hardware) and not foreign:
         ranker = shipped(DEFAULT, hardware.kind)
-    if ranker is None:
-        return GradientBoosting(rng=rng, hardware=hardware, **options)
-    return PretrainedModel(rng=rng, hardware=hardware, **{"ranker": ranker, **options})
+    if ranker is not None:
+        return PretrainedModel(rng=rng, hardware=hardware, ranker=ranker, **options)
+    for name in sorted(_OF_A_RANKER & set(options)):
+        raise BadInputError(
+            f"gbdt: {name} is for a trained ranker, but none that comes with the package fits this "
+            "target, so that trees start anew: leave it out, or name a file of weights (.npz) as "
+            "the cost model"
+        )
+    return GradientBoosting(rng=rng, hardware=hardware, **options)
 
 
 def _is_known(hardware: Hardware) -> bool:
@@ -195,7 +202,6 @@ class PretrainedModel(CostModel):
             Without it the spread is 0 before measurements; with it, a prediction takes longer.
         extract: Features of the trees; per-store features where the ranker reads programs, and
             action features where it does not, unless given.
-        feature_version: Version of what ``extract`` gives.
         options: Fields of ``GbdtConfig``. ``prior_strength`` is the ranker's ``strength`` unless
             given.
 
@@ -216,7 +222,6 @@ class PretrainedModel(CostModel):
         online: bool = True,
         member_spread: bool = False,
         extract: Extractor | None = None,
-        feature_version: int | str | None = None,
         **options: Any,
     ) -> None:
         for name, value in (("online", online), ("member_spread", member_spread)):
@@ -233,9 +238,7 @@ class PretrainedModel(CostModel):
         self._drafts_itself = itself and extract is None
         self._drafted: dict[str, _Group] = {}
         self._asked: OrderedDict[tuple[str, str], float] = OrderedDict()
-        own: dict[str, Any] = {"extract": extract, "feature_version": feature_version}
-        if extract is None:
-            own = self._own_features()
+        own = self._own_features() if extract is None else {"extract": extract}
         learning = {"prior_strength": self.ranker.strength, "trust": _TRUST, **options}
         self._trees = GradientBoosting(
             rng=rng, hardware=hardware, prior_of=self._expected, **own, **learning
@@ -282,15 +285,8 @@ class PretrainedModel(CostModel):
 
         if self.ranker.reads_programs:
             # Read once for the ranker and the trees.
-            return {
-                "extract": partial(features.candidate_rows, source=self.ranker.source),
-                "feature_version": features.FEATURE_VERSION,
-            }
-        return {
-            "extract": _action_rows,
-            "feature_version": f"actions {features.ACTION_FEATURE_VERSION}",
-            "aggregate": _only_row,
-        }
+            return {"extract": partial(features.candidate_rows, source=self.ranker.source)}
+        return {"extract": _action_rows, "aggregate": _only_row}
 
     @property
     def informed(self) -> bool:

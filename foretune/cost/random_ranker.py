@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune._options import refuse_unknown
 from foretune.cost._base import FloatArray
-from foretune.cost._model_file import read_model, write_model
 from foretune.cost._ranker import Ranker
-from foretune.errors import BadInputError
+from foretune.cost._ranker_file import read_model, write_model
 
 if TYPE_CHECKING:
     from foretune.dataset import Group, Program
@@ -31,10 +31,7 @@ class RandomRanker(Ranker):
     """
 
     def __init__(self, *, seed: int = 0, **options: Any) -> None:
-        if options:
-            raise BadInputError(
-                f"random has no options, but got {sorted(options)[0]!r}: leave it out"
-            )
+        refuse_unknown("random", options, ())
         self.seed = seed
 
     def fit(self, groups: Sequence[Group], validation: Sequence[Group] = ()) -> None:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from foretune._options import require_type
-from foretune.cost._model_file import read_model
+from foretune._registry import Registry
 from foretune.cost._ranker import Ranker
-from foretune.cost.registry import Registry
+from foretune.cost._ranker_file import read_model
 from foretune.errors import BadInputError, RecordError
 
 _RANKERS: Registry[Ranker] = Registry(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune.dataset._group import Group, Program
-from foretune.measure import Measurement, Status
+from foretune.measure import Measurement
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
@@ -115,13 +115,8 @@ def is_valid(measurement: Measurement) -> bool:
     return bool(_label_seconds(measurement) > 0)
 
 
-def ran(measurement: Measurement) -> bool:
-    """Whether a measurement should give a label: it ran correctly, once or to the end."""
-    return measurement.status in (Status.OK, Status.CUT_SHORT)
-
-
 def _label_seconds(measurement: Measurement) -> float:
     """The lowest reading; NaN for a failure, and where any reading is no time."""
     seconds = measurement.seconds
     good = bool(seconds) and all(math.isfinite(s) and s > 0 for s in seconds)
-    return min(seconds) if ran(measurement) and good else math.nan
+    return min(seconds) if measurement.ran and good else math.nan

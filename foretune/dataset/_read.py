@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretune.dataset._dataset import Dataset, StoredWorkload, is_valid, ran
+from foretune.dataset._dataset import Dataset, StoredWorkload, is_valid
 from foretune.dataset._place import place_of
 from foretune.dataset._schema import (
     INDEX,
@@ -266,7 +266,7 @@ class _RecordReader:
             return self._skip("malformed row")
         if len(measurement.seconds) != len(measurement.quiet):
             return self._skip("malformed row")
-        if ran(measurement) and not is_valid(measurement):
+        if measurement.ran and not is_valid(measurement):
             return self._skip("seconds not positive")
         return Record(
             workload=row["workload"],

@@ -36,7 +36,6 @@ from foretune.workload import Workload
 _MAX_LISTED = 200_000
 _NO_FEATURES = "random"
 _OWN_FEATURES = "gbdt:scratch"
-_FEATURE_VERSION = "configuration/1"
 
 _Rows = npt.NDArray[np.float32]
 
@@ -311,7 +310,6 @@ class ConfigurationSpace(TableSpace):
                 rng=seed,
                 hardware=self.hardware,
                 extract=self.features,
-                feature_version=_FEATURE_VERSION,
             )
         if name not in cost.names():
             raise unknown_name("cost model", name, cost.names())

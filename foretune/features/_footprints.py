@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune.features._blocks import Access, Block
-from foretune.features._layout import columns_of
 from foretune.features._shared import Shared
+from foretune.features._tables import columns_of
 from foretune.features.per_store import Column
 from foretune.features.schedule import Nest
 

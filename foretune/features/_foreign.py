@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from foretune.features._layout import (
+from foretune.features._skeleton import scaled
+from foretune.features._tables import (
     CHOICES,
     LEVEL_NAMES,
-    REDUCTION_PARTS,
-    SPATIAL_PARTS,
+    MOST_REDUCTION_PARTS,
+    MOST_SPATIAL_PARTS,
     columns_of,
 )
-from foretune.features._skeleton import scaled
 from foretune.features.per_store import Column
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ FOREIGN_COLUMNS = [
     *(
         Column(f"foreign.split{s}.{name}", "log2(iterations)")
         for s in range(_SPLITS)
-        for name in ("extent", *(f"part{p}" for p in range(SPATIAL_PARTS)))
+        for name in ("extent", *(f"part{p}" for p in range(MOST_SPATIAL_PARTS)))
     ),
     *(
         Column(f"foreign.step{s}.number{i}", "sign(x) log2(1 + |x|)")
@@ -67,22 +67,22 @@ def foreign_features(actions: Sequence[Action]) -> FloatArray:
             splits.append(found.factors)
         if at < _STEPS:
             steps[at, : len(found.numbers)] = found.numbers
-    table = np.zeros((_SPLITS, 1 + SPATIAL_PARTS))
+    table = np.zeros((_SPLITS, 1 + MOST_SPATIAL_PARTS))
     for each, factors in zip(table, splits, strict=False):
         each[0] = sum(factors)
-        inner = factors[::-1][:SPATIAL_PARTS]
+        inner = factors[::-1][:MOST_SPATIAL_PARTS]
         each[1 : 1 + len(inner)] = inner
     return np.concatenate([flags, _foreign_levels(splits), table.reshape(-1), steps.reshape(-1)])
 
 
 def _foreign_levels(splits: Sequence[tuple[float, ...]]) -> FloatArray:
     """Products per part of the splits with the most parts (spatial), and of those with fewer."""
-    levels = np.zeros(SPATIAL_PARTS + REDUCTION_PARTS)
+    levels = np.zeros(MOST_SPATIAL_PARTS + MOST_REDUCTION_PARTS)
     most = max(map(len, splits), default=0)
     for factors in splits:
         spatial = len(factors) == most
-        inner = factors[::-1][: SPATIAL_PARTS if spatial else REDUCTION_PARTS]
-        start = 0 if spatial else SPATIAL_PARTS
+        inner = factors[::-1][: MOST_SPATIAL_PARTS if spatial else MOST_REDUCTION_PARTS]
+        start = 0 if spatial else MOST_SPATIAL_PARTS
         levels[start : start + len(inner)] += inner
     return levels
 

@@ -33,15 +33,15 @@ from foretune.features._blocks import blocks_of
 from foretune.features._footprints import FOOTPRINT_COLUMNS, FOOTPRINT_NAMES, LEVELS, footprints
 from foretune.features._foreign import FOREIGN_COLUMNS, foreign_features
 from foretune.features._generated import GENERATED_COLUMNS, generated
-from foretune.features._layout import (
-    CHOICES,
-    LEVEL_NAMES,
-    REDUCTION_PARTS,
-    SPATIAL_PARTS,
-    columns_of,
-)
 from foretune.features._shared import Shared
 from foretune.features._skeleton import KINDS, kind_index, skeleton_of
+from foretune.features._tables import (
+    CHOICES,
+    LEVEL_NAMES,
+    MOST_REDUCTION_PARTS,
+    MOST_SPATIAL_PARTS,
+    columns_of,
+)
 from foretune.features.per_store import Column
 from foretune.features.schedule import (
     SUMMARY_COLUMNS,
@@ -158,8 +158,8 @@ def _innermost_first(extents: Sequence[int], count: int) -> list[float]:
 _TILE_COLUMNS = columns_of(
     "tile",
     [
-        *_grid("s", _SPATIAL_AXES, SPATIAL_PARTS),
-        *_grid("r", _REDUCTION_AXES, REDUCTION_PARTS),
+        *_grid("s", _SPATIAL_AXES, MOST_SPATIAL_PARTS),
+        *_grid("r", _REDUCTION_AXES, MOST_REDUCTION_PARTS),
     ],
     "log2(iterations)",
 )
@@ -168,8 +168,8 @@ _TILE_COLUMNS = columns_of(
 def _tiles(shared: Shared) -> FloatArray:
     if shared.nest is None:
         return np.zeros((shared.n, len(_TILE_COLUMNS)))
-    spatial = _factors(shared, shared.nest.spatial, _SPATIAL_AXES, SPATIAL_PARTS)
-    reduction = _factors(shared, shared.nest.reduction, _REDUCTION_AXES, REDUCTION_PARTS)
+    spatial = _factors(shared, shared.nest.spatial, _SPATIAL_AXES, MOST_SPATIAL_PARTS)
+    reduction = _factors(shared, shared.nest.reduction, _REDUCTION_AXES, MOST_REDUCTION_PARTS)
     return np.concatenate([spatial, reduction], axis=1)
 
 
@@ -209,12 +209,12 @@ def _levels(shared: Shared) -> FloatArray:
 
 def _level_products(shared: Shared, nest: Nest) -> FloatArray:
     """log2 of the product of each part, from the innermost, shape (n, 5 + 3)."""
-    spatial = _factors(shared, nest.spatial, len(nest.spatial), SPATIAL_PARTS)
-    reduction = _factors(shared, nest.reduction, len(nest.reduction), REDUCTION_PARTS)
+    spatial = _factors(shared, nest.spatial, len(nest.spatial), MOST_SPATIAL_PARTS)
+    reduction = _factors(shared, nest.reduction, len(nest.reduction), MOST_REDUCTION_PARTS)
     return np.concatenate(
         [
-            spatial.reshape(shared.n, -1, SPATIAL_PARTS).sum(axis=1),
-            reduction.reshape(shared.n, len(nest.reduction), REDUCTION_PARTS).sum(axis=1),
+            spatial.reshape(shared.n, -1, MOST_SPATIAL_PARTS).sum(axis=1),
+            reduction.reshape(shared.n, len(nest.reduction), MOST_REDUCTION_PARTS).sum(axis=1),
         ],
         axis=1,
     )
@@ -371,9 +371,6 @@ def _match(shared: Shared, levels: FloatArray, touched: FloatArray) -> FloatArra
             for size in caches
         ]
     return np.column_stack(columns)
-
-
-_LEVEL_INDEX = {column.name: at for at, column in enumerate(_LEVEL_COLUMNS)}
 
 
 @functools.lru_cache(maxsize=1)

@@ -13,6 +13,7 @@ that another version never meets old rows. A file that cannot be read is a miss.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
 import zipfile
 import zlib
@@ -25,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune._files import write_bytes
-from foretune.errors import BadInputError, RecordError, unknown_name
+from foretune.errors import BadInputError, MissingDependencyError, RecordError, unknown_name
 from foretune.features.per_store import FEATURE_VERSION, PER_STORE, extract_per_store
 
 if TYPE_CHECKING:
@@ -85,13 +86,23 @@ _memories = {source: _Memory() for source in SOURCES}
 
 
 def require_source(owner: str, source: str) -> None:
-    """Refuses what is not one of ``SOURCES``.
+    """Refuses what is not one of ``SOURCES``, or cannot be used here.
+
+    Args:
+        owner: Whose it is to be, for messages.
+        source: Its name.
 
     Raises:
-        BadInputError: It is not; ``owner`` says whose it was to be.
+        BadInputError: It is not one.
+        MissingDependencyError: It is formulas, and PyTorch is not installed.
     """
     if source not in SOURCES:
         raise unknown_name(f"source of per-store features of {owner}", source, SOURCES)
+    if source != "programs" and importlib.util.find_spec("torch") is None:
+        raise MissingDependencyError(
+            f"{owner} with features from {source!r} needs PyTorch, which is not installed: install "
+            "it with `pip install 'foretune[torch]'`, or choose 'programs'"
+        )
 
 
 def program_rows(

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_CACHED = 256
-"""Compiled formulas kept per process."""
+_CACHED = 512
+"""Compiled formulas kept per process, some 100 KB each. One softmax has 313 structures."""
 
 _PASS = 1024
 """Points at once, unless gradients are wanted: fewer waste calls, more leave the caches. Measured

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-SPATIAL_PARTS = 4
-REDUCTION_PARTS = 2
+CPU_SPATIAL_PARTS = 4
+CPU_REDUCTION_PARTS = 2
 _OUTER_PARTS = 2
 _ELEMENT_BITS = 32
 _UNKNOWN_SIMD_BITS = 128
@@ -128,7 +128,7 @@ def layout(sketch: Any) -> Layout:
     nests, splits = [], []
     for block, indices in blocks.items():
         parts = max(sketch.variables[i].parts for i in indices)
-        if parts < SPATIAL_PARTS:
+        if parts < CPU_SPATIAL_PARTS:
             splits += indices
             continue
         nests.append(
@@ -202,7 +202,7 @@ def _attached(sketch: Any, block: str) -> tuple[tuple[str, int], ...]:
         if loop.rpartition(".")[0] != block or not part.isdigit():
             continue
         tile = variables.get(loop)
-        if not isinstance(tile, PerfectTile) or tile.parts >= SPATIAL_PARTS:
+        if not isinstance(tile, PerfectTile) or tile.parts >= CPU_SPATIAL_PARTS:
             found.append((step.kind, int(part)))
     return tuple(found)
 
@@ -376,19 +376,19 @@ class _Core:
 
 
 def _core(decided: Decided) -> _Core:
-    nests = [n for n in decided.layout.nests if n.spatial_parts == SPATIAL_PARTS]
+    nests = [n for n in decided.layout.nests if n.spatial_parts == CPU_SPATIAL_PARTS]
     if not nests:
-        ones = np.ones((decided.n, SPATIAL_PARTS), dtype=np.int64)
-        return _Core(ones, ones[:, 0], ones[:, 0], ones[:, :REDUCTION_PARTS], None)
+        ones = np.ones((decided.n, CPU_SPATIAL_PARTS), dtype=np.int64)
+        return _Core(ones, ones[:, 0], ones[:, 0], ones[:, :CPU_REDUCTION_PARTS], None)
     nest = nests[0]
     last = decided.tile(nest.spatial[-1])
     variables: Any = decided.sketch.variables
-    halves = [i for i in nest.reduction if variables[i].parts == REDUCTION_PARTS]
+    halves = [i for i in nest.reduction if variables[i].parts == CPU_REDUCTION_PARTS]
     return _Core(
-        decided.products(nest.spatial, SPATIAL_PARTS),
+        decided.products(nest.spatial, CPU_SPATIAL_PARTS),
         last[:, -1],
         last[:, -2],
-        decided.products(halves, REDUCTION_PARTS),
+        decided.products(halves, CPU_REDUCTION_PARTS),
         nest,
     )
 

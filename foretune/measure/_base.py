@@ -57,6 +57,11 @@ class Measurement:
         return self.status is Status.OK
 
     @property
+    def ran(self) -> bool:
+        """Whether the candidate ran correctly, to the end or until it was cut short."""
+        return self.status in (Status.OK, Status.CUT_SHORT)
+
+    @property
     def best_s(self) -> float | None:
         """Seconds per call: the lowest reading, or None if there is none.
 

@@ -39,6 +39,8 @@ _SPARE_BYTES = 1 << 30
 _MOST_WORKERS = 16
 # Each holds a context and buffers of its own in the device's memory.
 _MOST_GPU_WORKERS = 4
+# Untuned results that are kept: each is an open file as large as its workload's buffers.
+_MOST_REFERENCES = 32
 
 _log = logging.getLogger(__name__)
 _RANDOMISED = (
@@ -108,9 +110,25 @@ class Children:
         for job in jobs:
             self._jobs[job.id] = job
             key = job.candidate.workload.key
-            if key not in self._references:
-                self._references[key] = self._new_reference(job.candidate)
+            known = self._references.pop(key, None)
+            # The last one is the one that was used last.
+            self._references[key] = known or self._new_reference(job.candidate)
+        self._forget_references()
         return jobs
+
+    def _forget_references(self) -> None:
+        """Closes those not used for longest; a workload that comes back is run untuned again."""
+        surplus = len(self._references) - _MOST_REFERENCES
+        if surplus <= 0:
+            return
+        needed = {job.candidate.workload.key for job in self._jobs.values()}
+        spare = [
+            key
+            for key, reference in self._references.items()
+            if key not in needed and (reference.settled or reference.worker is None)
+        ]
+        for key in spare[:surplus]:
+            self._references.pop(key).file.close()
 
     def _new_reference(self, candidate: Candidate) -> Reference:
         reference = Reference(next(self._ids), candidate)

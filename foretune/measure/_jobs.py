@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import errno
 import os
 import statistics
 import tempfile
@@ -118,9 +119,12 @@ class Reference:
         try:
             self.file: IO[bytes] = tempfile.TemporaryFile(prefix="foretune-")  # noqa: SIM115
         except OSError as error:
+            remedy = "set TMPDIR to a directory with room"
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                remedy = "allow more open files (`ulimit -n`)"
             raise ForetuneError(
                 "the output of an untuned program is kept in a temporary file, but none could be "
-                f"made: {error}; set TMPDIR to a directory with room"
+                f"made: {error}; {remedy}"
             ) from error
         self.path = f"/proc/{os.getpid()}/fd/{self.file.fileno()}"
         self.worker: Worker | None = None

@@ -159,6 +159,9 @@ class Worker:
     def request(self, op: str, limit_s: float, what: str, **fields: Any) -> None:
         """Asks for something that is answered; ``fields`` holds its ``id``."""
         assert self.task is None
+        # What it complained of before is no news of this.
+        self.receive_errors()
+        self._errors.clear()
         self.task = self._task(fields["id"], limit_s, what)
         self.tell(op, **fields)
 
@@ -337,6 +340,9 @@ class WorkerPool:
         return events
 
     def _drain_errors(self, worker: Worker) -> None:
+        if not worker.alive:
+            # Buried since: by now the number of its pipe may be another file's.
+            return
         worker.receive_errors()
         if worker.exited():
             with contextlib.suppress(KeyError):

@@ -101,13 +101,6 @@ def _read_exactly(fd: int, size: int) -> bytes | None:
     return bytes(parts)
 
 
-def write_all(fd: int, data: bytes) -> None:
-    """Writes to a blocking file descriptor."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-
-
 def sketch_name(candidate: Candidate) -> str:
     """The name under which a candidate's sketch is known to the children."""
     return f"{candidate.workload.key}/{candidate.sketch.key}"

@@ -22,13 +22,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
+from foretune._files import write_all
 from foretune.measure._base import Status
 from foretune.measure._layout import (
     addresses_are_fixed,
     give_back_freed_memory,
     give_large_allocations_own_pages,
 )
-from foretune.measure._protocol import WorkerConfig, frame, load_candidate, read_frame, write_all
+from foretune.measure._protocol import WorkerConfig, frame, load_candidate, read_frame
 
 if TYPE_CHECKING:
     from foretune.measure._buffers import Buffers

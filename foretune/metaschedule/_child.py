@@ -120,11 +120,13 @@ def _tune(request: dict[str, Any]) -> None:
 
 def _workloads(request: dict[str, Any]) -> list[tuple[str, Any, int]]:
     """Name, module and weight of a model's tasks, whose keys go to ``tasks`` in the same order."""
+    from foretune._files import write_json
     from foretune.hardware import Hardware
     from foretune.tuning import prepare
 
     found = prepare(request["model"], Hardware.from_json(request["hardware"])).workloads
-    Path(request["tasks"]).write_text(json.dumps([w.key for w in found]), encoding="utf-8")
+    # Whole or not there: the child may be killed at any time.
+    write_json(Path(request["tasks"]), [w.key for w in found])
     return [(w.name, w.module, w.weight) for w in found]
 
 

@@ -53,7 +53,10 @@ class _OurModel(_PyCostModel):  # type: ignore[misc, unused-ignore]
 
     def save(self, path: str) -> None:
         """Refused, as ``load``."""
-        raise BadInputError(f"a foretune model is saved by its own methods, not to {path!r} by TVM")
+        raise BadInputError(
+            f"what a foretune model learned in a run is not saved, but TVM asked for {path!r}: it "
+            "learns the same again from the records"
+        )
 
     def update(self, context: Any, candidates: Sequence[Any], results: Sequence[Any]) -> None:
         """Learns from what TVM measured."""

@@ -28,6 +28,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from foretune._files import write_all
 from foretune.errors import RecordError, VersionMismatchError
 from foretune.hardware import Hardware
 from foretune.records._framing import BadLineError, decode, encode, may_be_journal
@@ -269,7 +270,7 @@ class Journal:
             self._read(fd, size)
             data = b"".join([b"\n", *lines] if self._tail_open else lines)
             try:
-                _write_all(fd, data)
+                write_all(fd, data)
                 os.fsync(fd)
             except OSError as error:
                 # What was not acknowledged must not be seen. Where even this fails, the torn
@@ -392,12 +393,6 @@ class Journal:
                 f"{str(self.path)!r} is not a foretune journal: name a journal, or a file that "
                 "does not exist yet"
             )
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
 
 
 def _failure(verb: str, path: Path, error: OSError) -> RecordError:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune.cost import Registry
+from foretune._registry import Registry
 from foretune.errors import BadInputError
 from foretune.search import proposers
 from foretune.search._base import Strategy

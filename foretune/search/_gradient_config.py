@@ -39,6 +39,7 @@ class GradientConfig:
         variables: ``"exponents"`` of primes, ``"logs"`` of factors, or ``"factors"``, without the
             substitution of exponentials.
         refresh: Steps after which the features of decisions are read at the nearest candidates.
+        trajectory: Whether every point on the way is rounded, as in the paper; else only the last.
         penalty: Score lost per squared logarithm of what a GPU does not allow.
         caution: Deviations between the guide's members by which its score is lowered.
         coordinate_descent: Whether the best are improved by single steps after rounding.
@@ -51,6 +52,8 @@ class GradientConfig:
         finalists: Candidates that the cost model looks at per candidate asked for.
         drafted: Share of the draft in the order of finalists; the rest is the cost model's. Climbs
             find what the guide overrates; a ranker that reads something else was not climbed.
+        bred_on: Whether finalists join the first generation of an evolution that the cost model
+            judges, and its best are proposed; else the best finalists are.
         epsilon: Share of the proposals that is random.
         warmup: Candidates measured before a cost model that is not informed is asked.
         weights: Name or file (``.npz``) of what is climbed; empty: the cost model's own, or the
@@ -71,6 +74,7 @@ class GradientConfig:
     annealing: bool = True
     variables: str = "exponents"
     refresh: int = 5
+    trajectory: bool = True
     penalty: float = 4.0
     caution: float = 1.0
     coordinate_descent: bool = True
@@ -81,6 +85,7 @@ class GradientConfig:
     pool: int = 4
     finalists: int = 8
     drafted: float = 0.0
+    bred_on: bool = False
     epsilon: float = 0.1
     warmup: int = 8
     weights: str = ""

@@ -43,6 +43,12 @@ def chosen_guide(model: CostModel, kind: str, config: GradientConfig) -> Guide |
         ranker = rankers.load_for_run(config.weights)
     elif config.weights or not isinstance(ranker, wanted):
         ranker = pretrained.shipped(config.weights or config.guide, kind)
+    if ranker is None and config.weights:
+        raise BadInputError(
+            f"gradient: weights must be a file (.npz) of `foretune train {config.guide}`, or the "
+            f"name of weights that come with the package for {kind!r} targets, but got "
+            f"{config.weights!r}"
+        )
     if ranker is None:
         return None
     if not isinstance(ranker, wanted):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from foretune.records import Record
     from foretune.space import Candidate, Space
 
+_DRAWS_PER_CANDIDATE = 64
+"""Draws spent on finding one legal candidate: a GPU space may refuse six out of seven."""
 _DRAWS_PER_POINT = 12
 """Fruitless draws allowed per point of a small space: the last one is missed once in e^12."""
 _MAX_FRUITLESS = 4096
@@ -126,6 +128,16 @@ class FreshSampler:
             if fresh and self.is_legal(candidate) and self.is_first(candidate):
                 chosen[candidate.key] = candidate
         return list(chosen.values())
+
+    def random(self, n: int, beside: Iterable[Candidate] = ()) -> list[Candidate]:
+        """Up to ``n`` random ones that are new, legal, and no program twice.
+
+        Args:
+            n: How many.
+            beside: Candidates that are going to be proposed with them.
+        """
+        taken = [candidate.key for candidate in beside]
+        return self.legal(n, self.stream(_DRAWS_PER_CANDIDATE * n, taken))
 
     def _read_told(self) -> None:
         """Looks at the programs of what others proposed, here where programs are made anyway."""

@@ -31,12 +31,10 @@ import numpy as np
 
 from foretune._options import configured, refuse_unknown
 from foretune.errors import BadInputError
-from foretune.measure import Status
 from foretune.search import proposers
 from foretune.search._base import Strategy
 from foretune.search._sampling import APART, FIRST_APART, FreshSampler, spread
 from foretune.search.proposers import Situation, Variant
-from foretune.search.random import DRAWS_PER_CANDIDATE
 
 if TYPE_CHECKING:
     from foretune.cost import CostModel
@@ -138,6 +136,9 @@ class Evolutionary(Strategy):
         rng: The only source of randomness.
         sampler: What was proposed so far, where another strategy proposes, too.
         options: Fields of ``EvolutionConfig``; others go to its proposer.
+
+    Attributes:
+        measured: Seconds and candidate of what ran in this space, by key.
     """
 
     def __init__(
@@ -170,7 +171,7 @@ class Evolutionary(Strategy):
                 f"{', '.join(EvolutionConfig.__dataclass_fields__)}"
             )
         self._sketches = {sketch.key for sketch in space.sketches}
-        self._measured: dict[str, tuple[float, Candidate]] = {}
+        self.measured: dict[str, tuple[float, Candidate]] = {}
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
@@ -183,12 +184,23 @@ class Evolutionary(Strategy):
         """What the proposer has to say."""
         return "" if self.proposer is None else self.proposer.status
 
-    def ask(self, n: int) -> list[Candidate]:
-        """Up to ``n`` candidates; fewer when the space (or its legal part) is exhausted."""
-        warm = self.model.informed or len(self._measured) >= self.config.warmup
-        chosen = self._exploit(n) if warm and self.model.ready else self._explore(n)
+    @property
+    def follows_model(self) -> bool:
+        """Whether the model has a say in the next batch."""
+        warm = self.model.informed or len(self.measured) >= self.config.warmup
+        return warm and self.model.ready
+
+    def ask(self, n: int, guests: Sequence[Candidate] = ()) -> list[Candidate]:
+        """Up to ``n`` candidates; fewer when the space (or its legal part) is exhausted.
+
+        Args:
+            n: How many.
+            guests: Candidates that somebody else has found: where the model is followed they are
+                scored with the first generation, and may breed and be proposed like its own.
+        """
+        chosen = self._exploit(n, guests) if self.follows_model else self._explore(n)
         if len(chosen) < n:
-            chosen += self._random(n - len(chosen), chosen)
+            chosen += self._sampler.random(n - len(chosen), chosen)
         proposed = self._sampler.propose(chosen)
         if self.proposer is not None:
             self._forget_others(proposed)
@@ -200,16 +212,11 @@ class Evolutionary(Strategy):
         self._sampler.mark(records)
         for record in records:
             seconds = record.measurement.best_s
-            ran = record.measurement.status in (Status.OK, Status.CUT_SHORT)
-            if record.candidate is None or not ran or seconds is None:
+            if record.candidate is None or not record.measurement.ran or seconds is None:
                 self._failed.add(record.candidate_key)
                 continue
             if record.candidate.sketch.key in self._sketches:
-                self._measured[record.candidate_key] = (seconds, record.candidate)
-
-    def _random(self, n: int, beside: Sequence[Candidate]) -> list[Candidate]:
-        draws = self._sampler.stream(DRAWS_PER_CANDIDATE * n, [c.key for c in beside])
-        return self._sampler.legal(n, draws)
+                self.measured[record.candidate_key] = (seconds, record.candidate)
 
     def _explore(self, n: int) -> list[Candidate]:
         """A spread first batch: the sketches in turn, most of it programs that suit the machine."""
@@ -220,12 +227,12 @@ class Evolutionary(Strategy):
         first = self._sampler.legal(round(_SUITED_SHARE * n), _in_turns(suited))
         return first + self._sampler.legal(n - len(first), _in_turns(others))
 
-    def _exploit(self, n: int) -> list[Candidate]:
+    def _exploit(self, n: int, guests: Sequence[Candidate] = ()) -> list[Candidate]:
         """A batch from generations of children, ranked by the model and thinned for diversity."""
         config, informed = self.config, self.model.informed
         generations = config.informed_generations if informed else config.generations
         per_ask = config.informed_per_ask if informed else config.scored_per_ask
-        ranking = sorted(self._measured.values(), key=lambda m: (m[0], m[1].key))
+        ranking = sorted(self.measured.values(), key=lambda m: (m[0], m[1].key))
         elites = [c for _, c in ranking[: config.elites]]
         size = math.ceil(per_ask * n / generations)
         scored: dict[str, Candidate] = {}
@@ -237,6 +244,9 @@ class Evolutionary(Strategy):
             foreseen = self._foreseen({*_keys(children)}) if generation == 0 else []
             children += {edit.key: edit for _, edits in foreseen for edit in edits}.values()
             children += self._breed(parents, size - len(children), {*scored, *_keys(children)})
+            if generation == 0:
+                known = {*_keys(children)}
+                children += [c for c in guests if self._is_unknown(c, known)]
             self._score(children, scored, scores)
             self._tell_proposer(foreseen, scores)
             best = sorted(scored.values(), key=lambda c: (-scores[c.key], c.key))
@@ -248,8 +258,7 @@ class Evolutionary(Strategy):
         explored = int(config.epsilon * n + self.rng.random())
         apart = APART if elites else FIRST_APART
         guided = self._sampler.legal(n - explored, spread(best, apart))
-        drawn = self._sampler.unseen(explored * DRAWS_PER_CANDIDATE, _keys(guided))
-        return guided + self._sampler.legal(explored, drawn)
+        return guided + self._sampler.random(explored, guided)
 
     def _fresh(self, n: int, exclude: Iterable[str]) -> list[Candidate]:
         """New random candidates, by the draft if it is on, the most promising first."""
@@ -316,7 +325,7 @@ class Evolutionary(Strategy):
     def _forget_others(self, proposed: Sequence[Candidate]) -> None:
         """Of what children were made of, only what leads to programs that are measured is kept."""
         kept: dict[str, Variant] = {}
-        for last in [*proposed, *(known for _, known in self._measured.values())]:
+        for last in [*proposed, *(known for _, known in self.measured.values())]:
             key = last.key
             while key in self._parents and key not in kept:
                 kept[key] = self._parents[key]
@@ -335,11 +344,11 @@ class Evolutionary(Strategy):
         return tuple(found.values())
 
     def _variant(self, candidate: Candidate, score: float | None = None) -> Variant:
-        seconds, _ = self._measured.get(candidate.key, (None, candidate))
+        seconds, _ = self.measured.get(candidate.key, (None, candidate))
         return Variant(candidate, score, seconds, candidate.key in self._failed)
 
     def _fastest(self) -> Variant | None:
-        fastest = min(self._measured.values(), key=lambda m: (m[0], m[1].key), default=None)
+        fastest = min(self.measured.values(), key=lambda m: (m[0], m[1].key), default=None)
         return None if fastest is None else self._variant(fastest[1])
 
     def _situation(self, parent: Candidate, wanted: int, best: Variant | None) -> Situation:
@@ -350,7 +359,7 @@ class Evolutionary(Strategy):
         """Lets a slow proposer begin on the fastest programs while candidates are measured."""
         assert self.proposer is not None
         if self.proposer.foresight:
-            ranking = sorted(self._measured.values(), key=lambda m: (m[0], m[1].key))
+            ranking = sorted(self.measured.values(), key=lambda m: (m[0], m[1].key))
             fastest = [candidate for _, candidate in ranking[: self.proposer.foresight]]
             best = self._fastest()
             self._prepared = [self._situation(each, self.config.litter, best) for each in fastest]

@@ -29,13 +29,13 @@ import itertools
 import logging
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from foretune._options import configured, refuse_unknown
-from foretune.errors import IllegalCandidateError
-from foretune.measure import Status
+from foretune.errors import BadInputError, IllegalCandidateError
 from foretune.search._base import Strategy
 from foretune.search._descent import Landscape, descend
 from foretune.search._gradient_config import GUIDE_NAMES, GradientConfig
@@ -44,7 +44,6 @@ from foretune.search._guides import chosen_guide
 from foretune.search._relaxed import Changes
 from foretune.search._sampling import APART, FreshSampler, spread
 from foretune.search.evolutionary import Evolutionary
-from foretune.search.random import DRAWS_PER_CANDIDATE
 from foretune.space.symbolic import UnsupportedTraceError
 
 if TYPE_CHECKING:
@@ -116,16 +115,19 @@ class Gradient(Strategy):
         self._warned: set[str] = set()
         self._scored: dict[str, float] = {}
         self._waiting: dict[str, Candidate] = {}
-        self._measured: dict[str, tuple[float, Candidate]] = {}
         self._settled: set[str] = set()
-        self._sketches = {sketch.key for sketch in space.sketches}
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
         """Refuses what ``GradientConfig`` does not know or refuses, and a guide that is none."""
         own = {name: value for name, value in options.items() if not isinstance(value, Guide)}
-        _, rest = configured(GradientConfig, "gradient", own)
+        config, rest = configured(GradientConfig, "gradient", own)
         refuse_unknown("gradient", rest, GradientConfig.__dataclass_fields__)
+        if config.weights.endswith(".npz") and not Path(config.weights).is_file():
+            raise BadInputError(
+                f"gradient: weights must be a file that is there, but got {config.weights!r}: "
+                f"make one with `foretune train {config.guide}`"
+            )
 
     @property
     def best_score(self) -> float:
@@ -137,28 +139,24 @@ class Gradient(Strategy):
         opening = self.config.opening and not self._sampler.seen and self._guide is not None
         if opening or not self.explore():
             return self._evolution.ask(n)
+        if self.config.bred_on and self._evolution.follows_model:
+            chosen = self._evolution.ask(n, self._ranked()[: self.config.finalists * n])
+            for candidate in chosen:
+                self._waiting.pop(candidate.key, None)
+            return chosen
         explored = int(self.config.epsilon * n + self.rng.random())
         guided = self._sampler.legal(n - explored, spread(self._finalists(n), APART))
-        drawn = self._sampler.unseen(explored * DRAWS_PER_CANDIDATE, _keys(guided))
-        chosen = guided + self._sampler.legal(explored, drawn)
-        if len(chosen) < n:
-            draws = self._sampler.stream(DRAWS_PER_CANDIDATE * n, _keys(chosen))
-            chosen += self._sampler.legal(n - len(chosen), draws)
+        chosen = guided + self._sampler.random(explored, guided)
+        chosen += self._sampler.random(n - len(chosen), chosen)
         for candidate in chosen:
             self._waiting.pop(candidate.key, None)
         return self._sampler.propose(chosen)
 
     def tell(self, records: Sequence[Record]) -> None:
-        """Adds what ran to the elites; what failed is only never proposed again."""
+        """What ran may become an elite; what failed is only never proposed again."""
         self._evolution.tell(records)
         for record in records:
             self._waiting.pop(record.candidate_key, None)
-            seconds, candidate = record.measurement.best_s, record.candidate
-            ran = record.measurement.status in (Status.OK, Status.CUT_SHORT)
-            if candidate is None or not ran or seconds is None:
-                continue
-            if candidate.sketch.key in self._sketches:
-                self._measured[record.candidate_key] = (seconds, candidate)
 
     def explore(self) -> bool:
         """Looks for candidates that the guide scores high; they wait to be proposed.
@@ -252,7 +250,7 @@ class Gradient(Strategy):
 
     def _elites(self) -> list[Candidate]:
         """The fastest measured candidates and those that the guide likes best, in turn."""
-        fastest = sorted(self._measured.values(), key=lambda m: (m[0], m[1].key))
+        fastest = sorted(self._evolution.measured.values(), key=lambda m: (m[0], m[1].key))
         liked, count = self._ranked(), self.config.elites
         both = [c for pair in zip((c for _, c in fastest), liked, strict=False) for c in pair]
         both += [c for _, c in fastest[len(liked) :]] + liked[len(fastest) :]
@@ -310,7 +308,8 @@ class Gradient(Strategy):
         x = relaxed.of([candidate.decisions for candidate in starts])
         visited = descend(landscape, x, self.config.descent)
         self.predictions += len(x) * (len(visited) - 1)
-        decisions = relaxed.rounded(visited.reshape(-1, relaxed.size))
+        kept = visited if self.config.trajectory else visited[-1]
+        decisions = relaxed.rounded(kept.reshape(-1, relaxed.size))
         self._take([*starts, *self._edited(starts[0], decisions)])
 
     def _edited(self, base: Candidate, decisions: Iterable[Changes]) -> list[Candidate]:
@@ -344,6 +343,8 @@ class Gradient(Strategy):
         population += self._sampler.unseen(size - len(population), _keys(population))
         for _ in range(_GENERATIONS):
             self._take(population)
+            if not population:
+                return
             ranked = sorted(population, key=lambda c: (-self._scored[c.key], c.key))
             parents = ranked[: max(2, size // 8)]
             population = []
@@ -413,7 +414,7 @@ class Gradient(Strategy):
     def _finalists(self, n: int) -> list[Candidate]:
         """The candidates of the highest score, in the order of the cost model and its draft."""
         finalists = self._ranked()[: self.config.finalists * n]
-        warm = self.model.informed or len(self._measured) >= self.config.warmup
+        warm = self.model.informed or len(self._evolution.measured) >= self.config.warmup
         if not (warm and self.model.ready):
             return finalists
         scores = self.model.predict(finalists).score

@@ -29,13 +29,11 @@ import numpy as np
 
 from foretune._options import configured
 from foretune.errors import BadInputError
-from foretune.measure import Status
 from foretune.search import proposers
 from foretune.search._base import Strategy
 from foretune.search._sampling import APART, FIRST_APART, FreshSampler, difference, spread
 from foretune.search._tree import Node, Tree
 from foretune.search.proposers import Situation, Variant
-from foretune.search.random import DRAWS_PER_CANDIDATE
 
 if TYPE_CHECKING:
     from foretune.cost import CostModel
@@ -151,7 +149,7 @@ class Mcts(Strategy):
                 break
         chosen = self._chosen(n)
         if len(chosen) < n:
-            chosen += self._random(n - len(chosen), chosen)
+            chosen += self._sampler.random(n - len(chosen), chosen)
         asked = self._sampler.propose(chosen)
         self._look_ahead()
         return asked
@@ -164,8 +162,7 @@ class Mcts(Strategy):
             if candidate is None or candidate.sketch.key not in self._sketches:
                 continue
             node = self.tree.nodes.get(candidate.key) or self._adopted(candidate)
-            ran = measurement.status in (Status.OK, Status.CUT_SHORT)
-            if not ran or measurement.best_s is None:
+            if not measurement.ran or measurement.best_s is None:
                 self.tree.close(candidate.key)
                 continue
             self._measured += node.seconds is None
@@ -334,11 +331,7 @@ class Mcts(Strategy):
             elif candidate.key in self._sampler.repeated:
                 # Another node, or one that was told, stands for the same program.
                 self.tree.drop(candidate.key)
-        return guided + self._random(explored, guided)
-
-    def _random(self, n: int, beside: Sequence[Candidate]) -> list[Candidate]:
-        draws = self._sampler.stream(DRAWS_PER_CANDIDATE * n, [c.key for c in beside])
-        return self._sampler.legal(n, draws)
+        return guided + self._sampler.random(explored, guided)
 
 
 def _edits_between(candidate: Candidate, node: Node) -> float:

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from foretune.records import Record
     from foretune.space import Candidate, Space
 
-DRAWS_PER_CANDIDATE = 64
-"""Draws spent on finding one legal candidate: a GPU space may refuse six out of seven."""
-
 
 class RandomSearch(Strategy):
     """Proposes legal candidates drawn independently from the space, none of them twice."""
@@ -37,8 +34,7 @@ class RandomSearch(Strategy):
 
     def ask(self, n: int) -> list[Candidate]:
         """Up to ``n`` candidates; fewer when the space (or its legal part) is exhausted."""
-        draws = self._sampler.stream(DRAWS_PER_CANDIDATE * n)
-        return self._sampler.propose(self._sampler.legal(n, draws))
+        return self._sampler.propose(self._sampler.random(n))
 
     def tell(self, records: Sequence[Record]) -> None:
         """Remembers what was measured, so that it is not proposed again."""

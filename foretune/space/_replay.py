@@ -19,12 +19,6 @@ from foretune.space.decision import Choice, Decision, Variable
 if TYPE_CHECKING:
     from foretune._tvm import IRModule, Schedule
 
-SAMPLING = {
-    "SamplePerfectTile",
-    "SamplePartitionedTile",
-    "SampleCategorical",
-    "SampleComputeLocation",
-}
 _SEED = 1
 """Replays are deterministic; a schedule wants a seed all the same."""
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from foretune.measure import Measurement, Measurer, Status
+from foretune.measure import Measurement, Measurer
 
 MeasurerFactory = Callable[[], Measurer]
 
@@ -83,7 +83,7 @@ def _consistent(measurement: Measurement) -> None:
     assert len(measurement.seconds) == len(measurement.quiet), "one quiet flag per reading"
     assert all(math.isfinite(s) and s > 0 for s in measurement.seconds), "readings are positive"
     assert measurement.build_s >= 0 and measurement.run_s >= 0
-    if measurement.status in (Status.OK, Status.CUT_SHORT):
+    if measurement.ran:
         assert measurement.seconds, f"status {measurement.status.value} must have a reading"
     else:
         assert not measurement.ok and measurement.message, "a failure must say why"

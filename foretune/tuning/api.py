@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import re
@@ -133,6 +134,12 @@ def tune(
     options = strategy_options(strategy, options or {}, has_llm=llm is not None)
     if not isinstance(target, Hardware):
         target = probe(target, threads=threads, measure=True)
+    elif threads is not None and threads != target.threads:
+        raise BadInputError(
+            f"`threads` must be those of the hardware where `target` is one, but got "
+            f"threads={threads} and a target of {target.threads}: leave threads out, or pass "
+            f"dataclasses.replace(hardware, threads={threads})"
+        )
     hardware = target
     if llm is not None:
         options["llm"] = llm
@@ -380,7 +387,11 @@ def default_work_dir(what: str, hardware: Hardware, *settings: str | int) -> Pat
     One directory per input, hardware and settings (strategy, cost model, seed): runs that differ in
     one of them must not resume each other.
     """
-    name = Path(what).name if "/" in what else what
+    name = what
+    if "/" in what:
+        # Files of one name in several folders are several inputs.
+        digest = hashlib.blake2b(os.path.abspath(what).encode(), digest_size=3).hexdigest()
+        name = f"{Path(what).name}-{digest}"
     whole = "-".join([name, hardware.key[:6], *map(str, settings)])
     return Path("foretune-work") / re.sub(r"[^A-Za-z0-9_.:=-]+", "_", whole)
 

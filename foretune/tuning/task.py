@@ -262,10 +262,11 @@ class Task:
             longer generates is left out: an invalid entry is a miss.
         """
         restored, told, others = [], [], []
+        tried: set[str] = set()
         for record in records:
             if _identity(record) in self._known:
                 continue
-            if is_trial(record) and record.candidate_key in self._tried:
+            if is_trial(record) and record.candidate_key in self._tried | tried:
                 continue
             if record.origin in KNOWLEDGE and record.candidate_key in self._suggested:
                 continue
@@ -280,6 +281,8 @@ class Task:
                 continue
             restored.append(whole)
             if is_trial(whole):
+                # Tuners that share a journal may both have tried what a third one suggested.
+                tried.add(whole.candidate_key)
                 told.append(whole)
         self.take(restored)
         if told or others:

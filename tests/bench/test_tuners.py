@@ -468,6 +468,15 @@ def test_milestones_are_of_the_peers_own_best_and_who_is_never_there_counts_as_l
     assert tables.sooner({"a": _found((EARLY, 0, [[60.0, 0.9]]))}) == []
 
 
+def test_gradient_search_is_compared_with_evolution_on_the_same_perceptron() -> None:
+    evolution = tables.label(tables.SAME_MODEL)
+    assert evolution in tuners.SIDES
+    found = _found(("gradient+mlp:formulas", 0, [[60.0, 0.9]]), (evolution, 0, [[180.0, 0.9]]))
+    (own, _) = tables.sooner({"net": found})
+    assert (own["reference"], own["side"]) == (evolution, "gradient+mlp:formulas")
+    assert own["peaks"]["0.95"]["ratio"] == pytest.approx(3.0)
+
+
 def test_the_goal_is_judged_for_its_network_only() -> None:
     quick, late = (_found((EARLY, 0, [[s, 1.02], [600.0, 1.0]])) for s in (120.0, 400.0))
     judged = {

@@ -38,7 +38,7 @@ class Rumour(Ranker):
         return cls()
 
 
-SYNTHETIC = {"extract": synthetic_features, "feature_version": "synthetic"}
+SYNTHETIC = {"extract": synthetic_features}
 LEARNED: dict[str, Callable[..., Any]] = {
     "gbdt": functools.partial(PretrainedModel, ranker=Rumour(), **SYNTHETIC),
     "gbdt:scratch": functools.partial(GradientBoosting, **SYNTHETIC),

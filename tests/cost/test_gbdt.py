@@ -10,7 +10,7 @@ import pytest
 from foretune import cost
 from foretune.cost import gbdt
 from foretune.cost.gbdt import GradientBoosting, program_vector
-from foretune.errors import BadInputError, RecordError, VersionMismatchError
+from foretune.errors import BadInputError
 from foretune.features.schedule import SUMMARY_COLUMNS
 from foretune.measure import Measurement, Status
 from foretune.testing import SyntheticSpace, cost_models, synthetic_features, synthetic_record
@@ -18,10 +18,8 @@ from foretune.testing import SyntheticSpace, cost_models, synthetic_features, sy
 SPACE = SyntheticSpace(seed=5)
 
 
-def make(seed=0, extract=synthetic_features, version="synthetic", **options):
-    return GradientBoosting(
-        rng=np.random.default_rng(seed), extract=extract, feature_version=version, **options
-    )
+def make(seed=0, extract=synthetic_features, **options):
+    return GradientBoosting(rng=np.random.default_rng(seed), extract=extract, **options)
 
 
 def records(n, seed=0, space=SPACE):
@@ -193,41 +191,6 @@ def test_the_first_of_equally_heavy_stores_counts():
     rows = np.zeros((2, 9), dtype=np.float32)
     rows[1, 8] = 5
     assert program_vector(rows)[:9].tolist() == [0] * 9
-
-
-class TestFile:
-    def test_round_trip_and_training_goes_on(self, tmp_path):
-        model, other = make(), make(seed=9)
-        model.fit(records(40))
-        expected = model.predict(some())
-        model.save(tmp_path / "model")
-        other.load(tmp_path / "model")
-        assert np.allclose(other.predict(some()).score, expected.score)
-        assert np.allclose(other.predict(some()).spread, expected.spread)
-        for each in (model, other):
-            each.update(records(20, seed=1))
-        assert np.allclose(other.predict(some()).score, model.predict(some()).score)
-
-    def test_an_untrained_model_can_be_saved(self, tmp_path):
-        make().save(tmp_path / "model")
-        other = make()
-        other.load(tmp_path / "model")
-        assert not other.ready
-
-    def test_other_features_are_refused(self, tmp_path):
-        model = make()
-        model.fit(records(20))
-        model.save(tmp_path / "model")
-        with pytest.raises(VersionMismatchError, match="feature_version must be '2\\+2\\+2'"):
-            make(version=2).load(tmp_path / "model")
-
-    @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not a zip", b"{}"])
-    def test_a_file_that_is_no_model_is_refused(self, tmp_path, content):
-        (tmp_path / "model").write_bytes(content)
-        with pytest.raises(RecordError, match="not a saved gbdt model"):
-            make().load(tmp_path / "model")
-        with pytest.raises(RecordError):
-            make().load(tmp_path / "absent")
 
 
 def test_named_model_reads_real_programs(hardware):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from foretune.cost import score_group
-from foretune.cost._model_file import read_model, write_model
+from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost.gbdt_ranker import GbdtActionRanker, GbdtRanker
 from foretune.dataset import Program
 from foretune.errors import BadInputError, RecordError, VersionMismatchError

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foretune.cost._model_file import read_model, write_model
 from foretune.cost._ranker import fitted_scale, score_group
+from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost.mlp import MlpRanker
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError, RecordError, VersionMismatchError

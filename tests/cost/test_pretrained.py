@@ -69,7 +69,7 @@ class Expert(Ranker):
 
 
 def model(ranker=None, **options):
-    options = {"extract": nest_features, "feature_version": "nest", **options}
+    options = {"extract": nest_features, **options}
     return PretrainedModel(
         rng=np.random.default_rng(0), hardware=NEST_HARDWARE, ranker=ranker or Expert(), **options
     )
@@ -211,7 +211,7 @@ class TestAlone:
 
     def made(self, ranker, **options):
         # Nests have no programs: whoever reads features of theirs fails.
-        return model(ranker, extract=None, feature_version=None, online=False, **options)
+        return model(ranker, extract=None, online=False, **options)
 
     @pytest.mark.parametrize("factor", [1.0, -1.0])
     def test_measurements_change_nothing(self, factor):
@@ -244,7 +244,7 @@ class TestAlone:
         ],
     )
     def test_what_would_have_no_effect_is_refused(self, options, message):
-        given = {"extract": None, "feature_version": None, "online": False, **options}
+        given = {"extract": None, "online": False, **options}
         with pytest.raises(BadInputError, match=message):
             model(Expert(), **given)
 
@@ -277,10 +277,8 @@ class TestDraft:
     def test_one_that_misleads_is_forgotten(self, reads):
         """Where no program is read, the trees put something better in its place."""
         misled = Expert(factor=-1.0, reads=False)
-        if reads:
-            made = model(Expert(factor=-1.0), draft=misled)
-        else:
-            made = model(misled, extract=None, feature_version=None)
+        options = {"draft": misled} if reads else {"extract": None}
+        made = model(Expert(factor=-1.0) if reads else misled, **options)
         unseen = nests(64, seed=1)
         assert correlation(made.draft(unseen), levels(unseen)) < -0.99
         made.update(records(nests(64)))
@@ -298,7 +296,7 @@ class TestDraft:
         np.testing.assert_allclose(made.draft(other), -levels(other))
 
     def test_one_that_reads_no_program_drafts_with_the_trees(self):
-        made = model(Expert(reads=False), extract=None, feature_version=None)
+        made = model(Expert(reads=False), extract=None)
         made.update(records(nests(24)))
         unseen = nests(16, seed=1)
         np.testing.assert_array_equal(made.draft(unseen), made.predict(unseen).score)
@@ -383,11 +381,19 @@ class TestShipped:
         assert not cost.create("gbdt", hardware=gpu).informed
         assert not cost.create("gbdt").informed
 
+    @pytest.mark.parametrize(
+        "options", [{"online": False}, {"draft": "ranker"}, {"member_spread": True}]
+    )
+    def test_options_of_weights_are_refused_where_none_fit(self, options):
+        with pytest.raises(BadInputError, match=f"{next(iter(options))} is for a trained ranker"):
+            cost.create("gbdt", **options)
+
+    def test_a_ranker_of_one_s_own_needs_no_hardware(self):
+        assert cost.create("gbdt", ranker=Expert(reads=False)).informed
+
     def test_features_of_one_s_own_are_not_mixed_with_them(self, weights):
         self.put(weights / "default-llvm.npz")
-        made = cost.create(
-            "gbdt", hardware=NEST_HARDWARE, extract=nest_features, feature_version="nest"
-        )
+        made = cost.create("gbdt", hardware=NEST_HARDWARE, extract=nest_features)
         assert isinstance(made, GradientBoosting)
 
     @pytest.mark.parametrize(

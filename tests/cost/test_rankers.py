@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from foretune.cost import _model_file, rankers, score_group
+from foretune.cost import _ranker_file, rankers, score_group
 from foretune.cost.gbdt_ranker import GbdtActionRanker, GbdtRanker
 from foretune.cost.random_ranker import RandomRanker
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
@@ -137,7 +137,7 @@ def test_parts_reach_the_reader(tmp_path):
     assert rankers.load(tmp_path / "a.npz", threads=2).config.threads == 2
     with pytest.raises(BadInputError, match="'device'"):
         rankers.load(tmp_path / "a.npz", device="cpu")
-    with pytest.raises(BadInputError, match="random has no options, but got 'threads'"):
+    with pytest.raises(BadInputError, match="random has no option 'threads': it has none"):
         rankers.load(tmp_path / "b.npz", threads=1)
 
 
@@ -156,13 +156,13 @@ def test_beside_a_run_a_network_stays_on_the_processor(tmp_path):
 
 
 def test_a_damaged_content_is_refused(tmp_path):
-    _model_file.write_model(tmp_path / "m.npz", "gbdt_actions", DAMAGED, {})
+    _ranker_file.write_model(tmp_path / "m.npz", "gbdt_actions", DAMAGED, {})
     with pytest.raises(RecordError, match="damaged ranker 'gbdt_actions'"):
         rankers.load(tmp_path / "m.npz")
 
 
 def test_a_ranker_that_is_not_known_here_is_refused(tmp_path):
-    _model_file.write_model(tmp_path / "m.npz", "crystal ball", {}, {})
+    _ranker_file.write_model(tmp_path / "m.npz", "crystal ball", {}, {})
     with pytest.raises(BadInputError, match="unknown ranker 'crystal ball'"):
         rankers.load(tmp_path / "m.npz")
 
@@ -172,45 +172,45 @@ class TestModelFile:
 
     def test_round_trip(self, tmp_path):
         meta = {"config": {"depth": 3, "names": ["a", "b"]}, "scale": 0.1}
-        _model_file.write_model(tmp_path / "m.npz", "mine", meta, self.ARRAYS)
-        found, arrays = _model_file.read_model(tmp_path / "m.npz")
-        assert found == {**meta, "schema": _model_file.SCHEMA, "ranker": "mine"}
+        _ranker_file.write_model(tmp_path / "m.npz", "mine", meta, self.ARRAYS)
+        found, arrays = _ranker_file.read_model(tmp_path / "m.npz")
+        assert found == {**meta, "schema": _ranker_file.SCHEMA, "ranker": "mine"}
         assert set(arrays) == set(self.ARRAYS)
         for name, array in self.ARRAYS.items():
             assert np.array_equal(arrays[name], array) and arrays[name].dtype == array.dtype
 
     def test_another_schema_is_refused(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(_model_file, "SCHEMA", "foretune.ranker/99")
-        _model_file.write_model(tmp_path / "m.npz", "mine", {}, self.ARRAYS)
+        monkeypatch.setattr(_ranker_file, "SCHEMA", "foretune.ranker/99")
+        _ranker_file.write_model(tmp_path / "m.npz", "mine", {}, self.ARRAYS)
         monkeypatch.undo()
         with pytest.raises(VersionMismatchError, match=r"schema must be .*ranker/1.*is .*/99"):
-            _model_file.read_model(tmp_path / "m.npz")
+            _ranker_file.read_model(tmp_path / "m.npz")
 
     def test_check_names_what_differs(self, tmp_path):
-        _model_file.check(tmp_path, {"features": 2}, features=2)
+        _ranker_file.check(tmp_path, {"features": 2}, features=2)
         with pytest.raises(VersionMismatchError, match="features must be 2, but is None"):
-            _model_file.check(tmp_path, {}, features=2)
+            _ranker_file.check(tmp_path, {}, features=2)
 
     def test_meta_data_that_are_no_object_are_refused(self, tmp_path):
         np.savez(tmp_path / "m.npz", meta=np.array("[1]"))
         with pytest.raises(RecordError, match="no object"):
-            _model_file.read_model(tmp_path / "m.npz")
+            _ranker_file.read_model(tmp_path / "m.npz")
 
     def test_pickles_are_not_read(self, tmp_path):
         np.savez(tmp_path / "m.npz", meta=np.array([{}], dtype=object))
         with pytest.raises(RecordError):
-            _model_file.read_model(tmp_path / "m.npz")
+            _ranker_file.read_model(tmp_path / "m.npz")
 
     def test_a_place_that_cannot_be_written_is_one_clear_line(self, tmp_path):
         with pytest.raises(RecordError, match="cannot be written"):
-            _model_file.write_model(tmp_path / "absent" / "m.npz", "mine", {}, {})
+            _ranker_file.write_model(tmp_path / "absent" / "m.npz", "mine", {}, {})
 
     def test_a_failed_write_leaves_the_old_file(self, tmp_path, monkeypatch):
         path = tmp_path / "m.npz"
-        _model_file.write_model(path, "mine", {"version": 1}, {})
+        _ranker_file.write_model(path, "mine", {"version": 1}, {})
         with pytest.raises(TypeError):
-            _model_file.write_model(path, "mine", {"version": object()}, {})
-        assert _model_file.read_model(path)[0]["version"] == 1
+            _ranker_file.write_model(path, "mine", {"version": object()}, {})
+        assert _ranker_file.read_model(path)[0]["version"] == 1
         assert list(tmp_path.iterdir()) == [path]
 
 
@@ -222,7 +222,7 @@ def test_registered_rankers_are_made_and_read(tmp_path):
     try:
         assert isinstance(rankers.create("mine", seed=1), Mine)
         assert rankers.descriptions()["mine"] == "Says nothing, differently."
-        _model_file.write_model(tmp_path / "m.npz", "mine", {"seed": 3}, {})
+        _ranker_file.write_model(tmp_path / "m.npz", "mine", {"seed": 3}, {})
         assert rankers.load(tmp_path / "m.npz").seed == 3
         with pytest.raises(BadInputError, match="taken"):
             rankers.register("mine", Mine)
@@ -237,7 +237,7 @@ def test_a_factory_without_load_is_named(tmp_path):
 
     rankers.register("made", factory)
     try:
-        _model_file.write_model(tmp_path / "m.npz", "made", {}, {})
+        _ranker_file.write_model(tmp_path / "m.npz", "made", {}, {})
         with pytest.raises(BadInputError, match="'made', whose factory cannot load"):
             rankers.load(tmp_path / "m.npz")
     finally:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from foretune.cost._heads import Heads
-from foretune.cost._model_file import read_model, write_model
 from foretune.cost._ranker import score_group
+from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost.tlp import TlpConfig, TlpRanker
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError, RecordError, VersionMismatchError

@@ -16,7 +16,7 @@ import pytest
 
 from foretune import cost
 from foretune.cost import pretrained, rankers, score_group
-from foretune.cost._model_file import read_model, write_model
+from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost.gbdt import program_vector
 from foretune.cost.world import WorldRanker, learning, readers
 from foretune.cost.world.actions import ActionBook

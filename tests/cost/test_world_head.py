@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretune.cost import rankers, score_group
-from foretune.cost._model_file import read_model, write_model
+from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost._tables import Table
 from foretune.cost.world import WorldRanker
 from foretune.cost.world.actions import ActionBook

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from foretune.dataset import Program
-from foretune.errors import BadInputError, RecordError
+from foretune.errors import BadInputError, MissingDependencyError, RecordError
 from foretune.features import cache, extract_per_store
 from foretune.space import Action, Space
 from foretune.workload import Workload
@@ -72,6 +72,13 @@ def test_rows_of_formulas_and_of_programs_have_different_files(extract, tmp_path
 def test_an_unknown_source_is_refused():
     with pytest.raises(BadInputError, match="programs"):
         cache.require_source("a test", "guesses")
+
+
+def test_formulas_without_pytorch_say_what_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    cache.require_source("a test", "programs")
+    with pytest.raises(MissingDependencyError, match=r"a test .*foretune\[torch\]"):
+        cache.require_source("a test", "formulas")
 
 
 class TestMemory:

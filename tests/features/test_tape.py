@@ -77,6 +77,32 @@ def test_operators_on_whole_numbers_are_exact_and_smooth_ones_tend_to_them(name:
     torch.testing.assert_close(smooth, exact, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("temperature", [0.1, 1.0])
+def test_smooth_operators_are_convolutions_of_the_exact_ones(temperature: float) -> None:
+    t = torch.linspace(-4000, 4000, 4_000_001, dtype=torch.float64)
+    kernel = 0.5 * (1 + t * t) ** -1.5
+    algebra = Algebra()
+    a, b = algebra.variable("a"), algebra.variable("b")
+    names = ("less", "at_most", "maximum", "minimum")
+    tape = Tape(algebra, [a, b], [algebra.make(name, a, b) for name in names])
+    points = torch.tensor([[3.0, 3.0], [2.0, 3.0], [5.0, 3.0], [4.0, 40.0]], dtype=torch.float64)
+    found = tape(points, Operators(temperature)).tolist()
+    for at, (x, y) in enumerate(points.tolist()):
+
+        def mean(exact: Callable[[torch.Tensor], torch.Tensor], distance: float) -> float:
+            """Of what is exact around a distance of logarithms."""
+            return float(torch.trapezoid(kernel * exact(distance - temperature * t), t))
+
+        # Thresholds lie between two whole numbers.
+        less = mean(lambda d: (d > 0).double(), math.log((y - 0.5) / x))
+        at_most = mean(lambda d: (d > 0).double(), math.log((y + 0.5) / x))
+        # Of sizes beyond the second one.
+        maximum = y * math.exp(mean(lambda d: d.clamp(min=0), math.log(x / y)))
+        minimum = y * math.exp(mean(lambda d: d.clamp(max=0), math.log(x / y)))
+        expected = [less, at_most, maximum, minimum]
+        assert [row[at] for row in found] == pytest.approx(expected, rel=5e-3, abs=2e-3)
+
+
 def test_sizes_that_are_the_same_share_the_slope_of_their_maximum() -> None:
     tape = built(BUILDS["maximum"])
     points = torch.tensor([[3.0, 3.0, 1.0]], dtype=torch.float64, requires_grad=True)

@@ -137,6 +137,10 @@ def _chatter() -> None:
     print("done", file=sys.stderr)
 
 
+def _complain() -> None:
+    os.write(2, b"bad_alloc, it seemed\n")
+
+
 def _fork() -> None:
     if os.fork() == 0:
         time.sleep(1000)
@@ -194,6 +198,7 @@ _WHEN_RUN: dict[str, Callable[..., None]] = {
     "writes_garbage": functools.partial(_then_run, _garbage),
     "raises": functools.partial(_then_run, _raise),
     "chatters": functools.partial(_then_run, _chatter),
+    "complains": functools.partial(_then_run, _complain),
     "forks": functools.partial(_then_run, _fork),
     "returns_nan": functools.partial(_spoil, -1, float("nan")),
     "is_off_by_one": _off_by_one,

@@ -399,16 +399,54 @@ def test_nothing_is_built_for_an_untuned_program_that_failed(
             assert result.build_s == 0
 
 
-def test_no_room_for_a_temporary_file_is_one_clear_error(
-    measurer: LocalMeasurer, hardware: Hardware, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (errno.ENOSPC, r"No space left on device.*TMPDIR"),
+        (errno.EMFILE, r"Too many open files.*ulimit -n"),
+    ],
+)
+def test_no_place_for_a_temporary_file_is_one_clear_error(
+    measurer: LocalMeasurer,
+    hardware: Hardware,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    message: str,
 ) -> None:
     def refuse(**_options: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(_jobs.tempfile, "TemporaryFile", refuse)
     fresh = Trick(TrickSketch(matmul(40), hardware), "good")
-    with pytest.raises(ForetuneError, match=r"No space left on device.*TMPDIR"):
+    with pytest.raises(ForetuneError, match=message):
         list(measurer.measure([fresh]))
+
+
+def test_results_of_untuned_programs_are_kept_of_the_last_workloads_only(
+    hardware: Hardware, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_children, "_MOST_REFERENCES", 2)
+    policy = dataclasses.replace(POLICY, workers=1)
+    tricks = [Trick(TrickSketch(matmul(16 + size), hardware), "good") for size in range(4)]
+    with LocalMeasurer(hardware, policy, BUILDER) as measurer:
+        counts = []
+        for trick in [*tricks, tricks[0]]:
+            assert measure(measurer, trick)[trick].ok
+            counts.append(len(os.listdir("/proc/self/fd")))
+        assert len(measurer._children._references) == 2
+        # What is needed at once is kept, however much it is.
+        assert_all_ok(measure(measurer, *tricks))
+    assert counts[1:] == [counts[1]] * 4
+
+
+def test_a_crash_is_not_taken_for_what_another_program_complained_of(
+    hardware: Hardware, sketch: TrickSketch
+) -> None:
+    policy = dataclasses.replace(POLICY, workers=1)
+    with LocalMeasurer(hardware, policy, BUILDER) as measurer:
+        before, after = Trick(sketch, "complains"), Trick(sketch, "segfaults")
+        assert measure(measurer, before)[before].ok
+        assert measure(measurer, after)[after].status is Status.CRASH
 
 
 def test_unchecked_output_is_taken_as_it_is(hardware: Hardware, sketch: TrickSketch) -> None:

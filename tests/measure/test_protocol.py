@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretune._files import write_all
 from foretune.hardware import Hardware
 from foretune.measure._protocol import (
     FrameReader,
@@ -18,7 +19,6 @@ from foretune.measure._protocol import (
     load_candidate,
     read_frame,
     sketch_name,
-    write_all,
 )
 from foretune.space import Space
 from tests.measure.misbehaviour import Trick, TrickSketch

@@ -93,7 +93,7 @@ def test_files_of_our_model_are_not_tvms_business() -> None:
     theirs = as_cost_model(Listening())
     with pytest.raises(BadInputError, match="before it is handed to TVM"):
         theirs._inst.load("x")
-    with pytest.raises(BadInputError, match="own methods"):
+    with pytest.raises(BadInputError, match="is not saved"):
         theirs._inst.save("x")
 
 

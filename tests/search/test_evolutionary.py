@@ -33,9 +33,7 @@ SEEDS = range(24)
 
 
 def gbdt(seed):
-    return GradientBoosting(
-        rng=np.random.default_rng(seed), extract=synthetic_features, feature_version="synthetic"
-    )
+    return GradientBoosting(rng=np.random.default_rng(seed), extract=synthetic_features)
 
 
 def slowdown(make, seed, trials=64, noise=0.05):
@@ -97,6 +95,16 @@ def test_the_model_scores_a_fixed_number_of_candidates(per_ask):
     assert per_ask * 32 * 0.9 <= model.scored <= per_ask * 32 + 2
 
 
+def test_guests_are_judged_and_proposed_like_children():
+    space = SyntheticSpace(seed=3)
+    strategy = Evolutionary(space, OracleModel(), np.random.default_rng(0), warmup=4)
+    guest = space.optimum
+    assert guest.key not in {c.key for c, _ in strategies.run(strategy, 8, 4)}
+    asked = strategy.ask(4, [guest])
+    assert asked[0].key == guest.key and len(asked) == 4
+    assert guest.key not in {c.key for c in strategy.ask(4, [guest])}
+
+
 def test_the_model_is_not_asked_before_warm_up_or_readiness():
     counting = CountingModel()
     strategies.run(
@@ -123,10 +131,10 @@ def test_failures_and_wrong_outputs_are_no_parents():
     strategy = Evolutionary(space, OracleModel(), np.random.default_rng(0))
     wrong = Measurement(Status.WRONG_OUTPUT, (1e-9,), (True,), message="max error 3")
     strategy.tell([synthetic_record(space.optimum, wrong)])
-    assert not strategy._measured
+    assert not strategy.measured
     cut = Measurement(Status.CUT_SHORT, (1.0,), (True,))
     strategy.tell([synthetic_record(space.optimum, cut)])
-    assert list(strategy._measured) == [space.optimum.key]
+    assert list(strategy.measured) == [space.optimum.key]
 
 
 def test_first_batch_visits_every_sketch():

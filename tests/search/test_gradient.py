@@ -19,9 +19,11 @@ from foretune.search import gradient
 from foretune.search._descent import Descent, descend
 from foretune.search._guide import MlpGuide
 from foretune.search.gradient import Gradient
+from foretune.space import Space
 from foretune.testing import SyntheticMeasurer, SyntheticSpace, strategies, synthetic_record
+from foretune.workload import Workload
 from tests.search.gradient_support import SyntheticGuide, SyntheticLandscape, guided
-from tests.space.programs import CPU, space
+from tests.space.programs import CPU, gpu, matmul, space
 
 LOGGER = "foretune.search.gradient"
 
@@ -154,6 +156,27 @@ class TestPerceptron:
         np.testing.assert_allclose(MlpGuide(Divided(), caution=0.0).scores(candidates), 2.0)
         np.testing.assert_allclose(MlpGuide(Divided(), caution=1.5).scores(candidates), 0.5)
 
+    def test_what_a_gpu_does_not_allow_costs_score(self):
+        class Flat:
+            scale, source = 1.0, "programs"
+
+            def context(self, programs, machine):
+                return np.zeros((len(programs), 1), np.float32)
+
+            def smooth_scores(self, rows, context):
+                return rows.sum((1, 2))[None] * 0.0
+
+        here = Space.generate(Workload.from_module(matmul(), "matmul"), gpu())
+        drawn = here.sample(np.random.default_rng(0), 40)
+        guide = MlpGuide(Flat(), penalty=3.0)
+        landscape = guide.landscape(drawn[0])
+        same = [c for c in drawn if guide.group(c) == guide.group(drawn[0])]
+        x = landscape.relaxed.of([c.decisions for c in same])
+        with torch.no_grad():
+            found = landscape.scores(torch.from_numpy(x), 0.0, landscape.anchor(x)).numpy()
+        assert (landscape.excess(x) > 0).any()
+        np.testing.assert_allclose(found, -3.0 * landscape.excess(x), atol=1e-9)
+
     def test_the_model_goes_on_reading_programs(self, perceptron):
         assert MlpGuide(perceptron).ranker.source == "formulas_only"
         assert perceptron.source == "programs"
@@ -248,6 +271,26 @@ class TestSearch:
         rows = (varied - varied.mean(axis=0)) / varied.std(axis=0)
         alike = np.corrcoef(rows)
         assert (alike.sum() - 64) / (64 * 63) < 0.2
+
+    def test_every_point_on_the_way_is_rounded_where_asked_and_else_the_last(self):
+        asked = {}
+        for trajectory in (True, False):
+            guide = SyntheticGuide()
+            strategy = guided(
+                SyntheticSpace(seed=1), strategies.OracleModel(), np.random.default_rng(0),
+                guide=guide, steps=12, structures=1, trajectory=trajectory,
+            )  # fmt: skip
+            drawn = strategy._sampler.unseen(8)
+            ((landscape, starts),) = strategy._chosen_groups(drawn)
+            x = landscape.relaxed.of([candidate.decisions for candidate in starts])
+            visited = descend(landscape, x, strategy.config.descent)
+            kept = visited if trajectory else visited[-1]
+            rounded = landscape.relaxed.rounded(kept.reshape(-1, landscape.relaxed.size))
+            on_the_way = {c.key for c in strategy._edited(starts[0], rounded)}
+            strategy._climb(landscape, starts)
+            asked[trajectory] = set(guide.asked)
+            assert asked[trajectory] == on_the_way | {c.key for c in starts}
+        assert asked[False] < asked[True]
 
     def test_nothing_is_scored_or_proposed_twice(self):
         guide = SyntheticGuide()
@@ -484,6 +527,15 @@ class TestWhatCannotBeClimbed:
             assert len(strategies.run(strategy, 16)) == 16
         assert sum("no feasible start" in r.message for r in caplog.records) == 2
 
+    def test_an_exhausted_space_without_elites_gives_nothing(self):
+        where = SyntheticSpace(tiles=((4, 2),), choices=(2,), sketches=1, seed=5)
+        for options in ({"objective": "evolution"}, {"bred": 2}):
+            strategy = guided(
+                where, strategies.OracleModel(), np.random.default_rng(0), elites=0, **options
+            )
+            assert len(strategies.run(strategy, 2 * where.size)) == where.size
+            assert strategy.ask(4) == []
+
     def test_a_target_without_weights_is_said(self, caplog, monkeypatch):
         monkeypatch.setattr(pretrained, "shipped", lambda name, kind: None)
         strategy = Gradient(
@@ -511,6 +563,8 @@ class TestWhatCannotBeClimbed:
         ({"stepps": 3}, "no option 'stepps'"),
         ({"guide": "me"}, "unknown guide of gradient"),
         ({"weights": "tlp"}, "foretune train mlp"),
+        ({"weights": "mine"}, "weights must be a file .* or the name of weights"),
+        ({"weights": "none.npz"}, "weights must be a file that is there"),
     ],
 )
 def test_bad_options_are_refused(options, message):

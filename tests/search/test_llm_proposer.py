@@ -273,6 +273,17 @@ def test_answers_become_children_and_are_counted():
     assert 0 <= usage.hits <= usage.judged
 
 
+def test_options_of_prompts_reach_the_model():
+    asked = {}
+    for style, history in (("diff", 2), ("full", 0)):
+        model = Scripted(lambda i: GOOD)
+        with Session(model) as session:
+            run(session, rounds=4, style=style, history=history)
+        asked[style] = "\n".join(model.prompts)
+    assert "what came of it changed" in asked["diff"] and "T.prim_func" not in asked["diff"]
+    assert "what came of it changed" not in asked["full"] and "T.prim_func" in asked["full"]
+
+
 def test_evolution_counts_hits_too():
     with Session(Scripted(lambda i: GOOD)) as session:
         task = Task(matmul(64), CPU, strategy="evolutionary:llm", options={"llm": session})

@@ -125,6 +125,21 @@ def test_records_of_a_comparison_share_their_time() -> None:
     assert (task.best, task.best_s) == (c, 4e-6)
 
 
+def test_a_candidate_that_two_tuners_tried_is_one_trial() -> None:
+    def fresh() -> Task:
+        return Task(matmul(), HARDWARE, strategy="random", cost_model="random")
+
+    task = fresh()
+    (candidate,) = task.ask(1)
+    both = [task.record(candidate, Measurement(Status.OK, (s,), (True,)), ended=s)
+            for s in (1.0, 2.0)]  # fmt: skip
+    at_once, in_turns = fresh(), fresh()
+    at_once.restore(both)
+    for record in both:
+        in_turns.restore([record])
+    assert at_once.spent == in_turns.spent == 1
+
+
 def test_what_a_journal_holds_counts_once() -> None:
     task = Task(matmul(), HARDWARE, strategy="random", cost_model="random")
     records = task.tell([(candidate, ok(candidate)) for candidate in task.ask(4)])

@@ -13,7 +13,7 @@ from foretune.measure import Measurement, Status
 from foretune.records import Journal, Record
 from foretune.search.random import RandomSearch
 from foretune.space import Candidate
-from foretune.tuning import Budget, Task, Tuner, TuneResult
+from foretune.tuning import Budget, Task, Tuner, TuneResult, default_work_dir
 from foretune.tuning.api import JOURNAL, Prepared
 from foretune.workload import Model
 from tests.tuning.support import HARDWARE, FormulaMeasurer, matmul, ok, seconds_of
@@ -471,6 +471,21 @@ def test_what_a_strategy_refuses_is_no_operator_that_stays_untuned(
                           measurer=FormulaMeasurer())  # fmt: skip
     finally:
         search.unregister("choosy")
+
+
+def test_threads_that_contradict_the_hardware_are_refused() -> None:
+    with pytest.raises(BadInputError, match=r"threads=3.*replace\(hardware, threads=3\)"):
+        foretune.tune(matmul(), target=HARDWARE, threads=3, trials=4, measurer=FormulaMeasurer())
+
+
+def test_inputs_of_one_file_name_have_work_directories_of_their_own() -> None:
+    places = {
+        default_work_dir(what, HARDWARE, *shapes)
+        for what in ("net.onnx", "a/net.onnx", "b/net.onnx")
+        for shapes in ((), ("x=1,3,8,8",), ("x=1,3,16,16",))
+    }
+    assert len(places) == 9
+    assert default_work_dir("./a/net.onnx", HARDWARE) == default_work_dir("a/net.onnx", HARDWARE)
 
 
 def test_a_work_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:

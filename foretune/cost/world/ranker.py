@@ -41,7 +41,7 @@ import numpy.typing as npt
 
 from foretune import features as feature_room
 from foretune.cost._boosters import GbdtRankerConfig
-from foretune.cost._model_file import read_model, write_model
+from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost._tables import Rows, Table
 from foretune.cost.gbdt_ranker import GbdtActionRanker
 from foretune.cost.world.head import READS, Head, train_head

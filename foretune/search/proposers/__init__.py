@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune.cost import Registry
+from foretune._registry import Registry
 from foretune.errors import BadInputError, unknown_name
 from foretune.search.proposers._base import Proposer, Situation, Variant
 

@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar, cast
 
-from foretune.errors import BadInputError, MissingDependencyError, unknown_name
+from foretune.errors import BadInputError, ForetuneError, MissingDependencyError, unknown_name
 
 Made = TypeVar("Made")
 
@@ -58,7 +58,8 @@ class Registry(Generic[Made]):
         """The factory behind ``name``, imported now.
 
         Raises:
-            BadInputError: The name is unknown; the message lists the known ones.
+            BadInputError: The name is unknown; the message lists the known ones. Or it is that of
+                a plug-in that cannot be loaded.
             MissingDependencyError: The part needs a package that is not installed.
         """
         if name in self._registered:
@@ -70,7 +71,7 @@ class Registry(Generic[Made]):
                 return cast("Callable[..., Made]", made)
             plugin = self._plugins().get(name)
             if plugin is not None:
-                return cast("Callable[..., Made]", plugin.load())
+                return self._load(plugin)
         except ModuleNotFoundError as error:
             raise MissingDependencyError(
                 f"{self.kind} {name!r} needs the package {error.name!r}, which is not installed: "
@@ -85,9 +86,21 @@ class Registry(Generic[Made]):
     def _describe(self, name: str) -> str:
         try:
             text = inspect.getdoc(self.factory(name)) or ""
-        except MissingDependencyError as error:
+        except ForetuneError as error:
             return str(error)
         return text.partition("\n")[0]
+
+    def _load(self, plugin: importlib.metadata.EntryPoint) -> Callable[..., Made]:
+        try:
+            return cast("Callable[..., Made]", plugin.load())
+        except ModuleNotFoundError:
+            raise
+        # Somebody else's module: whatever it raises, others must stay usable.
+        except Exception as error:
+            raise BadInputError(
+                f"{self.kind} {plugin.name!r} of the plug-in {plugin.value!r} cannot be loaded "
+                f"({type(error).__name__}: {error}): repair or uninstall it"
+            ) from error
 
     def _plugins(self) -> dict[str, importlib.metadata.EntryPoint]:
         return {e.name: e for e in importlib.metadata.entry_points(group=self.group)}

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from foretune.features.per_store import Column
 
-SPATIAL_PARTS = 5
+MOST_SPATIAL_PARTS = 5
 """Factors of a spatial loop at most: five on GPUs, four on CPUs."""
-REDUCTION_PARTS = 3
+MOST_REDUCTION_PARTS = 3
 """Factors of a reduction loop at most: three on GPUs, two on CPUs."""
 
 LEVEL_NAMES = (
-    *(f"s{part}" for part in range(SPATIAL_PARTS)),
-    *(f"r{part}" for part in range(REDUCTION_PARTS)),
+    *(f"s{part}" for part in range(MOST_SPATIAL_PARTS)),
+    *(f"r{part}" for part in range(MOST_REDUCTION_PARTS)),
 )
 """Spatial and reduction parts, counted from the innermost."""
 

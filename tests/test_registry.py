@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from foretune import cost, search
-from foretune.cost import Registry
+from foretune._registry import Registry
 from foretune.cost.random import RandomModel
-from foretune.errors import BadInputError, MissingDependencyError
+from foretune.errors import BadInputError, ForetuneError, MissingDependencyError
 
 
 def test_create_makes_what_was_named():
@@ -66,6 +66,21 @@ def test_installed_plug_in_is_found(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
     assert "plugged" in cost.names() and "plugged" not in search.names()
     assert isinstance(cost.create("plugged"), RandomModel)
+
+
+@pytest.mark.parametrize("value", ["foretune.cost.random:Nothing", "tests.cost.broken:Model"])
+def test_a_plug_in_that_is_broken_is_named_and_spoils_nothing_else(monkeypatch, value):
+    entry = importlib.metadata.EntryPoint("plugged", value, "foretune.cost_models")
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: [entry])
+    if value.startswith("tests"):
+        monkeypatch.setitem(sys.modules, "tests.cost.broken", None)
+    registry: Registry[object] = Registry(
+        "part", "foretune.cost_models", {"good": "foretune.cost.random:RandomModel"}
+    )
+    with pytest.raises(ForetuneError, match="plugged"):
+        registry.factory("plugged")
+    assert "plugged" in registry.descriptions()["plugged"]
+    assert registry.factory("good") is RandomModel
 
 
 def test_a_missing_package_is_an_install_hint():
