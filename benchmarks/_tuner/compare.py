@@ -205,12 +205,14 @@ def curve(steps: Steps, network: Network, readings: Readings) -> list[list[float
     """
     weights = {task.key: task.weight for task in network.tasks}
     now = {key: _reading(readings, key, network.default(key)) for key in weights}
-    changes = sorted(
+    changes = [
         (elapsed, key, seconds)
         for key, found in steps.items()
         for elapsed, candidate in found
         if (seconds := readings[key].get(candidate.key)) is not None
-    )
+    ]
+    # Results of a peer's batch arrive together: among them the order stays.
+    changes.sort(key=lambda change: change[0])
     points = [[0.0, sum(weights[key] * seconds for key, seconds in now.items())]]
     for elapsed, key, seconds in changes:
         now[key] = seconds

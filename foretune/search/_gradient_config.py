@@ -52,7 +52,7 @@ class GradientConfig:
         finalists: Candidates that the cost model looks at per candidate asked for.
         drafted: Share of the draft in the order of finalists; the rest is the cost model's. Climbs
             find what the guide overrates; a ranker that reads something else was not climbed.
-        bred_on: Whether finalists join the first generation of an evolution that the cost model
+        memetic: Whether finalists join the first generation of an evolution that the cost model
             judges, and its best are proposed; else the best finalists are.
         epsilon: Share of the proposals that is random.
         warmup: Candidates measured before a cost model that is not informed is asked.
@@ -85,7 +85,7 @@ class GradientConfig:
     pool: int = 4
     finalists: int = 8
     drafted: float = 0.0
-    bred_on: bool = False
+    memetic: bool = False
     epsilon: float = 0.1
     warmup: int = 8
     weights: str = ""

@@ -139,7 +139,7 @@ class Gradient(Strategy):
         opening = self.config.opening and not self._sampler.seen and self._guide is not None
         if opening or not self.explore():
             return self._evolution.ask(n)
-        if self.config.bred_on and self._evolution.follows_model:
+        if self.config.memetic and self._evolution.follows_model:
             chosen = self._evolution.ask(n, self._ranked()[: self.config.finalists * n])
             for candidate in chosen:
                 self._waiting.pop(candidate.key, None)

@@ -192,6 +192,8 @@ def test_the_tables_name_every_kernel_and_side():
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
     assert ["mcts:random", "512", "48", "8", "100", "128", "1.00", "2.00"] in cells
     assert ["evolutionary", "128", "48", "8", "100", "–", "–", "–"] in cells
+    assert "less than 5 ms of search per expansion: 1.00 at most, met." in text
+    assert "- Goal: the best tree search has after 36 samples what evolutionary search has" in text
     assert "Runs were made between 2001-09-09" in text
     assert "need one" in text and "left out" not in text.replace("is left out in the last", "")
     tables = text.split("\n\n")
@@ -203,6 +205,15 @@ def test_the_tables_name_every_kernel_and_side():
     (branching,) = [p for at, p in enumerate(tables) if tables[at - 1].startswith("Branching")]
     assert "branching=4" in branching and branching.count("\n") == 3
     assert text.count("epsilon=0.5") == 2, "in a table of what is left, and in that of the goal"
+
+
+@pytest.mark.parametrize("ratio, met", [(1.01, "met"), (0.99, "not met")])
+def test_the_goal_is_that_of_the_best_tree_search(ratio, met):
+    rows = [("evolutionary", 2.0), ("mcts:random", 0.5), ("mcts:learned", ratio)]
+    early = [{"side": s, "ratio": r, "low": r, "high": r} for s, r in rows]
+    (line,) = page.goals({"early": early, "overhead": []}, 600)
+    assert f"mcts:learned, {ratio:.3f}" in line and f"as fast, {met};" in line
+    assert line.endswith("itself after 36: 2.000.")
 
 
 def test_the_page_says_where_a_language_model_was_left_out():

@@ -286,6 +286,9 @@ def test_the_curve_is_the_weighted_sum_of_what_would_have_been_shipped(
         [0.0, 4.0 + 2 * 5.0], [10.0, 3.0 + 2 * 5.0], [20.0, 3.0 + 2 * 1.0], [30.0, 2.0 + 2 * 1.0],
     ]  # fmt: skip
     assert comparison.curve({}, network, readings) == [[0.0, 14.0]]
+    # Two of a batch that arrived at once: what came last counts, not what is slowest.
+    together = comparison.curve({one: [(10.0, a), (10.0, b)]}, network, readings)
+    assert together[-1] == [10.0, 2.0 + 2 * 5.0]
     assert comparison.untuned_s(network, readings) == 8.0 + 2 * 6.0
     assert comparison.shipped(steps, readings) == {one: b, two: c}
 

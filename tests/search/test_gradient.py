@@ -292,6 +292,28 @@ class TestSearch:
             assert asked[trajectory] == on_the_way | {c.key for c in starts}
         assert asked[False] < asked[True]
 
+    def test_finalists_join_an_evolution_where_asked(self, monkeypatch):
+        strategy = guided(
+            SyntheticSpace(seed=1), Listening(), np.random.default_rng(0), memetic=True
+        )
+        evolved, guests = strategy._evolution.ask, []
+
+        def ask(n, given=()):
+            guests.append([strategy._scored[c.key] for c in given])
+            return evolved(n, given)
+
+        monkeypatch.setattr(strategy._evolution, "ask", ask)
+        proposed = []
+        for _ in range(3):
+            asked = strategy.ask(6)
+            proposed += [c.key for c in asked]
+            strategy.tell(told(asked))
+        assert len(set(proposed)) == len(proposed) == 18
+        assert len(guests) == 3 and all(len(each) == 48 for each in guests)
+        assert all(each == sorted(each, reverse=True) for each in guests)
+        bred = [key for key in proposed if key not in strategy._scored]
+        assert bred, "evolution's own children were proposed, too"
+
     def test_nothing_is_scored_or_proposed_twice(self):
         guide = SyntheticGuide()
         strategy = guided(
