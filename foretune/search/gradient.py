@@ -141,13 +141,11 @@ class Gradient(Strategy):
             return self._evolution.ask(n)
         if self.config.memetic and self._evolution.follows_model:
             chosen = self._evolution.ask(n, self._ranked()[: self.config.finalists * n])
-            for candidate in chosen:
-                self._waiting.pop(candidate.key, None)
-            return chosen
-        explored = int(self.config.epsilon * n + self.rng.random())
-        guided = self._sampler.legal(n - explored, spread(self._finalists(n), APART))
-        chosen = guided + self._sampler.random(explored, guided)
-        chosen += self._sampler.random(n - len(chosen), chosen)
+        else:
+            explored = int(self.config.epsilon * n + self.rng.random())
+            guided = self._sampler.legal(n - explored, spread(self._finalists(n), APART))
+            chosen = guided + self._sampler.random(explored, guided)
+            chosen += self._sampler.random(n - len(chosen), chosen)
         for candidate in chosen:
             self._waiting.pop(candidate.key, None)
         return self._sampler.propose(chosen)

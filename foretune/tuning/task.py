@@ -266,7 +266,8 @@ class Task:
         for record in records:
             if _identity(record) in self._known:
                 continue
-            if is_trial(record) and record.candidate_key in self._tried | tried:
+            key = record.candidate_key
+            if is_trial(record) and (key in self._tried or key in tried):
                 continue
             if record.origin in KNOWLEDGE and record.candidate_key in self._suggested:
                 continue

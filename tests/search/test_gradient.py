@@ -36,6 +36,16 @@ def told(candidates):
     return [synthetic_record(c, m) for c, m in SyntheticMeasurer().measure(candidates)]
 
 
+def proposals(strategy, rounds):
+    """Keys of six candidates a round, each measured."""
+    keys = []
+    for _ in range(rounds):
+        asked = strategy.ask(6)
+        keys += [c.key for c in asked]
+        strategy.tell(told(asked))
+    return keys
+
+
 @pytest.fixture(scope="module")
 def perceptron():
     ranker = pretrained.shipped("mlp", "llvm")
@@ -303,11 +313,7 @@ class TestSearch:
             return evolved(n, given)
 
         monkeypatch.setattr(strategy._evolution, "ask", ask)
-        proposed = []
-        for _ in range(3):
-            asked = strategy.ask(6)
-            proposed += [c.key for c in asked]
-            strategy.tell(told(asked))
+        proposed = proposals(strategy, 3)
         assert len(set(proposed)) == len(proposed) == 18
         assert len(guests) == 3 and all(len(each) == 48 for each in guests)
         assert all(each == sorted(each, reverse=True) for each in guests)
@@ -319,11 +325,7 @@ class TestSearch:
         strategy = guided(
             SyntheticSpace(seed=1), strategies.OracleModel(), np.random.default_rng(0), guide=guide
         )
-        proposed = []
-        for _ in range(4):
-            asked = strategy.ask(6)
-            proposed += [c.key for c in asked]
-            strategy.tell(told(asked))
+        proposed = proposals(strategy, 4)
         assert len(set(proposed)) == len(proposed) == 24
         assert len(set(guide.asked)) == len(guide.asked)
 
