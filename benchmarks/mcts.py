@@ -1,12 +1,13 @@
 """Tree search and its proposers on the four kernels of the Reasoning Compiler paper.
 
 Table 1 in shape: speed-up over the unoptimised program after so many samples (measured programs)
-of evolutionary search and of tree search with each proposer. Tables 3 and 4: history depth, which
-needs a language model, and branching. One of our own: rollouts, also with the world model, which
-scores their ends without making a program. All sides have the same batches and, but for those that
-name another one, the same cost model, which is pretrained, so that nobody has a warm-up. Every
-program that was the best of a run is measured again, those of all sides of one kernel and seed
-interleaved. Ablations have fewer trials, and are compared at as many.
+of evolutionary search, ours and TVM's, and of tree search with each proposer. Tables 3 and 4:
+history depth, which needs a language model, and branching. One of our own: rollouts, also with the
+world model, which scores their ends without making a program. All sides of ours have the same
+batches and, but for those that name another one, the same cost model, which is pretrained, so that
+none has a warm-up; TVM's has batches of 8 and a model of its own, with a warm-up of one batch.
+Every program that was the best of a run is measured again, those of all sides of one kernel and
+seed interleaved. Ablations have fewer trials, and are compared at as many.
 
 ``--llm MODEL@URL`` (or another form of ``foretune tune --llm``) adds the language model's rows to
 table 1 and makes tables 3 and 4 with it::
@@ -30,7 +31,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks._mcts.figures import EVOLUTION, early, name_of, named, reaching, speedups
+from benchmarks._mcts.figures import EVOLUTION, PEER, early, name_of, named, reaching, speedups
 from benchmarks._mcts.overhead import BATCH, overhead
 from benchmarks._mcts.page import body
 from benchmarks.results import conditions, publish, say
@@ -40,7 +41,7 @@ from foretune.bench import sides as sides_of
 
 KERNELS = ("llama3_attention", "deepseek_moe", "flux_attention", "flux_conv")
 SAMPLES = (18, 36, 72, 144, 200, 600)
-SIDES = (EVOLUTION, "mcts:random", "mcts:heuristic", "mcts:learned")
+SIDES = (EVOLUTION, "mcts:random", "mcts:heuristic", "mcts:learned", PEER)
 BRANCHING = ("mcts:learned:branching=4", "mcts:learned:branching=0")
 """Beside ``mcts:learned``, which has 2; 0 is progressive widening."""
 ROLLOUTS = ("mcts:learned:rollout=2", "mcts:learned+world", "mcts:learned:rollout=2+world")
@@ -112,8 +113,15 @@ def main(arguments: list[str] | None = None) -> None:
         "samples": samples,
         "ablation_trials": fewer,
         "speedups": speedups(runs, samples),
-        "early": early(runs, options.trials),
-        "reaching": reaching(runs, options.trials),
+        "references": [
+            {
+                "side": reference,
+                "early": early(runs, options.trials, reference),
+                "reaching": reaching(runs, options.trials, reference),
+            }
+            for reference in (EVOLUTION, PEER)
+            if reference in sides
+        ],
         "effort": {"workload": kernels[-1], "batch": BATCH},
         "overhead": [
             {"side": name_of(side, plain.cost_model), **row}

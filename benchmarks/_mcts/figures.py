@@ -19,6 +19,8 @@ from benchmarks._search.figures import side_of
 from foretune.bench import Side, best_at, geometric_mean, unconfirmed, went_to
 
 EVOLUTION = "evolutionary"
+PEER = "metaschedule-early"
+"""TVM's own evolutionary search, the one of the paper's table, with batches of 8."""
 EARLY = 36
 """Samples within which the best of ours is to reach what evolutionary search has at the end."""
 _CONFIDENCE = 0.95
@@ -95,13 +97,13 @@ def left_out(run: Run) -> str:
     return (run.get("llm") or {}).get("left_out") or ""
 
 
-def early(runs: Sequence[Run], trials: int) -> list[dict[str, Any]]:
-    """Seconds of evolutionary search at the end / those of each side after ``EARLY`` samples.
+def early(runs: Sequence[Run], trials: int, reference: str = EVOLUTION) -> list[dict[str, Any]]:
+    """Seconds of a reference at the end / those of each side after ``EARLY`` samples.
 
     At least 1 where the goal is reached. Pairs of the same kernel and seed; geometric mean with its
     bootstrap interval over kernels and seeds.
     """
-    ends = _ends(runs, trials)
+    ends = _ends(runs, trials, reference)
     rng = np.random.default_rng(0)
     rows = []
     for side in dict.fromkeys(run["side"] for run in runs):
@@ -117,14 +119,14 @@ def early(runs: Sequence[Run], trials: int) -> list[dict[str, Any]]:
     return rows
 
 
-def reaching(runs: Sequence[Run], trials: int) -> list[dict[str, Any]]:
-    """Samples after which each side has what evolutionary search has at the end.
+def reaching(runs: Sequence[Run], trials: int, reference: str = EVOLUTION) -> list[dict[str, Any]]:
+    """Samples after which each side has what a reference has at the end.
 
     Over pairs of the same kernel and seed, of sides whose runs are as long: ``reached``, the share
     that get there at all, and ``samples``, the median, where one that does not counts as more than
     any; None if that is it.
     """
-    ends = _ends(runs, trials)
+    ends = _ends(runs, trials, reference)
     found: dict[str, list[float]] = {}
     for run in runs:
         end = ends.get((run["key"], run["seed"]))
@@ -141,8 +143,8 @@ def reaching(runs: Sequence[Run], trials: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _ends(runs: Sequence[Run], trials: int) -> dict[tuple[str, int], float | None]:
-    """What evolutionary search has at the end, by kernel and seed."""
+def _ends(runs: Sequence[Run], trials: int, reference: str) -> dict[tuple[str, int], float | None]:
+    """What a reference has at the end, by kernel and seed."""
     return {
-        (run["key"], run["seed"]): best_at(run, trials) for run in runs if run["side"] == EVOLUTION
+        (run["key"], run["seed"]): best_at(run, trials) for run in runs if run["side"] == reference
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks._mcts.figures import EARLY, EVOLUTION, left_out
+from benchmarks._mcts.figures import EARLY, left_out
 from benchmarks._search.figures import made, remarks
 from benchmarks.results import table
 
@@ -60,14 +60,7 @@ def body(
         else "History depth (table 3), and a language model's rows in the other tables, "
         "need one: give it with `--llm`.",
         _MODEL_LEFT if any(left_out(run) for run in llm) else "",
-        f"What evolutionary search has after {result['trials']} samples, over what each side has "
-        f"after {EARLY}: 1 or more reaches the goal. Intervals are from a bootstrap over kernels "
-        "and seeds.",
-        _early(found["early"]),
-        "Samples after which each side has for the first time what evolutionary search has after "
-        f"{result['trials']}. What a run reads as faster may be slower when it is measured again, "
-        "so that evolutionary search itself may have it before:",
-        _reaching(found["reaching"]),
+        *(part for each in found["references"] for part in _beside(each, result["trials"])),
         _effort(found),
         "\n".join(map(_asked, llm)),
         made(result["runs"]),
@@ -79,16 +72,19 @@ def body(
 def goals(found: Mapping[str, Any], trials: int) -> list[str]:
     """What is to be reached, and whether it is."""
     lines = []
-    early = {row["side"]: row for row in found["early"]}
-    trees = [row for side, row in early.items() if side.startswith("mcts")]
-    if trees and EVOLUTION in early:
+    for reference in found["references"]:
+        early = {row["side"]: row for row in reference["early"]}
+        trees = [row for side, row in early.items() if side.startswith("mcts")]
+        own = early.get(reference["side"])
+        if not trees or own is None:
+            continue
         best = max(trees, key=lambda row: float(row["ratio"]))
         met = "met" if best["ratio"] >= 1 else "not met"
         lines.append(
-            f"- Goal: the best tree search has after {EARLY} samples what evolutionary search has "
+            f"- Goal: the best tree search has after {EARLY} samples what {reference['side']} has "
             f"after {trials}: {best['side']}, {best['ratio']:.3f} ({best['low']:.3f}–"
-            f"{best['high']:.3f}) times as fast, {met}; evolutionary search itself after {EARLY}: "
-            f"{early[EVOLUTION]['ratio']:.3f}."
+            f"{best['high']:.3f}) times as fast, {met}; {reference['side']} itself after {EARLY}: "
+            f"{own['ratio']:.3f}."
         )
     took = [row["search_ms"] for row in found["overhead"] if row["search_ms"] is not None]
     if took:
@@ -154,6 +150,22 @@ def without(name: str, option: str) -> str:
     strategy, plus, model = name.partition("+")
     words = [word for word in strategy.split(":") if not word.startswith(f"{option}=")]
     return ":".join(words) + plus + model
+
+
+def _beside(reference: Mapping[str, Any], trials: int) -> list[str]:
+    """How soon sides have what a reference has at the end."""
+    side = reference["side"]
+    if not reference["early"]:
+        return [f"Nothing is known of what {side} has after {trials} samples."]
+    return [
+        f"What {side} has after {trials} samples, over what each side has after {EARLY}, as times: "
+        "1 or more reaches it. Intervals are from a bootstrap over kernels and seeds.",
+        _early(reference["early"]),
+        f"Samples after which each side has for the first time what {side} has after {trials}. "
+        f"What a run reads as faster may be slower when it is measured again, so that {side} "
+        "itself may have it before:",
+        _reaching(reference["reaching"]),
+    ]
 
 
 def _early(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -251,6 +251,17 @@ class PretrainedModel(CostModel):
             extract: Features of the trees, if given.
             options: Of the trees; ``cache`` also bounds what the ranker said.
         """
+        if "prior_of" in options:
+            raise BadInputError(
+                "a pretrained model: prior_of is for trees alone, but here the ranker "
+                f"{type(self.ranker).__name__} says what to expect: leave it out, or choose the "
+                "cost model 'gbdt:scratch'"
+            )
+        if "aggregate" in options and extract is None and not self.ranker.reads_programs:
+            raise BadInputError(
+                "a pretrained model: aggregate is for features of stores, but trees read those of "
+                f"actions where {type(self.ranker).__name__} does: leave it out, or give extract"
+            )
         given = {k: v for k, v in options.items() if k != "cache"}
         if extract is not None:
             given["extract"] = extract

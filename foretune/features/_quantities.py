@@ -1,8 +1,9 @@
 """What TVM's feature extractor measures at each store of a symbolic program, as scalars.
 
-A store's loops are kept in the places where the trace put them; the conditions of each place say
-whether the lowered program has a loop there. Everything that depends on the order of loops beyond
-that (which loop comes first, where reuse begins) is left to ``_assemble``.
+A store's loops are kept in the places where the trace put them (threads around their kernel); the
+conditions of each place say whether the lowered program has a loop there. Everything that depends
+on the order of loops beyond that (which loop comes first, where reuse begins) is left to
+``_assemble``.
 """
 
 from __future__ import annotations

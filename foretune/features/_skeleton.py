@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from foretune.space import INLINE, ROOT, ComputeLocation, PerfectTile
+from foretune.space import ComputeLocation, PerfectTile, location_name
 from foretune.space.actions import Names
 
 OWN_KINDS = (
@@ -197,7 +197,7 @@ def _location(_block: str, location: Any) -> Any:
     # A location that is no variable was recorded as a number.
     if isinstance(location, Slot):
         return location
-    return {INLINE: "inline", ROOT: "root"}.get(location, f"loop{location}")
+    return location_name(location)
 
 
 class LocationNames:
@@ -219,18 +219,11 @@ class LocationNames:
             location = decisions[variable]
             key = (variable, context, location)
             if key not in self._known:
-                self._known[key] = name_number(self._name(*key), self._sketch.axes)
+                name = self._sketch.locations.name(*key)
+                self._known[key] = name_number(name, self._sketch.axes)
             found[variable] = self._known[key]
             context += (location,)
         return found
-
-    def _name(self, variable: int, context: tuple[int, ...], location: int) -> str:
-        if location in (INLINE, ROOT):
-            return "inline" if location == INLINE else "root"
-        nest = self._sketch.locations.nests.get(variable, {}).get(context)
-        if nest is None or location >= len(nest.loops):
-            return f"loop{location}"
-        return str(nest.loops[location].name)
 
 
 @functools.lru_cache(maxsize=512)

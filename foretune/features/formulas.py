@@ -77,7 +77,8 @@ class Formulas:
     def certain(self, points: torch.Tensor) -> torch.Tensor:
         """At which points the exact columns are TVM's, shape (n,), bool.
 
-        Elsewhere a split does not divide the loops that were fused before, and they are close.
+        Elsewhere they are close: a split does not divide the loops that were fused before, say.
+        With reductions across threads there may be a row more than in TVM's.
         """
         import torch
 

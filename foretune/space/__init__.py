@@ -10,6 +10,7 @@ from foretune.space.decision import (
     Decision,
     PerfectTile,
     Variable,
+    location_name,
 )
 from foretune.space.sketch import Candidate, Sketch
 from foretune.space.space import Space
@@ -27,4 +28,5 @@ __all__ = [
     "Space",
     "Variable",
     "default_schedule",
+    "location_name",
 ]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Union
 
-from foretune.space.decision import INLINE, ROOT, Choice
+from foretune.space.decision import ROOT, Choice, location_name
 
 if TYPE_CHECKING:
     from foretune.space.decision import Decision
@@ -79,17 +79,11 @@ def _location_names(sketch: Sketch, decisions: Sequence[Decision]) -> Callable[[
     for index in sketch.location_order:
         location = decisions[index]
         assert isinstance(location, int)
-        nest = sketch.locations.nests.get(index, {}).get(context)
-        if nest is not None and 0 <= location < len(nest.loops):
-            named[sketch.variables[index].name, location] = nest.loops[location].name
+        name = sketch.locations.name(index, context, location)
+        named[sketch.variables[index].name, location] = name
         context += (location,)
 
-    def name(block: str, location: int) -> str:
-        if location in (INLINE, ROOT):
-            return "inline" if location == INLINE else "root"
-        return named.get((block, location), f"loop{location}")
-
-    return name
+    return lambda block, location: named.get((block, location)) or location_name(location)
 
 
 class Names:

@@ -28,6 +28,12 @@ ROOT = -1
 INLINE = -2
 """Compute location: inlined into the consumers."""
 
+
+def location_name(location: int) -> str:
+    """``"inline"``, ``"root"``, or ``"loopN"`` of the N-th loop around the consumers."""
+    return {INLINE: "inline", ROOT: "root"}.get(location, f"loop{location}")
+
+
 _MAX_TABLE = 1 << 16
 """Tilings of one variable up to which all of them are tabulated."""
 

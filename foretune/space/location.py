@@ -15,7 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from foretune.space.decision import INLINE, ROOT, ComputeLocation, Decision, Variable
+from foretune.space.decision import (
+    INLINE,
+    ROOT,
+    ComputeLocation,
+    Decision,
+    Variable,
+    location_name,
+)
 
 Context = tuple[int, ...]
 
@@ -128,6 +135,13 @@ class LocationModel:
             nest = self.nests.get(variable, {}).get(context, _ROOT_ONLY)
             found = self._memo[key] = nest.domain(units)
         return found
+
+    def name(self, variable: int, context: Context, location: int) -> str:
+        """``"inline"``, ``"root"`` or the loop of a location; ``"loopN"`` where it is not known."""
+        nest = self.nests.get(variable, {}).get(context)
+        if nest is not None and 0 <= location < len(nest.loops):
+            return nest.loops[location].name
+        return location_name(location)
 
     def bound(self, variable: int) -> int:
         """Largest number of legal locations of a variable."""

@@ -166,7 +166,8 @@ def test_the_tables_name_every_kernel_and_side():
                  "mcts:random:rollout=2+world", "mcts:random:epsilon=0.5"]  # fmt: skip
     others = [run(name.partition("+")[0], 0, 3.0, 2.0, budget=36,
                   model=name.partition("+")[2] or "gbdt") for name in ablations]  # fmt: skip
-    dated = [{**each, "began": 1e9, "elapsed_s": 60.0} for each in [*RUNS, *others]]
+    peers = [run("metaschedule-early", seed, 6.0, 5.0, 2.0, model="xgb") for seed in (0, 1)]
+    dated = [{**each, "began": 1e9, "elapsed_s": 60.0} for each in [*RUNS, *others, *peers]]
     runs = figures.named(dated, "gbdt")
     row = {"drafted": 8.0, "scored": 48.0, "ask_ms": 100.0}
     tree = {"expansions": 128.0, "search_ms": 1.0, "all_ms": 2.0}
@@ -179,8 +180,14 @@ def test_the_tables_name_every_kernel_and_side():
         "mcts": {
             "samples": [18, 36, 72],
             "speedups": figures.speedups(runs, (18, 36, 72)),
-            "early": figures.early(runs, 72),
-            "reaching": figures.reaching(runs, 72),
+            "references": [
+                {
+                    "side": side,
+                    "early": figures.early(runs, 72, side),
+                    "reaching": figures.reaching(runs, 72, side),
+                }
+                for side in ("evolutionary", "metaschedule-early")
+            ],
             "effort": {"workload": "k", "batch": 16},
             "overhead": [
                 {"side": "evolutionary", "measured": 128, **row, **plain},
@@ -193,7 +200,10 @@ def test_the_tables_name_every_kernel_and_side():
     assert ["mcts:random", "512", "48", "8", "100", "128", "1.00", "2.00"] in cells
     assert ["evolutionary", "128", "48", "8", "100", "–", "–", "–"] in cells
     assert "less than 5 ms of search per expansion: 1.00 at most, met." in text
-    assert "- Goal: the best tree search has after 36 samples what evolutionary search has" in text
+    for reference in ("evolutionary", "metaschedule-early"):
+        goal = f"- Goal: the best tree search has after 36 samples what {reference} has after 72"
+        assert goal in text
+    assert "metaschedule-early itself after 36: 0.400." in text
     assert "Runs were made between 2001-09-09" in text
     assert "need one" in text and "left out" not in text.replace("is left out in the last", "")
     tables = text.split("\n\n")
@@ -204,14 +214,15 @@ def test_the_tables_name_every_kernel_and_side():
     assert rollouts.splitlines()[0].split("|")[-2].strip() == "36", "as far as all of them went"
     (branching,) = [p for at, p in enumerate(tables) if tables[at - 1].startswith("Branching")]
     assert "branching=4" in branching and branching.count("\n") == 3
-    assert text.count("epsilon=0.5") == 2, "in a table of what is left, and in that of the goal"
+    assert text.count("epsilon=0.5") == 3, "in a table of what is left, and in those of goals"
 
 
 @pytest.mark.parametrize("ratio, met", [(1.01, "met"), (0.99, "not met")])
 def test_the_goal_is_that_of_the_best_tree_search(ratio, met):
     rows = [("evolutionary", 2.0), ("mcts:random", 0.5), ("mcts:learned", ratio)]
     early = [{"side": s, "ratio": r, "low": r, "high": r} for s, r in rows]
-    (line,) = page.goals({"early": early, "overhead": []}, 600)
+    reference = {"side": "evolutionary", "early": early, "reaching": []}
+    (line,) = page.goals({"references": [reference], "overhead": []}, 600)
     assert f"mcts:learned, {ratio:.3f}" in line and f"as fast, {met};" in line
     assert line.endswith("itself after 36: 2.000.")
 
@@ -222,8 +233,8 @@ def test_the_page_says_where_a_language_model_was_left_out():
     whole = {**LEFT_OUT, "left_out": None}
     found = {
         "trials": 18, "runs": [RUNS[0], asked], "failures": [], "notes": {},
-        "mcts": {"samples": [18], "speedups": figures.speedups(runs, (18,)), "early": [],
-                 "reaching": [], "overhead": []},
+        "mcts": {"samples": [18], "speedups": figures.speedups(runs, (18,)),
+                 "references": [], "overhead": []},
     }  # fmt: skip
     text = page.body(found, ["evolutionary", "mcts:llm"], [], 18)
     assert "4.00 \\*" in text and "went on without their language model" in text

@@ -10,7 +10,7 @@ import pytest
 from foretune import cost
 from foretune.cost import Ranker, pretrained, rankers
 from foretune.cost._opinions import expectation
-from foretune.cost.gbdt import GradientBoosting
+from foretune.cost.gbdt import GradientBoosting, program_vector
 from foretune.cost.pretrained import PretrainedModel
 from foretune.dataset import Program
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
@@ -241,12 +241,20 @@ class TestAlone:
             ({"rounds": 3}, "rounds must be left out where online=False, but got 3"),
             ({"extract": nest_features}, "extract must be left out where online=False"),
             ({"online": "no"}, "online must be bool, but got 'no'"),
+            ({"online": True, "prior_of": machine_fit}, "prior_of is for trees alone"),
         ],
     )
     def test_what_would_have_no_effect_is_refused(self, options, message):
         given = {"extract": None, "online": False, **options}
         with pytest.raises(BadInputError, match=message):
             model(Expert(), **given)
+
+    def test_features_of_actions_are_one_row_already(self):
+        with pytest.raises(BadInputError, match="aggregate is for features of stores"):
+            model(Expert(reads=False), extract=None, aggregate=program_vector)
+        made = model(Expert(reads=False), extract=nest_features, aggregate=program_vector)
+        made.update(records(nests()))
+        assert made.predict(nests()).score.shape == (len(nests()),)
 
 
 class TestDraft:

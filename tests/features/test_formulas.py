@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,17 @@ from foretune.features.formulas import Formulas, extract_batch, formulas
 from foretune.space import Candidate, Space
 from foretune.space.symbolic import structure_of
 from foretune.workload import Workload, catalog
-from tests.space.programs import CPU, PROGRAMS, gpu, matmul, space
+from tests.space.programs import (
+    CPU,
+    PROGRAMS,
+    global_pooling,
+    gpu,
+    matmul,
+    pooling,
+    softmax,
+    space,
+    te,
+)
 
 _CONVOLUTION = "conv2d:1x14x14x16x32x3x1"
 
@@ -83,10 +95,56 @@ def test_exact_columns_are_tvms_on_gpus(name: str) -> None:
         np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-6)
 
 
-def test_what_gpus_accept_is_within_the_limits_and_most_of_the_rest_is_not() -> None:
-    drawn = Space.generate(Workload.from_module(matmul(), "matmul"), gpu()).sample(
-        np.random.default_rng(0), 60
-    )
+def rows_sums() -> Any:
+    """Sums of rows, and their roots."""
+    x = te.placeholder((64, 768), name="X")
+    k = te.reduce_axis((0, 768), name="k")
+    total = te.compute((64,), lambda i: te.sum(x[i, k], axis=k), name="total")
+    return te.create_prim_func([x, te.compute((64,), lambda i: te.sqrt(total[i]), name="lengths")])
+
+
+def together(made: Formulas) -> bool:
+    """Whether threads reduce together."""
+    return any(store.name.endswith("_write_back") for store in made.program.stores)
+
+
+@pytest.mark.parametrize("program", [softmax, rows_sums])
+def test_exact_columns_are_tvms_where_threads_reduce_together(program: Callable[[], Any]) -> None:
+    workload = Workload.from_module(program(), program.__name__)
+    candidates = sampled(Space.generate(workload, gpu()), 40)
+    seen = set()
+    for candidate, expected in zip(candidates, extract_per_store(candidates), strict=True):
+        made = formulas(candidate.sketch, structure_of(candidate.sketch, candidate.decisions))
+        points = made.points([candidate.decisions])
+        if not made.certain(points).all():
+            continue
+        assert expected is not None
+        np.testing.assert_allclose(made(points)[0].numpy(), expected, rtol=1e-3, atol=1e-6)
+        if together(made):
+            seen.add(candidate.decisions)
+    assert len(seen) >= 4
+
+
+@pytest.mark.parametrize("program", [pooling, global_pooling])
+def test_axes_that_threads_share_by_halves_are_not_certain(program: Callable[[], Any]) -> None:
+    # 3 x 3 and 7 x 7 elements, and 4 to 512 threads: a thread's part begins within an axis.
+    workload = Workload.from_module(program(), program.__name__)
+    shared = 0
+    for candidate in sampled(Space.generate(workload, gpu()), 20):
+        made = formulas(candidate.sketch, structure_of(candidate.sketch, candidate.decisions))
+        if together(made):
+            assert not made.certain(made.points([candidate.decisions])).any()
+            shared += 1
+    assert shared >= 2
+
+
+# Of the softmax, threads that reduce together may be fewer than a warp, and all drawn are legal.
+@pytest.mark.parametrize(("program", "some_illegal"), [(matmul, True), (softmax, False)])
+def test_what_gpus_accept_is_within_the_limits_and_most_of_the_rest_is_not(
+    program: Callable[[], Any], some_illegal: bool
+) -> None:
+    workload = Workload.from_module(program(), program.__name__)
+    drawn = Space.generate(workload, gpu()).sample(np.random.default_rng(0), 60)
     legal = np.array([rows is not None for rows in extract_per_store(drawn)])
     excess = []
     for candidate in drawn:
@@ -95,7 +153,8 @@ def test_what_gpus_accept_is_within_the_limits_and_most_of_the_rest_is_not() -> 
     within = np.array(excess) < 1e-9
     assert legal.any()
     assert within[legal].all()
-    assert within[~legal].mean() < 0.5
+    assert (~legal).any() == some_illegal
+    assert not some_illegal or within[~legal].mean() < 0.5
 
 
 def test_cpus_have_no_limits() -> None:

@@ -13,6 +13,7 @@ from foretune.features._tape import Tape
 from foretune.space import Space
 from foretune.space.symbolic import (
     Algebra,
+    Digit,
     Scalar,
     Structure,
     SymbolicProgram,
@@ -21,7 +22,7 @@ from foretune.space.symbolic import (
     symbolic_program,
 )
 from foretune.workload import Workload, catalog
-from tests.space.programs import CPU, space
+from tests.space.programs import CPU, gpu, softmax, space
 
 
 def value(scalar: Scalar, point: dict[int, float]) -> float:
@@ -125,6 +126,26 @@ def test_halos_follow_from_tiles() -> None:
     tile = next(i for i, v in enumerate(sketch.variables) if v.name.endswith("yy"))
     inner = np.prod(candidate.decisions[tile][2:])  # type: ignore[index]
     assert int(height) == inner + 2
+
+
+def test_all_threads_of_a_kernel_are_around_it() -> None:
+    here = Space.generate(Workload.from_module(softmax(), "softmax"), gpu())
+    launched = set()
+    for candidate in here.sample(np.random.default_rng(0), 20):
+        found = symbolic_program(
+            candidate.sketch, structure_of(candidate.sketch, candidate.decisions)
+        )
+        shared: dict[int, set[int]] = {}
+        for store in found.stores:
+            blocks, threads = (level.loop for level in store.levels[:2])
+            shared.setdefault(blocks, set()).add(threads)
+            bound = [bool(level.thread) for level in store.levels]
+            assert bound == sorted(bound, reverse=True)
+            launched.add(tuple(level.thread for level in store.levels if level.thread))
+            mentioned = {d.loop for i in store.indices for d in i.atoms() if isinstance(d, Digit)}
+            assert mentioned <= {level.loop for level in store.levels}
+        assert all(len(threads) == 1 for threads in shared.values())
+    assert launched == {("blockIdx.x", "threadIdx.x")}
 
 
 def test_layout_rewriting_is_not_known() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune.features.steps import Slot, Step, skeleton_of
-from foretune.space import INLINE, ROOT, Action, Candidate, Choice, ComputeLocation, Sketch
+from foretune.space import Action, Candidate, Choice, ComputeLocation, Sketch
 from foretune.world import action_text, steps_of
 from foretune.world.transition import NUMBERS, ActionTable
 
@@ -103,8 +103,11 @@ class _Steps:
         order = self._sketch.location_order
         decided = list(zip(*(columns[variable] for variable in order), strict=True))
         for place, variable in enumerate(order):
-            nests = self._sketch.locations.nests.get(variable, {})
-            names = {key: _location(nests, key) for key in {each[: place + 1] for each in decided}}
+            name = self._sketch.locations.name
+            names = {
+                key: name(variable, key[:-1], key[-1])
+                for key in {each[: place + 1] for each in decided}
+            }
             columns[variable] = [names[each[: place + 1]] for each in decided]
 
     def _row(
@@ -129,17 +132,6 @@ class _Steps:
 def _variables(step: Step) -> tuple[int, ...]:
     found = {arg.variable for arg in step.args if isinstance(arg, Slot)}
     return tuple(sorted(found | ({step.switch} if step.switch >= 0 else set())))
-
-
-def _location(nests: Mapping[tuple[int, ...], Any], decided: tuple[int, ...]) -> str:
-    """The name of the last of some locations, as ``Candidate.actions`` has it."""
-    *context, location = decided
-    if location in (INLINE, ROOT):
-        return "inline" if location == INLINE else "root"
-    nest = nests.get(tuple(context))
-    if nest is None or location >= len(nest.loops):
-        return f"loop{location}"
-    return str(nest.loops[location].name)
 
 
 class ActionBook:

@@ -39,7 +39,7 @@ from foretune.dataset.readers._gathering import (
 from foretune.dataset.readers._kinds import family_of_shapes, kind_of_names
 from foretune.errors import BadInputError
 from foretune.records.metaschedule_import import RECORDS, WORKLOADS
-from foretune.space import INLINE, ROOT, Action
+from foretune.space import Action, location_name
 from foretune.space.actions import Names
 
 _RENAMED = {"GetBlock": "GetSBlock"}
@@ -187,7 +187,7 @@ class _Records:
 
 def _location(_block: str, location: int) -> str:
     """Which loop a location is depends on the nest, which is not rebuilt: loops are numbered."""
-    return {INLINE: "inline", ROOT: "root"}.get(location, f"loop{location}")
+    return location_name(location)
 
 
 def _shape(argument: Any) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretune.errors import IllegalCandidateError
 from foretune.search.proposers._transformations import transformations
-from foretune.space import INLINE, ROOT, Choice, ComputeLocation, PerfectTile
+from foretune.space import Choice, ComputeLocation, PerfectTile, location_name
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
@@ -242,7 +242,7 @@ def shown(variable: Any, decision: Any) -> Any:
     if isinstance(variable, Choice):
         return variable.values[decision]
     assert isinstance(variable, ComputeLocation)
-    return {INLINE: "inline", ROOT: "root"}.get(decision, decision)
+    return location_name(decision) if decision < 0 else decision
 
 
 def difference(before: Candidate, after: Candidate) -> str:

@@ -19,6 +19,7 @@ from foretune.space.symbolic._nodes import (
     rewrite,
 )
 from foretune.space.symbolic._regions import Region, region_of, united
+from foretune.space.symbolic._scalar import Scalar
 from foretune.space.symbolic._tree import Tree, above, blocks_of, root_of, whole
 
 _RANKS = {"global": 0, "shared": 1, "warp": 2, "local": 3}
@@ -208,6 +209,77 @@ class BlockTree(Tree):
         chain[0].parent = None
         self.top.insert(self.top.index(root_of(first)) + 1, chain[0])
 
+    def reduce_across_threads(self, block: Block) -> None:
+        """Lets every thread reduce its own part, and then one of them store the whole.
+
+        What TVM's LowerCrossThreadReduction does to a block that is reduced over a loop of threads;
+        what is between the two, the exchange among threads, stores nothing::
+
+            for k.0: for threadIdx.x: sum[i] = sum[i] + x[i, k.0, threadIdx.x]
+            for threadIdx.x: { for k.0: part = part + x[i, k.0, threadIdx.x]; sum[i] = whole }
+
+        Nothing happens to other blocks. Where no thread has more than one element, TVM may leave
+        the first part out, or the block as it was; that is not ``certain``.
+
+        Raises:
+            UnsupportedTraceError: Something else is inside the loops that are reduced over, none of
+                them is left to a single thread, or each thread keeps the result for itself.
+        """
+        loops = block.loops()
+        at = next((i for i, loop in enumerate(loops) if loop.reduction), len(loops))
+        threads = [loop for loop in loops[at:] if loop.thread and loop.reduction]
+        if not threads:
+            return
+        rest = [loop for loop in loops[at:] if not loop.thread]
+        original = block.target
+        what = f"block {block.name}"
+        if not rest:
+            raise UnsupportedTraceError(what, "is reduced over threads alone")
+        if not all(loop.reduction and len(loop.body) == 1 for loop in loops[at:]):
+            raise UnsupportedTraceError(what, "is not alone in loops that threads reduce over")
+        if original.scope.startswith("local"):
+            raise UnsupportedTraceError(what, "is reduced across threads for each of them")
+        self.certain.append(self._reduced_in_threads(block, threads, rest))
+        self._do_reorder([*threads, *rest], None)
+        for loop in threads:
+            # Every thread begins with an initial value of its own.
+            loop.reduction = False
+        one, first = (self.algebra.number(1),), (number(self.algebra, 0),)
+        part, entire = (
+            Buffer(f"{kind}_thread_{original.name}", one, original.bytes, "local")
+            for kind in ("in", "cross")
+        )
+        last = Block(
+            f"{block.name}_write_back",
+            [axis for axis in block.axes if not axis.reduction],
+            original,
+            block.indices,
+            Load(entire, first),
+            False,
+            threads[-1],
+            block.guarded,
+        )
+        threads[-1].body.append(last)
+
+        def own(load: Load) -> Expression | None:
+            return Load(part, first) if load.buffer is original else None
+
+        block.value = rewrite(block.value, lambda index: index, own)
+        block.target, block.indices = part, first
+
+    def _reduced_in_threads(
+        self, block: Block, threads: Sequence[Loop], rest: Sequence[Loop]
+    ) -> Scalar:
+        """Condition that a thread has a part of its own to reduce."""
+        several = self.algebra.product(loop.extent for loop in rest).above_one()
+        reduced = [a.extent for a in block.axes if a.reduction and a.extent.constant != 1]
+        if len(reduced) != 1:
+            return several
+        # With threads left over, their part is nothing, but still there; of several axes that
+        # were fused TVM does not see which threads these are.
+        over = self.algebra.product(x.extent for x in (*threads, *rest)).equal(reduced[0]).negated()
+        return self.algebra.any_of([several, over])
+
     def _do_compute_at(self, inputs: list[Any], _attributes: Any) -> None:
         block, target = inputs
         if target == ROOT:
@@ -258,6 +330,13 @@ class BlockTree(Tree):
         producers: Iterable[Block],
     ) -> None:
         self._remove(block)
+        if self.uneven:
+            # Iterations that have nothing to do would ask for more than there is.
+            most = {axis.atom.index: axis.extent for axis in block.axes}
+            regions = {
+                axis: Region(region.start, region.extent.minimum(most[axis]))
+                for axis, region in regions.items()
+            }
         nest = self._nest(block, regions)
         after = [i for i, n in enumerate(target.body) if _holds(n, producers)]
         before = [i for i, n in enumerate(target.body) if _holds(n, consumers)]

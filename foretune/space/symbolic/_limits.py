@@ -47,14 +47,15 @@ def limits(program: SymbolicProgram) -> tuple[Limit, ...]:
             shared = shared + program.algebra.product(allocation.shape) * buffer.bytes
     room = float(target.get("max_shared_memory_per_block", math.inf))
     found.append(Limit("bytes of shared memory", shared.maximum(1), 1, room))
-    return tuple({(each.name, each.value.key): each for each in found}.values())
+    return tuple({(each.name, each.value.key, each.low): each for each in found}.values())
 
 
 def _of_store(program: SymbolicProgram, store: Store, target: dict[str, object]) -> Iterator[Limit]:
     algebra = program.algebra
     threads = algebra.product(x.extent for x in store.levels if x.thread.startswith("threadIdx"))
     most, warp = target.get("max_threads_per_block"), target.get("thread_warp_size")
-    yield Limit("threads", threads, float(str(warp or 1)), float(str(most or math.inf)))
+    least = float(str(warp or 1)) if store.whole_warps else 1.0
+    yield Limit("threads", threads, least, float(str(most or math.inf)))
     for level in store.levels:
         starts = algebra.all_of([level.head, level.vector])
         lanes = starts.choose(level.length, 1) * store.target.bytes

@@ -1,19 +1,20 @@
 """The program that feature extraction sees, with decisions left open.
 
-After the trace and the post-processors, TVM narrows each intermediate buffer to the part that is
-alive at once and drops loops of one iteration. Here every store keeps all its loops, and each loop
-has the condition under which it is still there.
+After the trace and the post-processors, TVM takes reductions across threads apart, narrows each
+intermediate buffer to the part that is alive at once, puts the threads of a kernel around it and
+drops loops of one iteration. Here every store keeps all its loops, and each loop has the condition
+under which it is still there.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from foretune.space.decision import Choice, ComputeLocation, Decision
-from foretune.space.symbolic._index import Index, Opaque
+from foretune.space.symbolic._index import Atom, Digit, Index, Opaque, single
 from foretune.space.symbolic._interpret import Interpreter
 from foretune.space.symbolic._nodes import (
     Block,
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from foretune.space.sketch import Sketch
 
 _LIMITS = ("parallel", "vectorize")
+_WHOLE_WARPS = "meta_schedule.thread_extent_low_inclusive"
+"""Annotation of blocks that are tiled for threads."""
 _CACHED = 512
 """Symbolic programs kept per process."""
 
@@ -55,7 +58,7 @@ class Structure:
 
 @dataclass(frozen=True)
 class Level:
-    """A loop around a store, in the place where the trace put it.
+    """A loop around a store, in the place where the trace put it; of threads, around the kernel.
 
     Attributes:
         loop: Its number.
@@ -105,6 +108,7 @@ class Store:
         target: Where it stores to.
         indices: The element, counted from the start of the narrowed buffer.
         value: What it stores; loads count likewise.
+        whole_warps: Whether TVM wants no fewer threads around it than a warp has.
     """
 
     name: str
@@ -112,6 +116,7 @@ class Store:
     target: Buffer
     indices: tuple[Index, ...]
     value: Expression
+    whole_warps: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,6 +135,8 @@ class SymbolicProgram:
         certain: Condition that all indices are exact. Where a split does not meet the boundaries of
             the loops that were fused before, indices of both stay entangled, and what is said of
             them here is only close. So it is of indices with divisions (transposed convolutions).
+            Where no thread of a reduction across threads has several elements, TVM may have a store
+            less than there are here.
     """
 
     sketch: Sketch
@@ -182,8 +189,6 @@ def symbolic_program(sketch: Sketch, structure: Structure) -> SymbolicProgram:
     indices = [i for i, v in enumerate(sketch.variables) if isinstance(v, ComputeLocation)]
     tree = Interpreter(sketch, dict(zip(indices, structure.locations, strict=True)))
     for block in tree.blocks():
-        if any(loop.thread and loop.reduction for loop in block.loops()):
-            raise UnsupportedTraceError(f"block {block.name}", "reduces across threads")
         if tree.sketch.hardware.kind == "cuda" and not any(x.thread for x in block.loops()):
             raise UnsupportedTraceError(f"block {block.name}", "is bound to no threads")
     fetched = [found for b in tree.blocks() if (found := tree.fetch_together(b)) is not None]
@@ -192,6 +197,8 @@ def symbolic_program(sketch: Sketch, structure: Structure) -> SymbolicProgram:
         marks.vector[lane.number] = several
     for block in marks.split:
         _split(tree, marks, block)
+    for block in tree.blocks():
+        tree.reduce_across_threads(block)
     return _lowered(tree, marks, structure)
 
 
@@ -204,7 +211,11 @@ def _split(tree: Interpreter, marks: Marks, block: Block) -> None:
 
 def _lowered(tree: Interpreter, marks: Marks, structure: Structure) -> SymbolicProgram:
     blocks = tree.blocks()
-    levels = {id(block): _levels(tree.algebra, block.loops(), marks) for block in blocks}
+    threads = _threads(tree.top)
+    levels = {
+        id(block): _levels(tree.algebra, _launched(block.loops(), threads), marks)
+        for block in blocks
+    }
     buffers = dict.fromkeys(
         buffer for block in blocks for buffer in (block.target, *(r.buffer for r in block.reads()))
     )
@@ -220,7 +231,9 @@ def _lowered(tree: Interpreter, marks: Marks, structure: Structure) -> SymbolicP
             region.extent.minimum(size) for region, size in zip(regions, buffer.shape, strict=True)
         )
         allocations[buffer] = Allocation(
-            buffer, shape, tree.algebra.product(loop.extent for loop in outside)
+            buffer,
+            shape,
+            tree.algebra.product(loop.extent for loop in _launched(outside, threads)),
         )
 
     def moved(load: Load) -> Load:
@@ -229,11 +242,24 @@ def _lowered(tree: Interpreter, marks: Marks, structure: Structure) -> SymbolicP
         pairs = zip(load.indices, starts[load.buffer], strict=True)
         return Load(load.buffer, tuple(without_start(i, region) for i, region in pairs))
 
+    def launched(index: Index) -> Index:
+        if not threads:
+            return index
+
+        def of(atom: Atom) -> Index | None:
+            if not isinstance(atom, Digit) or atom.loop not in threads:
+                return None
+            return single(tree.algebra, replace(atom, loop=threads[atom.loop].loop.number))
+
+        return index.replace(of)
+
     stores = []
     for block in blocks:
         target = moved(Load(block.target, tuple(block.bound(i) for i in block.indices)))
-        value = rewrite(block.value, block.bound, moved)
-        stores.append(Store(block.name, levels[id(block)], block.target, target.indices, value))
+        indices = tuple(launched(index) for index in target.indices)
+        value = rewrite(rewrite(block.value, block.bound, moved), launched)
+        warps = _WHOLE_WARPS in block.annotations
+        stores.append(Store(block.name, levels[id(block)], block.target, indices, value, warps))
     return SymbolicProgram(
         tree.sketch,
         structure,
@@ -244,6 +270,45 @@ def _lowered(tree: Interpreter, marks: Marks, structure: Structure) -> SymbolicP
         allocations,
         tree.algebra.all_of([*tree.certain, tree.algebra.number(int(_linear(blocks)))]),
     )
+
+
+@dataclass(frozen=True)
+class _Thread:
+    """What TVM's UnifyThreadBinding makes of a loop that is bound to threads.
+
+    Attributes:
+        loop: The first loop of the kernel that is bound to the same threads: one for all of them.
+        kernel: These loops by kind of thread, in order. All are put around the kernel. TVM refuses
+            a program in which two loops of a kind differ in their extents; nothing here does.
+    """
+
+    loop: Loop
+    kernel: dict[str, Loop]
+
+
+def _threads(
+    nodes: Sequence[Loop | Block], kernel: dict[str, Loop] | None = None
+) -> dict[int, _Thread]:
+    """The loops of threads by their number."""
+    found: dict[int, _Thread] = {}
+    for node in nodes:
+        if isinstance(node, Block):
+            continue
+        inside = kernel
+        if node.thread:
+            inside = {} if kernel is None else kernel
+            found[node.number] = _Thread(inside.setdefault(node.thread, node), inside)
+        found.update(_threads(node.body, inside))
+    return found
+
+
+def _launched(loops: list[Loop], threads: Mapping[int, _Thread]) -> list[Loop]:
+    """The loops around a place once those of threads are around the kernel."""
+    at = next((i for i, loop in enumerate(loops) if loop.thread), None)
+    if at is None:
+        return loops
+    kernel = threads[loops[at].number].kernel.values()
+    return [*loops[:at], *kernel, *(loop for loop in loops[at:] if not loop.thread)]
 
 
 def _linear(blocks: Sequence[Block]) -> bool:

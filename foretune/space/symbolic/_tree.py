@@ -40,7 +40,9 @@ class Tree:
     Attributes:
         algebra: Owns all scalars.
         top: The loops and blocks of the program.
-        certain: Conditions that splits met the boundaries of what was fused before.
+        certain: Conditions that splits met the boundaries of what was fused before, and others
+            under which the program is TVM's.
+        uneven: Whether a loop was split by a number that need not divide its extent.
 
     Raises:
         UnsupportedTraceError: A statement is not known.
@@ -49,6 +51,7 @@ class Tree:
     def __init__(self, function: Any) -> None:
         self.algebra = Algebra()
         self.certain: list[Scalar] = []
+        self.uneven = False
         self._reader = Reader(self.algebra)
         self.top = self._reader.function(function)
 
@@ -69,9 +72,13 @@ class Tree:
 
     def _do_split(self, inputs: list[Any], _attributes: Any) -> list[Loop]:
         loop, *factors = inputs
+        self.uneven = self.uneven or None in factors
         given = self.algebra.number(1)
         for factor in factors:
             given = given if factor is None else given * factor
+        if loop.extent.constant == 1:
+            # Indices have forgotten this loop, but TVM's would have the new ones in them.
+            self.certain.append(given.equal(1))
         extents = [loop.extent.ceil_divided(given) if f is None else f for f in factors]
         new = [Loop(self._reader.fresh(), e, reduction=loop.reduction) for e in extents]
         parts = [(each.number, each.extent) for each in new]
