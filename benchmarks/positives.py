@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,8 +25,9 @@ import numpy.typing as npt
 from benchmarks._world.folds import Learning, learning_of, learning_options, told
 from benchmarks.residuals import LEARNERS, centred, predicted, some_programs
 from benchmarks.results import conditions, figure, publish, say, table
+from benchmarks.sources import code_of
 from foretune.cost.world.learning import WorldConfig, read_states
-from foretune.cost.world.programs import observe
+from foretune.cost.world.programs import Observed, observe
 from foretune.cost.world.readers import final_texts
 from foretune.dataset import Group
 from foretune.evaluate import Bootstrap, keep_judgeable, read_data
@@ -142,21 +143,30 @@ def of_seed(
     """Rows of every kind of encoder on the first fold of a seed."""
     fold = learning.fold(learning.parts(groups)[0], 0)
     cells = learning.cells(groups)
-    samples: list[Sample] = []
+    # The hash that cells have anyway does not reach this module.
+    code = code_of("benchmarks.positives", "benchmarks.residuals", within=())
+
+    @cache
+    def seen() -> Observed:
+        trajectories = learning.config.trajectories
+        return observe(fold.train, trajectories, learning.seed, learning.cache)
+
+    @cache
+    def samples() -> list[Sample]:
+        tested = some_programs(fold.part.test, hardware, most, learning.seed)
+        found = [Sample.of(group, learning) for group in tested]
+        return [sample for sample in found if len(sample.texts) > 1]
 
     def made(kind: str) -> list[dict[str, Any]]:
         config: WorldConfig = replace(learning.config, **KINDS[kind])
-        if not samples:
-            tested = some_programs(fold.part.test, hardware, most, learning.seed)
-            found = [Sample.of(group, learning) for group in tested]
-            samples.extend(sample for sample in found if len(sample.texts) > 1)
-        seen = observe(fold.train, config.trajectories, learning.seed, learning.cache)
-        reader = read_states(seen, config, learning.seed, learning.threads)
-        return judged(reader.encoder, samples, np.random.default_rng(learning.seed))
+        reader = read_states(seen(), config, learning.seed, learning.threads)
+        return judged(reader.encoder, samples(), np.random.default_rng(learning.seed))
 
     return {
         kind: cells.get(
-            f"{kind} {hardware} {most}", partial(made, kind), f"seed {learning.seed}: {kind}"
+            f"{kind} {hardware} {most} {code}",
+            partial(made, kind),
+            f"seed {learning.seed}: {kind}",
         )
         for kind in kinds
     }

@@ -52,6 +52,19 @@ def sampled(where: Space, n: int) -> list[Candidate]:
     return legal[:n]
 
 
+def compared(candidates: list[Candidate]) -> list[tuple[Candidate, Formulas]]:
+    """Those of which formulas are certain, once their columns have been found to be TVM's."""
+    found = []
+    for candidate, expected in zip(candidates, extract_per_store(candidates), strict=True):
+        made = formulas(candidate.sketch, structure_of(candidate.sketch, candidate.decisions))
+        points = made.points([candidate.decisions])
+        if made.certain(points).all():
+            assert expected is not None
+            np.testing.assert_allclose(made(points)[0].numpy(), expected, rtol=1e-3, atol=1e-6)
+            found.append((candidate, made))
+    return found
+
+
 def compiled(name: str) -> tuple[Formulas, torch.Tensor]:
     """Formulas of the most frequent structure of a program, and points of it."""
     found: dict[tuple[object, object], list[Candidate]] = {}
@@ -70,17 +83,7 @@ def compiled(name: str) -> tuple[Formulas, torch.Tensor]:
      "matmul:127x13x22"],
 )  # fmt: skip
 def test_exact_columns_are_tvms(name: str) -> None:
-    candidates = sampled(here(name), 8)
-    compared = 0
-    for candidate, expected in zip(candidates, extract_per_store(candidates), strict=True):
-        made = formulas(candidate.sketch, structure_of(candidate.sketch, candidate.decisions))
-        points = made.points([candidate.decisions])
-        if not made.certain(points).all():
-            continue
-        assert expected is not None
-        np.testing.assert_allclose(made(points)[0].numpy(), expected, rtol=1e-3, atol=1e-6)
-        compared += 1
-    assert compared >= 2
+    assert len(compared(sampled(here(name), 8))) >= 2
 
 
 @pytest.mark.parametrize("name", ["matmul:256x256x256", _CONVOLUTION])
@@ -112,17 +115,8 @@ def together(made: Formulas) -> bool:
 def test_exact_columns_are_tvms_where_threads_reduce_together(program: Callable[[], Any]) -> None:
     workload = Workload.from_module(program(), program.__name__)
     candidates = sampled(Space.generate(workload, gpu()), 40)
-    seen = set()
-    for candidate, expected in zip(candidates, extract_per_store(candidates), strict=True):
-        made = formulas(candidate.sketch, structure_of(candidate.sketch, candidate.decisions))
-        points = made.points([candidate.decisions])
-        if not made.certain(points).all():
-            continue
-        assert expected is not None
-        np.testing.assert_allclose(made(points)[0].numpy(), expected, rtol=1e-3, atol=1e-6)
-        if together(made):
-            seen.add(candidate.decisions)
-    assert len(seen) >= 4
+    shared = {c.decisions for c, made in compared(candidates) if together(made)}
+    assert len(shared) >= 4
 
 
 @pytest.mark.parametrize("program", [pooling, global_pooling])
