@@ -69,12 +69,15 @@ def read_model(path: Path, what: str) -> tuple[dict[str, Any], Arrays]:
     return meta, arrays
 
 
-def check(what: object, meta: Mapping[str, Any], **wanted: Any) -> None:
+def check(
+    what: object, meta: Mapping[str, Any], made_by: str = "foretune train", /, **wanted: Any
+) -> None:
     """Refuses a part whose meta data differ from what this version reads.
 
     Args:
         what: The file, or the part, for the message.
         meta: What ``read_model`` gave.
+        made_by: The command that trains it.
         wanted: Entry of the meta data -> the only value that will do.
 
     Raises:
@@ -84,5 +87,5 @@ def check(what: object, meta: Mapping[str, Any], **wanted: Any) -> None:
         if meta.get(name) != value:
             raise VersionMismatchError(
                 f"{what}: {name} must be {value!r}, but is {meta.get(name)!r}: "
-                "train the model again with `foretune train`"
+                f"train the model again with `{made_by}`"
             )

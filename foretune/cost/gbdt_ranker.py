@@ -274,7 +274,7 @@ class GbdtRanker(Ranker):
         }
         arrays: dict[str, npt.NDArray[Any]] = {}
         for i, member in enumerate(self._members):
-            arrays[f"booster{i}"] = np.frombuffer(member.booster.save_raw("ubj"), dtype=np.uint8)
+            arrays[f"booster{i}"] = member.to_bytes()
             arrays[f"columns{i}"] = member.columns
         write_model(path, self.name, meta, arrays)
 

@@ -7,6 +7,7 @@ plus what a linear fit over the group says about the way from there. At candidat
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,6 @@ class Anchored:
         read: Callable[[Sequence[Candidate]], npt.NDArray[Any]],
     ) -> None:
         self._relaxed, self._base, self._read = relaxed, base, read
-        self._slopes = self._fitted()
 
     def anchor(self, x: Floats) -> Anchor:
         """What ``near`` needs to know of the decisions that are nearest to points."""
@@ -72,7 +72,8 @@ class Anchored:
         logs = self._relaxed.logs(torch.from_numpy(self._relaxed.of(rows)))
         return found.astype(np.float64), np.asarray(logs)
 
-    def _fitted(self) -> Floats:
+    @functools.cached_property
+    def _slopes(self) -> Floats:
         """Change of each feature per logarithm of each column, by ridge regression."""
         count = _SAMPLES if self._relaxed.size else 1
         features, logs = self._features(self._relaxed.sample(np.random.default_rng(0), count))

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
+_LEAST_VARIANCE = 1e-12
+
 
 class Guide(abc.ABC):
     """A frozen model of one space that can be climbed on.
@@ -59,12 +61,38 @@ class Guide(abc.ABC):
         """Scores of candidates, shape (n,), higher is better; NaN for one that is illegal."""
 
 
-def cautious(members: torch.Tensor, caution: float) -> torch.Tensor:
-    """The mean over members less their deviations, shape (members, n) -> (n,)."""
-    if len(members) == 1:
-        # The deviation of one member has no gradient.
-        return members[0]
-    return members.mean(0) - caution * members.std(0, correction=0)
+class Caution:
+    """Scores of members as one: their mean less so many deviations between them.
+
+    Members learn to order lists of one workload each, so that the level at which one of them scores
+    another workload means nothing. It is taken off, as each one's mean over the first candidates
+    scored, before members are compared.
+
+    Args:
+        deviations: By how many the mean is lowered.
+    """
+
+    def __init__(self, deviations: float) -> None:
+        self._deviations = deviations
+        self._levels: Floats | None = None
+
+    def lowered(self, members: Floats) -> Floats:
+        """Of candidates, shape (members, n) -> (n,); NaN where a member says NaN."""
+        known = members[:, ~np.isnan(members).any(axis=0)]
+        if self._levels is None and known.size:
+            self._levels = known.mean(axis=1, keepdims=True)
+        apart = members if self._levels is None else members - self._levels
+        found: Floats = members.mean(axis=0) - self._deviations * apart.std(axis=0)
+        return found
+
+    def smooth(self, members: torch.Tensor) -> torch.Tensor:
+        """The same of points, with gradients."""
+        if len(members) == 1:
+            return members[0]
+        apart = members if self._levels is None else members - members.new_tensor(self._levels)
+        # Without a little variance there is no gradient where members agree.
+        deviation = (apart.var(0, correction=0) + _LEAST_VARIANCE).sqrt()
+        return members.mean(0) - self._deviations * deviation
 
 
 class MlpGuide(Guide):
@@ -87,7 +115,8 @@ class MlpGuide(Guide):
         # The caller's ranker goes on reading programs if it did.
         self.ranker = copy.copy(ranker)
         self.ranker.source = "formulas_only"
-        self._kind, self._caution, self._penalty = kind, caution, penalty
+        self._caution = Caution(caution)
+        self._kind, self._penalty = kind, penalty
 
     def landscape(self, candidate: Candidate) -> Landscape:
         """Compiled formulas and a linear fit, some 0.1 s."""
@@ -106,8 +135,7 @@ class MlpGuide(Guide):
         hardware = candidates[0].hardware
         programs = [Program(candidate=candidate) for candidate in candidates]
         members = self.ranker.member_scores(programs, hardware, hardware.key)
-        found: Floats = members.mean(axis=0) - self._caution * members.std(axis=0)
-        return self.ranker.scale * found
+        return self.ranker.scale * self._caution.lowered(members)
 
     def decided(self, candidates: Sequence[Candidate]) -> npt.NDArray[Any]:
         """Features of the decisions of candidates of one hardware, shape (n, columns)."""
@@ -120,7 +148,7 @@ class MlpGuide(Guide):
         self, rows: torch.Tensor, context: torch.Tensor, excess: torch.Tensor
     ) -> torch.Tensor:
         """The score of features, less what the limits cost, shape (n,)."""
-        score = cautious(self.ranker.smooth_scores(rows, context), self._caution)
+        score = self._caution.smooth(self.ranker.smooth_scores(rows, context))
         return self.ranker.scale * score - self._penalty * excess
 
 

@@ -28,7 +28,7 @@ from foretune.dataset import Program
 from foretune.features.formulas import Formulas, formulas
 from foretune.search._anchored import Anchored
 from foretune.search._descent import Landscape
-from foretune.search._guide import Guide, cautious, left_open
+from foretune.search._guide import Caution, Guide, left_open
 from foretune.search._relaxed import Relaxed
 from foretune.space import Candidate, Choice, PerfectTile, Sketch
 from foretune.space.symbolic import UnsupportedTraceError, structure_of
@@ -64,7 +64,7 @@ class WorldGuide(Guide):
     ) -> None:
         ranker.require_head("gradient: guide='world'")
         self.ranker = ranker
-        self.kind, self.caution, self.penalty = kind, caution, penalty
+        self.kind, self.caution, self.penalty = kind, Caution(caution), penalty
 
     def landscape(self, candidate: Candidate) -> Landscape:
         """The actions of a group, a linear fit, and on GPUs the formulas of its limits."""
@@ -82,8 +82,7 @@ class WorldGuide(Guide):
         if not candidates:
             return np.zeros(0)
         members = self.ranker.member_scores(candidates, candidates[0].hardware)
-        found: Floats = members.mean(axis=0) - self.caution * members.std(axis=0)
-        return found
+        return self.caution.lowered(members)
 
 
 class _WorldLandscape(Landscape):
@@ -125,7 +124,7 @@ class _WorldLandscape(Landscape):
         members = self._guide.ranker.smooth_scores(
             self._route, self._numbers(points), described, self._hardware
         )
-        score = cautious(members.cpu(), self._guide.caution)
+        score = self._guide.caution.smooth(members.cpu())
         if self._limits is None:
             return score
         beyond = self._limits.excess(self._limited(points), temperature)

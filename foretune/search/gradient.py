@@ -37,7 +37,7 @@ import numpy as np
 from foretune._options import configured, refuse_unknown
 from foretune.errors import BadInputError, IllegalCandidateError
 from foretune.search._base import Strategy
-from foretune.search._descent import Landscape, descend
+from foretune.search._descent import Floats, Landscape, descend
 from foretune.search._gradient_config import GUIDE_NAMES, GradientConfig
 from foretune.search._guide import Guide
 from foretune.search._guides import chosen_guide
@@ -62,8 +62,12 @@ _SCOUTED = 8
 """Candidates scored of a group that is looked at for the first time."""
 _FILLED_UP = 4
 """Random decisions tried per start that a group lacks."""
+_LED_BACK = 8
+"""Of these, where none keeps the limits of the target: those moved until they do."""
 _REMEMBERED = 4096
 """Scored candidates that may still be proposed."""
+_KNOWN = 65_536
+"""Candidates that are not scored again: those scored last."""
 _LANDSCAPES = 128
 """Groups whose formulas are kept at hand, those met last: some 100 KB each."""
 
@@ -83,6 +87,7 @@ class Gradient(Strategy):
 
     Attributes:
         predictions: Points and candidates that the guide has scored so far.
+        best_score: The guide's highest score of a candidate so far; minus infinity before any.
 
     Raises:
         BadInputError: An option is unknown or makes no sense.
@@ -111,8 +116,10 @@ class Gradient(Strategy):
             else chosen_guide(model, space.hardware.kind, self.config)
         )
         self._landscapes: dict[Hashable, Landscape | None] = {}
+        self._barren: set[Hashable] = set()
         self._visits: dict[Hashable, int] = {}
         self._warned: set[str] = set()
+        self.best_score = -math.inf
         self._scored: dict[str, float] = {}
         self._waiting: dict[str, Candidate] = {}
         self._settled: set[str] = set()
@@ -128,11 +135,6 @@ class Gradient(Strategy):
                 f"gradient: weights must be a file that is there, but got {config.weights!r}: "
                 f"make one with `foretune train {config.guide}`"
             )
-
-    @property
-    def best_score(self) -> float:
-        """The guide's highest score of a candidate so far; minus infinity before any."""
-        return max(self._scored.values(), default=-math.inf)
 
     def ask(self, n: int) -> list[Candidate]:
         """Up to ``n`` candidates; fewer when the space (or its legal part) is exhausted."""
@@ -166,13 +168,17 @@ class Gradient(Strategy):
             what = GUIDE_NAMES[self.config.guide]
             self._warn_once(f"no {what} is trained for this target: give one as `weights`")
             return False
+        from foretune._torch import limited_threads
+
         found = True
-        if self.config.objective == "gradient":
-            found = self._climbed()
-        elif self.config.objective == "evolution":
-            self._evolve([], max(2, self._population // _GENERATIONS))
-        else:
-            self._take(self._sampler.unseen(self._population))
+        # Other cores build and measure, or do the same for another task.
+        with limited_threads(1):
+            if self.config.objective == "gradient":
+                found = self._climbed()
+            elif self.config.objective == "evolution":
+                self._evolve([], max(2, self._population // _GENERATIONS))
+            else:
+                self._take(self._sampler.unseen(self._population))
         self._forget()
         return found
 
@@ -213,10 +219,13 @@ class Gradient(Strategy):
     def _scout(self, drafted: Sequence[Candidate]) -> None:
         """Scores candidates of new groups: the structure matters as much as the numbers."""
         members = self._by_group(drafted)
-        new = [group for group in members if group not in self._landscapes]
-        for group in new[: self.config.scouts]:
-            if self._landscape(group, members[group][0]) is not None:
-                self._take(members[group][:_SCOUTED])
+        new = [group for group in members if group not in self._landscapes][: self.config.scouts]
+        found: list[Candidate] = []
+        for group in new:
+            landscape = self._landscape(group, members[group][0])
+            if landscape is not None:
+                found += self._allowed(landscape, members[group][:_SCOUTED])
+        self._take(found)
 
     def _chosen_groups(
         self, drafted: Sequence[Candidate]
@@ -233,7 +242,7 @@ class Gradient(Strategy):
         half = known[: self.config.structures // 2]
         rest = sorted(
             (group for group in members if group not in half),
-            key=lambda group: self._visits.get(group, 0),
+            key=lambda group: (group in self._barren, self._visits.get(group, 0)),
         )
         found = []
         for group in [*half, *rest]:
@@ -270,27 +279,48 @@ class Gradient(Strategy):
         assert self._guide is not None
         share = max(1, self.config.seeds // self.config.structures)
         found = self._allowed(landscape, members)[:share]
-        lacking = share - len(found)
-        if lacking > 0 and landscape.relaxed.size:
+        group, lacking = self._guide.group(members[0]), share - len(found)
+        if lacking > 0 and landscape.relaxed.size and group not in self._barren:
             drawn = landscape.relaxed.sample(self.rng, _FILLED_UP * lacking)
             more = self._edited(members[0], drawn)
             known = set(_keys(found))
             new = [c for c in more if c.key not in known]
-            found += self._allowed(landscape, new)[:lacking]
+            found += (self._allowed(landscape, new) or self._led_back(landscape, new))[:lacking]
         if not found:
             # Given up: a group that keeps no limit is not to be drawn from in every round.
-            self._landscapes[self._guide.group(members[0])] = None
+            self._barren.add(group)
             self._warn_once(
                 f"sketch {members[0].sketch.key} has a structure with no feasible start: no random "
-                "candidate keeps the limits of the target"
+                "candidate keeps the limits of the target, nor do single steps lead to one that "
+                "does; other structures are climbed"
             )
         return found
 
-    def _allowed(self, landscape: Landscape, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def _led_back(self, landscape: Landscape, drawn: Sequence[Candidate]) -> list[Candidate]:
+        """The nearest to what limits allow, moved by single steps until they keep them."""
+        beyond = self._beyond(landscape, drawn)
+        found = []
+        for at in np.argsort(beyond, kind="stable")[:_LED_BACK].tolist():
+            current, excess = drawn[at], float(beyond[at])
+            while excess > _FEASIBLE:
+                near = self._edited(current, landscape.relaxed.neighbours(current.decisions))
+                left = self._beyond(landscape, near)
+                if not near or left.min() >= excess:
+                    break
+                current, excess = near[int(left.argmin())], float(left.min())
+            if excess <= _FEASIBLE:
+                found.append(current)
+        return list({c.key: c for c in found}.values())
+
+    @staticmethod
+    def _beyond(landscape: Landscape, candidates: Sequence[Candidate]) -> Floats:
+        """How far candidates are from keeping the limits, shape (n,)."""
         if not candidates:
-            return []
-        x = landscape.relaxed.of([candidate.decisions for candidate in candidates])
-        inside = (landscape.excess(x) <= _FEASIBLE).tolist()
+            return np.zeros(0)
+        return landscape.excess(landscape.relaxed.of([c.decisions for c in candidates]))
+
+    def _allowed(self, landscape: Landscape, candidates: Sequence[Candidate]) -> list[Candidate]:
+        inside = (self._beyond(landscape, candidates) <= _FEASIBLE).tolist()
         return [c for c, holds in zip(candidates, inside, strict=True) if holds]
 
     # Looking for candidates.
@@ -303,12 +333,15 @@ class Gradient(Strategy):
     def _climb(self, landscape: Landscape, starts: Sequence[Candidate]) -> None:
         """Scores every legal candidate on the way up from some starts."""
         relaxed = landscape.relaxed
+        if not relaxed.size:
+            self._take(starts)
+            return
         x = relaxed.of([candidate.decisions for candidate in starts])
         visited = descend(landscape, x, self.config.descent)
         self.predictions += len(x) * (len(visited) - 1)
         kept = visited if self.config.trajectory else visited[-1]
         decisions = relaxed.rounded(kept.reshape(-1, relaxed.size))
-        self._take([*starts, *self._edited(starts[0], decisions)])
+        self._take([*starts, *self._allowed(landscape, self._edited(starts[0], decisions))])
 
     def _edited(self, base: Candidate, decisions: Iterable[Changes]) -> list[Candidate]:
         """A candidate with other decisions; locations that they rule out are drawn again."""
@@ -332,6 +365,7 @@ class Gradient(Strategy):
             if math.isnan(score):
                 self._sampler.illegal.add(key)
             self._scored[key] = -math.inf if math.isnan(score) else score
+            self.best_score = max(self.best_score, self._scored[key])
             if self._sampler.is_new(candidate):
                 self._waiting[key] = candidate
 
@@ -377,10 +411,11 @@ class Gradient(Strategy):
 
     def _steps(self, candidate: Candidate) -> list[Candidate]:
         assert self._guide is not None
-        landscape = self._landscapes.get(self._guide.group(candidate))
+        landscape = self._landscape(self._guide.group(candidate), candidate)
         if landscape is None:
             return []
-        found = self._edited(candidate, landscape.relaxed.neighbours(candidate.decisions))
+        near = self._edited(candidate, landscape.relaxed.neighbours(candidate.decisions))
+        found = self._allowed(landscape, near)
         open_to = landscape.relaxed.open_variables
         fixed = [i for i in range(len(candidate.decisions)) if i not in open_to]
         if fixed:
@@ -406,6 +441,10 @@ class Gradient(Strategy):
         climbed = [group for group, found in self._landscapes.items() if found is not None]
         for group in climbed[:-_LANDSCAPES]:
             del self._landscapes[group]
+        oldest = itertools.islice(self._scored, max(0, len(self._scored) - _KNOWN))
+        for key in [key for key in oldest if key not in self._waiting]:
+            del self._scored[key]
+        self._settled &= self._scored.keys()
 
     # What is proposed.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -301,3 +302,15 @@ class TestFile:
         assert read.config.threads == 1
         scores = [score_group(r, unseen_groups(8)[0]) for r in (ranker, read)]
         assert np.allclose(*scores, equal_nan=True)
+
+    def test_what_scores_do_not_depend_on_is_not_in_it(self, tmp_path):
+        ranker = nest(rounds=20)
+        ranker.fit(training_groups(8))
+        ranker.save(tmp_path / "m.npz")
+        read = GbdtRanker.load(tmp_path / "m.npz", extract=nest_features, feature_version="nest")
+        for group in unseen_groups(8):
+            np.testing.assert_array_equal(score_group(read, group), score_group(ranker, group))
+        _, arrays = read_model(tmp_path / "m.npz")
+        for i, member in enumerate(ranker._members):
+            whole, kept = bytes(member.booster.save_raw("ubj")), arrays[f"booster{i}"].tobytes()
+            assert len(zlib.compress(kept)) < 0.8 * len(zlib.compress(whole))

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from foretune._model_file import write_model
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.hardware import Hardware
@@ -234,8 +235,12 @@ class TestPolicy:
         (tmp_path / "bad.npz").write_bytes(b"PK\x03\x04 nothing")
         with pytest.raises(RecordError, match="is not a policy"):
             policies.Policy.load(tmp_path / "bad.npz")
+        meta = {"schema": policies.SCHEMA, "actions": policies.ACTION_FEATURE_VERSION}
+        write_model(tmp_path / "bare.npz", meta, {})
+        with pytest.raises(RecordError, match="is not a policy: it holds no trees"):
+            policies.Policy.load(tmp_path / "bare.npz")
         monkeypatch.setattr(policies, "ACTION_FEATURE_VERSION", "0+0+0")
-        with pytest.raises(VersionMismatchError, match="train it again"):
+        with pytest.raises(VersionMismatchError, match=r"again with `python -m benchmarks"):
             policies.Policy.load(policies.weights("llvm"))
 
     def test_nothing_to_learn_from(self):

@@ -80,9 +80,10 @@ def test_a_candidates_score_is_that_of_the_rankers_rollout(name, kind, reads, se
     members = ranker.smooth_scores(landscape._route, numbers, described, CPU)
     expected = ranker.member_scores(same, CPU)
     np.testing.assert_allclose(members.detach().numpy(), expected, rtol=1e-4, atol=1e-6)
+    exact = guide.scores(same)
     with torch.no_grad():
         found = smooth(landscape, x).numpy()
-    np.testing.assert_allclose(found, guide.scores(same), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-5)
 
 
 def test_candidates_with_other_numbers_have_other_scores(guide):
@@ -94,10 +95,11 @@ def test_candidates_with_other_numbers_have_other_scores(guide):
 def test_members_that_differ_lower_the_score():
     candidates = space("softmax").sample(np.random.default_rng(0), 6)
     members = trained().member_scores(candidates, CPU)
+    apart = (members - members.mean(1, keepdims=True)).std(0)
     for caution in (0.0, 1.5):
         found = WorldGuide(trained(), caution=caution).scores(candidates)
-        np.testing.assert_allclose(found, members.mean(0) - caution * members.std(0))
-    assert (members.std(0) > 0).all()
+        np.testing.assert_allclose(found, members.mean(0) - caution * apart)
+    assert (apart > 0).all()
 
 
 def in_double(ranker):
@@ -246,9 +248,11 @@ def test_every_guide_has_a_name():
 
 def test_the_world_of_the_package_can_be_climbed():
     strategy = search.create(
-        "gradient", space("matmul"), cost.create("random"), 0, guide="world", seeds=8, steps=2
-    )
+        "gradient", space("matmul"), cost.create("random"), 0, guide="world", seeds=8, steps=2,
+        opening=False,
+    )  # fmt: skip
     assert len(strategy.ask(4)) == 4
+    assert strategy.predictions > 8
     assert isinstance(chosen_guide(cost.create("random"), "llvm", strategy.config), WorldGuide)
 
 

@@ -11,10 +11,6 @@ Symbols: the *gain* of an edit is log2(seconds before / seconds after), clipped 
 from __future__ import annotations
 
 import importlib.resources
-import io
-import json
-import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from foretune._files import write_bytes
-from foretune.errors import BadInputError, RecordError, VersionMismatchError
+from foretune._model_file import check, read_model, write_model
+from foretune.errors import BadInputError, RecordError
 from foretune.features import ACTION_FEATURE_VERSION
 from foretune.search.proposers._ranked import FloatArray, Matrix, features_of
 
@@ -38,7 +34,6 @@ _CLIP = 2.0
 _FARTHEST = 3
 """Decisions in which programs of a pair differ at most."""
 _ROUNDS, _DEPTH, _RATE = 250, 6, 0.15
-_UNREADABLE = (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -168,9 +163,7 @@ class Policy:
         """
         meta = {"schema": SCHEMA, "actions": ACTION_FEATURE_VERSION}
         trees = np.frombuffer(self._booster.save_raw("ubj"), dtype=np.uint8)
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, meta=np.array(json.dumps(meta)), trees=trees)
-        write_bytes(path, buffer.getvalue())
+        write_model(path, meta, {"trees": trees})
 
     @classmethod
     def load(cls, path: Path) -> Policy:
@@ -182,20 +175,13 @@ class Policy:
         """
         import xgboost
 
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                meta = json.loads(str(file["meta"]))
-                trees = file["trees"].tobytes()
-            found = (meta["schema"], meta["actions"])
-        except _UNREADABLE as error:
-            raise RecordError(f"{path} is not a policy: {error}") from error
-        if found != (SCHEMA, ACTION_FEATURE_VERSION):
-            raise VersionMismatchError(
-                f"{path}: schema and features must be {(SCHEMA, ACTION_FEATURE_VERSION)}, but are "
-                f"{found}: train it again with `python -m benchmarks.proposers --train`"
-            )
+        meta, arrays = read_model(path, "a policy")
+        made_by = "python -m benchmarks.proposers --train"
+        check(path, meta, made_by, schema=SCHEMA, actions=ACTION_FEATURE_VERSION)
+        if "trees" not in arrays:
+            raise RecordError(f"{path} is not a policy: it holds no trees")
         booster = xgboost.Booster({"nthread": 1})
-        booster.load_model(bytearray(trees))
+        booster.load_model(bytearray(arrays["trees"].tobytes()))
         return cls(booster)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from foretune.space.decision import INLINE, ROOT
 from foretune.space.symbolic._index import Atom, Digit, Index, Iterator_, number, single
@@ -21,6 +21,8 @@ from foretune.space.symbolic._nodes import (
 from foretune.space.symbolic._regions import Region, region_of, united
 from foretune.space.symbolic._scalar import Scalar
 from foretune.space.symbolic._tree import Tree, above, blocks_of, root_of, whole
+
+_T = TypeVar("_T")
 
 _RANKS = {"global": 0, "shared": 1, "warp": 2, "local": 3}
 
@@ -50,10 +52,12 @@ class BlockTree(Tree):
 
     def _do_reverse_compute_inline(self, inputs: list[Any], _attributes: Any) -> None:
         block = inputs[0]
-        (producer,) = self._producers(block)
-        (load,) = {
+        what = f"ReverseComputeInline of block {block.name}"
+        producer = _only(self._producers(block), what, "producer")
+        reads = {
             tuple(map(_axis_of, r.indices)): r for r in block.reads() if r.buffer is producer.target
-        }.values()
+        }
+        load = _only(list(reads.values()), what, "access of its producer")
         values = {
             axis: index
             for each, index in zip(load.indices, producer.indices, strict=True)
@@ -95,6 +99,9 @@ class BlockTree(Tree):
         for load in block.reads():
             if load.buffer is not block.target and load.buffer not in sources:
                 sources.append(load.buffer)
+        if which >= len(sources):
+            what = f"CacheRead of block {block.name}"
+            raise UnsupportedTraceError(what, f"is of buffer {which}, but it reads {len(sources)}")
         original = sources[which]
         cached = Buffer(f"{original.name}_{scope}", original.shape, original.bytes, scope)
 
@@ -114,7 +121,7 @@ class BlockTree(Tree):
 
     def _do_r_factor(self, inputs: list[Any], attributes: Any) -> Block:
         loop: Loop = inputs[0]
-        (block,) = blocks_of(loop.body)
+        block = _only(list(blocks_of(loop.body)), "RFactor", "block in its loop")
         loops = block.loops()
         reduced = [each for each in loops if each.reduction]
         one = self.algebra.number(1)
@@ -295,7 +302,9 @@ class BlockTree(Tree):
                 if load.buffer is block.target:
                     found = [region_of(consumer.bound(i), fixed) for i in load.indices]
                     needed = found if needed is None else _united(needed, found)
-        assert needed is not None
+        if needed is None:
+            what = f"ComputeAt of block {block.name}"
+            raise UnsupportedTraceError(what, "is under a loop in which nothing reads it")
         regions = _solved(block.indices, needed)
         self._move(block, target, regions, consumers, self._producers(block))
 
@@ -344,6 +353,17 @@ class BlockTree(Tree):
         assert not after or max(after) < at
         target.body.insert(at, nest)
         nest.parent = target
+
+
+def _only(found: Sequence[_T], what: str, wanted: str) -> _T:
+    """The one thing there is.
+
+    Raises:
+        UnsupportedTraceError: There is none, or several.
+    """
+    if len(found) != 1:
+        raise UnsupportedTraceError(what, f"needs one {wanted}, but there are {len(found)}")
+    return found[0]
 
 
 def _holds(node: Loop | Block, blocks: Iterable[Block]) -> bool:

@@ -416,6 +416,8 @@ class Reader:
         kind = type(node).__name__
         if kind == "IntImm":
             return number(self.algebra, int(node.value))
+        if kind == "Var" and node not in scope:
+            raise UnsupportedTraceError(f"variable {node.name}", "is of no axis of its block")
         if kind == "Var":
             return scope[node]
         if kind in ("Add", "Sub", "Mul"):
