@@ -3,16 +3,17 @@
 Table 1 in shape: speed-up over the unoptimised program after so many samples (measured programs)
 of evolutionary search, ours and TVM's, and of tree search with each proposer. Tables 3 and 4:
 history depth, which needs a language model, and branching. One of our own: rollouts, also with the
-world model, which scores their ends without making a program. All sides of ours have the same
-batches and, but for those that name another one, the same cost model, which is pretrained, so that
-none has a warm-up; TVM's has batches of 8 and a model of its own, with a warm-up of one batch.
+world model, which scores their ends without making a program. All sides have batches of 16. Those
+of ours have, but where they name another one, the same cost model, which is pretrained, so that
+none has a warm-up; TVM's has a model of its own, with a warm-up of one batch. Two more sides of
+ours start from nothing, too.
 Every program that was the best of a run is measured again, those of all sides of one kernel and
 seed interleaved. Ablations have fewer trials, and are compared at as many.
 
 ``--llm MODEL@URL`` (or another form of ``foretune tune --llm``) adds the language model's rows to
 table 1 and makes tables 3 and 4 with it::
 
-    python -m benchmarks.mcts --llm qwen3@http://localhost:11434/v1 --write
+    python -m benchmarks.mcts --llm qwen2.5-coder@http://localhost:11434/v1 --write
 
 Runs are kept in the work directory; called again, it goes on where it was interrupted, at the run,
 so that none was ever resumed half-way. A model's answers are kept there, too, a transcript beside
@@ -46,6 +47,8 @@ BRANCHING = ("mcts:learned:branching=4", "mcts:learned:branching=0")
 """Beside ``mcts:learned``, which has 2; 0 is progressive widening."""
 ROLLOUTS = ("mcts:learned:rollout=2", "mcts:learned+world", "mcts:learned:rollout=2+world")
 """Beside ``mcts:learned``, which has none."""
+SCRATCH = ("evolutionary+gbdt:scratch", "mcts:learned+gbdt:scratch")
+"""With a cost model that has learned nothing, as TVM's."""
 LLM = "mcts:llm"
 LLM_ABLATIONS = ("mcts:llm:history=3", "mcts:llm:branching=4")
 """Beside ``mcts:llm``, which has 2 of either."""
@@ -65,7 +68,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--workloads", default=",".join(KERNELS))
     parser.add_argument("--sides", default=",".join(SIDES))
     parser.add_argument(
-        "--ablations", default=",".join([*BRANCHING, *ROLLOUTS]), help="sides with fewer trials"
+        "--ablations",
+        default=",".join([*BRANCHING, *ROLLOUTS, *SCRATCH]),
+        help="sides with fewer trials",
     )
     parser.add_argument("--llm", default="", metavar="MODEL@URL", help="adds the language model")
     parser.add_argument("--cost-model", default="default", help="of sides that name none")
@@ -122,13 +127,14 @@ def main(arguments: list[str] | None = None) -> None:
             for reference in (EVOLUTION, PEER)
             if reference in sides
         ],
-        "effort": {"workload": kernels[-1], "batch": BATCH},
+        "effort": {"batch": BATCH},
         "overhead": [
-            {"side": name_of(side, plain.cost_model), **row}
-            for side in [*full, *less]
+            {"workload": kernel, "side": name_of(side, plain.cost_model), **row}
+            for kernel in kernels
+            for side in ([*full, *less] if kernel == kernels[-1] else full)
             # A call that only runs a part of it leaves this to the one that writes the page.
             if options.write and not side.is_peer and ":llm" not in side.strategy
-            for row in overhead(kernels[-1], where.hardware, side)
+            for row in overhead(kernel, where.hardware, side)
         ],
     }
     names = [[name_of(side, plain.cost_model) for side in some] for some in (full, less)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks._mcts.figures import EARLY, left_out
+from benchmarks._mcts.figures import EARLY, TREE, left_out
 from benchmarks._search.figures import made, remarks
 from benchmarks.results import table
 
@@ -32,7 +32,7 @@ _EFFORT = (
     "the candidates whose score or draft a side asks for, for each one that is measured. Of a tree "
     "these are the edits of each expansion, random roots, and all of its nodes again before each "
     "batch; of evolution random candidates, children, and what is bred of them. Processor time is "
-    "beside it, early and late in a run of batches of {batch} on {workload}. Programs were not run "
+    "beside it, early and late in a run of batches of {batch}. Programs were not run "
     "for this table."
 )
 
@@ -51,7 +51,7 @@ def body(
     found = result["mcts"]
     llm = [run for run in result["runs"] if run.get("llm")]
     parts = [
-        "\n".join(goals(found, result["trials"])),
+        "\n".join(goals(found, sides, result["trials"])),
         _VALUES,
         speedup_table(found, sides),
         *_ablations(found, ablations, most),
@@ -69,23 +69,33 @@ def body(
     return "\n\n".join(part for part in parts if part)
 
 
-def goals(found: Mapping[str, Any], trials: int) -> list[str]:
-    """What is to be reached, and whether it is."""
+def goals(found: Mapping[str, Any], sides: Sequence[str], trials: int) -> list[str]:
+    """What is to be reached, and whether it is.
+
+    Args:
+        found: The figures.
+        sides: Those that ran all trials: ablations are not judged.
+        trials: How many.
+    """
     lines = []
     for reference in found["references"]:
-        early = {row["side"]: row for row in reference["early"]}
+        early = {row["side"]: row for row in reference["early"] if row["side"] in sides}
         trees = [row for side, row in early.items() if side.startswith("mcts")]
         own = early.get(reference["side"])
         if not trees or own is None:
             continue
         best = max(trees, key=lambda row: float(row["ratio"]))
-        met = "met" if best["ratio"] >= 1 else "not met"
-        lines.append(
-            f"- Goal: the best tree search has after {EARLY} samples what {reference['side']} has "
-            f"after {trials}: {best['side']}, {best['ratio']:.3f} ({best['low']:.3f}–"
-            f"{best['high']:.3f}) times as fast, {met}; {reference['side']} itself after {EARLY}: "
-            f"{own['ratio']:.3f}."
-        )
+        judged = {"the best tree search": best}
+        if TREE in early:
+            judged["tree search as it comes"] = early[TREE]
+        for words, row in judged.items():
+            met = "met" if row["ratio"] >= 1 else "not met"
+            lines.append(
+                f"- Goal: {words} has after {EARLY} samples what {reference['side']} has after "
+                f"{trials}: {row['side']}, {row['ratio']:.3f} ({row['low']:.3f}–{row['high']:.3f}) "
+                f"times as fast, {met}; {reference['side']} itself after {EARLY}: "
+                f"{own['ratio']:.3f}."
+            )
     took = [row["search_ms"] for row in found["overhead"] if row["search_ms"] is not None]
     if took:
         met = "met" if max(took) < GOAL_MS else "not met"
@@ -161,7 +171,8 @@ def _beside(reference: Mapping[str, Any], trials: int) -> list[str]:
         f"What {side} has after {trials} samples, over what each side has after {EARLY}, as times: "
         "1 or more reaches it. Intervals are from a bootstrap over kernels and seeds.",
         _early(reference["early"]),
-        f"Samples after which each side has for the first time what {side} has after {trials}. "
+        f"Samples after which each side has for the first time what {side} has after {trials}, or "
+        "what takes at most 2 % longer. "
         f"What a run reads as faster may be slower when it is measured again, so that {side} "
         "itself may have it before:",
         _reaching(reference["reaching"]),
@@ -202,6 +213,7 @@ def _effort(found: Mapping[str, Any]) -> str:
         return ""
     rows = [
         [
+            row["workload"],
             row["side"],
             str(row["measured"]),
             f"{row['scored']:.0f}",
@@ -213,8 +225,8 @@ def _effort(found: Mapping[str, Any]) -> str:
         ]
         for row in found["overhead"]
     ]
-    header = ["side", "measured", "scored", "drafted", "ms per batch", "expansions per batch",
-              "ms per expansion", "with making the programs"]  # fmt: skip
+    header = ["kernel", "side", "measured", "scored", "drafted", "ms per batch",
+              "expansions per batch", "ms per expansion", "with making the programs"]  # fmt: skip
     return f"{_EFFORT.format(**found['effort'])}\n\n{table(header, rows)}"
 
 

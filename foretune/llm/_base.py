@@ -52,12 +52,14 @@ class Answer:
         text: The answer: data, of which nothing may ever be executed.
         prompt_tokens, completion_tokens: As the model counts them; 0 where it does not.
         seconds: Wall seconds that it took.
+        cut_off: Whether it ends because it was as long as it may be.
     """
 
     text: str
     prompt_tokens: int = 0
     completion_tokens: int = 0
     seconds: float = 0.0
+    cut_off: bool = False
 
 
 class LanguageModel(abc.ABC):

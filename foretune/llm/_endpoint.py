@@ -74,14 +74,16 @@ class EndpointConfig:
         try:
             parts = urlsplit(self.base_url)
             usable = parts.scheme in ("http", "https") and bool(parts.hostname)
-            # A user's password would be shown with the address.
+            # A user's password would be shown with the address, and so would a key in a query.
             usable = usable and "@" not in parts.netloc and parts.port != 0
+            usable = usable and "?" not in self.base_url and "#" not in self.base_url
         except ValueError:
             usable = False
         if not usable:
             raise BadInputError(
                 "the address of a language model must read http://HOST[:PORT]/v1 or https://..., "
-                "without a user, but another one was given: give its base URL"
+                "without a user or anything behind a question mark, but another one was given: "
+                "give its base URL"
             )
         if self.temperature is not None and not 0 <= self.temperature < math.inf:
             raise BadInputError("llm: temperature >= 0 must hold, and be finite: choose 0 to 2")
@@ -236,7 +238,8 @@ def _answer(content: bytes, seconds: float) -> Answer:
         data = json.loads(content)
         # First: tokens of an answer that cannot be used are paid for, too.
         used = _used(data.get("usage"))
-        text = data["choices"][0]["message"]["content"]
+        choice = data["choices"][0]
+        text, cut_off = choice["message"]["content"], choice.get("finish_reason") == "length"
         if not isinstance(text, str):
             raise TypeError("its content is no text")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
@@ -246,7 +249,7 @@ def _answer(content: bytes, seconds: float) -> Answer:
             prompt_tokens=used[0],
             completion_tokens=used[1],
         ) from error
-    return Answer(text, *used, seconds)
+    return Answer(text, *used, seconds, cut_off)
 
 
 def _used(usage: Any) -> tuple[int, int]:

@@ -64,10 +64,10 @@ class LocalModel(LanguageModel):
         chosen = _torch.choose_device(device)
         try:
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(
-                folder, local_files_only=True
+                folder, local_files_only=True, trust_remote_code=False
             )
             self._model = transformers.AutoModelForCausalLM.from_pretrained(
-                folder, local_files_only=True
+                folder, local_files_only=True, trust_remote_code=False
             )
         except (OSError, ValueError, KeyError, ImportError) as error:
             raise BadInputError(
@@ -119,7 +119,8 @@ class LocalModel(LanguageModel):
             )
         new = generated[0, tokens.shape[1] :]
         text = str(self._tokenizer.decode(new, skip_special_tokens=True))
-        return Answer(text, int(tokens.shape[1]), len(new), time.monotonic() - began)
+        took, cut_off = time.monotonic() - began, len(new) == length
+        return Answer(text, int(tokens.shape[1]), len(new), took, cut_off)
 
     def _prompt(self, messages: Sequence[Message]) -> str:
         if getattr(self._tokenizer, "chat_template", None):

@@ -34,7 +34,7 @@ def open_session(text: str, *, environment: Mapping[str, str] | None = None) -> 
 
     ====================  =======================================================================
     ``MODEL@URL``         a model of an OpenAI-compatible server, for example
-                          ``qwen3@http://localhost:11434/v1``
+                          ``qwen2.5-coder@http://localhost:11434/v1``
     ``MODEL``             the same at ``OPENAI_BASE_URL``, or OpenAI's own
     ``FILE.json``         settings: fields of ``EndpointConfig`` (with ``key_file`` or ``key_env``
                           in the place of ``key``; ``device`` for a folder) and of ``SessionConfig``
@@ -111,7 +111,8 @@ def _from_settings(path: Path, data: Mapping[str, Any], environment: Mapping[str
                 f"{folder}: leave it out"
             )
         chosen = {**chosen, "device": data.get("device")}
-        return Session(_local(folder, chosen), SessionConfig(**session))
+        # One question at a time: others would only wait for it while their own time runs.
+        return Session(_local(folder, chosen), SessionConfig(**{"concurrency": 1, **session}))
     if data.get("device"):
         raise BadInputError(
             f"{path}: device is for models in this process, but there is no folder {folder}: leave "

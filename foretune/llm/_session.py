@@ -2,8 +2,9 @@
 
 All tasks of a run share a session, because they share the server's patience and the budget. What
 goes wrong in a call is no error of the run: the answer is None, the reason is counted, and after
-``patience`` calls in a row without an answer, or one that says that there will never be any, the
-session says so once and answers None from then on.
+``patience`` times in a row without an answer, or one call that says that there will never be any,
+the session says so once and answers None from then on. Questions that were put together and fail
+together count once: a server that is started again is not gone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as OutOfTime
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ _LONGEST_WAIT_S = 30.0
 _GRACE_S = 2.0
 """A client that is out of time gets so long to say so."""
 _TOO_LATE = "no answer in time"
+_USELESS = 10
+"""Times in a row that answers hold nothing usable after which the model is left out."""
 
 
 class Question(Future[Answer | None]):
@@ -40,13 +43,35 @@ class Question(Future[Answer | None]):
         messages: What is asked.
         key: Hash of everything that decides the answer.
         nth: How often the same was asked before.
+        after: Answers that had been waited for when it was put: the same of questions that are put
+            together.
     """
 
-    def __init__(self, messages: Sequence[Message], key: str, nth: int) -> None:
+    def __init__(self, messages: Sequence[Message], key: str, nth: int, after: int) -> None:
         super().__init__()
         self.messages = messages
         self.key = key
         self.nth = nth
+        self.after = after
+
+
+@dataclass
+class _Streak:
+    """How often in a row something went wrong; questions that were put together count once.
+
+    Attributes:
+        length: How often.
+        last: ``Question.after`` of the last one.
+    """
+
+    length: int = 0
+    last: int = -1
+
+    def add(self, after: int) -> None:
+        """Once more, with a question of so much before it."""
+        if after > self.last:
+            self.length += 1
+            self.last = after
 
 
 class Session:
@@ -92,10 +117,10 @@ class Session:
         """Key of a request that is under way -> the questions that it shall answer."""
         self._disturbed: set[str] = set()
         self._closing = threading.Event()
-        self._steps = 0
-        self._in_a_row = 0
+        self._steps = self._waits = 0
+        self._missed, self._useless = _Streak(), _Streak()
         self._not_before = 0.0
-        self._diverged = False
+        self._diverged = self._told_of_cut = False
 
     def record_in(self, path: Path) -> None:
         """Keeps answers in a file, and knows those that are there, unless it has one already.
@@ -132,7 +157,7 @@ class Session:
         key = key_of(messages, self.model.name, self.model.settings)
         with self._lock:
             self._step()
-            asked = Question(list(messages), key, self._asked[key])
+            asked = Question(list(messages), key, self._asked[key], self._waits)
             self._asked[key] += 1
             if self._is_settled(asked):
                 return asked
@@ -158,6 +183,7 @@ class Session:
         except OutOfTime:
             answer = self._abandoned(asked)
         with self._lock:
+            self._waits += 1
             self._step()
             if self._replay is not None:
                 self._compare(asked)
@@ -207,7 +233,7 @@ class Session:
         """Goes on without an answer, unless it has just come."""
         with self._lock:
             if not asked.done():
-                self._miss(_TOO_LATE, final=False)
+                self._miss(_TOO_LATE, asked.after)
                 self._go_without(asked, self.reason or _TOO_LATE)
                 # The request goes on: who asks the same again may profit from it.
                 self._waiting[asked.key].remove(asked)
@@ -246,7 +272,7 @@ class Session:
             waiting = self._waiting.pop(key)
             if waiting:
                 # One that came too late does not show that the next one will come in time.
-                self._in_a_row = 0
+                self._missed.length = 0
             for asked in waiting:
                 asked.set_result(answer)
 
@@ -254,8 +280,10 @@ class Session:
         with self._lock:
             waiting = self._waiting[key]
             # What nobody waits for any more was counted when that came to be.
-            if waiting or error.final:
-                self._miss(str(error), error.final)
+            if waiting:
+                self._miss(str(error), min(asked.after for asked in waiting))
+            if error.final:
+                self._give_up(str(error))
             while waiting:
                 self._go_without(waiting[0], str(error))
                 del waiting[0]
@@ -321,10 +349,31 @@ class Session:
         self.usage.prompt_tokens += used.prompt_tokens
         self.usage.completion_tokens += used.completion_tokens
 
-    def _miss(self, reason: str, final: bool) -> None:
-        self._in_a_row += 1
-        if final or self._in_a_row >= self.config.patience:
+    def _miss(self, reason: str, after: int) -> None:
+        self._missed.add(after)
+        if self._missed.length >= self.config.patience:
             self._give_up(reason)
+
+    def judge(self, asked: Question, answer: Answer, usable: bool) -> None:
+        """Takes note of whether an answer held anything usable.
+
+        A model of whose answers nothing is usable, time after time, is left out; where they are cut
+        off, that is said once.
+        """
+        if usable:
+            self._useless.length = 0
+            return
+        if answer.cut_off and not self._told_of_cut:
+            self._told_of_cut = True
+            logger.warning(
+                "answers of the language model %s are cut off before there is anything usable in "
+                "them: raise max_tokens in its settings, or switch its thinking off",
+                self.model.name,
+            )
+        with self._lock:
+            self._useless.add(asked.after)
+            if self._useless.length >= _USELESS and self._replay is None:
+                self._give_up(f"{_USELESS} times in a row nothing in its answers was usable")
 
     def _give_up(self, reason: str) -> None:
         if self.reason or self._closing.is_set():

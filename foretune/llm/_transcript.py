@@ -128,6 +128,7 @@ class Transcript:
             prompt_tokens=answer.prompt_tokens,
             completion_tokens=answer.completion_tokens,
             seconds=answer.seconds,
+            cut_off=answer.cut_off,
         )
         self._answers[key] = answer
 
@@ -229,6 +230,7 @@ def _answer(data: Mapping[str, Any]) -> Answer:
         min(int(data["prompt_tokens"]), MOST_TOKENS),
         min(int(data["completion_tokens"]), MOST_TOKENS),
         float(data["seconds"]),
+        bool(data.get("cut_off", False)),
     )
 
 

@@ -18,7 +18,8 @@ class SessionConfig:
         timeout_s: Wall seconds for an answer, retries included.
         retries: Further tries of a request that failed and may succeed later.
         concurrency: Requests at the same time.
-        patience: Questions in a row without an answer after which the model is left out.
+        patience: Times in a row that there is no answer after which the model is left out.
+            Questions that were put together and fail count once.
         usd_per_million_prompt, usd_per_million_completion: Price of 1e6 tokens, for the count.
     """
 

@@ -77,6 +77,14 @@ PEERS: Mapping[str, PeerOptions] = {
         "from 100 to 8 samples, so that all but its first 8 trials are guided, and spared the "
         "import of every tensor intrinsic; everything else default",
     ),
+    "metaschedule-equal": PeerOptions(
+        num_trials_per_iter=16,
+        num_warmup_samples=16,
+        remove_import_trap=True,
+        note="TVM MetaSchedule with 16 candidates per batch, as foretune has in runs of some "
+        "hundred trials, its cost model's warm-up lowered from 100 to 16 samples, and spared the "
+        "import of every tensor intrinsic; everything else default",
+    ),
     "metaschedule-quick-start": PeerOptions(
         remove_import_trap=True,
         note="TVM MetaSchedule with its defaults, partly random search like metaschedule, but "

@@ -16,7 +16,7 @@ visits; values are never sums of what an older model said; a rollout has a fixed
 beside the node's own score, and by default there is none, because random edits of a good program
 mostly say how bad random edits are; a proposal is several edits, of which the best become children;
 the tree is expanded many times for each measurement, as scores are cheap; a dead end is marked and
-never walked into again."""
+not expanded again."""
 
 from __future__ import annotations
 

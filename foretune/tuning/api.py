@@ -237,7 +237,7 @@ def strategy_options(strategy: str, options: Mapping[str, Any], has_llm: bool) -
     if proposer == "llm" and not has_llm:
         raise BadInputError(
             "the proposer 'llm' needs a language model, but there is none: give one with --llm, "
-            "for example --llm qwen3@http://localhost:11434/v1, or with llm= in Python"
+            "for example --llm qwen2.5-coder@http://localhost:11434/v1, or with llm= in Python"
         )
     return given
 

@@ -32,12 +32,15 @@ class Reply:
     drip_s: float = 0.0
 
 
-def completion(text: str, prompt_tokens: int = 7, completion_tokens: int = 3) -> Reply:
+def completion(
+    text: str, prompt_tokens: int = 7, completion_tokens: int = 3, finish_reason: str = "stop"
+) -> Reply:
     """A chat completion."""
+    message = {"role": "assistant", "content": text}
     data = {
         "id": "1",
         "object": "chat.completion",
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": text}}],
+        "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
         "usage": {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens},
     }
     return Reply(json.dumps(data).encode())

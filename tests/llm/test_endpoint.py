@@ -200,6 +200,8 @@ def test_redirects_do_not_carry_the_key_elsewhere():
         {"base_url": "file:///etc/passwd"},
         {"base_url": "http://user:secret@host/v1"},
         {"base_url": "http://:secret@host/v1"},
+        {"base_url": "http://host/v1?api-key=secret"},
+        {"base_url": "http://host/v1#secret"},
         {"base_url": "http://host:secret/v1"},
         {"base_url": "http://[secret/v1"},
         {"extra": "secret"},

@@ -49,7 +49,7 @@ def say(text):
 
 
 def results(session, *texts):
-    return [future.result(10) for future in [session.submit(say(text)) for text in texts]]
+    return [session.wait(asked) for asked in [session.submit(say(text)) for text in texts]]
 
 
 def test_answers_are_counted_and_priced():
@@ -87,7 +87,7 @@ def test_calls_overlap_with_the_caller_and_each_other():
 @pytest.mark.parametrize("error", [OverflowError("x"), RuntimeError("secret"), MemoryError()])
 def test_whatever_a_model_raises_is_no_answer_and_no_more(error, caplog):
     with Session(Scripted(lambda text: error), SessionConfig(patience=2)) as session:
-        assert results(session, "a", "b", "c") == [None] * 3
+        assert [results(session, text) for text in "abc"] == [[None]] * 3
         assert session.given_up and type(error).__name__ in session.reason
     assert "secret" not in caplog.text
 
@@ -96,10 +96,65 @@ def test_an_answer_that_is_not_ready_in_time_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(_session, "_GRACE_S", 0.0)
     gate, model = threading.Event(), Scripted(lambda text: gate.wait(30) and text)
     with Session(model, SessionConfig(timeout_s=0.05, patience=2)) as session:
-        asked = [session.submit(say(text)) for text in "abc"]
-        assert [session.wait(future) for future in asked] == [None] * 3
+        assert [session.wait(session.submit(say(text))) for text in "abc"] == [None] * 3
         assert session.given_up and "in time" in session.reason
         gate.set()
+
+
+def test_questions_that_fail_together_count_once(monkeypatch):
+    monkeypatch.setattr(_session, "_GRACE_S", 0.0)
+    replies = [*[refusal(503)] * 8, *[completion("up")] * 4]
+    with Server(lambda _, number: replies[number]) as server:
+        config = SessionConfig(retries=0, patience=3)
+        with Session(Endpoint(EndpointConfig("m", server.url)), config) as session:
+            for batch in ("abcd", "efgh"):
+                assert results(session, *batch) == [None] * 4
+                assert not session.given_up
+            assert [answer.text for answer in results(session, *"abcd")] == ["up"] * 4
+    slow = Scripted(lambda text: time.sleep(0.4) or text)
+    with Session(slow, SessionConfig(timeout_s=0.05, patience=2)) as session:
+        asked = [session.submit(say(text)) for text in "abc"]
+        assert [session.wait(future) for future in asked] == [None] * 3
+        assert not session.given_up
+
+
+def judged(session, *texts):
+    """Asks one after the other, with the verdict that each answer is usable that says so."""
+    answers = []
+    for text in texts:
+        asked = session.submit(say(text))
+        answer = session.wait(asked)
+        if answer is not None:
+            session.judge(asked, answer, answer.text == "usable")
+        answers.append(answer and answer.text)
+    return answers
+
+
+def test_a_model_that_only_talks_is_left_out_in_the_end(monkeypatch, tmp_path, caplog):
+    monkeypatch.setattr(_session, "_USELESS", 3)
+    path = tmp_path / "llm.jsonl"
+    given = {"a": "talk", "b": "talk", "c": "usable", "d": "talk", "e": "talk", "f": "talk"}
+    with Session(Scripted(given.__getitem__), transcript=path) as session:
+        recorded = judged(session, *"abcdefgh")
+        assert recorded == ["talk", "talk", "usable", "talk", "talk", "talk", None, None]
+        assert session.left_out and "nothing in its answers was usable" in session.reason
+    said = [r.getMessage() for r in caplog.records]
+    assert len([told for told in said if "is not asked any more" in told]) == 1
+    with open_session(str(path)) as replay:
+        assert judged(replay, *"abcdefgh") == recorded
+        assert replay.reason == session.reason
+
+
+def test_answers_that_are_cut_off_are_said_once_and_kept(tmp_path, caplog):
+    path = tmp_path / "llm.jsonl"
+    with Server(always(completion("thinking about", finish_reason="length"))) as server:
+        endpoint = Endpoint(EndpointConfig("m", server.url))
+        with Session(endpoint, transcript=path) as session:
+            assert judged(session, "a", "b") == ["thinking about"] * 2
+    said = [r.getMessage() for r in caplog.records if "cut off" in r.getMessage()]
+    assert len(said) == 1 and "raise max_tokens" in said[0]
+    with open_session(str(path)) as replay:
+        assert replay.wait(replay.submit(say("a"))).cut_off
 
 
 def test_a_busy_server_is_asked_again_when_it_says():
@@ -565,6 +620,7 @@ class TestLocal:
         path.write_text(json.dumps({"model": "model", "device": "meta"}), encoding="utf-8")
         with open_session(str(path)) as session:
             assert not session.model.disturbs("llvm")
+            assert session.config.concurrency == 1
 
     @pytest.mark.gpu
     def test_it_answers_on_a_gpu(self, tiny_model):

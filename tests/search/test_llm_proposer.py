@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -290,6 +291,35 @@ def test_evolution_counts_hits_too():
         for _ in range(3):
             task.tell([(c, ok(c)) for c in task.ask(6)])
     assert session.usage.proposals > 0 and session.usage.judged > 0
+
+
+def test_evolution_asks_about_a_program_once():
+    model = Scripted(lambda i: GOOD)
+    with Session(model) as session:
+        task = Task(
+            matmul(64), CPU, strategy="evolutionary:llm", options={"llm": session, "asked": 2}
+        )
+        for slower in range(5):
+            # Nothing gets faster: the fastest programs stay the same.
+            asked = task.ask(6)
+            task.tell([(c, replace(ok(c), seconds=(1e-3 + 1e-3 * slower,) * 3)) for c in asked])
+    assert len(model.prompts) == len(set(model.prompts)) >= 8
+
+
+def test_what_was_cut_off_is_told_to_the_model(space):
+    here, _ = sketches_of(space, 2)
+
+    class Cut(Scripted):
+        def complete(self, messages, seconds):
+            return replace(super().complete(messages, seconds), cut_off=True)
+
+    model = Cut(lambda i: '{"reasoning": "first of all')
+    with Session(model) as session:
+        made = proposers.create("llm", space, 0, llm=session, otherwise="random")
+        for program in here:
+            ask(made, program)
+    assert [len(told(prompt)) for prompt in model.prompts] == [0, 1]
+    assert "too long" in told(model.prompts[1])[0] and session.usage.invalid == 2
 
 
 def sketches_of(space, n):

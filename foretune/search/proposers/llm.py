@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _MOST_TOLD = 8
 """Corrections in a prompt: about as much text as the table of a program."""
+_CUT_OFF = "the answer was cut off because it was too long: answer with the JSON alone"
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,8 @@ class LlmProposer(Proposer):
         if llm is None:
             raise BadInputError(
                 "the proposer 'llm' needs a language model, but got none: give one with --llm, for "
-                "example --llm qwen3@http://localhost:11434/v1, or choose the proposer 'learned'"
+                "example --llm qwen2.5-coder@http://localhost:11434/v1, or choose the proposer "
+                "'learned'"
             )
         self.config, unknown = configured(LlmConfig, "llm", options)
         refuse_unknown("llm", unknown, LlmConfig.__dataclass_fields__)
@@ -177,7 +179,11 @@ class LlmProposer(Proposer):
             alternatives=config.proposals,
             longest=config.longest,
         )
-        self._keep(program.sketch.key, reading.corrections)
+        corrections = reading.corrections
+        if answer.cut_off and not reading.edits:
+            corrections = [_CUT_OFF]
+        self._keep(program.sketch.key, corrections)
+        self.session.judge(asked, answer, bool(reading.edits))
         self.session.count(
             dropped=reading.dropped,
             invalid=int(not reading.edits),
