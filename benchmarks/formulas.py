@@ -32,7 +32,7 @@ from benchmarks._at_once import at_once
 from benchmarks.results import conditions, publish, say, table
 from foretune.errors import IllegalCandidateError
 from foretune.features import columns, extract_per_store
-from foretune.features.formulas import UNSUPPORTED, Formulas, formulas
+from foretune.features.formulas import Formulas, formulas
 from foretune.hardware import Hardware, preset, probe
 from foretune.space import Candidate, Sketch, Space
 from foretune.space.symbolic import Structure, UnsupportedTraceError, structure_of
@@ -281,8 +281,8 @@ def report(compared: Sequence[dict[str, Any]], behaved: Sequence[dict[str, Any]]
     lines = [
         table(head, rows),
         "",
-        f"Columns with a formula: {len(columns()) - len(UNSUPPORTED)} of {len(columns())}; within "
-        f"{TOLERANCE} on all certain candidates: {good}. Unsure candidates and random ones: mean "
+        f"Each of the {len(columns())} columns has a formula; within {TOLERANCE} on all certain "
+        f"candidates: {good}. Unsure candidates and random ones: mean "
         "absolute difference of a column, the latter to others of the same structure. `agree` is "
         "of certain candidates, `agree of all` of all legal ones, where what is unknown does not.",
         "",

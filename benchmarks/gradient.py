@@ -1,15 +1,18 @@
 """Gradient search, evolution and random candidates on one frozen model: the Felix paper's figure 8.
 
-The model is the perceptron that comes with the package; nothing is measured and nothing learns. On
-each subgraph evolution makes four generations of 2,048 predictions, random candidates as many, and
-gradient search as many rounds as fit the same number. For each side: after how many predictions,
-and after how many seconds, the best exact score is the best that evolution has in the end. All
-sides score from formulas; a point of a climb counts as one prediction, like a candidate. Seconds
-are of the processor and hold everything, compiling formulas too: every cell is a process of its
-own, so that none finds what another has compiled.
+The model is the perceptron that comes with the package; nothing is measured, nothing learns, and no
+other model is asked. On each subgraph evolution makes four generations of 2,048 candidates, random
+search draws as many, and gradient search makes as many predictions in rounds; what it makes beyond
+that in its last round does not count. For each side: after how many predictions, and after how many
+seconds, the best exact score is the best that evolution has in the end; and the best and the 64th
+best score after so many predictions. All sides score from formulas; a point of a climb counts as
+one prediction, like a candidate. Seconds are of the processor, on one thread, and hold everything,
+compiling formulas too: every cell is a process of its own, so that none finds what another has
+compiled. Of candidates that are scored together, each counts as known after its share of the time.
 
-Cells are kept in the work directory; called again, it goes on where it was interrupted. The search
-itself, with measurements, is the benchmark ``search22``::
+Cells are kept in the work directory; called again, it goes on where it was interrupted. Calls with
+a core each can share it by ``--workloads``, and a last one writes the page. The search itself, with
+measurements, is the benchmark ``search22``::
 
     python -m benchmarks.search22 --strategies gradient,evolutionary,metaschedule-quick-start \\
         --cost-models mlp:formulas --controls "" --page search22-gradient \\
@@ -19,6 +22,7 @@ itself, with measurements, is the benchmark ``search22``::
 from __future__ import annotations
 
 import argparse
+import heapq
 import json
 import math
 import multiprocessing
@@ -28,10 +32,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from benchmarks.results import conditions, publish, read_json, say, table
 from benchmarks.sources import state_of_ours
 from foretune.bench import geometric_mean, write_json
+from foretune.cli._options import parse_options
 from foretune.cost import CostModel, Prediction, pretrained
 from foretune.hardware import Hardware
 from foretune.search._descent import Landscape
@@ -49,9 +55,15 @@ _WARM_UP = "matmul:16x16x16"
 _TOLERANCE = 1e-4
 """Scores that are as good: features are stored in single precision."""
 _TITLE = "Predictions and seconds until the best predicted score of evolution"
+_SPREAD = 64
+"""The figure of the paper shows the best and the 64th best candidate."""
+_EVERY = 128
+"""Predictions after which a trace has a point at the latest, while candidates are scored."""
+_SHOWN = (512, 1024, 2048, 4096, 8192)
 
-Trace = list[list[float]]
-"""Predictions, processor seconds and the best exact score, whenever candidates were scored."""
+Trace = list[list[Any]]
+"""Predictions, processor seconds, the best exact score, and the 64th best or None: whenever the
+best became better, and now and then."""
 
 
 class Frozen(CostModel):
@@ -72,6 +84,10 @@ class Frozen(CostModel):
         """What is climbed."""
         return Prediction(self._guide.scores(candidates), np.zeros(len(candidates)))
 
+    def draft(self, candidates: Sequence[Any]) -> Any:
+        """Nothing: the other sides have no second model either."""
+        return np.zeros(len(candidates))
+
 
 class Watched(Guide):
     """Another guide, with a trace of what it was asked."""
@@ -80,6 +96,7 @@ class Watched(Guide):
         self._guide = guide
         self._began = time.process_time()
         self._best = -math.inf
+        self._spread: list[float] = []
         self.predictions = 0
         self.trace: Trace = []
 
@@ -93,11 +110,19 @@ class Watched(Guide):
 
     def scores(self, candidates: Sequence[Any]) -> Any:
         """The other guide's, counted and noted."""
+        began = time.process_time() - self._began
         found = self._guide.scores(candidates)
-        self.predictions += len(found)
-        if len(found) and not np.isnan(found).all():
-            self._best = max(self._best, float(np.nanmax(found)))
-        self.trace.append([self.predictions, time.process_time() - self._began, self._best])
+        each = (time.process_time() - self._began - began) / max(1, len(found))
+        for place, score in enumerate(found.tolist(), 1):
+            better = score > self._best
+            if not math.isnan(score):
+                self._best = max(self._best, score)
+                push = heapq.heappush if len(self._spread) < _SPREAD else heapq.heappushpop
+                push(self._spread, score)
+            self.predictions += 1
+            if better or (self._spread and self.predictions % _EVERY == 0) or place == len(found):
+                spread = self._spread[0] if len(self._spread) == _SPREAD else None
+                self.trace.append([self.predictions, began + place * each, self._best, spread])
         return found
 
 
@@ -129,6 +154,7 @@ def searched(
         predictions: After which it ends; a round is not broken off.
         options: Of gradient search; the others make all their predictions in one round.
     """
+    torch.set_num_threads(1)
     ranker = pretrained.shipped("mlp", space.hardware.kind)
     assert ranker is not None, f"no perceptron comes with the package for {space.hardware.kind}"
     guide = Watched(MlpGuide(ranker))  # type: ignore[arg-type]
@@ -155,30 +181,41 @@ def reached(trace: Trace, score: float) -> list[float] | None:
     return next((step[:2] for step in trace if step[2] >= score - _TOLERANCE), None)
 
 
+def counted(cell: Mapping[str, Any]) -> Trace:
+    """The trace of a cell as far as its predictions go; what a last round made beyond is not."""
+    return [step for step in cell["trace"] if step[0] <= cell["predictions"]]
+
+
+def goals_of(cells: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], Trace]:
+    """What evolution did, by workload and seed, where it could search."""
+    return {
+        (cell["workload"], cell["seed"]): trace
+        for cell in cells
+        if cell["objective"] == "evolution" and (trace := counted(cell))
+    }
+
+
 def compared(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """How many times as many predictions and seconds evolution needs for its best score.
 
-    Pairs of the same workload and seed. A side that never gets there counts with all that it spent,
-    which flatters it: ``reached`` says how often it did.
+    Pairs of the same workload and seed. A side that never gets there counts as twice what the
+    longer one of the two has spent in all.
     """
-    ends = {
-        (cell["workload"], cell["seed"]): cell["trace"]
-        for cell in cells
-        if cell["objective"] == "evolution" and cell["trace"]
-    }
+    ends = goals_of(cells)
     rows = []
     for objective in OBJECTIVES:
         ratios: tuple[dict[str, list[float]], ...] = ({}, {})
         got = count = 0
         for cell in cells:
-            theirs = ends.get((cell["workload"], cell["seed"]))
-            if cell["objective"] != objective or theirs is None or not cell["trace"]:
+            theirs, own = ends.get((cell["workload"], cell["seed"])), counted(cell)
+            if cell["objective"] != objective or theirs is None or not own:
                 continue
             goal = theirs[-1][2]
-            base, mine = reached(theirs, goal), reached(cell["trace"], goal)
+            base, mine = reached(theirs, goal), reached(own, goal)
             assert base is not None
             got, count = got + (mine is not None), count + 1
-            spent = mine or cell["trace"][-1][:2]
+            both = zip(own[-1][:2], theirs[-1][:2], strict=True)
+            spent = mine or [2 * max(pair) for pair in both]
             for ratio, one, other in zip(ratios, base, spent, strict=True):
                 ratio.setdefault(cell["workload"], []).append(math.log(one / other))
         if count:
@@ -192,6 +229,32 @@ def compared(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                     "seconds": geometric_mean(ratios[1], rng),
                 }
             )
+    return rows
+
+
+def figure(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The best and the 64th best after so many predictions, less evolution's best in the end.
+
+    Means over workloads and seeds; None where a run has no 64 candidates yet.
+    """
+    ends = goals_of(cells)
+    rows = []
+    for objective in OBJECTIVES:
+        for shown in _SHOWN:
+            best, spread = [], []
+            for cell in cells:
+                theirs = ends.get((cell["workload"], cell["seed"]))
+                until = [step for step in counted(cell) if step[0] <= shown]
+                if cell["objective"] == objective and theirs and until:
+                    best.append(until[-1][2] - theirs[-1][2])
+                    spread.append(
+                        math.nan if until[-1][3] is None else until[-1][3] - theirs[-1][2]
+                    )
+            if best:
+                last = float(np.mean(spread))
+                row = {"objective": objective, "predictions": shown, "pairs": len(best)}
+                row |= {"best": float(np.mean(best)), "spread": None if math.isnan(last) else last}
+                rows.append(row)
     return rows
 
 
@@ -218,8 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(None if arguments is None else list(arguments))
     where = conditions("gradient", list(range(options.seeds)))
-    pairs = [each.partition("=") for each in options.option]
-    chosen = {name: json.loads(value) for name, _, value in pairs}
+    chosen = parse_options(options.option)
     state = state_of_ours(more=["foretune.search.gradient"])
     hardware = {k: v for k, v in where.hardware.to_json().items() if k != "key"}
     cells = []
@@ -244,12 +306,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 say(
                     f"{name} {objective} {seed}: {end[2]:.3f}, {end[0]} predictions, {end[1]:.1f} s"
                 )
-    data = {"cells": cells, "compared": compared(cells), "options": chosen}
-    publish("gradient", _TITLE, report(cells, data["compared"]), data, where.end(), options.write)
+    data = {
+        "cells": cells,
+        "compared": compared(cells),
+        "figure": figure(cells),
+        "options": chosen,
+    }
+    publish("gradient", _TITLE, report(cells), data, where.end(), options.write)
 
 
-def report(cells: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> str:
+def report(cells: Sequence[Mapping[str, Any]]) -> str:
     """The tables."""
+    rows, points = compared(cells), figure(cells)
     summary = table(
         ["side", "gets there", "fewer predictions", "95 % interval", "fewer seconds",
          "95 % interval", "pairs"],
@@ -261,8 +329,8 @@ def report(cells: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
     )  # fmt: skip
     ends: dict[tuple[str, str], list[float]] = {}
     for each in cells:
-        if each["trace"]:
-            ends.setdefault((each["workload"], each["objective"]), []).append(each["trace"][-1][2])
+        if trace := counted(each):
+            ends.setdefault((each["workload"], each["objective"]), []).append(trace[-1][2])
     names = list(dict.fromkeys(each["workload"] for each in cells))
     scores = table(
         ["workload", *OBJECTIVES],
@@ -276,13 +344,31 @@ def report(cells: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
         [
             "Predictions and processor seconds of evolution until its best score, over those of "
             "each side until the same score: above 1 is sooner. A side that does not get there "
-            "counts with all that it spent. Geometric means, bootstrap over workloads and seeds.",
+            "counts as twice what the longer one of the two has spent. Geometric means, bootstrap "
+            "over workloads and seeds.",
             summary,
+            f"The best / the {_SPREAD}th best exact score after so many predictions, less the best "
+            "that evolution has in the end (log2 of a speed-up, means over workloads and seeds):",
+            table(
+                ["side", *(f"{shown:,}" for shown in _SHOWN)],
+                [
+                    [o, *(_point(points, o, shown) for shown in _SHOWN)]
+                    for o in dict.fromkeys(row["objective"] for row in points)
+                ],
+            ),
             "Best exact score at the end, mean over seeds (log2 of a speed-up, up to a constant "
             "per workload; – where no formula is known):",
             scores,
         ]
     )
+
+
+def _point(points: Sequence[Mapping[str, Any]], objective: str, shown: int) -> str:
+    for row in points:
+        if (row["objective"], row["predictions"]) == (objective, shown):
+            spread = "–" if row["spread"] is None else f"{row['spread']:.2f}"
+            return f"{row['best']:.2f} / {spread}"
+    return "–"
 
 
 def _interval(found: Sequence[float]) -> list[str]:

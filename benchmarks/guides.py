@@ -1,7 +1,8 @@
 """Climbs of the perceptron beside climbs of the world model, judged by who was not climbed.
 
 Nothing is measured. On each subgraph gradient search makes as many predictions with either guide,
-frozen; the candidates that the guide likes best are its picks. A guide cannot judge its own: where
+frozen; the candidates that the guide likes best are its picks. As a control, it picks from as many
+random candidates without a climb. A guide cannot judge its own: where
 it errs is what a climb finds. So every pick is judged by the cost model that a run starts with,
 which reads decisions only and was climbed by nobody, and by both guides; the column of the other
 guide is the one to compare. A speed-up is what a judge believes of the picks, over the mean of
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -34,6 +35,7 @@ from benchmarks.results import conditions, publish, read_json, say, table
 from benchmarks.sources import state_of_ours
 from foretune import cost
 from foretune.bench import geometric_mean, write_json
+from foretune.cli._options import parse_options
 from foretune.cost import CostModel, pretrained
 from foretune.hardware import Hardware
 from foretune.search._gradient_config import GUIDE_NAMES, GradientConfig
@@ -45,8 +47,11 @@ from foretune.workload import Workload, catalog, load_input
 
 PREDICTIONS = 4096
 PICKS = 16
+LOOKED = ("gradient", "random")
+"""Who looks for candidates that a guide likes."""
 _RANDOM = 256
 _DEFAULT = "default"
+_SAID = {"gradient": "climbs", "random": "random candidates"}
 _TITLE = "Climbs of the perceptron and of the world model, each judged by the other"
 
 Judge = Callable[[Sequence[Candidate]], npt.NDArray[np.float64]]
@@ -100,16 +105,18 @@ def guides_of(model: CostModel, hardware: Hardware, world: str) -> dict[str, Gui
 def picked(
     space: Any, guide: Guide, seed: int, predictions: int, options: Mapping[str, Any]
 ) -> list[Candidate]:
-    """What a guide likes best of what its climbs find.
+    """What a guide likes best of what its climbs, or random draws, find.
 
     Args:
         space: Where candidates come from.
         guide: What is climbed.
         seed: Of everything random.
         predictions: After which it ends; a round is not broken off.
-        options: Of gradient search.
+        options: Of gradient search, ``objective`` among them.
     """
     watched = Picking(guide)
+    if options.get("objective") == "random":
+        options = {"objective": "random", "seeds": predictions, "steps": 1}
     strategy = Gradient(
         space, Frozen(watched), np.random.default_rng(seed), guide=watched, **options
     )
@@ -132,12 +139,13 @@ def judged(
 
 
 def compared(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Believed speed-ups by guide and judge, geometric means over workloads and seeds."""
+    """Believed speed-ups by guide, who looks, and judge: means over workloads and seeds."""
     rows = []
-    for guide in GUIDE_NAMES:
-        own = [cell for cell in cells if cell["guide"] == guide and cell["judged"]]
+    for guide, looked in itertools.product(GUIDE_NAMES, LOOKED):
+        own = [c for c in cells if (c["guide"], c["looked"]) == (guide, looked) and c["judged"]]
         for judge in (_DEFAULT, *GUIDE_NAMES):
-            row: dict[str, Any] = {"guide": guide, "judge": judge, "pairs": len(own)}
+            row: dict[str, Any] = {"guide": guide, "looked": looked, "judge": judge}
+            row["pairs"] = len(own)
             for at, name in enumerate(("mean", "best")):
                 logs: dict[str, list[float]] = {}
                 for cell in own:
@@ -153,16 +161,19 @@ def compared(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def report(rows: Sequence[Mapping[str, Any]]) -> str:
     """The table."""
     body = table(
-        ["climbed", "judge", "mean pick", "95 % interval", "best pick", "95 % interval", "pairs"],
+        ["guide", "picks from", "judge", "mean pick", "95 % interval", "best pick",
+         "95 % interval", "pairs"],
         [
-            [row["guide"], row["judge"] + (" (itself)" if row["guide"] == row["judge"] else ""),
+            [row["guide"], _SAID[row["looked"]],
+             row["judge"] + (" (itself)" if row["guide"] == row["judge"] else ""),
              *_interval(row["mean"]), *_interval(row["best"]), str(row["pairs"])]
             for row in rows
         ],
     )  # fmt: skip
     return (
         f"Speed-up over the mean random candidate that a judge believes in, of the {PICKS} "
-        "candidates that a guide likes best after climbs. Nothing was measured. Geometric means, "
+        "candidates that a guide likes best, of its climbs or of as many random candidates. "
+        "Nothing was measured. Geometric means, "
         f"bootstrap over workloads and seeds.\n\n{body}"
     )
 
@@ -201,8 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(None if arguments is None else list(arguments))
     where = conditions("guides", list(range(options.seeds)))
-    pairs = [each.partition("=") for each in options.option]
-    chosen = {name: json.loads(value) for name, _, value in pairs}
+    chosen = parse_options(options.option)
     common = {
         "state": state_of_ours(more=["foretune.search.gradient"]),
         "world": hashlib.blake2b(Path(options.world).read_bytes(), digest_size=8).hexdigest(),
@@ -213,21 +223,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     cells = []
     for name in options.workloads.split(","):
         for seed in range(options.seeds):
-            for guide in GUIDE_NAMES:
-                found = {"workload": name, "guide": guide, "seed": seed, **common}
-                file = options.work_dir / f"{name.replace(':', '_')}-{guide}-{seed}.json"
+            for guide, looked in itertools.product(GUIDE_NAMES, LOOKED):
+                found = {"workload": name, "guide": guide, "looked": looked, "seed": seed, **common}
+                file = options.work_dir / f"{name.replace(':', '_')}-{guide}-{looked}-{seed}.json"
                 kept = read_json(file) if file.exists() else {}
                 if {key: kept.get(key) for key in found} != found:
                     made = cell(
-                        name, where.hardware, guide, seed, options.predictions, chosen,
-                        options.world,
+                        name, where.hardware, guide, seed, options.predictions,
+                        {**chosen, "objective": looked}, options.world,
                     )  # fmt: skip
                     kept = {**found, "judged": made}
                     options.work_dir.mkdir(parents=True, exist_ok=True)
                     write_json(file, kept)
                 cells.append(kept)
                 told = ", ".join(f"{who} {mean:.2f}" for who, (mean, _) in kept["judged"].items())
-                say(f"{name} {guide} {seed}: {told or 'nothing to climb'}")
+                say(f"{name} {guide} {looked} {seed}: {told or 'nothing to climb'}")
     rows = compared(cells)
     data = {"cells": cells, "compared": rows, "options": chosen}
     publish("guides", _TITLE, report(rows), data, where.end(), options.write)

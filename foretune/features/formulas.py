@@ -48,9 +48,6 @@ _PASS = 1024
 """Points at once, unless gradients are wanted: fewer waste calls, more leave the caches. Measured
 for 128 to 2048 on a matrix product, a convolution and a softmax."""
 
-UNSUPPORTED: tuple[tuple[str, str], ...] = ()
-"""Columns without a formula, each with the reason."""
-
 
 class Formulas:
     """The columns of one symbolic program.
@@ -211,4 +208,4 @@ def _exact(compiled: Formulas, points: torch.Tensor) -> FloatArray:
         return np.asarray(compiled(points), dtype=np.float64)
 
 
-__all__ = ["PER_STORE", "UNSUPPORTED", "Formulas", "extract_batch", "formulas"]
+__all__ = ["PER_STORE", "Formulas", "extract_batch", "formulas"]

@@ -50,10 +50,6 @@ class GradientConfig:
             first elites, and no formula has to be compiled before.
         pool: Random candidates drawn per start, from which groups and starts are chosen.
         finalists: Candidates that the cost model looks at per candidate asked for.
-        drafted: Share of the draft in the order of finalists; the rest is the cost model's. Climbs
-            find what the guide overrates; a ranker that reads something else was not climbed.
-        memetic: Whether finalists join the first generation of an evolution that the cost model
-            judges, and its best are proposed; else the best finalists are.
         epsilon: Share of the proposals that is random.
         warmup: Candidates measured before a cost model that is not informed is asked.
         weights: Name or file (``.npz``) of what is climbed; empty: the cost model's own, or the
@@ -84,8 +80,6 @@ class GradientConfig:
     opening: bool = True
     pool: int = 4
     finalists: int = 8
-    drafted: float = 0.0
-    memetic: bool = False
     epsilon: float = 0.1
     warmup: int = 8
     weights: str = ""
@@ -94,17 +88,16 @@ class GradientConfig:
         for name in ("seeds", "structures", "refresh", "polished", "polishing", "pool",
                      "finalists", "warmup"):  # fmt: skip
             self._require(name, ">= 1", getattr(self, name) >= 1)
-        for name in ("steps", "penalty", "caution", "elites", "scouts", "bred"):
+        for name in ("steps", "elites", "scouts", "bred"):
             self._require(name, ">= 0", getattr(self, name) >= 0)
+        for name in ("penalty", "caution"):
+            self._require(name, ">= 0, and finite,", 0 <= getattr(self, name) < math.inf)
         for name in ("learning_rate", "temperature", "coldest"):
             value = getattr(self, name)
             self._require(name, "> 0, and finite,", 0 < value < math.inf)
         self._require("bred", "!= 1", self.bred != 1)
         self._require("coldest", "<= temperature", self.coldest <= self.temperature)
-        for name in ("epsilon", "drafted"):
-            value = getattr(self, name)
-            if not 0.0 <= value <= 1.0:
-                raise BadInputError(f"gradient: 0 <= {name} <= 1 must hold, but got {value}")
+        self._require("epsilon", ">= 0, and <= 1,", 0.0 <= self.epsilon <= 1.0)
         for name, known in (
             ("guide", GUIDE_NAMES),
             ("objective", _OBJECTIVES),

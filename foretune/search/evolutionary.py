@@ -158,6 +158,7 @@ class Evolutionary(Strategy):
             None if plain else proposers.create(self.config.proposer, space, rng, **rest)
         )
         self._prepared: list[Situation] = []
+        self._foresaw: set[str] = set()
         self._parents: dict[str, Variant] = {}
         """Key of a child -> what it was made of, with what the model said of that, for proposers
         that are told of ancestors."""
@@ -184,21 +185,10 @@ class Evolutionary(Strategy):
         """What the proposer has to say."""
         return "" if self.proposer is None else self.proposer.status
 
-    @property
-    def follows_model(self) -> bool:
-        """Whether the model has a say in the next batch."""
+    def ask(self, n: int) -> list[Candidate]:
+        """Up to ``n`` candidates; fewer when the space (or its legal part) is exhausted."""
         warm = self.model.informed or len(self.measured) >= self.config.warmup
-        return warm and self.model.ready
-
-    def ask(self, n: int, guests: Sequence[Candidate] = ()) -> list[Candidate]:
-        """Up to ``n`` candidates; fewer when the space (or its legal part) is exhausted.
-
-        Args:
-            n: How many.
-            guests: Candidates that somebody else has found: where the model is followed they are
-                scored with the first generation, and may breed and be proposed like its own.
-        """
-        chosen = self._exploit(n, guests) if self.follows_model else self._explore(n)
+        chosen = self._exploit(n) if warm and self.model.ready else self._explore(n)
         if len(chosen) < n:
             chosen += self._sampler.random(n - len(chosen), chosen)
         proposed = self._sampler.propose(chosen)
@@ -227,7 +217,7 @@ class Evolutionary(Strategy):
         first = self._sampler.legal(round(_SUITED_SHARE * n), _in_turns(suited))
         return first + self._sampler.legal(n - len(first), _in_turns(others))
 
-    def _exploit(self, n: int, guests: Sequence[Candidate] = ()) -> list[Candidate]:
+    def _exploit(self, n: int) -> list[Candidate]:
         """A batch from generations of children, ranked by the model and thinned for diversity."""
         config, informed = self.config, self.model.informed
         generations = config.informed_generations if informed else config.generations
@@ -244,9 +234,6 @@ class Evolutionary(Strategy):
             foreseen = self._foreseen({*_keys(children)}) if generation == 0 else []
             children += {edit.key: edit for _, edits in foreseen for edit in edits}.values()
             children += self._breed(parents, size - len(children), {*scored, *_keys(children)})
-            if generation == 0:
-                known = {*_keys(children)}
-                children += [c for c in guests if self._is_unknown(c, known)]
             self._score(children, scored, scores)
             self._tell_proposer(foreseen, scores)
             best = sorted(scored.values(), key=lambda c: (-scores[c.key], c.key))
@@ -356,11 +343,14 @@ class Evolutionary(Strategy):
         return Situation(program, max(1, wanted), self._ancestors(parent), best)
 
     def _look_ahead(self) -> None:
-        """Lets a slow proposer begin on the fastest programs while candidates are measured."""
+        """Lets a slow proposer begin on the fastest programs that it was not asked about yet."""
         assert self.proposer is not None
         if self.proposer.foresight:
             ranking = sorted(self.measured.values(), key=lambda m: (m[0], m[1].key))
-            fastest = [candidate for _, candidate in ranking[: self.proposer.foresight]]
+            # What was asked about gives the same answer again, whose edits are known.
+            new = [candidate for _, candidate in ranking if candidate.key not in self._foresaw]
+            fastest = new[: self.proposer.foresight]
+            self._foresaw.update(_keys(fastest))
             best = self._fastest()
             self._prepared = [self._situation(each, self.config.litter, best) for each in fastest]
             self.proposer.prepare(self._prepared)

@@ -55,6 +55,8 @@ _log = logging.getLogger(__name__)
 
 _GENERATIONS = 4
 _MUTATED = 0.85
+_TRIES = 4
+"""Children made per one wanted: some have been there before."""
 _NOISE = 0.5
 """Spread of the noise on drafts that choose starts, in log2 of a slow-down."""
 _FEASIBLE = 1e-9
@@ -141,13 +143,10 @@ class Gradient(Strategy):
         opening = self.config.opening and not self._sampler.seen and self._guide is not None
         if opening or not self.explore():
             return self._evolution.ask(n)
-        if self.config.memetic and self._evolution.follows_model:
-            chosen = self._evolution.ask(n, self._ranked()[: self.config.finalists * n])
-        else:
-            explored = int(self.config.epsilon * n + self.rng.random())
-            guided = self._sampler.legal(n - explored, spread(self._finalists(n), APART))
-            chosen = guided + self._sampler.random(explored, guided)
-            chosen += self._sampler.random(n - len(chosen), chosen)
+        explored = int(self.config.epsilon * n + self.rng.random())
+        guided = self._sampler.legal(n - explored, spread(self._finalists(n), APART))
+        chosen = guided + self._sampler.random(explored, guided)
+        chosen += self._sampler.random(n - len(chosen), chosen)
         for candidate in chosen:
             self._waiting.pop(candidate.key, None)
         return self._sampler.propose(chosen)
@@ -370,7 +369,7 @@ class Gradient(Strategy):
                 self._waiting[key] = candidate
 
     def _evolve(self, drawn: Sequence[Candidate], size: int) -> None:
-        """Evolution with the same model: four generations of a size."""
+        """Evolution with the same model: four generations of so many new candidates."""
         population = [*self._elites(), *drawn][:size]
         population += self._sampler.unseen(size - len(population), _keys(population))
         for _ in range(_GENERATIONS):
@@ -379,15 +378,19 @@ class Gradient(Strategy):
                 return
             ranked = sorted(population, key=lambda c: (-self._scored[c.key], c.key))
             parents = ranked[: max(2, size // 8)]
-            population = []
-            for a, b in self.rng.integers(len(parents), size=(size, 2)).tolist():
+            children: dict[str, Candidate] = {}
+            for a, b in self.rng.integers(len(parents), size=(_TRIES * size, 2)).tolist():
                 mutated = self.rng.random() < _MUTATED
-                population.append(
+                child = (
                     self.space.mutate(parents[a], self.rng)
                     if mutated
                     else self.space.crossover(parents[a], parents[b], self.rng)
                 )
-            population += parents
+                if child.key not in self._scored:
+                    children[child.key] = child
+                if len(children) == size:
+                    break
+            population = [*children.values(), *parents]
 
     def _polish(self) -> None:
         """Moves the best by single steps for as long as that makes them better.
@@ -449,15 +452,12 @@ class Gradient(Strategy):
     # What is proposed.
 
     def _finalists(self, n: int) -> list[Candidate]:
-        """The candidates of the highest score, in the order of the cost model and its draft."""
+        """The candidates of the highest score, in the order of the cost model."""
         finalists = self._ranked()[: self.config.finalists * n]
         warm = self.model.informed or len(self._evolution.measured) >= self.config.warmup
         if not (warm and self.model.ready):
             return finalists
         scores = self.model.predict(finalists).score
-        if self.config.drafted and finalists:
-            share = self.config.drafted
-            scores = (1 - share) * scores + share * self.model.draft(finalists)
         self._sampler.illegal.update(
             c.key for c, score in zip(finalists, scores.tolist(), strict=True) if math.isnan(score)
         )

@@ -37,9 +37,15 @@ def test_climbs_pick_better_candidates_than_chance():
     assert 0 < mean <= best
 
 
-def told(guide, workload, **means):
+def test_the_control_picks_from_as_many_random_candidates():
+    where, guide = SyntheticSpace(seed=2), SyntheticGuide()
+    picks = picked(where, guide, 0, 100, {"objective": "random", "steps": 6})
+    assert len(guide.asked) == len(set(guide.asked)) == 100 and len(picks) == PICKS
+
+
+def told(guide, workload, looked="gradient", **means):
     return {
-        "guide": guide, "workload": workload, "seed": 0,
+        "guide": guide, "looked": looked, "workload": workload, "seed": 0,
         "judged": {judge: [mean, mean + 1] for judge, mean in means.items()},
     }  # fmt: skip
 
@@ -49,9 +55,13 @@ def test_a_speed_up_is_a_geometric_mean_over_workloads():
         told("mlp", "a", default=1.0, mlp=5.0, world=0.0),
         told("mlp", "b", default=3.0, mlp=5.0, world=0.0),
         told("world", "a", default=0.0, mlp=0.0, world=9.0),
-        {"guide": "world", "workload": "b", "seed": 0, "judged": {}},
+        {"guide": "world", "looked": "gradient", "workload": "b", "seed": 0, "judged": {}},
+        told("mlp", "a", looked="random", default=0.5, mlp=1.0, world=0.0),
     ]
-    rows = {(row["guide"], row["judge"]): row for row in compared(cells)}
+    every = compared(cells)
+    rows = {(row["guide"], row["judge"]): row for row in every if row["looked"] == "gradient"}
+    (control,) = (r for r in every if (r["looked"], r["judge"]) == ("random", "default"))
+    assert control["mean"][0] == pytest.approx(2**0.5)
     assert rows["mlp", "default"]["mean"][0] == pytest.approx(4)
     assert rows["mlp", "default"]["best"][0] == pytest.approx(8)
     assert rows["world", "default"]["pairs"] == 1

@@ -95,16 +95,6 @@ def test_the_model_scores_a_fixed_number_of_candidates(per_ask):
     assert per_ask * 32 * 0.9 <= model.scored <= per_ask * 32 + 2
 
 
-def test_guests_are_judged_and_proposed_like_children():
-    space = SyntheticSpace(seed=3)
-    strategy = Evolutionary(space, OracleModel(), np.random.default_rng(0), warmup=4)
-    guest = space.optimum
-    assert guest.key not in {c.key for c, _ in strategies.run(strategy, 8, 4)}
-    asked = strategy.ask(4, [guest])
-    assert asked[0].key == guest.key and len(asked) == 4
-    assert guest.key not in {c.key for c in strategy.ask(4, [guest])}
-
-
 def test_the_model_is_not_asked_before_warm_up_or_readiness():
     counting = CountingModel()
     strategies.run(

@@ -417,24 +417,6 @@ class TestSearch:
             assert asked[trajectory] == on_the_way | {c.key for c in starts}
         assert asked[False] < asked[True]
 
-    def test_finalists_join_an_evolution_where_asked(self, monkeypatch):
-        strategy = guided(
-            SyntheticSpace(seed=1), Listening(), np.random.default_rng(0), memetic=True
-        )
-        evolved, guests = strategy._evolution.ask, []
-
-        def ask(n, given=()):
-            guests.append([strategy._scored[c.key] for c in given])
-            return evolved(n, given)
-
-        monkeypatch.setattr(strategy._evolution, "ask", ask)
-        proposed = proposals(strategy, 3)
-        assert len(set(proposed)) == len(proposed) == 18
-        assert len(guests) == 3 and all(len(each) == 48 for each in guests)
-        assert all(each == sorted(each, reverse=True) for each in guests)
-        bred = [key for key in proposed if key not in strategy._scored]
-        assert bred, "evolution's own children were proposed, too"
-
     def test_nothing_is_scored_or_proposed_twice(self):
         guide = SyntheticGuide()
         strategy = guided(
@@ -520,23 +502,6 @@ class TestSearch:
         monkeypatch.setattr(strategy, "_steps", lambda c: moved.append(c.key) or steps(c))
         strategy._polish()
         assert moved and not settled & set(moved)
-
-    def test_the_draft_has_a_say_in_the_order_of_finalists(self):
-        class Divided(strategies.OracleModel):
-            informed = True
-
-            def draft(self, candidates):
-                return -self.predict(candidates).score
-
-        orders = {}
-        for share in (0.0, 1.0):
-            strategy = guided(
-                SyntheticSpace(seed=1), Divided(), np.random.default_rng(0), drafted=share
-            )
-            strategy.explore()
-            orders[share] = [c.seconds for c in strategy._finalists(2)]
-        assert orders[0.0] == sorted(orders[0.0])
-        assert orders[1.0] == sorted(orders[1.0], reverse=True)
 
     def test_landscapes_of_long_ago_are_forgotten(self, monkeypatch):
         monkeypatch.setattr(gradient, "_LANDSCAPES", 1)
@@ -697,7 +662,8 @@ class TestWhatCannotBeClimbed:
         ({"coldest": 2.0}, "coldest <= temperature"),
         ({"bred": 1}, "bred != 1"),
         ({"epsilon": 1.5}, "epsilon"),
-        ({"drafted": -0.5}, "0 <= drafted <= 1"),
+        ({"penalty": float("inf")}, "penalty >= 0, and finite"),
+        ({"caution": -1.0}, "caution >= 0, and finite"),
         ({"objective": "annealing"}, "evolution"),
         ({"variables": "roots"}, "exponents"),
         ({"steps": "many"}, "steps must be int"),
