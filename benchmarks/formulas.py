@@ -19,10 +19,12 @@ finite differences, and how the smooth columns tend to the exact ones.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -347,13 +349,15 @@ def main(arguments: Sequence[str] = ()) -> None:
     options = parser.parse_args(list(arguments))
     hardware = probe()
     where = conditions("formulas", [0, 1], hardware)
+    targets = [(n, t) for t in (hardware, preset(GPU)) for n in options.workloads.split(",")]
     compared = []
-    for target in (hardware, preset(GPU)):
-        for name in options.workloads.split(","):
-            compared.append(compare(name, target, options.points))
-            found = compared[-1]
-            say(f"{name} for {target.name}: {found.get('agree', 0)} of {found.get('certain', 0)} "
-                f"agree, {found['seconds']:.0f} s")  # fmt: skip
+    cores, context = len(os.sched_getaffinity(0)), multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(cores, context) as pool:
+        names, kinds = zip(*targets, strict=True)
+        for found in pool.map(compare, names, kinds, [options.points] * len(targets)):
+            compared.append(found)
+            say(f"{found['workload']} for {found['hardware']}: {found.get('agree', 0)} of "
+                f"{found.get('certain', 0)} agree, {found['seconds']:.0f} s")  # fmt: skip
     behaved = [behaviour(name, hardware) for name in _RATED if name in options.workloads]
     data = {"compared": compared, "behaviour": behaved, "tolerance": TOLERANCE}
     publish("formulas", _TITLE, report(compared, behaved), data, where.end(), options.write)

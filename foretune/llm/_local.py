@@ -119,8 +119,14 @@ class LocalModel(LanguageModel):
             )
         new = generated[0, tokens.shape[1] :]
         text = str(self._tokenizer.decode(new, skip_special_tokens=True))
-        took, cut_off = time.monotonic() - began, len(new) == length
-        return Answer(text, int(tokens.shape[1]), len(new), took, cut_off)
+        took = time.monotonic() - began
+        return Answer(text, int(tokens.shape[1]), len(new), took, not self._ends(new.tolist()))
+
+    def _ends(self, tokens: Sequence[int]) -> bool:
+        """Whether the model came to an end, and neither its length nor its time did."""
+        ends = self._model.generation_config.eos_token_id
+        ends = ends if isinstance(ends, list) else [ends]
+        return bool(tokens) and tokens[-1] in ends
 
     def _prompt(self, messages: Sequence[Message]) -> str:
         if getattr(self._tokenizer, "chat_template", None):

@@ -10,6 +10,7 @@ together count once: a server that is started again is not gone.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import Counter
@@ -32,6 +33,7 @@ _LONGEST_WAIT_S = 30.0
 _GRACE_S = 2.0
 """A client that is out of time gets so long to say so."""
 _TOO_LATE = "no answer in time"
+_OVER = "the time of the run is over"
 _USELESS = 10
 """Times in a row that answers hold nothing usable after which the model is left out."""
 
@@ -120,6 +122,7 @@ class Session:
         self._steps = self._waits = 0
         self._missed, self._useless = _Streak(), _Streak()
         self._not_before = 0.0
+        self._end = math.inf
         self._diverged = self._told_of_cut = False
 
     def record_in(self, path: Path) -> None:
@@ -130,6 +133,13 @@ class Session:
         """
         if self._replay is None and self._transcript.path is None:
             self._transcript = Transcript(path)
+
+    def end_after(self, seconds: float | None) -> None:
+        """No answer is waited for longer than so many wall seconds from now; None: no such limit.
+
+        What has no answer by then is nobody's fault, and does not make the model be left out.
+        """
+        self._end = math.inf if seconds is None else time.monotonic() + seconds
 
     @property
     def given_up(self) -> bool:
@@ -178,8 +188,10 @@ class Session:
         Raises:
             RecordError: The transcript cannot be written.
         """
+        left = max(0.0, self._end - time.monotonic())
+        longest = 0.0 if self.given_up else min(self.config.timeout_s + _GRACE_S, left)
         try:
-            answer = asked.result(0.0 if self.given_up else self.config.timeout_s + _GRACE_S)
+            answer = asked.result(longest)
         except OutOfTime:
             answer = self._abandoned(asked)
         with self._lock:
@@ -233,8 +245,9 @@ class Session:
         """Goes on without an answer, unless it has just come."""
         with self._lock:
             if not asked.done():
-                self._miss(_TOO_LATE, asked.after)
-                self._go_without(asked, self.reason or _TOO_LATE)
+                reason = _OVER if time.monotonic() >= self._end else _TOO_LATE
+                self._miss(reason, asked.after)
+                self._go_without(asked, self.reason or reason)
                 # The request goes on: who asks the same again may profit from it.
                 self._waiting[asked.key].remove(asked)
         return asked.result()
@@ -291,7 +304,7 @@ class Session:
 
     def _try(self, key: str, messages: Sequence[Message]) -> Answer:
         """One request, with retries, until its time is over."""
-        deadline = time.monotonic() + self.config.timeout_s
+        deadline = min(time.monotonic() + self.config.timeout_s, self._end)
         until = 0.0
         for attempt in range(1 + self.config.retries):
             self._wait_until(until, deadline)
@@ -350,6 +363,8 @@ class Session:
         self.usage.completion_tokens += used.completion_tokens
 
     def _miss(self, reason: str, after: int) -> None:
+        if time.monotonic() >= self._end:
+            return
         self._missed.add(after)
         if self._missed.length >= self.config.patience:
             self._give_up(reason)

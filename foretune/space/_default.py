@@ -40,7 +40,11 @@ def default_schedule(function: Any, hardware: Hardware) -> Schedule:
 
     schedule = _tvm.Schedule(_tvm.IRModule({"main": function}), seed=1)
     error = _tvm.tvm.s_tir.schedule.ScheduleError
-    root = schedule.get_sblock("root")
+    try:
+        root = schedule.get_sblock("root")
+    except error:
+        # Other blocks have that name, too.
+        return schedule
     for block in schedule.get_child_blocks(root):
         if _is_spatial(schedule, block):
             _attempt(error, schedule.compute_inline, block)

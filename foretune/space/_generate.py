@@ -34,10 +34,11 @@ def generate(workload: Workload, hardware: Hardware) -> list[Sketch]:
     """All distinct sketches of a workload, in TVM's order.
 
     Raises:
-        BadInputError: TVM's rules fail on it even when any one of them is switched off.
+        BadInputError: TVM's rules fail on it even when any one of them is switched off, or blocks
+            are called as the root.
     """
     base = _replay.program(workload.module_json, hardware.target)
-    axes = _axes(base)
+    axes = _axes(base, workload.name)
     sketches: dict[str, Sketch] = {}
     for schedule in _design_spaces(workload, hardware):
         sketch = _parse(workload, hardware, schedule, axes)
@@ -100,9 +101,17 @@ def _fallbacks(rules: Sequence[Any], hardware: Hardware) -> Iterator[tuple[str, 
         yield f"rule {kind} is switched off", [*rules[:at], *rules[at + 1 :]]
 
 
-def _axes(base: _replay.Program) -> dict[str, tuple[str, ...]]:
+def _axes(base: _replay.Program, workload: str) -> dict[str, tuple[str, ...]]:
+    from foretune import _tvm
+
     schedule = base.schedule()
-    root = schedule.get_sblock("root", func_name="main")
+    try:
+        root = schedule.get_sblock("root", func_name="main")
+    except _tvm.tvm.s_tir.schedule.ScheduleError as error:
+        raise BadInputError(
+            "only the block around all others may be called 'root', but workload "
+            f"{workload!r} has several of that name: rename its blocks"
+        ) from error
     axes: dict[str, tuple[str, ...]] = {}
     for block in schedule.get_child_blocks(root):
         name = str(schedule.get(block).name_hint)

@@ -143,6 +143,7 @@ def tune(
     hardware = target
     if llm is not None:
         options["llm"] = llm
+        llm.end_after(time_s)
         if work_dir is not None:
             llm.record_in(Path(work_dir) / TRANSCRIPT)
     if isinstance(cost_model, str):

@@ -118,6 +118,18 @@ def test_questions_that_fail_together_count_once(monkeypatch):
         assert not session.given_up
 
 
+def test_no_answer_is_waited_for_after_the_end_of_a_run(caplog):
+    gate, model = threading.Event(), Scripted(lambda text: gate.wait(30) and text)
+    with Session(model, SessionConfig(timeout_s=60, patience=1)) as session:
+        session.end_after(0.05)
+        assert results(session, "a", "b") == [None, None]
+        # It is not the model that is to blame: another run may ask it.
+        assert not session.given_up and not caplog.messages
+        gate.set()
+        session.end_after(None)
+        assert [answer.text for answer in results(session, "c")] == ["c"]
+
+
 def judged(session, *texts):
     """Asks one after the other, with the verdict that each answer is usable that says so."""
     answers = []
@@ -596,6 +608,18 @@ class TestLocal:
         assert first.text == second.text and first.completion_tokens <= 12
         assert first.prompt_tokens > 3
         assert first.text != warm.complete(say("other"), 30).text
+
+    def test_an_answer_without_an_end_is_cut_off(self, tiny_model):
+        model = LocalModel(tiny_model, max_tokens=3)
+        cut = model.complete(say("tiles"), 30)
+        assert cut.completion_tokens == 3 and cut.cut_off
+        model._model.generation_config.eos_token_id = list(range(model._model.config.vocab_size))
+        ended = model.complete(say("tiles"), 30)
+        assert ended.completion_tokens == 1 and not ended.cut_off
+        # It runs out of time, and not of tokens.
+        model._model.generation_config.eos_token_id = None
+        model.max_tokens = 100_000
+        assert model.complete(say("tiles"), 0.2).cut_off
 
     def test_it_shares_no_randomness_with_what_draws_beside_it(self, tiny_model):
         torch = pytest.importorskip("torch")

@@ -265,6 +265,13 @@ def test_a_rule_that_fails_costs_part_of_the_space_not_the_workload(
         candidate.apply()
 
 
+def test_a_block_called_as_the_root_is_refused_by_name() -> None:
+    a = te.placeholder((8, 8), name="A")
+    function = te.create_prim_func([a, te.compute((8, 8), lambda i, j: a[i, j] + 1, name="root")])
+    with pytest.raises(BadInputError, match=r"'mine' has several of that name: rename its blocks"):
+        Space.generate(Workload.from_module(function, "mine"), CPU)
+
+
 def test_scheduled_modules_are_cached_but_not_without_bound() -> None:
     here = space("matmul")
     first, *rest = here.sample(np.random.default_rng(0), 140)
