@@ -558,6 +558,55 @@ def test_calls_overlap_with_measuring():
         assert task.ask(4)
 
 
+def test_questions_are_under_way_while_a_run_measures():
+    held, overlapped = [], []
+
+    def script(request, number):
+        # No answer before something else was measured: who waits for it measures nothing.
+        before = len(measurer.asked)
+        held.append(wait_for(lambda: len(measurer.asked) > before))
+        return completion(GOOD)
+
+    class Measurer(FormulaMeasurer):
+        def measure(self, candidates, best_s=None):
+            # Nothing is measured before a question is under way. None is before the first batch.
+            overlapped.append(wait_for(lambda: server.active > 0, 2.0))
+            yield from super().measure(candidates, best_s)
+
+    measurer = Measurer()
+    with Server(script) as server:
+        config = EndpointConfig("m", server.url, disturbs=False)
+        with Session(Endpoint(config)) as session:
+            tune(matmul(64), target=CPU, strategy="mcts", trials=12, batch=4, measurer=measurer,
+                 llm=session, options={"asked": 2, "expansions": 2})  # fmt: skip
+            assert session.usage.proposals > 0
+    assert len(held) >= 2 and all(held)
+    assert overlapped.count(True) >= 2
+
+
+def test_an_answer_of_a_server_becomes_a_node_below_the_program_it_is_about():
+    with Server(always(completion(GOOD))) as server:
+        config = EndpointConfig("m", server.url, disturbs=False)
+        with Session(Endpoint(config)) as session:
+            task = Task(matmul(64), CPU, strategy="mcts", cost_model="random",
+                        options={"llm": session, "proposer": "llm", "asked": 3, "expansions": 1,
+                                 "otherwise": "random"})  # fmt: skip
+            task.tell([(c, ok(c)) for c in task.ask(4)])
+            task.ask(4)
+        prompts = [request["messages"][-1]["content"] for request in server.requests]
+    mine = []
+    for node in task.strategy.tree.nodes.values():
+        above = node.parent.candidate if node.parent else None
+        if above is None or above.sketch.key != node.candidate.sketch.key:
+            continue
+        before, after = above.decisions, node.candidate.decisions
+        if before[0] != after[0] == (8, 4, 1, 2) and before[1:3] == after[1:3]:
+            mine.append(json.dumps(before[0]))
+    assert mine
+    # The model was shown the program that its edit stands below.
+    assert all(any(tile in prompt for prompt in prompts) for tile in mine)
+
+
 def test_a_model_on_the_same_processor_is_not_asked_while_others_are_timed(tiny_model):
     with Session(LocalModel(tiny_model, max_tokens=4), SessionConfig(concurrency=1)) as session:
         task = Task(matmul(64), CPU, strategy="mcts", cost_model="random",

@@ -50,6 +50,15 @@ def test_no_node_has_more_children_than_allowed(branching):
     assert max(counts) == branching
 
 
+def test_with_progressive_widening_nodes_that_are_visited_more_have_more_children():
+    strategy = mcts(SyntheticSpace(seed=1), branching=0)
+    strategies.run(strategy, 96, 8)
+    nodes = [n for n in strategy.tree.nodes.values() if n.candidate is not None]
+    counts = [(n.visits, len([c for c in n.children if not c.failed])) for n in nodes]
+    assert max(count for _, count in counts) > 2
+    assert all(count <= 1 + 0.5 * math.log2(visits + 1) for visits, count in counts)
+
+
 def test_no_decisions_are_in_the_tree_twice_and_parents_fit():
     strategy = mcts(SyntheticSpace(seed=2, illegal=0.3, failing=0.2), nodes=64)
     for _ in range(8):
