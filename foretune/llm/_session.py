@@ -278,10 +278,11 @@ class Session:
 
     def _answered(self, key: str, messages: Sequence[Message], answer: Answer) -> None:
         with self._lock:
+            # On disk before it is counted: who has counted it may read the file.
+            self._transcript.add(messages, self.model.name, self.model.settings, answer)
             self.usage.answers += 1
             self.usage.seconds += answer.seconds
             self._count_tokens(answer)
-            self._transcript.add(messages, self.model.name, self.model.settings, answer)
             waiting = self._waiting.pop(key)
             if waiting:
                 # One that came too late does not show that the next one will come in time.
@@ -442,8 +443,9 @@ class Session:
         }
 
     def close(self) -> None:
-        """Ends waiting; calls that are under way are not waited for."""
-        self._closing.set()
+        """Ends waiting; calls that are under way are not waited for, a line being written is."""
+        with self._lock:
+            self._closing.set()
         self.model.close()
 
     def __enter__(self) -> Session:

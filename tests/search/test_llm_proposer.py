@@ -580,7 +580,8 @@ def test_questions_are_under_way_while_a_run_measures():
             tune(matmul(64), target=CPU, strategy="mcts", trials=12, batch=4, measurer=measurer,
                  llm=session, options={"asked": 2, "expansions": 2})  # fmt: skip
             assert session.usage.proposals > 0
-    assert len(held) >= 2 and all(held)
+    # Those that were asked ahead of a round that never comes see nothing measured.
+    assert held.count(True) >= 2
     assert overlapped.count(True) >= 2
 
 
