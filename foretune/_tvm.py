@@ -35,6 +35,7 @@ from tvm import IRModule
 from tvm.s_tir import Schedule, meta_schedule
 from tvm.s_tir.schedule import Trace
 from tvm.support.cc import get_cc
+from tvm.sym import detect_linear_equation
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
@@ -46,6 +47,7 @@ __all__ = [
     "Trace",
     "calling_from_a_free_core",
     "children",
+    "detect_linear_equation",
     "get_cc",
     "load_intrinsics",
     "load_json",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune.measure._layout import host_tensor
+from foretune.measure._locality import in_cache_order
 from foretune.measure.gate import (
     Array,
     Signature,
@@ -27,21 +28,26 @@ if TYPE_CHECKING:
 _ALIGNMENT = 64
 
 
-def compute_reference(workload: Workload, target: Any, path: str) -> dict[str, Any]:
+def compute_reference(
+    workload: Workload, target: Any, path: str, as_written: bool = False
+) -> dict[str, Any]:
     """Runs the untuned program on the gate's inputs and writes all its buffers to a file.
 
     Args:
         workload: The program.
         target: A CPU target: the reference is computed on the host whatever the device is.
         path: File to write, readable by every child.
+        as_written: Whether in the program's own order of loops, not in one that caches like.
 
     Returns:
-        JSON-able: ``signature`` and ``seconds`` of one call.
+        JSON-able: ``signature``, ``seconds`` of one call, and whether it ran ``as_written``.
     """
     from foretune import _tvm
 
     signature = Signature.of(workload)
-    program = _tvm.tvm.compile(workload.module, target).jit()["main"]
+    module = None if as_written else in_cache_order(workload.module)
+    as_written = module is None
+    program = _tvm.tvm.compile(workload.module if as_written else module, target).jit()["main"]
     arrays, seconds = _run_reference(program, signature, workload.key, positive=False)
     broken = _count_broken(signature, arrays)
     if broken:
@@ -52,7 +58,7 @@ def compute_reference(workload: Workload, target: Any, path: str) -> dict[str, A
         for array in arrays:
             file.seek(-(-file.tell() // _ALIGNMENT) * _ALIGNMENT)
             file.write(np.ascontiguousarray(array).tobytes())
-    return {"signature": signature.to_json(), "seconds": seconds}
+    return {"signature": signature.to_json(), "seconds": seconds, "as_written": as_written}
 
 
 def _run_reference(

@@ -207,6 +207,7 @@ class Children:
             id=reference.id,
             candidate=dump_candidate(reference.candidate),
             path=reference.path,
+            as_written=reference.as_written,
         )
 
     def _recycle(self) -> None:
@@ -229,6 +230,21 @@ class Children:
             message = f"the untuned program failed, nothing to compare with: {error}"
             job.finish(Status.RUN_ERROR, message)
         return bool(error)
+
+    def doubt_reference(self, job: Job) -> None:
+        """Has the reference computed as it is written, and the job begun again."""
+        _log.warning(
+            "%s: the untuned program differs from the same program in another order of loops; "
+            "what it computes as it is written counts",
+            job.candidate.workload.name,
+        )
+        doubted = self.reference(job)
+        again = Reference(next(self._ids), doubted.candidate, as_written=True)
+        self._references[job.candidate.workload.key] = again
+        doubted.file.close()
+        if job.worker is not None and job.worker.alive:
+            job.worker.tell("drop", ids=[job.id])
+        job.worker, job.stage, job.readings, job.checked = None, Stage.QUEUED, [], False
 
     def canary(self, job: Job) -> float | None:
         """Seconds of the canary now, in the child that holds the job; None if that is gone."""
@@ -285,6 +301,9 @@ class Children:
         job.stage = Stage.RUNNING
         usual_s = self.reference(job).seconds if usual_s is None else usual_s
         limit = self._policy.run_timeout_s + 4 * usual_s
+        if job.untuned:
+            # The reference may have been computed in a much better order of loops.
+            limit = max(limit, self._policy.reference_timeout_s)
         worker.request(op, limit, "running", id=job.id, **fields)
         while job.stage is Stage.RUNNING:
             self.pump()
@@ -366,6 +385,7 @@ class Children:
                 reference.error = str(reply.fields["error"])
                 reference.signature = reply.fields.get("signature")
                 reference.seconds = float(reply.fields.get("seconds", 0.0))
+                reference.as_written = bool(reply.fields.get("as_written", True))
 
     def _on_death(self, death: Death) -> None:
         job = self._jobs.get(death.id) if death.id is not None else None

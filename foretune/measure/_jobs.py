@@ -69,6 +69,11 @@ class Job:
     max_error: float | None = None
 
     @property
+    def untuned(self) -> bool:
+        """Whether it is the untuned program itself."""
+        return self.candidate.sketch.is_untuned
+
+    @property
     def done(self) -> bool:
         """Whether nothing is left to do."""
         return self.stage is Stage.DONE
@@ -109,11 +114,17 @@ class Reference:
 
     The file has no name: nothing is left behind even when the tuner is killed.
 
+    Attributes:
+        signature: The workload's parameters; None until it is computed.
+        seconds: What one call took.
+        as_written: Whether in the program's own order of loops: it is to be, or was.
+        error: Why there is none.
+
     Raises:
         ForetuneError: There is no place for the file.
     """
 
-    def __init__(self, id: int, candidate: Candidate) -> None:
+    def __init__(self, id: int, candidate: Candidate, as_written: bool = False) -> None:
         self.id = id
         self.candidate = candidate
         try:
@@ -131,6 +142,7 @@ class Reference:
         self.attempts = 0
         self.signature: dict[str, Any] | None = None
         self.seconds = 0.0
+        self.as_written = as_written
         self.error = ""
 
     @property

@@ -92,7 +92,7 @@ class _Worker:
         self._reply_fd = reply_fd
         self._sketches: dict[str, Any] = {}
         self._programs: dict[int, _Loaded] = {}
-        self._buffers: OrderedDict[str, Buffers] = OrderedDict()
+        self._buffers: OrderedDict[tuple[str, str | None], Buffers] = OrderedDict()
         module, _, name = config.builder.partition(":")
         self._build: Callable[[Any], Any] = getattr(importlib.import_module(module), name)
         self._watch = Stopwatch(config.hardware, config.policy)
@@ -129,14 +129,20 @@ class _Worker:
             canaries = [self._watch.canary() for _ in range(count)]
         return {"id": id, "canaries": canaries, "canary_s": self._watch.canary_s - before}
 
-    def do_reference(self, id: int, candidate: bytes, path: str) -> dict[str, Any]:
+    def do_reference(
+        self, id: int, candidate: bytes, path: str, as_written: bool
+    ) -> dict[str, Any]:
         from foretune.measure._buffers import compute_reference
 
         hardware = self._config.hardware
         target: Any = hardware.tvm_target() if hardware.kind == "llvm" else "llvm"
         try:
             workload = load_candidate(candidate, self._sketches).workload
-            return {"id": id, "error": "", **compute_reference(workload, target, path)}
+            return {
+                "id": id,
+                "error": "",
+                **compute_reference(workload, target, path, as_written),
+            }
         except Exception as error:  # foreign program: whatever it raises is the answer
             return {"id": id, "error": _why_no_reference(error)}
 
@@ -159,14 +165,16 @@ class _Worker:
         from foretune.measure._buffers import Buffers
         from foretune.measure.gate import Signature
 
-        if key not in self._buffers:
+        # A reference that is computed again is in another file.
+        known = key, path
+        if known not in self._buffers:
             while len(self._buffers) >= _KEPT_WORKLOADS:
                 self._buffers.popitem(last=False)
-            self._buffers[key] = Buffers(
+            self._buffers[known] = Buffers(
                 Signature.from_json(signature), path, key, self._watch.device
             )
-        self._buffers.move_to_end(key)
-        return self._buffers[key]
+        self._buffers.move_to_end(known)
+        return self._buffers[known]
 
     def do_run(self, id: int, **arguments: Any) -> dict[str, Any]:
         """Checks a program that was built and reads its time. Arguments as ``_check_and_read``."""

@@ -91,7 +91,7 @@ class Signature:
         return _signature(workload.module, workload.name)
 
 
-def _walk(node: Any) -> Iterator[Any]:
+def walk(node: Any) -> Iterator[Any]:
     """Every statement and expression below a node, parents first."""
     from foretune import _tvm
 
@@ -106,7 +106,7 @@ def _signature(module: IRModule, name: str) -> Signature:
     function = module["main"]
     limits = _index_limits(function)
     reduction = 1 + sum(
-        _reduction_of(node) for node in _walk(function.body) if type(node).__name__ == "SBlock"
+        _reduction_of(node) for node in walk(function.body) if type(node).__name__ == "SBlock"
     )
     named = zip(function.params, parameter_roles(function), strict=True)
     return Signature(
@@ -133,7 +133,7 @@ def _index_limits(function: Any) -> dict[int, int]:
     """
     given: list[tuple[Any, Any]] = []  # a buffer or variable, and a value it takes
     used: list[tuple[Any, int]] = []  # an index, and the length of the dimension it indexes
-    for node in _walk(function.body):
+    for node in walk(function.body):
         kind = type(node).__name__
         if kind == "BufferStore":
             given.append((node.buffer, node.value))

@@ -214,6 +214,8 @@ class LocalMeasurer(Measurer):
             floor_s=self._children.floor.seconds,
             count=count,
         )
+        if job.untuned and job.status is Status.WRONG_OUTPUT and not reference.as_written:
+            self._children.doubt_reference(job)
 
     def _read_again(self, job: Job) -> None:
         job.rereads += 1

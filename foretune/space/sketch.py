@@ -85,6 +85,11 @@ class Sketch:
         """The sketch as TVM objects, made on first use in each process."""
         return _template(self)
 
+    @property
+    def is_untuned(self) -> bool:
+        """Whether it changes nothing."""
+        return not self.positions and self.trace == UNTUNED
+
     def candidate(self, decisions: Sequence[Any]) -> Candidate:
         """A validated candidate of this sketch.
 
@@ -226,7 +231,7 @@ class Candidate:
         Raises:
             IllegalCandidateError: A post-processor rejected it (common on GPUs).
         """
-        if not self.sketch.positions and self.sketch.trace == UNTUNED:
+        if self.sketch.is_untuned:
             return _untuned(self.sketch)
         return self.sketch.template.apply(self.decisions)
 

@@ -30,6 +30,9 @@ from foretune.workload import Workload
 DEFAULT_STRATEGY = "evolutionary"
 DEFAULT_COST_MODEL = "gbdt"
 
+_LONG_S = 1.0
+_NO_RIVAL = 10.0
+"""A program that takes longer than a second and than ten times the best is not timed again."""
 _DOUBTFUL = 0.9
 """A comparison that a baseline wins is in doubt where a contender takes less than this share."""
 
@@ -157,6 +160,7 @@ class Task:
         self._baselines: dict[str, bool] = {}
         self._known: set[tuple[str, str, float]] = set()
         self._suggested: dict[str, Record] = {}
+        self._without_untuned = False
 
     @property
     def spent(self) -> int:
@@ -185,7 +189,10 @@ class Task:
 
     @property
     def confirmed(self) -> bool:
-        """Whether ``best`` was timed side by side with the untuned program and the runners-up."""
+        """Whether ``best`` was timed side by side with the runners-up and the untuned program.
+
+        Without the latter where that takes many times as long.
+        """
         return self._best is not None and self._best.candidate_key in self._compared
 
     def ask(self, n: int) -> list[Candidate]:
@@ -359,9 +366,22 @@ class Task:
         """What tuning has to beat and was not measured yet, with the origin of its record."""
         return [(c, origin) for c, origin in self._fixed() if not self._baselines.get(c.key)]
 
+    def leave_untuned(self) -> None:
+        """Has the untuned program never measured: its default schedule is what has to be beaten.
+
+        Raises:
+            BadInputError: There is no default schedule.
+        """
+        if self.space.default is None:
+            raise BadInputError(
+                f"a task without its untuned program must have a default schedule, but "
+                f"{self.workload.name!r} has none: measure the untuned program"
+            )
+        self._without_untuned = True
+
     def _fixed(self) -> list[tuple[Candidate, str]]:
         """The candidates that need no search, with the origins of their records."""
-        known = [(self.space.untuned, UNTUNED)]
+        known = [] if self._without_untuned else [(self.space.untuned, UNTUNED)]
         if self.space.default is not None and self.space.default != self.space.untuned:
             known.append((self.space.default, DEFAULT))
         return known
@@ -401,8 +421,19 @@ class Task:
         if champion is not None and champion.candidate is not None:
             found.append(champion.candidate)
         found += [candidate for candidate, _ in self.baselines()]
-        found.append(self.space.untuned)
-        return list({candidate.key: candidate for candidate in found}.values())
+        if not self._without_untuned and not self._is_no_rival(self.space.untuned):
+            found.append(self.space.untuned)
+        distinct = {candidate.key: candidate for candidate in found}
+        # A baseline with nothing beside it needs no comparison.
+        return [] if len(distinct) == 1 and not self.tuned else list(distinct.values())
+
+    def _is_no_rival(self, candidate: Candidate) -> bool:
+        """Whether a reading of a program that takes long is beyond doubt the slower one."""
+        known = self._ok.get(candidate.key)
+        if known is None or not self._comparable(known) or self.best_s is None:
+            return False
+        seconds = self._seconds(known)
+        return seconds > _LONG_S and seconds > _NO_RIVAL * self.best_s
 
     def _is_doubtful(self, champion: Record | None, contenders: Sequence[Candidate]) -> bool:
         """Whether a baseline was the best of a comparison and a contender is much faster."""

@@ -27,6 +27,11 @@ _COMPARISONS = 3
 """Comparisons of a task at most: the contenders of the first may fail or be disturbed in it."""
 _COMPARED_TOGETHER = 4
 """Tasks of one comparison: their programs are built in parallel, and all held until its end."""
+_LONG_FLOPS = 1e9
+_UNTUNED_FLOPS = 3e8
+_UNTUNED_SHARE = 0.15
+"""In a run of limited time, untuned programs with more than so many operations are measured while
+they take no more than this share of it; they are expected to make so many operations a second."""
 _PATIENCE_WITHOUT_ANY = 32
 """Trials after which a task of which nothing could be measured, tuned or untuned, is given up."""
 
@@ -262,7 +267,8 @@ class Tuner:
         """Measures what tuning has to beat: the untuned programs and the default schedules.
 
         A task that time does not suffice for can be tuned all the same: what it lacks is compared
-        with its best at the end.
+        with its best at the end. Where there is a limit of time, untuned programs that take long
+        come last, and those that would take too much of it are left out.
         """
         waiting = {
             candidate.key: (task, candidate, origin)
@@ -272,6 +278,15 @@ class Tuner:
         if not waiting or not self._within_budget():
             return
         self.progress.phase("measuring the untuned programs")
+        long = {} if self.budget.seconds is None else self._long_untuned(waiting)
+        for key in long:
+            waiting.pop(key)
+        self._measure_baselines(waiting)
+        if long:
+            self._measure_long(long)
+
+    def _measure_baselines(self, waiting: dict[str, tuple[Task, Candidate, str]]) -> None:
+        """Measures baselines as long as time is left."""
         candidates = [candidate for _, candidate, _ in waiting.values()]
         for candidate, measurement in self._measured(candidates, {}):
             task, _, origin = waiting.pop(candidate.key)
@@ -289,6 +304,43 @@ class Tuner:
                     "beat were measured: allow more with --time"
                 )
                 return
+
+    def _long_untuned(
+        self, waiting: Mapping[str, tuple[Task, Candidate, str]]
+    ) -> dict[str, tuple[Task, Candidate, str]]:
+        """Untuned programs with much to compute and a default schedule, the smallest first."""
+        found = {
+            key: entry
+            for key, entry in waiting.items()
+            if entry[2] == UNTUNED
+            and entry[0].space.default is not None
+            and entry[0].workload.flops > _LONG_FLOPS
+        }
+        return dict(sorted(found.items(), key=lambda item: item[1][0].workload.flops))
+
+    def _measure_long(self, long: Mapping[str, tuple[Task, Candidate, str]]) -> None:
+        """Measures untuned programs that take long while that is a small share of the time.
+
+        How long one takes is judged by the slowest before it.
+        """
+        assert self.budget.seconds is not None
+        rate, spent_s, left = _UNTUNED_FLOPS, 0.0, 0
+        for key, (task, candidate, origin) in long.items():
+            expected_s = task.workload.flops / rate
+            if spent_s + expected_s > _UNTUNED_SHARE * self.budget.seconds or not self._in_time():
+                task.leave_untuned()
+                left += 1
+                continue
+            began = self.elapsed_s
+            self._measure_baselines({key: (task, candidate, origin)})
+            spent_s += self.elapsed_s - began
+            if task.untuned_s is not None:
+                rate = min(rate, task.workload.flops / task.untuned_s)
+        if left:
+            self.progress.stopped(
+                f"{left} of the untuned programs were not measured, because they would take more "
+                f"than {_UNTUNED_SHARE:.0%} of the time: tuning has to beat default schedules alone"
+            )
 
     def _within_budget(self) -> bool:
         if self.budget.trials is not None and self.spent >= self.budget.trials:

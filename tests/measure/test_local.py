@@ -148,6 +148,33 @@ def test_what_is_compared_may_take_its_time_to_build(
     assert [result.status for result in compared] == [Status.OK, Status.OK]
 
 
+@pytest.mark.parametrize(
+    ("mode", "status"),
+    [("wrong_at_first", Status.OK), ("is_off_by_one", Status.WRONG_OUTPUT)],
+)
+def test_an_untuned_program_that_differs_from_its_reference_has_it_computed_as_written(
+    hardware: Hardware, caplog: pytest.LogCaptureFixture, mode: str, status: Status
+) -> None:
+    sketch = TrickSketch(matmul(24), hardware, is_untuned=True)
+    policy = dataclasses.replace(POLICY, workers=1)
+    with LocalMeasurer(hardware, policy, BUILDER) as measurer:
+        first = measure(measurer, Trick(sketch, mode))
+        (found,) = first.values()
+        assert found.status is status
+        # Others are compared with what it computes as written; nobody doubts that.
+        other = Trick(TrickSketch(matmul(24), hardware, key="others"), "good")
+        assert measure(measurer, other)[other].ok
+    assert caplog.text.count("in another order of loops") == 1
+
+
+def test_a_candidate_that_differs_is_wrong_without_doubt(
+    measurer: LocalMeasurer, sketch: TrickSketch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (found,) = measure(measurer, Trick(sketch, "is_off_by_one", 7)).values()
+    assert found.status is Status.WRONG_OUTPUT
+    assert "another order of loops" not in caplog.text
+
+
 @pytest.mark.parametrize("mode", ["chatters", "build_chatters", "forks"])
 def test_harmless_habits_do_no_harm(
     measurer: LocalMeasurer, sketch: TrickSketch, mode: str

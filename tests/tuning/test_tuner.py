@@ -308,6 +308,75 @@ def test_baselines_stop_when_the_time_is_spent(monkeypatch: pytest.MonkeyPatch) 
     assert tasks[1].best_s is None
 
 
+def untuned_of(n: int) -> Task:
+    """A task whose untuned program has 2 n^3 operations."""
+    return Task(matmul(n, f"m{n}"), HARDWARE, strategy="random", cost_model="random")
+
+
+def slow_when_untuned(watch: Stopwatch, seconds: float) -> FormulaMeasurer:
+    """An untuned program takes ``seconds``, and whatever else an instant."""
+
+    def answer(candidate: Candidate) -> Measurement:
+        if not candidate.sketch.is_untuned:
+            watch.now += 0.01
+            return ok(candidate)
+        watch.now += seconds
+        return Measurement(Status.OK, (seconds,), (True,), build_s=0.0, run_s=seconds)
+
+    return FormulaMeasurer(answer)
+
+
+def watch_comparisons(measurer: FormulaMeasurer) -> list[str]:
+    """The keys of what is compared from now on."""
+    compared: list[str] = []
+    answer = measurer.compare
+
+    def compare(candidates: Sequence[Candidate]) -> list[Measurement]:
+        compared.extend(c.key for c in candidates)
+        return answer(candidates)
+
+    measurer.compare = compare  # type: ignore[method-assign]
+    return compared
+
+
+@pytest.mark.parametrize(("seconds", "asked"), [(10.0, 0), (200.0, 1), (2000.0, 3)])
+def test_long_untuned_programs_take_a_small_share_of_the_time(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, asked: int
+) -> None:
+    # 2.1, 4.2 and 17 billion operations, of 22, and 29 seconds each.
+    tasks = [untuned_of(n) for n in (2048, 1024, 1280)]
+    measurer = slow_when_untuned(Stopwatch(monkeypatch), 25.0)
+    compared = watch_comparisons(measurer)
+    Tuner(tasks, measurer, Budget(seconds=seconds, trials=12)).run()
+    untuned = [tasks[at].space.untuned.key for at in (1, 2, 0)]
+    assert [key for key in measurer.asked if key in untuned] == untuned[:asked], "smallest first"
+    assert not set(untuned) & set(compared), "beyond doubt, or left out"
+    assert [task.untuned_s for task in tasks].count(None) == 3 - asked
+    assert all(task.tuned and task.confirmed for task in tasks)
+
+
+def test_without_a_limit_of_time_all_untuned_programs_are_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tasks = [untuned_of(n) for n in (2048, 1024)]
+    measurer = slow_when_untuned(Stopwatch(monkeypatch), 25.0)
+    Tuner(tasks, measurer, Budget(trials=8)).run()
+    assert [task.untuned_s for task in tasks] == [25.0, 25.0]
+
+
+@pytest.mark.parametrize(("seconds", "rival"), [(20.0, False), (0.5, True)])
+def test_an_untuned_program_of_many_seconds_is_not_timed_again(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, rival: bool
+) -> None:
+    task = two_tasks()[1]
+    measurer = slow_when_untuned(Stopwatch(monkeypatch), seconds)
+    compared = watch_comparisons(measurer)
+    Tuner([task], measurer, Budget(trials=4)).run()
+    assert task.confirmed
+    assert (task.space.untuned.key in compared) == rival
+    assert task.untuned_s == seconds
+
+
 def test_a_baseline_left_out_is_compared_with_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Stopwatch(monkeypatch)
     measurer = watch.measurer()

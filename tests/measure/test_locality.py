@@ -1,0 +1,99 @@
+"""The untuned program in another order of loops computes the same, and caches better."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretune import _tvm
+from foretune.hardware import Hardware
+from foretune.measure._buffers import compute_reference
+from foretune.measure._locality import in_cache_order
+from foretune.measure.gate import walk
+from foretune.workload import Workload, load_input
+from tests.measure import programs
+
+
+def product(m: int, n: int, k: int, layout: str, dtype: str = "float32") -> Workload:
+    """C[m, n] of A and B, which lie as ``layout`` says: "nn", "nt", "tn" or "tt"."""
+    te = _tvm.tvm.te
+    a = te.placeholder((m, k) if layout[0] == "n" else (k, m), dtype, name="A")
+    b = te.placeholder((k, n) if layout[1] == "n" else (n, k), dtype, name="B")
+    axis = te.reduce_axis((0, k), name="r")
+
+    def element(i: Any, j: Any) -> Any:
+        left = a[i, axis] if layout[0] == "n" else a[axis, i]
+        right = b[axis, j] if layout[1] == "n" else b[j, axis]
+        return te.sum(left * right, axis=axis)
+
+    c = te.compute((m, n), element, name="C")
+    return Workload.from_module(te.create_prim_func([a, b, c]), name="product")
+
+
+def inner_extents(module: Any) -> list[int]:
+    """Extents of the loops around the last block, from the outermost on."""
+    return [int(node.extent) for node in walk(module["main"].body) if type(node).__name__ == "For"]
+
+
+def outputs(workload: Workload, hardware: Hardware, path: Path, as_written: bool) -> bytes:
+    path.touch()
+    found = compute_reference(workload, hardware.tvm_target(), str(path), as_written)
+    assert found["as_written"] or not as_written
+    return path.read_bytes()
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.tuples(*[st.integers(2, 33)] * 3),
+    st.sampled_from(["nn", "nt", "tn", "tt"]),
+    st.sampled_from(["float32", "int32"]),
+)
+def test_products_are_the_same_to_the_bit(
+    hardware: Hardware,
+    tmp_path_factory: pytest.TempPathFactory,
+    sizes: Any,
+    layout: str,
+    dtype: str,
+) -> None:
+    workload = product(*sizes, layout, dtype)
+    place = tmp_path_factory.mktemp("reference")
+    first = outputs(workload, hardware, place / "a", as_written=False)
+    assert first == outputs(workload, hardware, place / "b", as_written=True)
+    assert np.frombuffer(first, np.uint8).any()
+
+
+@pytest.mark.parametrize("name", ["conv2d", "depthwise", "conv3d", "conv2d_pad_relu", "avgpool2d"])
+def test_operators_are_the_same_to_the_bit(hardware: Hardware, tmp_path: Path, name: str) -> None:
+    workload = load_input(name)
+    first = outputs(workload, hardware, tmp_path / "a", as_written=False)
+    assert first == outputs(workload, hardware, tmp_path / "b", as_written=True)
+
+
+@pytest.mark.parametrize("name", sorted(programs.ALL))
+def test_other_programs_are_the_same_to_the_bit(
+    hardware: Hardware, tmp_path: Path, name: str
+) -> None:
+    workload = programs.ALL[name]
+    first = outputs(workload, hardware, tmp_path / "a", as_written=False)
+    assert first == outputs(workload, hardware, tmp_path / "b", as_written=True)
+
+
+def test_the_columns_of_a_row_become_the_innermost_loop() -> None:
+    found = in_cache_order(product(8, 16, 32, "nn").module)
+    assert found is not None
+    # The beginning of the sums, and then the sums.
+    assert inner_extents(found) == [8, 16, 8, 32, 16]
+
+
+def test_a_product_that_reads_along_rows_stays_as_it_is() -> None:
+    assert in_cache_order(product(8, 16, 32, "nt").module) is None
+
+
+@pytest.mark.parametrize("name", ["gelu", "increment"])
+def test_what_has_no_reduction_stays_as_it_is(name: str) -> None:
+    assert in_cache_order(programs.ALL[name].module) is None
