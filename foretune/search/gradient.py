@@ -71,7 +71,7 @@ _REMEMBERED = 4096
 _KNOWN = 65_536
 """Candidates that are not scored again: those scored last."""
 _LANDSCAPES = 128
-"""Groups whose formulas are kept at hand, those met last: some 100 KB each."""
+"""Groups whose formulas are kept at hand, those met last: some 1 MB each."""
 
 
 class Gradient(Strategy):

@@ -18,11 +18,13 @@ from foretune.space.symbolic._index import (
 from foretune.space.symbolic._nodes import (
     Axis,
     Block,
+    Bound,
     Buffer,
     Load,
     Loop,
     Reader,
     UnsupportedTraceError,
+    walk,
 )
 from foretune.space.symbolic._regions import Region
 from foretune.space.symbolic._scalar import Algebra, Scalar
@@ -139,6 +141,7 @@ class Tree:
         inside = lanes
         for loop in threads:
             inside = inside * loop.extent
+        self._expect_simple_fetch(block, fused, lanes, inside)
         outer = Loop(self._reader.fresh(), fused.extent.ceil_divided(inside))
         lane = Loop(self._reader.fresh(), lanes)
         parts = [(loop.number, loop.extent) for loop in (outer, *threads, lane)]
@@ -147,6 +150,37 @@ class Tree:
         )
         block.guarded = True
         return lane, lanes.above_one()
+
+    def _expect_simple_fetch(
+        self, block: Block, fused: Loop, lanes: Scalar, inside: Scalar
+    ) -> None:
+        """Notes where TVM may write indices of a copy otherwise; found by comparison with it.
+
+        Of a sum of three terms it does not take the remainder apart. A comparison of one term is
+        multiplied out before the term is simplified, and what is outside of a padded buffer may
+        narrow the guard of a copy that threads do not divide evenly.
+        """
+        algebra = self.algebra
+        for axis in block.axes:
+            for _, digit in axis.value.terms:
+                if isinstance(digit, Digit) and digit.loop == fused.number and not digit.leading:
+                    ends = [digit.high.equal(fused.extent), digit.size.equal(1)]
+                    short = digit.low.at_most(inside)
+                    self.certain.append(algebra.any_of([lanes.equal(1), short, *ends]))
+        for node in walk(block.value):
+            if not isinstance(node, Bound) or node.kind == "other":
+                continue
+            index = block.bound(node.index)
+            low, high = index.range(lambda digit: None)
+            limit = node.limit.constant
+            within = limit.at_most(low) if node.kind == "at_least" else high.less(limit)
+            digits = [atom for _, atom in index.terms if isinstance(atom, Digit)]
+            for digit in digits:
+                if digit.loop == fused.number:
+                    others = [other.size.above_one() for other in digits if other is not digit]
+                    simple = [*others, digit.size.equal(1), digit.low.equal(inside)]
+                    self.certain.append(algebra.any_of([within, *simple]))
+            self.certain.append(algebra.any_of([within, inside.divides(fused.extent)]))
 
     def _replace(self, old: list[Loop], new: list[Loop], digits: Callable[[Digit], Index]) -> None:
         """Puts a chain of loops in the place of another and rewrites what depends on it."""
