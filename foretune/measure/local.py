@@ -202,6 +202,8 @@ class LocalMeasurer(Measurer):
         if self._children.fail_without_reference(job):
             return
         reference = self._children.reference(job)
+        if not reference.settled:
+            return  # it was doubted after this was built, and is computed again first
         cut_s = best[key] * self.policy.cut_factor if key in best else None
         self._children.run(
             job,

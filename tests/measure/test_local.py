@@ -167,6 +167,19 @@ def test_an_untuned_program_that_differs_from_its_reference_has_it_computed_as_w
     assert caplog.text.count("in another order of loops") == 1
 
 
+def test_what_was_built_before_a_reference_is_doubted_waits_for_the_new_one(
+    hardware: Hardware,
+) -> None:
+    untuned = Trick(TrickSketch(matmul(24), hardware, is_untuned=True), "wrong_at_first")
+    other = Trick(TrickSketch(matmul(24), hardware, key="others"), "good")
+    # One child builds and runs in the order given.
+    policy = dataclasses.replace(POLICY, workers=1)
+    with LocalMeasurer(hardware, policy, BUILDER) as measurer:
+        assert all(result.ok for result in measure(measurer, untuned, other).values())
+    with LocalMeasurer(hardware, policy, BUILDER) as measurer:
+        assert [result.status for result in measurer.compare([untuned, other])] == [Status.OK] * 2
+
+
 def test_a_candidate_that_differs_is_wrong_without_doubt(
     measurer: LocalMeasurer, sketch: TrickSketch, caplog: pytest.LogCaptureFixture
 ) -> None:
