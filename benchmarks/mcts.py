@@ -24,7 +24,11 @@ runs::
     for core in 0 1; do taskset -c $core python -m benchmarks.mcts & done; wait
     taskset -c 0 python -m benchmarks.mcts --write
 
-``--workloads`` and ``--seed-list`` do a part of it, in several sessions for example.
+``--workloads`` and ``--seed-list`` do a part of it, in several sessions for example. Where work
+directories do not outlive a session, or machines are others, ``--with`` adds what was published
+before, of other seeds::
+
+    taskset -c 0 python -m benchmarks.mcts --seed-list 1 --with docs/results/mcts.json --write
 """
 
 from __future__ import annotations
@@ -35,7 +39,8 @@ from pathlib import Path
 from benchmarks._mcts.figures import EVOLUTION, PEER, early, name_of, named, reaching, speedups
 from benchmarks._mcts.overhead import BATCH, overhead
 from benchmarks._mcts.page import body
-from benchmarks.results import conditions, publish, say
+from benchmarks._mcts.parts import together
+from benchmarks.results import conditions, publish, read_json, say
 from benchmarks.sources import state_of_side
 from foretune.bench import run_bench
 from foretune.bench import sides as sides_of
@@ -78,6 +83,14 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--ablation-trials", type=int, default=200, help="--trials at most")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--seed-list", type=_numbers, metavar="S[,S...]", help="these very seeds")
+    parser.add_argument(
+        "--with",
+        dest="earlier",
+        type=lambda text: [Path(name) for name in _names(text)],
+        default=[],
+        metavar="FILE[,FILE...]",
+        help="published results of other seeds",
+    )
     parser.add_argument("--timeout", type=float, default=3600.0, help="seconds for a single run")
     parser.add_argument("--work-dir", type=Path, default=Path("foretune-work/mcts"))
     parser.add_argument("--write", action="store_true")
@@ -111,9 +124,15 @@ def main(arguments: list[str] | None = None) -> None:
         progress=say,
     )
     (plain,) = sides_of([EVOLUTION], [options.cost_model])
+    full, less = (sides_of(some, [options.cost_model]) for some in (sides, ablations))
+    result["states"] = {
+        name_of(side, plain.cost_model): state_of_side(side)
+        for side in [*full, *less]
+        if not side.is_peer
+    }
+    result = together(result, [read_json(path) for path in options.earlier])
     runs = named(result["runs"], plain.cost_model)
     samples = sorted({n for n in SAMPLES if n < options.trials} | {options.trials, fewer})
-    full, less = (sides_of(some, [options.cost_model]) for some in (sides, ablations))
     result["mcts"] = {
         "samples": samples,
         "ablation_trials": fewer,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks._mcts.figures import EARLY, TREE, left_out
+from benchmarks._mcts.parts import said
 from benchmarks._search.figures import made, remarks
 from benchmarks.results import table
 
@@ -64,6 +65,7 @@ def body(
         _effort(found),
         "\n".join(map(_asked, llm)),
         made(result["runs"]),
+        said(result.get("parts", [])),
         *remarks(result),
     ]
     return "\n\n".join(part for part in parts if part)

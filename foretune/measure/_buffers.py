@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ from foretune.measure.gate import (
 if TYPE_CHECKING:
     from foretune.workload import Workload
 
+_log = logging.getLogger(__name__)
+
 _ALIGNMENT = 64
 
 
@@ -45,9 +48,10 @@ def compute_reference(
     from foretune import _tvm
 
     signature = Signature.of(workload)
-    module = None if as_written else in_cache_order(workload.module)
-    as_written = module is None
-    program = _tvm.tvm.compile(workload.module if as_written else module, target).jit()["main"]
+    program = None if as_written else _in_cache_order(workload, target)
+    as_written = program is None
+    if program is None:
+        program = _tvm.tvm.compile(workload.module, target).jit()["main"]
     arrays, seconds = _run_reference(program, signature, workload.key, positive=False)
     broken = _count_broken(signature, arrays)
     if broken:
@@ -59,6 +63,21 @@ def compute_reference(
             file.seek(-(-file.tell() // _ALIGNMENT) * _ALIGNMENT)
             file.write(np.ascontiguousarray(array).tobytes())
     return {"signature": signature.to_json(), "seconds": seconds, "as_written": as_written}
+
+
+def _in_cache_order(workload: Workload, target: Any) -> Callable[..., Any] | None:
+    """The untuned program, compiled in another order of loops; None if it stays as written."""
+    from foretune import _tvm
+
+    module = in_cache_order(workload.module)
+    if module is None:
+        return None
+    try:
+        compiled: Callable[..., Any] = _tvm.tvm.compile(module, target).jit()["main"]
+    except Exception as error:  # foreign program: as it is written it may compile
+        _log.debug("the untuned program is run as written: %s", error)
+        return None
+    return compiled
 
 
 def _run_reference(

@@ -290,7 +290,7 @@ class Children:
         Args:
             job: Whose program.
             op: What the child does with it.
-            usual_s: Seconds per call that are nothing unusual; the untuned program's if None.
+            usual_s: Seconds per call that are nothing unusual; the reference's if None.
             fields: Arguments of ``op``.
         """
         worker = job.worker

@@ -3,7 +3,9 @@
 As written, a matrix product of 100 x 4096 x 4096 reads its second factor down the columns and takes
 half a minute, where the same additions row by row take half a second. What every candidate's
 output is compared with need not be computed in the slow order: for each element of the output the
-terms are added in the order of the program either way.
+terms are added in the order of the program either way. That is done where it can be seen: loops are
+serial, all but those of the reduction are indices of what is written, and of the result nothing but
+the same element is read. (A compiler may contract another product and sum into one rounding.)
 """
 
 from __future__ import annotations
@@ -59,6 +61,10 @@ def _reorder(schedule: Any, block: Any) -> bool:
     if any(name not in bound for name in names):
         return False
     variables = [bound[name] for name in names]
+    if not _adds_alone(body) or any(
+        schedule.get(loop).kind != tvm.tirx.ForKind.SERIAL for loop in loops
+    ):
+        return False
     accesses = _strides(body.body, [var.var for var in variables])
     if accesses is None:
         return False
@@ -76,6 +82,24 @@ def _reorder(schedule: Any, block: Any) -> bool:
     loops = schedule.get_loops(block)
     schedule.reorder(*(loop for place, loop in enumerate(loops) if place != best), loops[best])
     return True
+
+
+def _adds_alone(block: Any) -> bool:
+    """Whether every element that a block writes comes of its own terms and of nothing else."""
+    from foretune._tvm import tvm
+
+    parallel = {v.var for v in block.iter_vars if v.iter_type == tvm.tirx.IterVar.DataPar}
+    written: dict[Any, tuple[Any, ...]] = {}
+    for node in walk(block.body):
+        if type(node).__name__ == "BufferStore":
+            indices = tuple(node.indices)
+            if not parallel <= set(indices) or written.setdefault(node.buffer, indices) != indices:
+                return False
+    return all(
+        tuple(node.indices) == written[node.source]
+        for node in walk(block.body)
+        if type(node).__name__ == "TensorLoad" and node.source in written
+    )
 
 
 def _strides(body: Any, variables: Sequence[Any]) -> list[tuple[list[int], int]] | None:

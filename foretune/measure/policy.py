@@ -40,8 +40,9 @@ class MeasurePolicy:
             minutes. Programs that were built before are spared.
         build_least_s: Never before it took so long, though.
         run_timeout_s: Longest that checking and timing one candidate may take, beyond four times
-            what the untuned program takes, or what is cut short if that is less.
-        reference_timeout_s: Longest that building and running the untuned program once may take.
+            what its reference took to compute, or what is cut short if that is less.
+        reference_timeout_s: Longest that building and running the untuned program once may take,
+            and, where that is more than the above, checking and timing it.
         start_timeout_s: Longest that a child process may take until it is ready.
         max_start_failures: Child processes in a row that may fail to start before giving up.
         memory_bytes: What a candidate may allocate beyond what its process had at the start;

@@ -60,11 +60,14 @@ def print_summary(data: Mapping[str, Any], console: Console | None = None) -> No
     console = console or _console()
     console.print(summary_table(data, console.width))
     trials = [trial for task in data["tasks"] for trial in task["trials"]]
+    sums = [f"sum of kernels: {units.seconds(data['untuned_s'])} → "]
+    if (gain := units.ratio(data["untuned_s"], data["tuned_s"])) is None:
+        sums = ["sum of kernels: "]
     console.print(
         Text.assemble(
-            f"sum of kernels: {units.seconds(data['untuned_s'])} → ",
+            *sums,
             (units.seconds(data["tuned_s"]), "bold"),
-            f", {units.factor(units.ratio(data['untuned_s'], data['tuned_s']))} faster",
+            "" if gain is None else f", {units.factor(gain)} faster",
         )
     )
     console.print(
@@ -93,7 +96,7 @@ def _not_tuned(data: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     faster = {
         task["name"]
         for task in data["tasks"]
-        if (gain := units.ratio(task["untuned_s"], task["best_s"])) is not None and gain > 1.0
+        if task["best_s"] and (task["untuned_s"] is None or task["untuned_s"] > task["best_s"])
     }
     names = [str(name) for name in data.get("untuned_operators", ())]
     return [n for n in names if n in faster], [n for n in names if n not in faster]

@@ -27,8 +27,9 @@ WINDOW = 48
 def next_task(tasks: Sequence[Task], peak_gflops: float = 0.0) -> Task:
     """The task that should get the next batch.
 
-    Tasks without any trial come first, the heaviest (weight times untuned seconds) before the
-    others, so that no operator stays untuned.
+    Tasks without any trial come first, the heaviest (weight times the best seconds so far, those of
+    the untuned program or of the default schedule) before the others, so that no operator stays
+    untuned; last those of which nothing is known.
 
     Args:
         tasks: Unfinished tasks, at least one.
@@ -36,7 +37,7 @@ def next_task(tasks: Sequence[Task], peak_gflops: float = 0.0) -> Task:
     """
     fresh = [task for task in tasks if task.spent == 0]
     if fresh:
-        return max(fresh, key=lambda task: task.workload.weight * (task.untuned_s or 0.0))
+        return max(fresh, key=lambda task: task.workload.weight * (task.best_s or 0.0))
     fastest = max((_throughput(task) for task in tasks), default=0.0)
     return max(tasks, key=lambda task: expected_gain(task, peak_gflops, fastest))
 

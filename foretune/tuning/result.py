@@ -27,10 +27,12 @@ class TaskResult:
         workload: What was tuned.
         best: The fastest correct candidate, the untuned program if nothing beat it, or None.
         best_s: Its seconds per call.
-        untuned_s: Seconds per call of the untuned program, or None if it could not be measured.
+        untuned_s: Seconds per call of the untuned program, or None if it could not be measured or
+            was left out for want of time.
         trials: Every counted measurement, in order.
         tuned: Whether the best beat the untuned program and the default schedule.
-        confirmed: Whether the best was timed side by side with the untuned program.
+        confirmed: Whether the best was timed side by side with the runners-up and with what tuning
+            had to beat, but for an untuned program far behind or left out.
     """
 
     workload: Workload

@@ -370,9 +370,9 @@ class Task:
         """Has the untuned program never measured: its default schedule is what has to be beaten.
 
         Raises:
-            BadInputError: There is no default schedule.
+            BadInputError: There is no default schedule, or it is the untuned program.
         """
-        if self.space.default is None:
+        if self.space.default in (None, self.space.untuned):
             raise BadInputError(
                 f"a task without its untuned program must have a default schedule, but "
                 f"{self.workload.name!r} has none: measure the untuned program"
@@ -421,19 +421,18 @@ class Task:
         if champion is not None and champion.candidate is not None:
             found.append(champion.candidate)
         found += [candidate for candidate, _ in self.baselines()]
-        if not self._without_untuned and not self._is_no_rival(self.space.untuned):
+        if not self._without_untuned and not self._untuned_is_no_rival():
             found.append(self.space.untuned)
         distinct = {candidate.key: candidate for candidate in found}
         # A baseline with nothing beside it needs no comparison.
         return [] if len(distinct) == 1 and not self.tuned else list(distinct.values())
 
-    def _is_no_rival(self, candidate: Candidate) -> bool:
-        """Whether a reading of a program that takes long is beyond doubt the slower one."""
-        known = self._ok.get(candidate.key)
-        if known is None or not self._comparable(known) or self.best_s is None:
+    def _untuned_is_no_rival(self) -> bool:
+        """Whether it takes long and is beyond doubt the slower one, also if it was cut short."""
+        seconds, best_s = self.untuned_s, self.best_s
+        if seconds is None or best_s is None:
             return False
-        seconds = self._seconds(known)
-        return seconds > _LONG_S and seconds > _NO_RIVAL * self.best_s
+        return seconds > _LONG_S and seconds > _NO_RIVAL * best_s
 
     def _is_doubtful(self, champion: Record | None, contenders: Sequence[Candidate]) -> bool:
         """Whether a baseline was the best of a comparison and a contender is much faster."""

@@ -28,10 +28,11 @@ _COMPARISONS = 3
 _COMPARED_TOGETHER = 4
 """Tasks of one comparison: their programs are built in parallel, and all held until its end."""
 _LONG_FLOPS = 1e9
-_UNTUNED_FLOPS = 3e8
+_UNTUNED_FLOPS = 1e8
 _UNTUNED_SHARE = 0.15
 """In a run of limited time, untuned programs with more than so many operations are measured while
-they take no more than this share of it; they are expected to make so many operations a second."""
+that is expected to take no more than this share of it. Before one was measured, so many of its
+operations are expected for each second that measuring it takes, in which it runs several times."""
 _PATIENCE_WITHOUT_ANY = 32
 """Trials after which a task of which nothing could be measured, tuned or untuned, is given up."""
 
@@ -268,22 +269,22 @@ class Tuner:
 
         A task that time does not suffice for can be tuned all the same: what it lacks is compared
         with its best at the end. Where there is a limit of time, untuned programs that take long
-        come last, and those that would take too much of it are left out.
+        come last, and those that would take too much of it are left out, also where a run goes on
+        whose time is spent.
         """
         waiting = {
             candidate.key: (task, candidate, origin)
             for task in self.tasks
             for candidate, origin in task.baselines()
         }
-        if not waiting or not self._within_budget():
-            return
-        self.progress.phase("measuring the untuned programs")
         long = {} if self.budget.seconds is None else self._long_untuned(waiting)
         for key in long:
             waiting.pop(key)
-        self._measure_baselines(waiting)
-        if long:
-            self._measure_long(long)
+        if self._within_budget():
+            if waiting or long:
+                self.progress.phase("measuring the untuned programs")
+            self._measure_baselines(waiting)
+        self._measure_long(long)
 
     def _measure_baselines(self, waiting: dict[str, tuple[Task, Candidate, str]]) -> None:
         """Measures baselines as long as time is left."""
@@ -313,7 +314,7 @@ class Tuner:
             key: entry
             for key, entry in waiting.items()
             if entry[2] == UNTUNED
-            and entry[0].space.default is not None
+            and entry[0].space.default not in (None, entry[1])
             and entry[0].workload.flops > _LONG_FLOPS
         }
         return dict(sorted(found.items(), key=lambda item: item[1][0].workload.flops))
@@ -321,26 +322,34 @@ class Tuner:
     def _measure_long(self, long: Mapping[str, tuple[Task, Candidate, str]]) -> None:
         """Measures untuned programs that take long while that is a small share of the time.
 
-        How long one takes is judged by the slowest before it.
+        How long one takes is judged by the slowest before it. One whose default schedule could not
+        be measured is needed, whatever it takes.
         """
-        assert self.budget.seconds is not None
-        rate, spent_s, left = _UNTUNED_FLOPS, 0.0, 0
+        rates: list[float] = []
+        spent_s, left = 0.0, 0
         for key, (task, candidate, origin) in long.items():
-            expected_s = task.workload.flops / rate
-            if spent_s + expected_s > _UNTUNED_SHARE * self.budget.seconds or not self._in_time():
+            expected_s = task.workload.flops / min(rates, default=_UNTUNED_FLOPS)
+            in_time = self._in_time()
+            if task.best_s is not None and not (in_time and self._is_small(spent_s + expected_s)):
                 task.leave_untuned()
                 left += 1
-                continue
-            began = self.elapsed_s
-            self._measure_baselines({key: (task, candidate, origin)})
-            spent_s += self.elapsed_s - began
-            if task.untuned_s is not None:
-                rate = min(rate, task.workload.flops / task.untuned_s)
+            elif in_time:
+                began = self.elapsed_s
+                self._measure_baselines({key: (task, candidate, origin)})
+                took_s = self.elapsed_s - began
+                spent_s += took_s
+                if took_s > 0:
+                    rates.append(task.workload.flops / took_s)
         if left:
             self.progress.stopped(
-                f"{left} of the untuned programs were not measured, because they would take more "
-                f"than {_UNTUNED_SHARE:.0%} of the time: tuning has to beat default schedules alone"
+                f"{left} of the untuned programs were not measured, because that was expected to "
+                f"take more than {_UNTUNED_SHARE:.0%} of the time, or more than was left: tuning "
+                "has to beat default schedules alone"
             )
+
+    def _is_small(self, seconds: float) -> bool:
+        """Whether untuned programs may take so long altogether."""
+        return self.budget.seconds is None or seconds <= _UNTUNED_SHARE * self.budget.seconds
 
     def _within_budget(self) -> bool:
         if self.budget.trials is not None and self.spent >= self.budget.trials:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks import mcts, proposers, sources
-from benchmarks._mcts import figures, page
+from benchmarks._mcts import figures, page, parts
 from benchmarks._mcts.overhead import overhead
 from foretune.bench import Side, _ours, run_bench
 from foretune.cli import main
@@ -29,7 +29,7 @@ from tests.tuning.support import FormulaMeasurer, matmul, seconds_of
 def run(strategy, seed, *bests, workload="k", model="gbdt", **other):
     return {
         "workload": workload, "key": workload, "strategy": strategy, "cost_model": model,
-        "seed": seed, "untuned_s": 12.0,
+        "seed": seed, "untuned_s": 12.0, "trials_per_s": 1.0,
         "curve": [[18 * 2**i, 0.0, best] for i, best in enumerate(bests)], **other,
     }  # fmt: skip
 
@@ -118,6 +118,40 @@ def test_how_many_samples_the_goal_takes():
     assert slow["samples"] is None and slow["reached"] == 0
 
 
+CONDITIONS = {
+    "command": "python -m benchmarks.mcts --seed-list 1", "seeds": [1], "began": "2026-11-24",
+    "hardware": {"name": "Zen 9", "threads": 1}, "busy_before": [], "busy_after": ["cc 9 %"],
+}  # fmt: skip
+
+
+def published(*seeds, **other):
+    """What a call with other seeds left."""
+    runs = [{**each, "seed": seed} for seed in seeds for each in RUNS[::2]]
+    return {"trials": 72, "runs": runs, "failures": [], "notes": {"theirs": "n"},
+            "states": {"evolutionary": "a", "mcts:random": "b"}, "conditions": CONDITIONS,
+            **other}  # fmt: skip
+
+
+def test_results_of_other_seeds_are_put_together():
+    own = {**published(0), "states": {"evolutionary": "a", "mcts:random": "c"}}
+    whole = parts.together(own, [published(1), published(2, parts=[{"of": "an earlier one"}])])
+    assert sorted({run["seed"] for run in whole["runs"]}) == [0, 1, 2]
+    assert [len(part) for part in whole["parts"]][1] == 1, "parts of parts are kept"
+    (row, *_) = figures.speedups(figures.named(whole["runs"], "gbdt"), (18,))
+    assert row["seeds"] == row["of"] == 3
+    text = parts.said(whole["parts"][:1])
+    assert "Seeds [1]" in text and "Zen 9, 1 threads" in text and "beside cc 9 %" in text
+    assert text.endswith("code or weights were others of mcts:random.")
+    assert "others" not in parts.said(parts.together(published(0), [published(1)])["parts"])
+
+
+def test_results_that_overlap_or_are_of_other_lengths_are_not_put_together():
+    with pytest.raises(BadInputError, match=r"k evolutionary\+gbdt seed 1 is in two"):
+        parts.together(published(0, 1), [published(1)])
+    with pytest.raises(BadInputError, match="one has 64 and this call 72: give --trials 64"):
+        parts.together(published(0), [published(1, trials=64)])
+
+
 @pytest.fixture
 def given(monkeypatch):
     """What the benchmark hands to the runner and to the page; nothing is run."""
@@ -131,7 +165,9 @@ def given(monkeypatch):
     monkeypatch.setattr(
         mcts, "conditions", lambda _name, _seeds: SimpleNamespace(hardware=CPU, end=dict)
     )
-    monkeypatch.setattr(mcts, "publish", lambda *arguments: found.update(body=arguments[2]))
+    monkeypatch.setattr(
+        mcts, "publish", lambda *arguments: found.update(body=arguments[2], data=arguments[3])
+    )
     return found
 
 
@@ -142,6 +178,15 @@ def test_seeds_of_a_part_of_the_work(given, tmp_path, words, seeds):
     assert given["work_dir"] == tmp_path and "mcts:learned" in given["sides"]
     assert "get there" in given["body"]
     assert "need one: give it with `--llm`" in given["body"]
+
+
+def test_what_was_published_before_becomes_part_of_the_page(given, tmp_path):
+    earlier = tmp_path / "earlier.json"
+    earlier.write_text(json.dumps({**published(5), "trials": 600}))
+    mcts.main(["--seed-list", "0,1", "--with", str(earlier)])
+    assert "Seeds [1], published before" in given["body"]
+    assert len(given["data"]["runs"]) == len(RUNS) + 2
+    assert "mcts:learned" in given["data"]["states"]
 
 
 def test_ablations_have_fewer_trials_than_what_they_are_compared_with(given):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tvm.script import tirx as T
 
 from foretune import _tvm
 from foretune.hardware import Hardware
@@ -67,11 +68,83 @@ def test_products_are_the_same_to_the_bit(
     assert np.frombuffer(first, np.uint8).any()
 
 
-@pytest.mark.parametrize("name", ["conv2d", "depthwise", "conv3d", "conv2d_pad_relu", "avgpool2d"])
-def test_operators_are_the_same_to_the_bit(hardware: Hardware, tmp_path: Path, name: str) -> None:
+def test_terms_are_added_in_the_order_of_the_program(hardware: Hardware) -> None:
+    # Products are exact, and sums of values of such different sizes are not.
+    rng = np.random.default_rng(0)
+    a = (rng.choice([1e8, -1e8, 3.0, 0.1], (16, 40))).astype("float32")
+    b = np.ones((40, 24), "float32")
+    moved = in_cache_order(product(16, 24, 40, "nn").module)
+    c = _tvm.tvm.runtime.tensor(np.zeros((16, 24), "float32"))
+    program = _tvm.tvm.compile(moved, hardware.tvm_target()).jit()["main"]
+    program(_tvm.tvm.runtime.tensor(a), _tvm.tvm.runtime.tensor(b), c)
+    forwards, backwards = np.zeros((2, 16), "float32")
+    for place in range(40):
+        forwards += a[:, place]
+        backwards += a[:, 39 - place]
+    assert not np.array_equal(forwards, backwards)
+    np.testing.assert_array_equal(c.numpy(), np.repeat(forwards[:, None], 24, axis=1))
+
+
+@pytest.mark.parametrize(
+    ("name", "moved"),
+    [("conv2d", True), ("depthwise", True), ("conv3d", True), ("conv2d_pad_relu", True),
+     ("avgpool2d", True)],
+)  # fmt: skip
+def test_operators_are_the_same_to_the_bit(
+    hardware: Hardware, tmp_path: Path, name: str, moved: bool
+) -> None:
     workload = load_input(name)
+    assert (in_cache_order(workload.module) is not None) == moved
     first = outputs(workload, hardware, tmp_path / "a", as_written=False)
     assert first == outputs(workload, hardware, tmp_path / "b", as_written=True)
+
+
+@T.prim_func(s_tir=True)
+def _last_column_counts(x: T.Buffer((8, 16, 32), "float32"), y: T.Buffer((8,), "float32")) -> None:
+    for i, j, k in T.grid(8, 16, 32):
+        with T.sblock("y"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                y[vi] = T.float32(0)
+            y[vi] = y[vi] + x[vi, vj, vk]
+
+
+@T.prim_func(s_tir=True)
+def _reads_its_neighbour(x: T.Buffer((32, 16), "float32"), y: T.Buffer((33,), "float32")) -> None:
+    for i, k in T.grid(32, 16):
+        with T.sblock("y"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                y[vi + 1] = T.float32(0)
+            y[vi + 1] = y[vi + 1] + x[vi, vk] + y[vi]
+
+
+@T.prim_func(s_tir=True)
+def _rows_and_columns(
+    x: T.Buffer((8, 32), "float32"), w: T.Buffer((32, 16), "float32"),
+    y: T.Buffer((8, 16), "float32"),
+) -> None:  # fmt: skip
+    for i, j in T.grid(8, 16):
+        for k in T.serial(32):
+            with T.sblock("y"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    y[vi, vj] = T.float32(0)
+                y[vi, vj] = y[vi, vj] + x[vi, vk] * w[vk, vj]
+
+
+def test_what_is_no_sum_of_its_own_terms_stays_as_it_is() -> None:
+    module = _tvm.tvm.IRModule
+    assert in_cache_order(module({"main": _last_column_counts})) is None
+    assert in_cache_order(module({"main": _reads_its_neighbour})) is None
+
+
+def test_loops_of_several_threads_stay_as_they_are() -> None:
+    serial = _tvm.tvm.IRModule({"main": _rows_and_columns})
+    assert in_cache_order(serial) is not None
+    schedule = _tvm.Schedule(serial)
+    schedule.parallel(schedule.get_loops(schedule.get_sblock("y"))[1])
+    assert in_cache_order(schedule.mod) is None
 
 
 @pytest.mark.parametrize("name", sorted(programs.ALL))

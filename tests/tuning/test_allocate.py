@@ -15,7 +15,7 @@ class FakeTask:
 
     weight: int
     flops: float
-    untuned_s: float | None
+    baseline_s: float | None
     bests: list[float | None] = field(default_factory=list)
 
     @property
@@ -28,7 +28,7 @@ class FakeTask:
 
     @property
     def best_s(self) -> float | None:
-        return self.bests[-1] if self.bests else self.untuned_s
+        return self.bests[-1] if self.bests else self.baseline_s
 
     @property
     def trials(self) -> list[Any]:
@@ -40,6 +40,12 @@ def test_untouched_tasks_come_first_the_heaviest_before_the_others() -> None:
     light = FakeTask(1, 1e6, 1e-3)
     heavy = FakeTask(7, 1e8, 1e-2)
     assert next_task([started, light, heavy]) is heavy  # type: ignore[list-item]
+
+
+def test_untouched_tasks_of_which_nothing_is_known_come_after_the_others() -> None:
+    known = FakeTask(1, 1e6, 1e-3)
+    unknown = FakeTask(7, 1e9, None)
+    assert next_task([unknown, known]) is known  # type: ignore[list-item]
 
 
 def test_a_task_near_its_roofline_gives_way() -> None:

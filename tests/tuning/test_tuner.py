@@ -313,15 +313,22 @@ def untuned_of(n: int) -> Task:
     return Task(matmul(n, f"m{n}"), HARDWARE, strategy="random", cost_model="random")
 
 
-def slow_when_untuned(watch: Stopwatch, seconds: float) -> FormulaMeasurer:
+def slow_when_untuned(
+    watch: Stopwatch,
+    seconds: float,
+    untuned: Status = Status.OK,
+    default: Status = Status.OK,
+) -> FormulaMeasurer:
     """An untuned program takes ``seconds``, and whatever else an instant."""
 
     def answer(candidate: Candidate) -> Measurement:
         if not candidate.sketch.is_untuned:
             watch.now += 0.01
+            if default is not Status.OK and not candidate.sketch.variables:
+                return Measurement(default, (), (), build_s=0.0, run_s=0.0)
             return ok(candidate)
         watch.now += seconds
-        return Measurement(Status.OK, (seconds,), (True,), build_s=0.0, run_s=seconds)
+        return Measurement(untuned, (seconds,), (True,), build_s=0.0, run_s=seconds)
 
     return FormulaMeasurer(answer)
 
@@ -343,7 +350,7 @@ def watch_comparisons(measurer: FormulaMeasurer) -> list[str]:
 def test_long_untuned_programs_take_a_small_share_of_the_time(
     monkeypatch: pytest.MonkeyPatch, seconds: float, asked: int
 ) -> None:
-    # 2.1, 4.2 and 17 billion operations, of 22, and 29 seconds each.
+    # 2.1, 4.2 and 17 billion operations: 22 seconds are expected of the first, then 50 and 205.
     tasks = [untuned_of(n) for n in (2048, 1024, 1280)]
     measurer = slow_when_untuned(Stopwatch(monkeypatch), 25.0)
     compared = watch_comparisons(measurer)
@@ -355,6 +362,36 @@ def test_long_untuned_programs_take_a_small_share_of_the_time(
     assert all(task.tuned and task.confirmed for task in tasks)
 
 
+def test_an_untuned_program_without_a_default_schedule_to_beat_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = untuned_of(2048)
+    measurer = slow_when_untuned(Stopwatch(monkeypatch), 25.0, default=Status.TIMEOUT)
+    Tuner([task], measurer, Budget(seconds=60.0, trials=4)).run()
+    assert task.untuned_s == 25.0, "15 % of the time are 9 seconds"
+
+
+def test_what_was_left_out_stays_so_where_the_time_was_spent_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(FormulaMeasurer):
+        def compare(self, candidates: Sequence[Candidate]) -> list[Measurement]:
+            raise KeyboardInterrupt
+
+    watch = Stopwatch(monkeypatch)
+    first = Interrupted(slow_when_untuned(watch, 25.0).answer)
+    again = slow_when_untuned(watch, 25.0)
+    compared = watch_comparisons(again)
+    for measurer in (first, again):
+        task = untuned_of(2048)
+        with Journal(tmp_path / JOURNAL) as journal:
+            tuner = Tuner([task], measurer, Budget(seconds=0.5), journal=journal, batch=4)
+            tuner.run()
+    assert tuner.interrupted is False
+    assert task.space.untuned.key not in [*first.asked, *again.asked, *compared]
+    assert compared and task.tuned and task.confirmed
+
+
 def test_without_a_limit_of_time_all_untuned_programs_are_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -364,12 +401,13 @@ def test_without_a_limit_of_time_all_untuned_programs_are_measured(
     assert [task.untuned_s for task in tasks] == [25.0, 25.0]
 
 
+@pytest.mark.parametrize("status", [Status.OK, Status.CUT_SHORT])
 @pytest.mark.parametrize(("seconds", "rival"), [(20.0, False), (0.5, True)])
 def test_an_untuned_program_of_many_seconds_is_not_timed_again(
-    monkeypatch: pytest.MonkeyPatch, seconds: float, rival: bool
+    monkeypatch: pytest.MonkeyPatch, seconds: float, rival: bool, status: Status
 ) -> None:
     task = two_tasks()[1]
-    measurer = slow_when_untuned(Stopwatch(monkeypatch), seconds)
+    measurer = slow_when_untuned(Stopwatch(monkeypatch), seconds, untuned=status)
     compared = watch_comparisons(measurer)
     Tuner([task], measurer, Budget(trials=4)).run()
     assert task.confirmed

@@ -1,0 +1,84 @@
+"""Results of several calls put together, of other seeds each, from other machines perhaps.
+
+Within one kernel and seed everything was measured on one machine, interleaved, and no figure of the
+page compares seconds of two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks._search.figures import side_of
+from foretune.bench import summarise
+from foretune.errors import BadInputError
+
+Result = Mapping[str, Any]
+
+
+def together(result: dict[str, Any], earlier: Sequence[Result]) -> dict[str, Any]:
+    """A result with the runs of others.
+
+    Args:
+        result: What ``run_bench`` gave, and in ``states`` the hash of each side's code and weights.
+        earlier: Published results.
+
+    Returns:
+        The result; ``parts`` has the conditions of the others and, in ``other_code``, the names of
+        sides that other code or weights made.
+
+    Raises:
+        BadInputError: Two of them have runs of the same kernel, side and seed, or other numbers of
+            trials.
+    """
+    result = {**result, "parts": [], "states": dict(result["states"])}
+    for one in earlier:
+        _expect_fits(result, one)
+        result["runs"] = [*one["runs"], *result["runs"]]
+        result["failures"] = [*one["failures"], *result["failures"]]
+        result["notes"] = {**one["notes"], **result["notes"]}
+        states, its = result["states"], one.get("states", {})
+        other = sorted(side for side in its if states.setdefault(side, its[side]) != its[side])
+        result["parts"] += [*one.get("parts", []), {**one["conditions"], "other_code": other}]
+    if earlier:
+        result["summary"] = summarise(result["runs"], result["trials"], np.random.default_rng(0))
+    return result
+
+
+def _expect_fits(result: Result, other: Result) -> None:
+    if other["trials"] != result["trials"]:
+        raise BadInputError(
+            "results that are put together must have the same number of trials, but one has "
+            f"{other['trials']} and this call {result['trials']}: give --trials {other['trials']}"
+        )
+    twice = sorted({*map(_place, result["runs"])} & {*map(_place, other["runs"])})
+    if twice:
+        kernel, strategy, model, seed = twice[0]
+        raise BadInputError(
+            "results that are put together must have other seeds or kernels each, but "
+            f"{kernel} {strategy}+{model} seed {seed} is in two: name others in --seed-list"
+        )
+
+
+def _place(run: Mapping[str, Any]) -> tuple[str, str, str, int]:
+    side = side_of(run)
+    return run["workload"], side.strategy, side.cost_model, run["seed"]
+
+
+def said(parts: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each result that was published before."""
+    lines = []
+    for part in parts:
+        hardware = part["hardware"]
+        busy = sorted({*part["busy_before"], *part["busy_after"]})
+        line = (
+            f"- Seeds {part['seeds']}, published before: `{part['command']}`, {hardware['name']}, "
+            f"{hardware['threads']} threads, put together {part['began']}, beside "
+            f"{', '.join(busy) or 'nothing above 5 % of a core'}"
+        )
+        if part["other_code"]:
+            line += f"; code or weights were others of {', '.join(part['other_code'])}"
+        lines.append(f"{line}.")
+    return "\n".join(lines)
