@@ -98,6 +98,14 @@ def test_exact_columns_are_tvms_on_gpus(name: str) -> None:
         np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-6)
 
 
+# Of the convolution's copies that are padded and vectorised, TVM writes some indices otherwise.
+@pytest.mark.parametrize(("name", "draws"), [("matmul:256x256x256", 8), (_CONVOLUTION, 40)])
+def test_where_formulas_are_certain_on_gpus_they_are_tvms(name: str, draws: int) -> None:
+    found = catalog.get(name)
+    assert isinstance(found, Workload)
+    assert compared(sampled(Space.generate(found, gpu()), draws))
+
+
 def rows_sums() -> Any:
     """Sums of rows, and their roots."""
     x = te.placeholder((64, 768), name="X")
