@@ -39,7 +39,7 @@ from pathlib import Path
 from benchmarks._mcts.figures import EVOLUTION, PEER, early, name_of, named, reaching, speedups
 from benchmarks._mcts.overhead import BATCH, overhead
 from benchmarks._mcts.page import body
-from benchmarks._mcts.parts import together
+from benchmarks._mcts.parts import expect_as_long, together
 from benchmarks.results import conditions, publish, read_json, say
 from benchmarks.sources import state_of_side
 from foretune.bench import run_bench
@@ -108,6 +108,8 @@ def main(arguments: list[str] | None = None) -> None:
     sides = list(dict.fromkeys(sides))
     ablations = [name for name in dict.fromkeys(ablations) if name not in sides]
     kernels = options.workloads.split(",")
+    earlier = [read_json(path) for path in options.earlier]
+    expect_as_long(options.trials, earlier)
     fewer = min(options.ablation_trials, options.trials)
     result = run_bench(
         kernels,
@@ -126,11 +128,11 @@ def main(arguments: list[str] | None = None) -> None:
     (plain,) = sides_of([EVOLUTION], [options.cost_model])
     full, less = (sides_of(some, [options.cost_model]) for some in (sides, ablations))
     result["states"] = {
-        name_of(side, plain.cost_model): state_of_side(side)
+        f"{side.strategy}+{side.cost_model}": state_of_side(side)
         for side in [*full, *less]
         if not side.is_peer
     }
-    result = together(result, [read_json(path) for path in options.earlier])
+    result = together(result, earlier)
     runs = named(result["runs"], plain.cost_model)
     samples = sorted({n for n in SAMPLES if n < options.trials} | {options.trials, fewer})
     result["mcts"] = {
@@ -157,6 +159,10 @@ def main(arguments: list[str] | None = None) -> None:
         ],
     }
     names = [[name_of(side, plain.cost_model) for side in some] for some in (full, less)]
+    for run in runs:
+        # What was published before may have sides that this call does not name.
+        if not any(run["side"] in some for some in names):
+            names[run.get("budget", options.trials) < options.trials].append(run["side"])
     page = body(result, *names, fewer)
     publish("mcts", _TITLE, page, result, where.end(), options.write)
 

@@ -23,36 +23,52 @@ def together(result: dict[str, Any], earlier: Sequence[Result]) -> dict[str, Any
 
     Args:
         result: What ``run_bench`` gave, and in ``states`` the hash of each side's code and weights.
-        earlier: Published results.
+        earlier: Published results, each of which may consist of parts.
 
     Returns:
-        The result; ``parts`` has the conditions of the others and, in ``other_code``, the names of
-        sides that other code or weights made.
+        The result; ``parts`` has the conditions of the others with their ``states`` and, in
+        ``other_code``, the names of sides that other code or weights made than here.
 
     Raises:
-        BadInputError: Two of them have runs of the same kernel, side and seed, or other numbers of
-            trials.
+        BadInputError: Two of them have runs of the same kernel, side and seed.
     """
-    result = {**result, "parts": [], "states": dict(result["states"])}
+    result = {**result, "parts": []}
     for one in earlier:
-        _expect_fits(result, one)
+        _expect_other_runs(result, one)
         result["runs"] = [*one["runs"], *result["runs"]]
         result["failures"] = [*one["failures"], *result["failures"]]
         result["notes"] = {**one["notes"], **result["notes"]}
-        states, its = result["states"], one.get("states", {})
-        other = sorted(side for side in its if states.setdefault(side, its[side]) != its[side])
-        result["parts"] += [*one.get("parts", []), {**one["conditions"], "other_code": other}]
+        result["parts"] += [*one["parts"], {**one["conditions"], "states": one["states"]}]
+    newest: dict[str, str] = {}
+    for states in (result["states"], *(part["states"] for part in reversed(result["parts"]))):
+        newest = {**states, **newest}
+    result["parts"] = [
+        {
+            **part,
+            "other_code": sorted(s for s, state in part["states"].items() if state != newest[s]),
+        }
+        for part in result["parts"]
+    ]
     if earlier:
         result["summary"] = summarise(result["runs"], result["trials"], np.random.default_rng(0))
     return result
 
 
-def _expect_fits(result: Result, other: Result) -> None:
-    if other["trials"] != result["trials"]:
-        raise BadInputError(
-            "results that are put together must have the same number of trials, but one has "
-            f"{other['trials']} and this call {result['trials']}: give --trials {other['trials']}"
-        )
+def expect_as_long(trials: int, earlier: Sequence[Result]) -> None:
+    """Refuses results of another number of trials, before anything runs.
+
+    Raises:
+        BadInputError: There is one.
+    """
+    for one in earlier:
+        if one["trials"] != trials:
+            raise BadInputError(
+                "results that are put together must have the same number of trials, but one has "
+                f"{one['trials']} and this call {trials}: give --trials {one['trials']}"
+            )
+
+
+def _expect_other_runs(result: Result, other: Result) -> None:
     twice = sorted({*map(_place, result["runs"])} & {*map(_place, other["runs"])})
     if twice:
         kernel, strategy, model, seed = twice[0]

@@ -366,6 +366,12 @@ class Task:
         """What tuning has to beat and was not measured yet, with the origin of its record."""
         return [(c, origin) for c, origin in self._fixed() if not self._baselines.get(c.key)]
 
+    @property
+    def default_known(self) -> bool:
+        """Whether the default schedule was measured in this environment, and computes the same."""
+        key = None if self.space.default is None else self.space.default.key
+        return key in self._ok and self._baselines.get(key, False)
+
     def leave_untuned(self) -> None:
         """Has the untuned program never measured: its default schedule is what has to be beaten.
 

@@ -322,30 +322,47 @@ class Tuner:
     def _measure_long(self, long: Mapping[str, tuple[Task, Candidate, str]]) -> None:
         """Measures untuned programs that take long while that is a small share of the time.
 
-        How long one takes is judged by the slowest before it. One whose default schedule could not
-        be measured is needed, whatever it takes.
+        How long one takes is judged by the slowest before it, in earlier runs as well. One whose
+        default schedule could not be measured is needed, whatever it takes.
         """
-        rates: list[float] = []
-        spent_s, left = 0.0, 0
+        if not long:
+            return
+        known = self._long_before()
+        left = 0
         for key, (task, candidate, origin) in long.items():
-            expected_s = task.workload.flops / min(rates, default=_UNTUNED_FLOPS)
-            in_time = self._in_time()
-            if task.best_s is not None and not (in_time and self._is_small(spent_s + expected_s)):
+            expected_s = task.workload.flops / min(
+                (flops / took_s for flops, took_s in known), default=_UNTUNED_FLOPS
+            )
+            spent_s = sum(took_s for _, took_s in known)
+            allowed = self._within_budget()
+            if task.default_known and not (allowed and self._is_small(spent_s + expected_s)):
                 task.leave_untuned()
                 left += 1
-            elif in_time:
+            elif allowed:
                 began = self.elapsed_s
                 self._measure_baselines({key: (task, candidate, origin)})
                 took_s = self.elapsed_s - began
-                spent_s += took_s
-                if took_s > 0:
-                    rates.append(task.workload.flops / took_s)
+                # What fails at once does not show that the next one is fast.
+                if task.untuned_s is not None or took_s > expected_s:
+                    known.append((task.workload.flops, max(took_s, 1e-9)))
         if left:
             self.progress.stopped(
                 f"{left} of the untuned programs were not measured, because that was expected to "
                 f"take more than {_UNTUNED_SHARE:.0%} of the time, or more than was left: tuning "
                 "has to beat default schedules alone"
             )
+
+    def _long_before(self) -> list[tuple[float, float]]:
+        """Operations of long untuned programs measured in earlier runs, and the seconds of that."""
+        if self.journal is None:
+            return []
+        return [
+            (task.workload.flops, record.measurement.build_s + record.measurement.run_s)
+            for task in self.tasks
+            if task.workload.flops > _LONG_FLOPS
+            for record in self._records_of(task)
+            if record.origin == UNTUNED and record.measurement.run_s > 0
+        ]
 
     def _is_small(self, seconds: float) -> bool:
         """Whether untuned programs may take so long altogether."""

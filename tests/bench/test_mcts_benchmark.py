@@ -128,28 +128,39 @@ def published(*seeds, **other):
     """What a call with other seeds left."""
     runs = [{**each, "seed": seed} for seed in seeds for each in RUNS[::2]]
     return {"trials": 72, "runs": runs, "failures": [], "notes": {"theirs": "n"},
-            "states": {"evolutionary": "a", "mcts:random": "b"}, "conditions": CONDITIONS,
-            **other}  # fmt: skip
+            "states": {"evolutionary+gbdt": "a"}, "conditions": {**CONDITIONS, "seeds": [*seeds]},
+            "parts": [], **other}  # fmt: skip
 
 
 def test_results_of_other_seeds_are_put_together():
-    own = {**published(0), "states": {"evolutionary": "a", "mcts:random": "c"}}
-    whole = parts.together(own, [published(1), published(2, parts=[{"of": "an earlier one"}])])
+    whole = parts.together(published(0), [published(1), published(2)])
     assert sorted({run["seed"] for run in whole["runs"]}) == [0, 1, 2]
-    assert [len(part) for part in whole["parts"]][1] == 1, "parts of parts are kept"
     (row, *_) = figures.speedups(figures.named(whole["runs"], "gbdt"), (18,))
     assert row["seeds"] == row["of"] == 3
-    text = parts.said(whole["parts"][:1])
+    text = parts.said(whole["parts"])
     assert "Seeds [1]" in text and "Zen 9, 1 threads" in text and "beside cc 9 %" in text
-    assert text.endswith("code or weights were others of mcts:random.")
-    assert "others" not in parts.said(parts.together(published(0), [published(1)])["parts"])
+    assert "Seeds [2]" in text and "others" not in text
+
+
+@pytest.mark.parametrize(
+    "codes, others", [("aac", [0, 1]), ("abb", [0]), ("aba", [1]), ("aaa", [])]
+)
+def test_parts_of_other_code_are_named_however_long_the_chain_is(codes, others):
+    done = None
+    for seed, code in enumerate(codes):
+        call = published(seed, states={"evolutionary+gbdt": code})
+        done = {**parts.together(call, [done] if done else []), "conditions": call["conditions"]}
+    lines = parts.said(done["parts"]).splitlines()
+    assert [line[:9] for line in lines] == ["- Seeds [", "- Seeds ["]
+    found = [at for at, line in enumerate(lines) if line.endswith("others of evolutionary+gbdt.")]
+    assert found == others
 
 
 def test_results_that_overlap_or_are_of_other_lengths_are_not_put_together():
     with pytest.raises(BadInputError, match=r"k evolutionary\+gbdt seed 1 is in two"):
         parts.together(published(0, 1), [published(1)])
     with pytest.raises(BadInputError, match="one has 64 and this call 72: give --trials 64"):
-        parts.together(published(0), [published(1, trials=64)])
+        parts.expect_as_long(72, [published(1, trials=64)])
 
 
 @pytest.fixture
@@ -184,9 +195,25 @@ def test_what_was_published_before_becomes_part_of_the_page(given, tmp_path):
     earlier = tmp_path / "earlier.json"
     earlier.write_text(json.dumps({**published(5), "trials": 600}))
     mcts.main(["--seed-list", "0,1", "--with", str(earlier)])
-    assert "Seeds [1], published before" in given["body"]
+    assert "Seeds [5], published before" in given["body"]
     assert len(given["data"]["runs"]) == len(RUNS) + 2
-    assert "mcts:learned" in given["data"]["states"]
+    assert any(name.startswith("mcts:learned+") for name in given["data"]["states"])
+
+
+def test_sides_that_were_published_before_have_rows(given, tmp_path):
+    earlier = tmp_path / "earlier.json"
+    runs = [run("mcts:old", 5, 3.0), run("mcts:old:branching=9", 5, 3.0, budget=36)]
+    earlier.write_text(json.dumps(published(trials=600, runs=runs)))
+    mcts.main(["--with", str(earlier)])
+    assert "mcts:old " in given["body"] and "mcts:old:branching=9" in given["body"]
+
+
+def test_results_of_another_length_are_refused_before_anything_runs(given, tmp_path):
+    earlier = tmp_path / "earlier.json"
+    earlier.write_text(json.dumps(published(5)))
+    with pytest.raises(BadInputError, match="give --trials 72"):
+        mcts.main(["--with", str(earlier)])
+    assert not given
 
 
 def test_ablations_have_fewer_trials_than_what_they_are_compared_with(given):

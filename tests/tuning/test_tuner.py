@@ -371,6 +371,37 @@ def test_an_untuned_program_without_a_default_schedule_to_beat_is_measured(
     assert task.untuned_s == 25.0, "15 % of the time are 9 seconds"
 
 
+def test_an_untuned_program_that_fails_at_once_says_nothing_of_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watch = Stopwatch(monkeypatch)
+    slow = slow_when_untuned(watch, 500.0).answer
+
+    def answer(candidate: Candidate) -> Measurement:
+        if candidate.sketch.is_untuned and candidate.workload.name == "m1024":
+            return Measurement(Status.RUN_ERROR, (), (), build_s=0.1, run_s=0.0)
+        return slow(candidate)
+
+    tasks = [untuned_of(n) for n in (1024, 2048)]
+    Tuner(tasks, FormulaMeasurer(answer), Budget(seconds=250, trials=8)).run()
+    assert sum(task.spent for task in tasks) == 8
+    assert tasks[1].untuned_s is None, "171 seconds are expected of it"
+
+
+def test_a_run_that_goes_on_measures_no_more_untuned_programs_than_it_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Stopwatch(monkeypatch)
+    found = []
+    for trials in (16, 16, 24):
+        tasks = [untuned_of(n) for n in (1024, 1056, 1088, 1120)]
+        measurer = slow_when_untuned(watch, 25.0)
+        with Journal(tmp_path / JOURNAL) as journal:
+            Tuner(tasks, measurer, Budget(seconds=400, trials=trials), journal=journal).run()
+        found.append([task.untuned_s for task in tasks])
+    assert found == [[25.0, 25.0, None, None]] * 3
+
+
 def test_what_was_left_out_stays_so_where_the_time_was_spent_before_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
