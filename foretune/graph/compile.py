@@ -170,7 +170,7 @@ def _build(module: IRModule, hardware: Hardware) -> Any:
             transform.AttachGlobalSymbol(),
         ]
     )
-    target = hardware.tvm_target()
+    target = hardware.code_target()
     with target:
         return tvm.relax.build(module, target, relax_pipeline=lowering)
 

@@ -44,6 +44,10 @@ FEATURE_COLUMNS: tuple[tuple[str, str], ...] = (
 """Names and units of the entries of ``Hardware.features()``, in order."""
 
 
+CODE_LEVEL = 2
+"""LLVM's optimisation level for programs of CPUs."""
+
+
 @dataclass(frozen=True)
 class Hardware:
     """A target and what is known about the machine behind it.
@@ -88,6 +92,19 @@ class Hardware:
         from foretune._tvm import Target
 
         return Target(json.loads(self.target))
+
+    def code_target(self) -> Target:
+        """The TVM target that code is generated for: ``tvm_target`` at LLVM's level 2.
+
+        Level 3, which LLVM's users get from TVM, unrolls more of what is unrolled already. On
+        scheduled programs that takes several times as long and makes none of them faster
+        (``docs/results/code_levels.md``). A target that names an ``opt-level`` keeps it.
+        """
+        from foretune._tvm import Target
+
+        attributes = json.loads(self.target)
+        own = {"opt-level": CODE_LEVEL} if self.kind == "llvm" else {}
+        return Target({**own, **attributes})
 
     def features(self) -> npt.NDArray[np.float64]:
         """The numeric factors as a vector of shape (len(FEATURE_COLUMNS),), 0 where unknown.

@@ -46,7 +46,7 @@ def build(candidate: Candidate) -> Any:
     """Applies and compiles a candidate in this process; returns a TVM runtime module."""
     from foretune import _tvm
 
-    target = candidate.hardware.tvm_target()
+    target = candidate.hardware.code_target()
     module = _tvm.tvm.compile(candidate.schedule().mod, target).jit()
     # LLVM generates the machine code when the function is first looked up: here, where builds run
     # in parallel, and not where candidates are timed one by one.

@@ -7,8 +7,9 @@ from typing import Any
 
 from foretune.errors import BadInputError
 
-MEASUREMENT_VERSION = 2
-"""Raised whenever the same kernel would get another label: layout of memory, canary, readings."""
+MEASUREMENT_VERSION = 3
+"""Raised whenever the same candidate would get another label: code generation, layout of memory,
+canary, readings."""
 
 _POSITIVE = (
     "build_timeout_s",
