@@ -2,11 +2,13 @@
 
 Symbols: a node's *level* is minus log2 of its seconds, measured, or what the cost model's score
 says of it on the same axis. Rewards are levels, min-max scaled to [0, 1] within the tree. ``N`` is
-a node's visits: itself, its fruitless expansions (reward 0), and the visits of its children. ``Q``
-is the mean reward of these. UCT is ``Q + c sqrt(ln(N of the parent) / N)``.
+a node's visits: itself, its fruitless expansions (reward 0), and the visits of its children, also
+of those that are no longer kept. ``Q`` is the mean reward of these. UCT is
+``Q + c sqrt(ln(N of the parent) / N)``.
 
 Values are computed anew from the levels of all nodes whenever a level changes. Sums that are only
-ever added to would keep what an earlier model said.
+ever added to would keep what an earlier model said. What is no longer kept counts as it did last:
+forgetting it would make its parent look as if nobody had tried.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ class Node:
         ends: Where rollouts from here ended.
         end_scores: What the cost model says of these.
         barren: Fruitless expansions.
+        in_a_row: Those since the last one that was not.
+        lost_visits, lost_total: Visits and rewards of what came from it and is no longer kept.
         closed: Whether nothing below can be expanded any more.
         visits, total: ``N`` and the sum of rewards.
         pending: Selections of this wave, here or below, whose outcome is not known yet.
@@ -55,6 +59,9 @@ class Node:
     ends: list[Candidate] = field(default_factory=list)
     end_scores: list[float] = field(default_factory=list)
     barren: int = 0
+    in_a_row: int = 0
+    lost_visits: int = 0
+    lost_total: float = 0.0
     closed: bool = False
     visits: int = 1
     total: float = 0.0
@@ -92,7 +99,7 @@ class Tree:
     Args:
         branching: Most children of a node; 0 lets it grow with the visits (progressive widening).
         exploration: ``c`` of UCT.
-        patience: Fruitless expansions after which a node is a dead end.
+        patience: Fruitless expansions in a row after which a node is a dead end.
     """
 
     def __init__(self, branching: int, exploration: float, patience: int) -> None:
@@ -115,7 +122,7 @@ class Tree:
             return 0
         failed = sum(child.failed for child in node.children)
         # A dead end is a fruitless expansion, and takes no other child's place.
-        if node.barren + failed >= self._patience:
+        if node.in_a_row + failed >= self._patience:
             return 0
         most = self._branching or 1 + int(0.5 * math.log2(node.visits + 1))
         return most - (len(node.children) - failed) - node.pending
@@ -145,6 +152,11 @@ class Tree:
             visited.pending += 1
         return node
 
+    def expanded(self, node: Node, fruitful: bool) -> None:
+        """Takes note that somebody tried to edit a program, and whether anything new came of it."""
+        node.barren += not fruitful
+        node.in_a_row = 0 if fruitful else node.in_a_row + 1
+
     def settle(self) -> None:
         """Forgets the visits that ``select`` counted in advance."""
         for node in (self.root, *self.nodes.values()):
@@ -165,7 +177,7 @@ class Tree:
             return min(max((level - low) / width, 0.0), 1.0) if width > 0 else 0.5
 
         for node in (self.root, *nodes):
-            node.visits, node.total = 1 + node.barren, 0.0
+            node.visits, node.total = 1 + node.barren + node.lost_visits, node.lost_total
             # Widening and trimming make room where there was none.
             node.closed = False
         for node in nodes:
@@ -173,7 +185,7 @@ class Tree:
                 continue
             rewards = [reward(levels[id(node)])]
             rewards += [reward(offset + slope * score) for score in node.end_scores]
-            node.total = sum(rewards) / len(rewards)
+            node.total += sum(rewards) / len(rewards)
         # Children come after their parents.
         for node in reversed(nodes):
             assert node.parent is not None
@@ -233,6 +245,8 @@ class Tree:
         """Takes a program out of the tree, and what came from it."""
         assert node.parent is not None
         node.parent.children.remove(node)
+        node.parent.lost_visits += node.visits
+        node.parent.lost_total += node.total
         below = [node]
         while below:
             gone = below.pop()

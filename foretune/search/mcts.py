@@ -64,7 +64,7 @@ class MctsConfig:
         pool: Random candidates drawn for each one that becomes a root.
         epsilon: Share of the proposals that is random.
         warmup: Candidates measured before a model that is not informed is asked.
-        patience: Fruitless expansions after which a node is a dead end.
+        patience: Fruitless expansions in a row after which a node is a dead end.
         nodes: Programs kept of those that were not measured and led to none that was; the worst go.
             Before each batch these are scored anew, with what was measured and what led there,
             which grows with the trials that were paid for.
@@ -140,11 +140,14 @@ class Mcts(Strategy):
         """Up to ``n`` candidates; fewer when the space (or its legal part) is exhausted."""
         config = self.config
         self._rescore()
-        self._plant(round(config.fresh * n) if self.expanded else config.roots * n)
+        # Rounded by chance: batches of one have fresh roots, too, now and then.
+        fresh = int(config.fresh * n + self.rng.random())
+        self._plant(fresh if self.expanded else config.roots * n)
         self._expand(self._foreseen(), fill=True)
         total = config.expansions * n
-        for done in range(config.rounds):
-            wave = total * (done + 1) // config.rounds - total * done // config.rounds
+        rounds = min(config.rounds, total)
+        for done in range(rounds):
+            wave = total * (done + 1) // rounds - total * done // rounds
             if not self._expand(self._selected(wave)):
                 break
         chosen = self._chosen(n)
@@ -184,7 +187,11 @@ class Mcts(Strategy):
             and self.tree.room(node) > 0
             and (apart := _edits_between(candidate, node)) <= APART
         ]
-        return self.tree.add(candidate, self.tree.nodes[min(near)[2]] if near else None)
+        node = self.tree.add(candidate, self.tree.nodes[min(near)[2]] if near else None)
+        # Widening counts them before the next batch does.
+        for above in (*node.ancestors(), self.tree.root):
+            above.visits += 1
+        return node
 
     def _plant(self, n: int) -> None:
         """Adds random candidates under the root, those of which the draft thinks most."""
@@ -257,7 +264,7 @@ class Mcts(Strategy):
             for edit in new[: room if fill else min(room, 1)]:
                 added.append(self.tree.add(edit, node))
                 added[-1].score = scores[edit.key]
-            node.barren = 0 if new else node.barren + 1
+            self.tree.expanded(node, bool(new))
         self._score_ends(added)
         self.tree.revalue()
         return True

@@ -246,13 +246,44 @@ def test_failed_measurements_are_never_proposed_again():
     assert strategy.ask(4) == [] and strategy.ask(1) == []
 
 
-def test_rounds_do_not_repeat_the_random_stream():
-    strategy = mcts(SyntheticSpace(seed=7), UnreadyModel(), epsilon=1.0)
-    states = []
+def test_rounds_do_not_repeat_the_random_stream(monkeypatch):
+    strategy = mcts(SyntheticSpace(seed=7), UnreadyModel(), epsilon=1.0, roots=1, fresh=1.0, pool=8)
+    drawn = []
+    sample = strategy.space.sample
+
+    def spied(rng, n):
+        found = sample(rng, n)
+        drawn[-1].extend(candidate.key for candidate in found)
+        return found
+
+    monkeypatch.setattr(strategy.space, "sample", spied)
     for _ in range(3):
+        drawn.append([])
         strategy.tell(told(strategy.ask(4)))
-        states.append(str(strategy.rng.bit_generator.state))
-    assert len(set(states)) == 3
+    starts = {tuple(keys[:8]) for keys in drawn}
+    assert len(starts) == 3 and all(len(start) == 8 for start in starts)
+
+
+def test_batches_of_one_expand_and_have_fresh_roots_now_and_then():
+    strategy = mcts(SyntheticSpace(seed=8), expansions=1, roots=1, epsilon=0.0)
+    for _ in range(24):
+        strategy.tell(told(strategy.ask(1)))
+    tree = strategy.tree
+    assert strategy.expanded == 24
+    assert 4 < len(tree.root.children) < 24
+    assert any(node.parent is not tree.root for node in tree.nodes.values())
+
+
+def test_a_resumed_tree_widens_with_what_is_below(monkeypatch):
+    space = SyntheticSpace(seed=9, tiles=((64, 2),), choices=(), sketches=1)
+    records = told(space.sample(np.random.default_rng(0), 7))
+    strategy = mcts(space, branching=0)
+    strategy.tell(records)
+    children = [len(node.children) for node in strategy.tree.nodes.values()]
+    assert max(children) > 1
+    counted = {key: node.visits for key, node in strategy.tree.nodes.items()}
+    strategy.tree.revalue()
+    assert counted == {key: node.visits for key, node in strategy.tree.nodes.items()}
 
 
 def test_nothing_random_is_shared_with_the_process():

@@ -10,7 +10,7 @@ import pytest
 from foretune._model_file import write_model
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
-from foretune.hardware import Hardware
+from foretune.hardware import Hardware, preset
 from foretune.search import create as create_strategy
 from foretune.search import proposers
 from foretune.search.proposers import Situation, Variant
@@ -23,9 +23,10 @@ from foretune.search.proposers.heuristic import (
     gpu_rules,
 )
 from foretune.search.proposers.learned import LearnedProposer
-from foretune.space import Space
+from foretune.space import PerfectTile, Space
 from foretune.testing import SyntheticSpace, strategies
 from foretune.testing.strategies import OracleModel
+from foretune.workload import catalog
 from tests.tuning.support import matmul
 
 CPU = Hardware(
@@ -160,12 +161,29 @@ def test_rules_complain_about_what_is_wrong(space):
     assert best < min(worse)
 
 
-def test_gpu_rules_ask_for_whole_blocks():
-    gpu = Hardware("gpu", '{"kind": "cuda"}', 1, gpu={"multiprocessors": 128,
-                   "shared_memory_per_block": 49152})  # fmt: skip
-    rules = {rule.column: rule for rule in gpu_rules(gpu)}
-    assert (2 ** rules["level.s2"].low, 2 ** rules["level.s2"].high) == (64, 256)
-    assert 2 ** rules["level.s4"].low == 128
+def test_gpu_rules_complain_about_what_is_wrong():
+    space = Space.generate(catalog.get("matmul:1024x1024x1024"), preset("a100"))
+    wanted = [(1024, 5), (1024, 5), (1024, 3)]
+    sketch = next(
+        s
+        for s in space.sketches
+        if [(v.extent, v.parts) for v in s.variables if isinstance(v, PerfectTile)] == wanted
+    )
+    rest = [0] * (len(sketch.variables) - 3)
+
+    def tiled(i, j, k):
+        return sketch.candidate([i, j, k, *rest])
+
+    good = tiled((16, 1, 8, 8, 1), (16, 1, 16, 4, 1), (64, 16, 1))
+    few_threads = tiled((16, 1, 1, 64, 1), (16, 1, 16, 4, 1), (64, 16, 1))
+    spilled = tiled((8, 2, 8, 8, 1), (8, 2, 16, 4, 1), (64, 16, 1))
+    unshared = tiled((16, 1, 8, 8, 1), (16, 1, 16, 4, 1), (2, 512, 1))
+    few_blocks = tiled((2, 1, 16, 8, 4), (16, 1, 16, 4, 1), (64, 16, 1))
+    best, *worse = complaints(
+        features_of([good, few_threads, spilled, unshared, few_blocks]),
+        gpu_rules(space.hardware),
+    )
+    assert best < min(worse)
 
 
 def test_names_are_listed_and_unknown_ones_refused(space):

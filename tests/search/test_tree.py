@@ -115,7 +115,11 @@ def test_what_came_from_a_failed_program_is_still_expanded():
 def test_fruitless_expansions_close_a_node_and_then_its_parent():
     tree, nodes = small_tree([0, 1])
     for node in nodes:
-        node.barren = 3
+        for fruitful in (False, False, True, False, False):
+            tree.expanded(node, fruitful)
+        assert tree.room(node) > 0, "patience is 3 in a row"
+        tree.expanded(node, False)
+        assert node.barren == 5
     assert tree.select() is None
     assert tree.nodes["parent"].closed
 
@@ -205,7 +209,7 @@ def test_visits_and_totals_are_the_sums_over_all_that_is_below(operations):
         elif operation == "measure":
             node.seconds = 2.0**-value
         elif operation == "barren":
-            node.barren += 1
+            tree.expanded(node, fruitful=value > 0)
         elif operation == "roll":
             node.end_scores = [value, -value]
         elif operation == "trim":
@@ -216,8 +220,9 @@ def test_visits_and_totals_are_the_sums_over_all_that_is_below(operations):
     assert is_whole(tree)
     rewards = own_rewards(tree)
     for node in (tree.root, *tree.nodes.values()):
-        assert node.visits == sum(1 + each.barren for each in below(node))
-        assert node.total == pytest.approx(sum(rewards[id(each)] for each in below(node)))
+        visits = sum(1 + each.barren + each.lost_visits for each in below(node))
+        total = sum(rewards[id(each)] + each.lost_total for each in below(node))
+        assert node.visits == visits and node.total == pytest.approx(total)
 
 
 def test_what_is_found_below_a_program_counts_for_it():
@@ -375,6 +380,30 @@ def test_the_worst_leaves_go_when_there_are_too_many():
     assert set(tree.nodes) == {"2", "3", "4", "5"}, "it is a leaf now, and the worst"
     tree.trim(2, ["3"])
     assert set(tree.nodes) == {"3", "4", "5"}
+
+
+def test_trimming_forgets_programs_but_not_that_somebody_looked():
+    tree = Tree(2, 1.0, 3)
+    slow, fast = tree.add(Named("slow")), tree.add(Named("fast"))
+    slow.seconds, fast.seconds = 4.0, 1.0
+    for parent, score in ((slow, -2.0), (fast, 0.0)):
+        for at in range(2):
+            child = tree.add(Named(f"{parent.candidate.key} {at}"), parent)
+            child.score = score
+            tree.add(Named(f"below {child.candidate.key}"), child).score = score
+    tree.revalue()
+    before = {key: (tree.nodes[key].visits, tree.nodes[key].total) for key in ("slow", "fast")}
+    root = tree.root.visits, tree.root.total
+    assert before["slow"][0] == 5
+    tree.trim(6)
+    tree.trim(4)
+    tree.revalue()
+    assert spare(tree) == {"fast 0", "fast 1", "below fast 0", "below fast 1"}
+    assert (tree.root.visits, tree.root.total) == (root[0], pytest.approx(root[1]))
+    for key, (visits, total) in before.items():
+        assert (tree.nodes[key].visits, tree.nodes[key].total) == (visits, pytest.approx(total))
+    # Its place is free, and still it is not its turn.
+    assert tree.room(slow) == 2 and tree.select() not in (slow, None)
 
 
 def test_dead_ends_go_with_what_they_came_from():
