@@ -36,12 +36,15 @@ import torch
 
 from benchmarks.results import conditions, publish, read_json, say, table
 from benchmarks.sources import state_of_ours
+from foretune import cost
 from foretune.bench import geometric_mean, write_json
 from foretune.cli._options import parse_options
-from foretune.cost import CostModel, Prediction, pretrained
+from foretune.cost import CostModel, Prediction
 from foretune.hardware import Hardware
 from foretune.search._descent import Landscape
-from foretune.search._guide import Guide, MlpGuide
+from foretune.search._gradient_config import GradientConfig
+from foretune.search._guide import Guide
+from foretune.search._guides import chosen_guide
 from foretune.search.gradient import Gradient
 from foretune.space import Space
 from foretune.workload import Workload, catalog, load_input
@@ -152,12 +155,15 @@ def searched(
         objective: One of ``OBJECTIVES``.
         seed: Of everything random.
         predictions: After which it ends; a round is not broken off.
-        options: Of gradient search; the others make all their predictions in one round.
+        options: Of gradient search, those of its guide among them, which all sides have; the others
+            make all their predictions in one round.
     """
     torch.set_num_threads(1)
-    ranker = pretrained.shipped("mlp", space.hardware.kind)
-    assert ranker is not None, f"no perceptron comes with the package for {space.hardware.kind}"
-    guide = Watched(MlpGuide(ranker))  # type: ignore[arg-type]
+    config = GradientConfig(**options)
+    chosen = chosen_guide(cost.create("random", rng=0), space.hardware, config)
+    assert chosen is not None, f"no {config.guide} that comes with the package fits this hardware"
+    guide = Watched(chosen)
+    options = {name: value for name, value in options.items() if name != "guide"}
     own = {"seeds": max(1, predictions // _STEPS), "steps": _STEPS}
     strategy = Gradient(
         space,

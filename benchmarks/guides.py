@@ -49,6 +49,7 @@ PREDICTIONS = 4096
 PICKS = 16
 LOOKED = ("gradient", "random")
 """Who looks for candidates that a guide likes."""
+_OF_GUIDES = ("variables", "caution", "penalty")
 _RANDOM = 256
 _DEFAULT = "default"
 _SAID = {"gradient": "climbs", "random": "random candidates"}
@@ -85,18 +86,22 @@ class Picking(Watched):
         return found
 
 
-def guides_of(model: CostModel, hardware: Hardware, world: str) -> dict[str, Guide]:
+def guides_of(
+    model: CostModel, hardware: Hardware, world: str, options: Mapping[str, Any]
+) -> dict[str, Guide]:
     """Both guides, by name; the perceptron is that of the package.
 
     Args:
         model: Has no ranker that could be climbed.
         hardware: Of the space.
         world: A file.
+        options: Of gradient search; those of guides are for both.
     """
+    own = {name: options[name] for name in _OF_GUIDES if name in options}
     found = {}
     for name in GUIDE_NAMES:
-        config = GradientConfig(guide=name, weights=world if name == "world" else "")
-        guide = chosen_guide(model, hardware.kind, config)
+        config = GradientConfig(guide=name, weights=world if name == "world" else "", **own)
+        guide = chosen_guide(model, hardware, config)
         assert guide is not None, f"no {name} is trained for {hardware.kind}"
         found[name] = guide
     return found
@@ -191,7 +196,7 @@ def cell(
     workload = load_input(name)
     assert isinstance(workload, Workload)
     space = Space.generate(workload, hardware)
-    guides = guides_of(cost.create("random", rng=0), hardware, world)
+    guides = guides_of(cost.create("random", rng=0), hardware, world, options)
     default = pretrained.gbdt(rng=np.random.default_rng(0), hardware=hardware)
     judges: dict[str, Judge] = {_DEFAULT: lambda some: default.predict(some).score}
     judges |= {other: found.scores for other, found in guides.items()}

@@ -39,7 +39,7 @@ from pathlib import Path
 from benchmarks._mcts.figures import EVOLUTION, PEER, early, name_of, named, reaching, speedups
 from benchmarks._mcts.overhead import BATCH, overhead
 from benchmarks._mcts.page import body
-from benchmarks._mcts.parts import expect_as_long, together
+from benchmarks._mcts.parts import effort, expect_as_long, together
 from benchmarks.results import conditions, publish, read_json, say
 from benchmarks.sources import state_of_side
 from foretune.bench import run_bench
@@ -146,17 +146,20 @@ def main(arguments: list[str] | None = None) -> None:
                 "reaching": reaching(runs, options.trials, reference),
             }
             for reference in (EVOLUTION, PEER)
-            if reference in sides
+            if any(run["side"] == reference for run in runs)
         ],
         "effort": {"batch": BATCH},
-        "overhead": [
-            {"workload": kernel, "side": name_of(side, plain.cost_model), **row}
-            for kernel in kernels
-            for side in ([*full, *less] if kernel == kernels[-1] else full)
-            # A call that only runs a part of it leaves this to the one that writes the page.
-            if options.write and not side.is_peer and ":llm" not in side.strategy
-            for row in overhead(kernel, where.hardware, side)
-        ],
+        "overhead": effort(
+            [
+                {"workload": kernel, "side": name_of(side, plain.cost_model), **row}
+                for kernel in kernels
+                for side in ([*full, *less] if kernel == kernels[-1] else full)
+                # A call that only runs a part of it leaves this to the one that writes the page.
+                if options.write and not side.is_peer and ":llm" not in side.strategy
+                for row in overhead(kernel, where.hardware, side)
+            ],
+            earlier,
+        ),
     }
     names = [[name_of(side, plain.cost_model) for side in some] for some in (full, less)]
     for run in runs:

@@ -16,7 +16,7 @@ import numpy as np
 from scipy import stats
 
 from benchmarks._search.figures import side_of
-from foretune.bench import Side, best_at, geometric_mean, unconfirmed, went_to
+from foretune.bench import Side, best_at, geometric_mean, sitting, unconfirmed, went_to
 
 EVOLUTION = "evolutionary"
 PEER = "metaschedule-equal"
@@ -104,8 +104,8 @@ def left_out(run: Run) -> str:
 def early(runs: Sequence[Run], trials: int, reference: str = EVOLUTION) -> list[dict[str, Any]]:
     """Seconds of a reference at the end / those of each side after ``EARLY`` samples.
 
-    At least 1 where the goal is reached. Pairs of the same kernel and seed; geometric mean with its
-    bootstrap interval over kernels and seeds.
+    At least 1 where the goal is reached. Pairs of the same kernel and seed, measured side by side;
+    geometric mean with its bootstrap interval over kernels and seeds.
     """
     ends = _ends(runs, trials, reference)
     rng = np.random.default_rng(0)
@@ -113,7 +113,7 @@ def early(runs: Sequence[Run], trials: int, reference: str = EVOLUTION) -> list[
     for side in dict.fromkeys(run["side"] for run in runs):
         pairs: dict[str, list[float]] = {}
         for run in runs:
-            end, best = ends.get((run["key"], run["seed"])), best_at(run, EARLY)
+            end, best = ends.get(sitting(run)), best_at(run, EARLY)
             if run["side"] == side and went_to(run, EARLY) and end and best:
                 pairs.setdefault(run["key"], []).append(math.log(end / best))
         if pairs:
@@ -126,14 +126,14 @@ def early(runs: Sequence[Run], trials: int, reference: str = EVOLUTION) -> list[
 def reaching(runs: Sequence[Run], trials: int, reference: str = EVOLUTION) -> list[dict[str, Any]]:
     """Samples after which each side has what a reference has at the end, within 2 %.
 
-    Over pairs of the same kernel and seed, of sides whose runs are as long: ``reached``, the share
-    that get there at all, and ``samples``, the median, where one that does not counts as more than
-    any; None if that is it.
+    Over pairs of the same kernel and seed, measured side by side, of sides whose runs are as long:
+    ``reached``, the share that get there at all, and ``samples``, the median, where one that does
+    not counts as more than any; None if that is it.
     """
     ends = _ends(runs, trials, reference)
     found: dict[str, list[float]] = {}
     for run in runs:
-        end = ends.get((run["key"], run["seed"]))
+        end = ends.get(sitting(run))
         if end and went_to(run, trials):
             enough = _AS_GOOD * end
             within = [n for n, _, best in run["curve"] if n <= trials and best <= enough]
@@ -148,8 +148,8 @@ def reaching(runs: Sequence[Run], trials: int, reference: str = EVOLUTION) -> li
     return rows
 
 
-def _ends(runs: Sequence[Run], trials: int, reference: str) -> dict[tuple[str, int], float | None]:
-    """What a reference has at the end, by kernel and seed."""
-    return {
-        (run["key"], run["seed"]): best_at(run, trials) for run in runs if run["side"] == reference
-    }
+def _ends(
+    runs: Sequence[Run], trials: int, reference: str
+) -> dict[tuple[str, int, float], float | None]:
+    """What a reference has at the end, by sitting."""
+    return {sitting(run): best_at(run, trials) for run in runs if run["side"] == reference}

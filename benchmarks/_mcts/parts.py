@@ -1,7 +1,8 @@
 """Results of several calls put together, of other seeds each, from other machines perhaps.
 
-Within one kernel and seed everything was measured on one machine, interleaved, and no figure of the
-page compares seconds of two of them.
+What one call has of a kernel and a seed was measured on one machine, interleaved. Where several
+calls have the same ones (other sides, later on), their seconds are not compared with each other:
+every figure is of runs of one sitting, a speed-up over its own untuned program.
 """
 
 from __future__ import annotations
@@ -52,6 +53,16 @@ def together(result: dict[str, Any], earlier: Sequence[Result]) -> dict[str, Any
     if earlier:
         result["summary"] = summarise(result["runs"], result["trials"], np.random.default_rng(0))
     return result
+
+
+def effort(mine: Sequence[Result], earlier: Sequence[Result]) -> list[Result]:
+    """Rows of what a search looks at, and of others those whose kernel and side have none here."""
+    rows = [*mine]
+    for one in reversed(earlier):
+        have = {(row["workload"], row["side"]) for row in rows}
+        found = one.get("mcts", {}).get("overhead", [])
+        rows += [row for row in found if (row["workload"], row["side"]) not in have]
+    return rows
 
 
 def expect_as_long(trials: int, earlier: Sequence[Result]) -> None:

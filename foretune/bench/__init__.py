@@ -7,6 +7,7 @@ from foretune.bench._sides import Side, SideError, SideRun, run_side, sides
 from foretune.bench._summary import (
     best_at,
     geometric_mean,
+    sitting,
     summarise,
     trial_budgets,
     unconfirmed,
@@ -25,6 +26,7 @@ __all__ = [
     "run_bench",
     "run_side",
     "sides",
+    "sitting",
     "summarise",
     "trial_budgets",
     "unconfirmed",

@@ -84,6 +84,15 @@ def geometric_mean(
     return mean, float(low), float(high)
 
 
+def sitting(run: Mapping[str, Any]) -> tuple[str, int, float]:
+    """Workload, seed, and when the run's programs were measured side by side with others'.
+
+    Runs that have all three in common may be compared. Those of another call, perhaps of another
+    machine, may have the same workload and seed, but their seconds are no match.
+    """
+    return run["key"], run["seed"], float(run.get("compared", 0.0))
+
+
 def side_name(run: Mapping[str, Any], crossed: bool) -> str:
     """What a run's side is called: its strategy, with the cost model where several are crossed."""
     return f"{run['strategy']}+{run['cost_model']}" if crossed else str(run["strategy"])
@@ -104,9 +113,9 @@ def summarise(
     for run in runs:
         models.setdefault(run["strategy"], set()).add(run["cost_model"])
     crossed = any(len(known) > 1 for known in models.values())
-    table: dict[str, dict[tuple[str, int], Mapping[str, Any]]] = {}
+    table: dict[str, dict[tuple[str, int, float], Mapping[str, Any]]] = {}
     for run in runs:
-        table.setdefault(side_name(run, crossed), {})[run["key"], run["seed"]] = run
+        table.setdefault(side_name(run, crossed), {})[sitting(run)] = run
     speedup, rates, over_untuned = [], [], []
     for one, other in itertools.permutations(table, 2):
         both = sorted(table[one].keys() & table[other].keys())

@@ -10,7 +10,9 @@ logarithm of the operands. With ``x`` in units of the temperature:
 
 Comparisons of whole numbers have their threshold between two of them: an iterating loop is
 ``extent > 1.5``, one comparison of logarithms. So at whole numbers everything tends to its exact
-value as the temperature goes to zero.
+value as the temperature goes to zero, but for integer parts: a quotient that is not whole stays the
+real number, because its integer part has no derivative. So it is where the loops of a copy that
+threads share are split into parts that do not divide them.
 """
 
 from __future__ import annotations

@@ -75,10 +75,12 @@ class StoreQuantities:
 def quantities(program: SymbolicProgram) -> list[StoreQuantities]:
     """One entry for each store that has features: those of constants have none."""
     return [
-        _Measured(program, store).result()
-        for store in program.stores
-        if not (isinstance(store.value, Literal))
+        _Measured(program, store).result() for store in program.stores if not _constant(store.value)
     ]
+
+
+def _constant(value: object) -> bool:
+    return isinstance(value, Literal) and (value.index is None or not value.index.terms)
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,8 @@ class _Measured:
     def _used(self, indices: list[tuple[Index, ...]], place: int) -> Scalar:
         members = self._members(place)
         conditions = []
-        for atom in {a for each in indices for index in each for a in index.atoms()}:
+        # In order: what is built here is evaluated in it, and must be the same in every process.
+        for atom in dict.fromkeys(a for each in indices for index in each for a in index.atoms()):
             if isinstance(atom, Digit) and atom.loop in self.place:
                 member = members[self.place[atom.loop]]
                 conditions.append(self.algebra.all_of([member, atom.size.above_one()]))

@@ -4,7 +4,8 @@
 interpreted once (``foretune.space.symbolic``); what the extractor measures becomes expressions of
 tile factors and choices, evaluated with torch for many points at once. In exact mode the columns
 are TVM's. In smooth mode they are differentiable in the numbers of the point, and tend to the exact
-ones at whole numbers as the temperature goes to zero (see ``_operators``).
+ones at whole numbers, and where splits divide their loops, as the temperature goes to zero (see
+``_operators``).
 
 A batch belongs to one structure: compute locations, and whether the parallel and vector limits are
 on, decide which loops there are. ``extract_batch`` groups candidates by it.
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_CACHED = 512
-"""Compiled formulas kept per process, some 100 KB each. One softmax has 313 structures."""
+_CACHED = 128
+"""Compiled formulas kept per process, some 1 MB each. One softmax has 313 structures."""
 
 _PASS = 1024
 """Points at once, unless gradients are wanted: fewer waste calls, more leave the caches. Measured

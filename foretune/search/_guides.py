@@ -14,6 +14,7 @@ from foretune.search._world_guide import WorldGuide
 
 if TYPE_CHECKING:
     from foretune.cost import CostModel
+    from foretune.hardware import Hardware
     from foretune.search._gradient_config import GradientConfig
 
 _KINDS: Mapping[str, tuple[type[Any], type[Any]]] = {
@@ -23,16 +24,16 @@ _KINDS: Mapping[str, tuple[type[Any], type[Any]]] = {
 """Name of a guide -> the ranker that it needs, and the guide."""
 
 
-def chosen_guide(model: CostModel, kind: str, config: GradientConfig) -> Guide | None:
+def chosen_guide(model: CostModel, hardware: Hardware, config: GradientConfig) -> Guide | None:
     """What ``config.guide`` and ``config.weights`` name.
 
     Args:
         model: Of the run; its own ranker is climbed where it is of that kind.
-        kind: Kind of target, as ``Hardware.kind``.
+        hardware: What is tuned for.
         config: Which guide, and how careful.
 
     Returns:
-        The guide; None where none is trained for the kind of target.
+        The guide; None where none is trained for such hardware.
 
     Raises:
         BadInputError: The weights are of another ranker, or cannot be climbed.
@@ -42,11 +43,13 @@ def chosen_guide(model: CostModel, kind: str, config: GradientConfig) -> Guide |
     if config.weights.endswith(".npz"):
         ranker = rankers.load_for_run(config.weights)
     elif config.weights or not isinstance(ranker, wanted):
-        ranker = pretrained.shipped(config.weights or config.guide, kind)
+        known = bool(config.weights) or pretrained.of_known_architecture(hardware)
+        name = config.weights or config.guide
+        ranker = pretrained.shipped(name, hardware.kind) if known else None
     if ranker is None and config.weights:
         raise BadInputError(
             f"gradient: weights must be a file (.npz) of `foretune train {config.guide}`, or the "
-            f"name of weights that come with the package for {kind!r} targets, but got "
+            f"name of weights that come with the package for {hardware.kind!r} targets, but got "
             f"{config.weights!r}"
         )
     if ranker is None:

@@ -70,8 +70,9 @@ _REMEMBERED = 4096
 """Scored candidates that may still be proposed."""
 _KNOWN = 65_536
 """Candidates that are not scored again: those scored last."""
-_LANDSCAPES = 128
-"""Groups whose formulas are kept at hand, those met last: some 1 MB each."""
+_LANDSCAPES = 32
+"""Groups whose formulas each search keeps, those met last: some 1 MB each, and a network has a
+search for every task. Others are compiled again."""
 
 
 class Gradient(Strategy):
@@ -113,11 +114,10 @@ class Gradient(Strategy):
         self._sampler = FreshSampler(space, rng)
         self._evolution = Evolutionary(space, model, rng, sampler=self._sampler)
         self._guide = (
-            guide
-            if isinstance(guide, Guide)
-            else chosen_guide(model, space.hardware.kind, self.config)
+            guide if isinstance(guide, Guide) else chosen_guide(model, space.hardware, self.config)
         )
         self._landscapes: dict[Hashable, Landscape | None] = {}
+        self._scouted: set[Hashable] = set()
         self._barren: set[Hashable] = set()
         self._visits: dict[Hashable, int] = {}
         self._warned: set[str] = set()
@@ -218,7 +218,7 @@ class Gradient(Strategy):
     def _scout(self, drafted: Sequence[Candidate]) -> None:
         """Scores candidates of new groups: the structure matters as much as the numbers."""
         members = self._by_group(drafted)
-        new = [group for group in members if group not in self._landscapes][: self.config.scouts]
+        new = [group for group in members if group not in self._scouted][: self.config.scouts]
         found: list[Candidate] = []
         for group in new:
             landscape = self._landscape(group, members[group][0])
@@ -265,6 +265,7 @@ class Gradient(Strategy):
     def _landscape(self, group: Hashable, candidate: Candidate) -> Landscape | None:
         assert self._guide is not None
         if group not in self._landscapes:
+            self._scouted.add(group)
             try:
                 self._landscapes[group] = self._guide.landscape(candidate)
             except UnsupportedTraceError as error:

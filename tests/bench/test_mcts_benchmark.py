@@ -156,6 +156,27 @@ def test_parts_of_other_code_are_named_however_long_the_chain_is(codes, others):
     assert found == others
 
 
+def test_seconds_of_two_sittings_are_not_compared():
+    here = [{**each, "compared": 1.0} for each in RUNS[:2]]
+    there = [{**each, "compared": 2.0} for each in RUNS[2:]]
+    runs = figures.named([*here, *there], "gbdt")
+    assert [row["side"] for row in figures.early(runs, 72)] == ["evolutionary"]
+    assert [row["side"] for row in figures.reaching(runs, 72)] == ["evolutionary"]
+    # A speed-up is over the untuned program of its own sitting.
+    assert {row["side"] for row in figures.speedups(runs, (18,))} == {"evolutionary", "mcts:random"}
+    late = published(runs=there, states={})
+    whole = parts.together(published(runs=here), [late])
+    assert whole["summary"]["speedup"] == []
+    assert len(whole["summary"]["over_untuned"]) > 0
+
+
+def test_what_a_search_looks_at_is_kept_where_it_is_not_measured_again():
+    rows = [{"workload": "k", "side": side, "measured": n} for side in "ab" for n in (128, 512)]
+    new = {"workload": "k", "side": "a", "measured": 64}
+    earlier = {"mcts": {"overhead": rows}}
+    assert parts.effort([new], [published(1), earlier]) == [new, *rows[2:]]
+
+
 def test_results_that_overlap_or_are_of_other_lengths_are_not_put_together():
     with pytest.raises(BadInputError, match=r"k evolutionary\+gbdt seed 1 is in two"):
         parts.together(published(0, 1), [published(1)])
@@ -274,7 +295,10 @@ def test_the_tables_name_every_kernel_and_side():
     assert ["k", "evolutionary", "128", "48", "8", "100", "–", "–", "–"] in cells
     assert "less than 5 ms of search per expansion: 1.00 at most, met." in text
     for reference in ("evolutionary", "metaschedule-equal"):
-        goal = f"- Goal: the best tree search has after 36 samples what {reference} has after 72"
+        goal = (
+            "- Goal: the best of 1 tree searches, chosen by these very runs, has after 36 samples "
+            f"what {reference} has after 72"
+        )
         assert goal in text
     assert "metaschedule-equal itself after 36: 0.400." in text
     assert "Runs were made between 2001-09-09" in text
@@ -299,6 +323,10 @@ def test_goals_are_of_the_best_tree_search_and_of_the_one_that_comes_as_default(
     reference = {"side": "evolutionary", "early": early, "reaching": []}
     best, own = page.goals({"references": [reference], "overhead": []}, sides, 600)
     assert f"mcts:heuristic, {ratio:.3f}" in best and f"as fast, {met};" in best
+    assert "the best of 3 tree searches" in best
+    reference["early"] = [{**row, "low": 0.5, "high": 2.0} for row in early]
+    best, _ = page.goals({"references": [reference], "overhead": []}, sides, 600)
+    assert f"as fast, {met}, within the interval;" in best
     assert "mcts:learned, 0.900" in own and "as fast, not met;" in own
     assert best.endswith("itself after 36: 2.000.") and own.endswith("itself after 36: 2.000.")
 

@@ -20,6 +20,7 @@ from foretune.cost.world import WorldRanker
 from foretune.cost.world.head import READS
 from foretune.cost.world.model import World
 from foretune.errors import BadInputError, MissingDependencyError
+from foretune.hardware import preset
 from foretune.search import _guides
 from foretune.search._descent import Descent, descend
 from foretune.search._gradient_config import GUIDE_NAMES, GradientConfig
@@ -238,8 +239,15 @@ def test_without_pytorch_it_says_what_to_install(files, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingDependencyError, match="torch"):
         chosen_guide(
-            cost.create("random"), "llvm", GradientConfig(guide="world", weights=files["head"])
+            cost.create("random"), CPU, GradientConfig(guide="world", weights=files["head"])
         )
+
+
+@pytest.mark.parametrize("guide", GUIDE_NAMES)
+def test_what_x86_taught_is_not_climbed_on_other_processors(guide):
+    model = cost.create("random")
+    assert chosen_guide(model, CPU, GradientConfig(guide=guide)) is not None
+    assert chosen_guide(model, preset("raspberry-pi-5"), GradientConfig(guide=guide)) is None
 
 
 def test_every_guide_has_a_name():
@@ -253,7 +261,7 @@ def test_the_world_of_the_package_can_be_climbed():
     )  # fmt: skip
     assert len(strategy.ask(4)) == 4
     assert strategy.predictions > 8
-    assert isinstance(chosen_guide(cost.create("random"), "llvm", strategy.config), WorldGuide)
+    assert isinstance(chosen_guide(cost.create("random"), CPU, strategy.config), WorldGuide)
 
 
 def test_without_a_trained_world_evolution_proposes(caplog, monkeypatch):

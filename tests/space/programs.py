@@ -91,6 +91,16 @@ def attention() -> Any:
     return te.create_prim_func([q, k, v, topi.nn.batch_matmul(scores, v)])
 
 
+def two_matmuls() -> Any:
+    a, b, c = (_input(name, 128, 128) for name in "ABC")
+    k, m = te.reduce_axis((0, 128), name="k"), te.reduce_axis((0, 128), name="m")
+    first = te.compute((128, 128), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="first")
+    second = te.compute(
+        (128, 128), lambda i, j: te.sum(first[i, m] * c[m, j], axis=m), name="second"
+    )
+    return te.create_prim_func([a, b, c, second])
+
+
 PROGRAMS: dict[str, Callable[[], Any]] = {
     f.__name__: f
     for f in (

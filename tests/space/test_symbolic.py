@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretune import _tvm
 from foretune.features._operators import Operators
 from foretune.features._tape import Tape
 from foretune.space import Space
@@ -22,7 +24,7 @@ from foretune.space.symbolic import (
     symbolic_program,
 )
 from foretune.workload import Workload, catalog
-from tests.space.programs import CPU, gpu, softmax, space
+from tests.space.programs import CPU, gpu, softmax, space, te
 
 
 def value(scalar: Scalar, point: dict[int, float]) -> float:
@@ -161,3 +163,38 @@ def test_an_unknown_instruction_is_named() -> None:
         symbolic_program(strange, structure_of(sketch, space("matmul").sample(
             np.random.default_rng(0), 1)[0].decisions))  # fmt: skip
     assert caught.value.what == "instruction Blockize"
+
+
+def scheduled(change: str) -> Workload:
+    """Rows that are doubled, with something that is no plain serial loop."""
+    schedule = _tvm.Schedule(_tvm.IRModule({"main": doubled()}))
+    block = schedule.get_sblock("doubled")
+    row, column = schedule.get_loops(block)
+    if change == "guarded":
+        schedule.split(column, [None, 5])
+    elif change == "annotated":
+        schedule.annotate(row, "pragma_auto_unroll_max_step", 16)
+    else:
+        getattr(schedule, change)(row if change == "parallel" else column)
+    return Workload.from_module(schedule.mod["main"], change)
+
+
+def doubled() -> Any:
+    a = te.placeholder((16, 32), name="A")
+    return te.create_prim_func([a, te.compute(a.shape, lambda i, j: a[i, j] * 2.0, name="doubled")])
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ("parallel", "no plain serial loop"),
+        ("vectorize", "no plain serial loop"),
+        ("unroll", "no plain serial loop"),
+        ("annotated", "no plain serial loop"),
+        ("guarded", "has a predicate"),
+    ],
+)
+def test_programs_that_are_scheduled_already_are_not_known(change: str, what: str) -> None:
+    sketch = Space.generate(scheduled(change), CPU).sketches[0]
+    with pytest.raises(UnsupportedTraceError, match=what):
+        symbolic_program(sketch, Structure())

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from foretune.space.symbolic._nodes import Buffer, Load, walk
 from foretune.space.symbolic._program import Store, SymbolicProgram
 from foretune.space.symbolic._scalar import Scalar
 
@@ -41,13 +42,26 @@ def limits(program: SymbolicProgram) -> tuple[Limit, ...]:
         return ()
     target = json.loads(hardware.target)
     found = [each for store in program.stores for each in _of_store(program, store, target)]
-    shared = program.algebra.number(0)
-    for buffer, allocation in program.allocations.items():
-        if buffer.scope.startswith("shared"):
-            shared = shared + program.algebra.product(allocation.shape) * buffer.bytes
     room = float(target.get("max_shared_memory_per_block", math.inf))
-    found.append(Limit("bytes of shared memory", shared.maximum(1), 1, room))
+    for buffers in _by_kernel(program).values():
+        shared = program.algebra.number(0)
+        for buffer in buffers:
+            shape = program.allocations[buffer].shape
+            shared = shared + program.algebra.product(shape) * buffer.bytes
+        found.append(Limit("bytes of shared memory", shared.maximum(1), 1, room))
     return tuple({(each.name, each.value.key, each.low): each for each in found}.values())
+
+
+def _by_kernel(program: SymbolicProgram) -> dict[int, dict[Buffer, None]]:
+    """The buffers in shared memory of each kernel, by the number of its first loop of threads."""
+    found: dict[int, dict[Buffer, None]] = {}
+    for store in program.stores:
+        kernel = next((level.loop for level in store.levels if level.thread), -1)
+        loads = (node.buffer for node in walk(store.value) if isinstance(node, Load))
+        for buffer in (store.target, *loads):
+            if buffer.scope.startswith("shared"):
+                found.setdefault(kernel, {})[buffer] = None
+    return found
 
 
 def _of_store(program: SymbolicProgram, store: Store, target: dict[str, object]) -> Iterator[Limit]:

@@ -249,6 +249,8 @@ _ARITHMETIC = {
 }
 _COMPARISONS = ("LT", "LE", "GT", "GE", "EQ", "NE")
 _INTEGER = {"FloorDiv": "floordiv", "FloorMod": "floormod", "Min": "minimum", "Max": "maximum"}
+_SERIAL = 0
+"""The kind of a plain loop."""
 _PURE = (0, 1)
 """Call effects that count as mathematical functions: annotations of expressions, pure calls."""
 
@@ -304,6 +306,7 @@ class Reader:
         if kind == "SeqStmt":
             return [n for each in node.seq for n in self._statements(each, parent, scope)]
         if kind == "For":
+            _expect_plain(node)
             extent = self.algebra.number(int(node.extent.value))
             loop = self._loops[node.loop_var] = Loop(self.fresh(), extent, parent=parent)
             one = self.algebra.number(1)
@@ -317,6 +320,8 @@ class Reader:
 
     def _block(self, realize: Any, parent: Loop | None, scope: dict[Any, Index]) -> Block:
         block = realize.block
+        if int(getattr(realize.predicate, "value", 0)) != 1:
+            raise UnsupportedTraceError(f"block {block.name_hint}", "has a predicate")
         if type(block.body).__name__ != "BufferStore":
             raise UnsupportedTraceError(f"block {block.name_hint}", "is not one store")
         axes = []
@@ -436,6 +441,24 @@ class Reader:
         if kind == "Cast":
             return self.integer(node.value, scope)
         raise UnsupportedTraceError(f"integer expression {kind}", "is not known")
+
+
+def _expect_plain(loop: Any) -> None:
+    """A program that is to be scheduled has nothing but loops that count from 0 in ones.
+
+    Raises:
+        UnsupportedTraceError: This one has been scheduled, or does otherwise.
+    """
+    step = getattr(loop, "step", None)
+    plain = (
+        int(loop.kind) == _SERIAL
+        and loop.thread_binding is None
+        and not loop.annotations
+        and int(getattr(loop.min, "value", -1)) == 0
+        and (step is None or int(getattr(step, "value", 0)) == 1)
+    )
+    if not plain:
+        raise UnsupportedTraceError(f"loop {loop.loop_var.name}", "is no plain serial loop from 0")
 
 
 def _dtype_bytes(dtype: str) -> int:

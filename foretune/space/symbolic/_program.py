@@ -21,6 +21,7 @@ from foretune.space.symbolic._nodes import (
     Bound,
     Buffer,
     Expression,
+    Literal,
     Load,
     Loop,
     UnsupportedTraceError,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 _LIMITS = ("parallel", "vectorize")
 _WHOLE_WARPS = "meta_schedule.thread_extent_low_inclusive"
 """Annotation of blocks that are tiled for threads."""
-_CACHED = 512
+_CACHED = 128
 """Symbolic programs kept per process."""
 
 
@@ -318,6 +319,8 @@ def _linear(blocks: Sequence[Block]) -> bool:
             indices: tuple[Index, ...] = ()
             if isinstance(node, Load):
                 indices = node.indices
+            elif isinstance(node, Literal) and node.index is not None:
+                indices = (node.index,)
             elif isinstance(node, Bound):
                 indices = (node.index, node.limit)
                 if node.kind == "other":
