@@ -4,7 +4,8 @@ All tasks of a run share a session, because they share the server's patience and
 goes wrong in a call is no error of the run: the answer is None, the reason is counted, and after
 ``patience`` times in a row without an answer, or one call that says that there will never be any,
 the session says so once and answers None from then on. Questions that were put together and fail
-together count once: a server that is started again is not gone.
+together count once: a server that is started again is not gone. A budget of calls that is spent
+ends the asking alone: what is under way by then is paid for, and waited for.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ _TOO_LATE = "no answer in time"
 _OVER = "the time of the run is over"
 _USELESS = 10
 """Times in a row that answers hold nothing usable after which the model is left out."""
+
+
+class _Unsent(LlmError):
+    """A question was not sent, which says nothing of the model."""
 
 
 class Question(Future[Answer | None]):
@@ -123,6 +128,8 @@ class Session:
         self._missed, self._useless = _Streak(), _Streak()
         self._not_before = 0.0
         self._end = math.inf
+        self._hopeless = False
+        """Whether not even an answer that is under way is waited for any more."""
         self._diverged = self._told_of_cut = False
 
     def record_in(self, path: Path) -> None:
@@ -189,7 +196,8 @@ class Session:
             RecordError: The transcript cannot be written.
         """
         left = max(0.0, self._end - time.monotonic())
-        longest = 0.0 if self.given_up else min(self.config.timeout_s + _GRACE_S, left)
+        # A budget that is spent has paid for what is under way.
+        longest = 0.0 if self._hopeless else min(self.config.timeout_s + _GRACE_S, left)
         try:
             answer = asked.result(longest)
         except OutOfTime:
@@ -246,8 +254,9 @@ class Session:
         with self._lock:
             if not asked.done():
                 reason = _OVER if time.monotonic() >= self._end else _TOO_LATE
+                told = self.reason if self._hopeless else reason
                 self._miss(reason, asked.after)
-                self._go_without(asked, self.reason or reason)
+                self._go_without(asked, told)
                 # The request goes on: who asks the same again may profit from it.
                 self._waiting[asked.key].remove(asked)
         return asked.result()
@@ -294,7 +303,7 @@ class Session:
         with self._lock:
             waiting = self._waiting[key]
             # What nobody waits for any more was counted when that came to be.
-            if waiting:
+            if waiting and not isinstance(error, _Unsent):
                 self._miss(str(error), min(asked.after for asked in waiting))
             if error.final:
                 self._give_up(str(error))
@@ -344,19 +353,19 @@ class Session:
                 raise LlmError("no time is left: the server asks not to be called before")
             left = moment - time.monotonic()
             if self._closing.wait(max(0.0, left)):
-                raise LlmError("the run is over")
+                raise _Unsent("the run is over")
             if left <= 0:
                 return
 
     def _count_call(self, key: str) -> None:
         with self._lock:
             if self.given_up:
-                raise LlmError(self.reason)
+                raise _Unsent(self.reason)
             if not self._waiting[key]:
-                raise LlmError("nobody waits for the answer any more")
+                raise _Unsent("nobody waits for the answer any more")
             if self.config.calls is not None and self.usage.calls >= self.config.calls:
-                self._give_up(f"its budget of {self.config.calls} calls is spent")
-                raise LlmError(self.reason)
+                self._give_up(f"its budget of {self.config.calls} calls is spent", hopeless=False)
+                raise _Unsent(self.reason)
             self.usage.calls += 1
 
     def _count_tokens(self, used: Answer | LlmError) -> None:
@@ -391,8 +400,17 @@ class Session:
             if self._useless.length >= _USELESS and self._replay is None:
                 self._give_up(f"{_USELESS} times in a row nothing in its answers was usable")
 
-    def _give_up(self, reason: str) -> None:
-        if self.reason or self._closing.is_set():
+    def _give_up(self, reason: str, *, hopeless: bool = True) -> None:
+        """Sends nothing from now on, and says so once.
+
+        Args:
+            reason: Why.
+            hopeless: Whether nothing is to be expected of what is under way, either.
+        """
+        if self._closing.is_set():
+            return
+        self._hopeless = self._hopeless or hopeless
+        if self.reason:
             return
         self.reason = reason
         logger.warning(

@@ -267,6 +267,24 @@ def test_the_budget_counts_failures_and_retries(caplog):
         assert "budget of 3 calls" in session.reason
 
 
+def test_what_is_paid_for_is_waited_for_where_the_budget_is_spent(tmp_path):
+    def answer(text):
+        # None of them before the budget is found to be spent.
+        return text.upper() if wait_for(lambda: session.given_up) else LlmError("too early")
+
+    def texts(asked):
+        return [found and found.text for found in results(asked, *"abcd")]
+
+    path = tmp_path / "llm.jsonl"
+    with Session(Scripted(answer), SessionConfig(calls=3, patience=1), path) as session:
+        recorded = texts(session)
+        assert session.left_out and "budget of 3 calls" in session.reason
+    usage = session.usage
+    assert (usage.calls, usage.answers, usage.failed, recorded.count(None)) == (3, 3, 1, 1)
+    with open_session(str(path)) as replay:
+        assert texts(replay) == recorded and replay.reason == session.reason
+
+
 def test_closing_ends_waiting():
     session = Session(Scripted(lambda _: LlmError("x", again=True, wait_s=25)))
     future = session.submit(say("a"))
