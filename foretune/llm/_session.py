@@ -130,7 +130,7 @@ class Session:
         self._end = math.inf
         self._hopeless = False
         """Whether not even an answer that is under way is waited for any more."""
-        self._diverged = self._told_of_cut = False
+        self._diverged = self._told_of_cut = self._told_of_pause = False
 
     def record_in(self, path: Path) -> None:
         """Keeps answers in a file, and knows those that are there, unless it has one already.
@@ -327,30 +327,46 @@ class Session:
                 if not isinstance(error, LlmError):
                     # Whatever a client, a template or a device raises: no answer, and no more.
                     raise LlmError(f"asking failed ({type(error).__name__})") from error
-                now = time.monotonic()
                 with self._lock:
                     self._count_tokens(error)
                     if error.wait_s:
-                        # A server that is too busy for one call is so for all of them.
-                        self._not_before = max(self._not_before, now + error.wait_s)
+                        self._pause(error.wait_s)
                 if not error.again or attempt == self.config.retries:
                     raise
                 # Our own patience has a limit; what a server asks for is kept, or not waited for.
-                until = now + min(_BACK_OFF_S * 2**attempt, _LONGEST_WAIT_S)
+                until = time.monotonic() + min(_BACK_OFF_S * 2**attempt, _LONGEST_WAIT_S)
                 if max(until, self._not_before) >= deadline:
                     raise
         raise AssertionError("the last attempt returns or raises")
+
+    def _pause(self, seconds: float) -> None:
+        """Keeps to what a server asks: one that is too busy for one call is so for all of them.
+
+        Questions that have no time for the pause are not sent, for which nobody is to blame.
+        """
+        now = time.monotonic()
+        self._not_before = max(self._not_before, now + seconds)
+        if now < self._end <= self._not_before:
+            self._give_up("it asks not to be called before the run is over", hopeless=False)
+        elif seconds >= self.config.timeout_s and not self._told_of_pause:
+            self._told_of_pause = True
+            logger.warning(
+                "the language model %s asks not to be called for %.0f s, longer than a question "
+                "waits: the run goes on without it meanwhile",
+                self.model.name,
+                seconds,
+            )
 
     def _wait_until(self, until: float, deadline: float) -> None:
         """Waits for a moment, and for the server to be ready again, which may be put off meanwhile.
 
         Raises:
-            LlmError: The deadline comes first, or the run is over.
+            _Unsent: The deadline comes first, or the run is over.
         """
         while True:
             moment = max(until, self._not_before)
             if moment >= deadline:
-                raise LlmError("no time is left: the server asks not to be called before")
+                raise _Unsent("no time is left: the server asks not to be called before")
             left = moment - time.monotonic()
             if self._closing.wait(max(0.0, left)):
                 raise _Unsent("the run is over")

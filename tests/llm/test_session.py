@@ -217,6 +217,38 @@ def test_nobody_calls_a_server_before_it_wants_to_be_called():
         assert session.usage.failed == 3
 
 
+def test_a_pause_that_a_server_asks_for_is_said_once_and_no_reason_to_give_up(caplog):
+    answers = iter([LlmError("busy", again=True, wait_s=3600), "fine"])
+    model = Scripted(lambda _: next(answers))
+    with Session(model, SessionConfig(timeout_s=40, patience=2)) as session:
+        assert [results(session, text) for text in "abcdef"] == [[None]] * 6
+        assert model.asked == ["a"] and session.usage.failed == 6 and not session.given_up
+        session._not_before = 0.0  # the hour is over
+        assert results(session, "g")[0].text == "fine"
+    said = [r.getMessage() for r in caplog.records]
+    assert len([told for told in said if "asks not to be called for 3600 s" in told]) == 1
+
+
+def test_a_server_that_asks_for_one_pause_after_the_other_is_left_out():
+    model = Scripted(lambda _: LlmError("busy", again=True, wait_s=3600))
+    with Session(model, SessionConfig(timeout_s=40, patience=3)) as session:
+        for text in "abc":
+            assert not session.given_up
+            results(session, text)
+            session._not_before = 0.0
+        assert session.given_up and len(model.asked) == 3
+
+
+@pytest.mark.parametrize("ends_s, left_out", [(600, True), (7200, False), (None, False)])
+def test_a_pause_until_after_the_end_of_a_run_ends_the_asking(ends_s, left_out):
+    model = Scripted(lambda _: LlmError("busy", again=True, wait_s=3600))
+    with Session(model, SessionConfig(patience=9)) as session:
+        session.end_after(ends_s)
+        assert results(session, "a", "b") == [None, None]
+        assert session.left_out is left_out
+        assert ("before the run is over" in session.reason) is left_out
+
+
 def given_up(session, caplog, *texts):
     """Asks, and returns what was said about it."""
     with caplog.at_level(logging.DEBUG):

@@ -698,9 +698,11 @@ def test_a_run_goes_on_whatever_the_server_does(reply, tmp_path, caplog, capfd):
             )  # fmt: skip
     data = result.to_json()
     assert len(data["tasks"][0]["trials"]) == 12 and result.tasks[0].best_s is not None
-    said = [r for r in caplog.records if "is not asked any more" in r.getMessage()]
+    said = [r.getMessage() for r in caplog.records]
     answered = reply is not None and reply.status == 200 and data["llm"]["answers"] > 0
-    assert len(said) == (0 if answered else 1)
+    paused = reply is not None and reply.status == 429
+    assert sum("is not asked any more" in line for line in said) == (not answered and not paused)
+    assert sum("asks not to be called for 3600 s" in line for line in said) == paused
     told = caplog.text + json.dumps(data) + "".join(capfd.readouterr())
     assert KEY not in told
     for file in ("tune.json", "llm.jsonl"):
