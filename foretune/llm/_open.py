@@ -132,7 +132,7 @@ def _key(path: Path, data: Mapping[str, Any], url: str, environment: Mapping[str
     if file and variable:
         raise BadInputError(f"{path} has key_file and key_env, but there is one key: leave one out")
     if file:
-        return _key_in(path.parent / file)
+        return _key_in(path, file)
     if variable:
         if not environment.get(variable):
             # Without its value, which may be the key itself.
@@ -153,11 +153,12 @@ def _is_openai(url: str) -> bool:
         return False
 
 
-def _key_in(path: Path) -> str:
+def _key_in(settings: Path, file: str) -> str:
     try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as error:
+        return (settings.parent / file).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        # Without the path, also as the cause: it may be the key itself.
         raise BadInputError(
-            f"the key of a language model is read from key_file, but {path} cannot be read: "
-            "check the path"
-        ) from error
+            f"{settings}: the file that key_file names cannot be read: check its path, which is "
+            "relative to the settings"
+        ) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 import time
 
@@ -627,6 +628,7 @@ class TestOpening:
             {"key": KEY},
             {"model": "m", "calls": KEY},
             {"model": "m", "key_file": "gone"},
+            {"model": "m", "key_file": KEY},
             {"model": "m", "key_file": "llm.json", "key_env": "HOME"},
             {"model": "m", "key_env": KEY},
             {"model": 7},
@@ -644,7 +646,14 @@ class TestOpening:
         path.write_text(json.dumps(data), encoding="utf-8")
         with pytest.raises(BadInputError) as caught:
             open_session(str(path), environment={"HOME": "/", "OPENAI_API_KEY": KEY})
-        assert KEY not in str(caught.value)
+        assert KEY not in f"{caught.value} {caught.value.__cause__}"
+
+    @pytest.mark.parametrize("name", ["key_file", "key_env"])
+    def test_a_key_that_is_nowhere_is_told_by_the_file_that_names_it(self, tmp_path, name):
+        path = tmp_path / "llm.json"
+        path.write_text(json.dumps({"model": "m", name: KEY}), encoding="utf-8")
+        with pytest.raises(BadInputError, match=rf"{re.escape(str(path))}.* {name} "):
+            open_session(str(path))
 
     def test_a_folder_without_a_model(self, tmp_path):
         with pytest.raises(BadInputError, match="must hold a causal language model"):
