@@ -239,7 +239,10 @@ def _answer(content: bytes, seconds: float) -> Answer:
         # First: tokens of an answer that cannot be used are paid for, too.
         used = _used(data.get("usage"))
         choice = data["choices"][0]
-        text, cut_off = choice["message"]["content"], choice.get("finish_reason") == "length"
+        text, cut_off = choice["message"].get("content"), choice.get("finish_reason") == "length"
+        if text is None and cut_off:
+            # A model that thinks came to its limit before it came to the answer.
+            text = ""
         if not isinstance(text, str):
             raise TypeError("its content is no text")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:

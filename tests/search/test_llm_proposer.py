@@ -135,6 +135,11 @@ class TestAnswers:
         text = '{"proposals": [{"v0": [1, 64, 1, 1]}]} or rather </think>' + GOOD
         assert len(reading(text, program, space).edits) == 2
 
+    @pytest.mark.parametrize("opened", ["<think>", ""])
+    def test_a_thought_may_be_longer_than_an_answer(self, program, space, opened):
+        text = opened + "Or rather... " * (1 << 13) + "</think>" + GOOD
+        assert len(reading(text, program, space).edits) == 2
+
     def test_the_legal_part_of_a_proposal_is_used(self, program, space):
         text = '{"proposals": [{"v0": [0, 1, 1, 1], "v1": [2, 2, 1, 16], "v77": 1}]}'
         found = reading(text, program, space)

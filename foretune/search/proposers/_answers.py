@@ -112,7 +112,7 @@ def _can_be_made(edit: Candidate, reading: Reading) -> bool:
 
 def _proposals(text: str, form: str, reading: Reading) -> list[Any]:
     # What a reasoning model thinks aloud is no answer; its template may have opened the thought.
-    text = text[:_LONGEST_ANSWER].rpartition("</think>")[2].partition("<think>")[0]
+    text = text.rpartition("</think>")[2].partition("<think>")[0][:_LONGEST_ANSWER]
     data = _first_object(text)
     if data is not None:
         found = data.get("proposals")
