@@ -97,8 +97,7 @@ class LocalModel(LanguageModel):
         from foretune.llm._drawing import OwnDraws
 
         began = time.monotonic()
-        tokens = self._tokenizer(self._prompt(messages), return_tensors="pt")["input_ids"]
-        tokens = tokens.to(self._model.device)
+        tokens = self._tokens(messages).to(self._model.device)
         room = getattr(self._model.config, "max_position_embeddings", None)
         length = min(self.max_tokens, (room or 1 << 30) - tokens.shape[1])
         if length < 1:
@@ -128,14 +127,18 @@ class LocalModel(LanguageModel):
         ends = ends if isinstance(ends, list) else [ends]
         return bool(tokens) and tokens[-1] in ends
 
-    def _prompt(self, messages: Sequence[Message]) -> str:
-        if getattr(self._tokenizer, "chat_template", None):
-            return str(
-                self._tokenizer.apply_chat_template(
-                    list(messages), tokenize=False, add_generation_prompt=True
-                )
+    def _tokens(self, messages: Sequence[Message]) -> Any:
+        """The prompt: a tensor [1, tokens]."""
+        templated = bool(getattr(self._tokenizer, "chat_template", None))
+        if templated:
+            text = self._tokenizer.apply_chat_template(
+                list(messages), tokenize=False, add_generation_prompt=True
             )
-        return "\n\n".join(m["content"] for m in messages) + "\n\n"
+        else:
+            text = "\n\n".join(m["content"] for m in messages) + "\n\n"
+        # A template writes special tokens itself, the one at the beginning among them.
+        found = self._tokenizer(text, return_tensors="pt", add_special_tokens=not templated)
+        return found["input_ids"]
 
 
 def _seed_of(messages: Sequence[Message]) -> int:

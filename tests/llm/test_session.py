@@ -735,6 +735,24 @@ class TestLocal:
         with pytest.raises(BadInputError, match=f"{name} is for models behind a server"):
             open_session(str(path))
 
+    def test_a_prompt_that_a_template_writes_begins_once(self, tiny_model):
+        processors = pytest.importorskip("tokenizers.processors")
+        model = LocalModel(tiny_model, max_tokens=1)
+        tokenizer, template = model._tokenizer, model._tokenizer.chat_template
+
+        def lengths():
+            found = []
+            for chosen in (template, None):
+                tokenizer.chat_template = chosen
+                found.append(model.complete(say("tiles"), 30).prompt_tokens)
+            return found
+
+        templated, plain = lengths()
+        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+            single="<end> $A", special_tokens=[("<end>", tokenizer.eos_token_id)]
+        )
+        assert lengths() == [templated, plain + 1]
+
     def test_a_prompt_that_is_too_long(self, tiny_model):
         with pytest.raises(LlmError, match="reads 4096 tokens"):
             LocalModel(tiny_model).complete(say("x y z " * 4000), 30)
