@@ -735,6 +735,24 @@ class TestLocal:
         with pytest.raises(BadInputError, match=f"{name} is for models behind a server"):
             open_session(str(path))
 
+    def test_closing_it_ends_what_it_writes(self, tiny_model, tmp_path):
+        path = tmp_path / "llm.jsonl"
+        model, steps = LocalModel(tiny_model, max_tokens=400), []
+        model._model.generation_config.eos_token_id = None
+        session = Session(model, SessionConfig(concurrency=1, timeout_s=600), path)
+
+        def close(*_):
+            steps.append(1)
+            if len(steps) == 3:
+                session.close()
+
+        model._model.register_forward_hook(close)
+        assert session.submit(say("tiles")).result(60) is None
+        assert len(steps) < 10
+        assert '"answer"' not in path.read_text(encoding="utf-8"), "half of one is none"
+        with pytest.raises(LlmError, match="closed"):
+            model.complete(say("tiles"), 30)
+
     def test_a_prompt_that_a_template_writes_begins_once(self, tiny_model):
         processors = pytest.importorskip("tokenizers.processors")
         model = LocalModel(tiny_model, max_tokens=1)
