@@ -94,6 +94,7 @@ class TestAnswers:
             ('{"proposals": []}', "no list"),
             ('{"proposals": {"v0": [8, 4, 1, 2]}}', "no list"),
             ('{"proposals": ["v0"]}', "is an object of identifiers"),
+            ('{"proposals": [{}]}', "a proposal is empty"),
             ('{"proposals": [{"v0": [0, 4, 4, 4]}]}', "factors are at least 1"),
             ('{"proposals": [{"v0": [8, 8, 1, 2]}]}', "multiply to the extent 64"),
             ('{"proposals": [{"v0": [-8, -8, 1, 1]}]}', "factors are at least 1"),
@@ -146,6 +147,26 @@ class TestAnswers:
         assert [edit.decisions[1] for edit in found.edits] == [(2, 2, 1, 16)]
         assert found.edits[0].decisions[0] == program.decisions[0] and found.dropped == 2
 
+    def test_unknown_names_leave_no_known_one_out(self, program, space):
+        unknown = {f"x{i}": 1 for i in range(20)}
+        text = json.dumps({"proposals": [{**unknown, "v1": [2, 2, 1, 16], "v2": [8, 8]}]})
+        found = reading(text, program, space)
+        assert [edit.decisions[1:3] for edit in found.edits] == [((2, 2, 1, 16), (8, 8))]
+        assert found.dropped == 20
+
+    def test_one_unknown_name_leaves_no_location_out(self):
+        there, rng = space_of("conv2d_nhwc"), np.random.default_rng(0)
+        program = next(c for c in there.sample(rng, 200) if c.sketch.location_order)
+        known = {
+            f"v{i}": shown(variable, program.decisions[i])
+            for i, variable in enumerate(program.sketch.variables)
+        }
+        # One more than there are variables; the last location has a value that is none.
+        last = f"v{program.sketch.location_order[-1]}"
+        text = json.dumps({"proposals": [{"x": 1, **known, last: "nowhere"}]})
+        found = reading(text, program, there)
+        assert any(line.startswith(f"{last}: ") for line in found.corrections)
+
     def test_so_many_proposals_and_no_more(self, program, space):
         tiles = [[a, 64 // a, 1, 1] for a in (1, 2, 4, 8, 16, 32, 64)]
         text = json.dumps({"proposals": [{"v0": tile} for tile in tiles]})
@@ -171,6 +192,11 @@ class TestAnswers:
         assert found.dropped == 2 and "use TileSize" in found.corrections[0]
         none = reading('{"proposals": [["Fuse"], ["Vectorise me"]]}', program, space, form="names")
         assert not none.edits
+
+    def test_a_sequence_of_no_names_is_dropped_and_told(self, program, space):
+        found = reading('{"proposals": [[]]}', program, space, form="names")
+        assert not found.edits and found.dropped == 1
+        assert "a proposal is empty" in found.corrections[0]
 
     def test_fifty_names_are_cut(self, program, space):
         text = json.dumps({"proposals": [["TileSize"] * 50]})
