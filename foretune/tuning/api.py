@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,7 +144,6 @@ def tune(
     hardware = target
     if llm is not None:
         options["llm"] = llm
-        llm.end_after(time_s)
         if work_dir is not None:
             llm.record_in(Path(work_dir) / TRANSCRIPT)
     if isinstance(cost_model, str):
@@ -175,6 +175,7 @@ def tune(
             tuner, measurer, prepared, hardware, untunable, strategy, model_name, seed, command,
             options, llm,
         )  # fmt: skip
+        tuner.after_restore = partial(_end_answers, llm, tuner)
         if work_dir is not None:
             tuner.after_round = _Saver(run.result, Path(work_dir) / RESULT)
         tuner.run()
@@ -312,6 +313,12 @@ def _tasks(
         else:
             tasks.append(Task(workload, hardware, space=space, **options))
     return tasks, tuple(untunable)
+
+
+def _end_answers(llm: Session | None, tuner: Tuner) -> None:
+    """Has no answer waited for after the end of a run; what earlier runs spent is gone."""
+    if llm is not None:
+        llm.end_after(tuner.left_s)
 
 
 def _plain(value: Any) -> Any:

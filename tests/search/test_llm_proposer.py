@@ -575,6 +575,29 @@ def test_a_resumed_run_proposes_nothing_twice_and_knows_what_was_measured(tmp_pa
     assert any(", measured " in text for text in ancestors)
 
 
+@pytest.mark.parametrize("time_s", [1000, None])
+def test_no_answer_is_waited_for_longer_than_earlier_runs_left_of_the_time(tmp_path, time_s):
+    ends = []
+
+    class Ending(Session):
+        def end_after(self, seconds):
+            ends.append(seconds)
+            super().end_after(seconds)
+
+    for trials in (4, 8):
+        with Ending(Scripted(lambda i: GOOD)) as session:
+            result = tune(
+                matmul(64), target=CPU, strategy="mcts", trials=trials, time_s=time_s, batch=4,
+                llm=session, work_dir=tmp_path, measurer=FormulaMeasurer(), cost_model="random",
+                options={"asked": 1, "otherwise": "random", "expansions": 1},
+            )  # fmt: skip
+    spent = result.tasks[0].trials[3].elapsed_s
+    if time_s is None:
+        assert ends == [None, None]
+    else:
+        assert spent > 0 and 0 < ends[1] <= time_s - spent
+
+
 def test_calls_overlap_with_measuring():
     gate = threading.Event()
     with Session(Scripted(lambda text: gate.wait(10) and GOOD)) as session:
