@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from foretune.errors import BadInputError, MissingDependencyError
-from foretune.llm._base import MOST_TOKENS, Answer, LanguageModel, LlmError, Message
+from foretune.llm._base import MOST_TOKENS, Answer, LanguageModel, LlmError, Message, one_line
 
 OPENAI_URL = "https://api.openai.com/v1"
 _LARGEST = 1 << 18
@@ -185,9 +185,7 @@ class Endpoint(LanguageModel):
 
     def _told(self, text: str) -> str:
         """Foreign text for a message: one short line, without the key."""
-        text = self._without_key(text)
-        line = "".join(c if c.isprintable() else " " for c in text[: 4 * _SHOWN])
-        return " ".join(line.split())[:_SHOWN] or "no reason given"
+        return one_line(self._without_key(text), _SHOWN) or "no reason given"
 
     def _without_key(self, text: str) -> str:
         key = self.config.key

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from foretune.errors import RecordError
-from foretune.llm._base import Answer, LanguageModel, LlmError, Message
+from foretune.llm._base import Answer, LanguageModel, LlmError, Message, one_line
 from foretune.llm._transcript import Replay, Transcript, key_of
 from foretune.llm._usage import SessionConfig, Usage
 
@@ -35,6 +35,8 @@ _GRACE_S = 2.0
 """A client that is out of time gets so long to say so."""
 _TOO_LATE = "no answer in time"
 _OVER = "the time of the run is over"
+_LONGEST_NAME, _LONGEST_REASON = 120, 500
+"""Characters that are shown: names and reasons of a replayed file may be anything."""
 _USELESS = 10
 """Times in a row that answers hold nothing usable after which the model is left out."""
 
@@ -147,6 +149,11 @@ class Session:
         What has no answer by then is nobody's fault, and does not make the model be left out.
         """
         self._end = math.inf if seconds is None else time.monotonic() + seconds
+
+    @property
+    def name(self) -> str:
+        """What the model is called, for messages and results."""
+        return one_line(self.model.name, _LONGEST_NAME)
 
     @property
     def given_up(self) -> bool:
@@ -353,7 +360,7 @@ class Session:
             logger.warning(
                 "the language model %s asks not to be called for %.0f s, longer than a question "
                 "waits: the run goes on without it meanwhile",
-                self.model.name,
+                self.name,
                 seconds,
             )
 
@@ -409,7 +416,7 @@ class Session:
             logger.warning(
                 "answers of the language model %s are cut off before there is anything usable in "
                 "them: raise max_tokens in its settings, or switch its thinking off",
-                self.model.name,
+                self.name,
             )
         with self._lock:
             self._useless.add(asked.after)
@@ -428,11 +435,11 @@ class Session:
         self._hopeless = self._hopeless or hopeless
         if self.reason:
             return
-        self.reason = reason
+        self.reason = one_line(reason, _LONGEST_REASON) or "no reason given"
         logger.warning(
             "the language model %s is not asked any more: %s; the run goes on without it",
-            self.model.name,
-            reason,
+            self.name,
+            self.reason,
         )
 
     def count(self, **amounts: int) -> None:
@@ -468,7 +475,7 @@ class Session:
         """What a result says about the session. Holds no key."""
         usage = self.usage
         return {
-            "model": self.model.name,
+            "model": self.name,
             "settings": self.model.settings,
             **asdict(usage),
             "hit_rate": usage.hit_rate,

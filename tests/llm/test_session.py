@@ -479,6 +479,24 @@ def test_a_replay_says_once_that_it_is_asked_something_else(tmp_path, caplog):
     assert len(told) == 1 and not (tmp_path / "other.jsonl").exists()
 
 
+def test_what_a_file_says_is_shown_in_printable_lines_of_some_length(tmp_path, caplog):
+    hostile = "\x1b]0;owned\x07\n" + "x" * 9999
+    lines = [
+        {"kind": "run", "model": hostile, "settings": {}, "disturbs": []},
+        {"kind": "left out", "after": 1, "reason": hostile},
+    ]
+    path = tmp_path / "llm.jsonl"
+    written = [json.dumps({"schema": "foretune.llm/2", "run": "1", **line}) for line in lines]
+    path.write_text("\n".join(written), encoding="utf-8")
+    with open_session(str(path)) as replay:
+        assert trace(replay, "a") == [(None, True)]
+        assert replay.model.name == hostile, "which keys of questions depend on"
+        shown = [replay.reason, replay.to_json()["model"]]
+    shown += [record.getMessage() for record in caplog.records]
+    assert any("]0;owned xxx" in text and "is not asked any more" in text for text in shown)
+    assert all(text.isprintable() and len(text) < 1000 for text in shown)
+
+
 def test_a_replay_asks_when_the_recorded_run_asked(tmp_path):
     class Busy(Scripted):
         def disturbs(self, kind):
