@@ -16,7 +16,9 @@ from foretune.llm._session import Session
 from foretune.llm._transcript import Replay, Transcript
 from foretune.llm._usage import SessionConfig
 
-_KEY, _URL = "OPENAI_API_KEY", "OPENAI_BASE_URL"
+URL = "OPENAI_BASE_URL"
+"""Variable with the address of a model that is given without one."""
+_KEY = "OPENAI_API_KEY"
 _TEXTS = {"model", "base_url", "key_file", "key_env", "device"}
 _NUMBERS = {"temperature", "max_tokens", *SessionConfig.__dataclass_fields__}
 _SERVER = {"base_url", "key_file", "key_env", "extra", "disturbs"}
@@ -118,7 +120,7 @@ def _from_settings(path: Path, data: Mapping[str, Any], environment: Mapping[str
             f"{path}: device is for models in this process, but there is no folder {folder}: leave "
             "it out, or give the folder of a model of transformers"
         )
-    url = data.get("base_url") or environment.get(_URL) or OPENAI_URL
+    url = data.get("base_url") or environment.get(URL) or OPENAI_URL
     key = _key(path, data, url, environment)
     return Session(Endpoint(EndpointConfig(model, url, key, **chosen)), SessionConfig(**session))
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from foretune.cli import main
-from foretune.errors import IllegalCandidateError
+from foretune.errors import BadInputError, IllegalCandidateError
 from foretune.hardware import Hardware
 from foretune.llm import (
     Answer,
@@ -859,6 +859,31 @@ class TestCommandLine:
         monkeypatch.setattr("foretune.cli._tune.open_llm", slow)
         assert main(["tune", "resnet50", "--trials", "4", *words.split()]) == 2
         assert capsys.readouterr().err.count("\n") == 1
+
+    def test_each_language_model_has_a_default_work_directory_of_its_own(
+        self, capsys, monkeypatch, tmp_path
+    ):
+        places = []
+
+        def far_enough(*_args, work_dir, **_options):
+            places.append(work_dir)
+            raise BadInputError("far enough")
+
+        monkeypatch.setattr("foretune.tuning.tune", far_enough)
+        monkeypatch.setattr("foretune.cli._tune.probe_hardware", lambda *_args, **_options: CPU)
+        for address in ("", "http://h/v1", "http://other/v1"):
+            monkeypatch.setenv("OPENAI_BASE_URL", address)
+            self.refused(capsys, "--llm", "m")
+        settings = tmp_path / "settings.json"
+        for data in ({"temperature": 1}, {"temperature": 0}):
+            settings.write_text(json.dumps({"model": "m" * 400, **data}), encoding="utf-8")
+            self.refused(capsys, "--llm", str(settings))
+        for text in ("m@http://h/v1", "m@http://other/v1"):
+            self.refused(capsys, "--llm", text)
+        assert len(set(places)) == len(places) == 7
+        assert all(len(place.name) < 256 for place in places)
+        self.refused(capsys, "--llm", "m@http://h/v1")
+        assert places[-1] == places[5], "what is meant again is resumed"
 
     def test_proposers_are_listed(self, capsys):
         assert main(["strategies"]) == 0
