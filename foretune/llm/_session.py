@@ -134,13 +134,18 @@ class Session:
         """Whether not even an answer that is under way is waited for any more."""
         self._diverged = self._told_of_cut = self._told_of_pause = False
 
+    @property
+    def unrecorded(self) -> bool:
+        """Whether answers are kept in no file so far; a replay keeps none anyway."""
+        return self._replay is None and self._transcript.path is None
+
     def record_in(self, path: Path) -> None:
         """Keeps answers in a file, and knows those that are there, unless it has one already.
 
         Raises:
             RecordError: The file cannot be read.
         """
-        if self._replay is None and self._transcript.path is None:
+        if self.unrecorded:
             self._transcript = Transcript(path)
 
     def end_after(self, seconds: float | None) -> None:

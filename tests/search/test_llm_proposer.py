@@ -575,6 +575,30 @@ def test_a_resumed_run_proposes_nothing_twice_and_knows_what_was_measured(tmp_pa
     assert any(", measured " in text for text in ancestors)
 
 
+def test_a_fresh_run_sets_the_answers_of_an_earlier_one_aside(tmp_path):
+    def once(session, **options):
+        with session:
+            tune(
+                matmul(64), target=CPU, strategy="mcts", trials=8, batch=4, llm=session,
+                work_dir=tmp_path, measurer=FormulaMeasurer(), cost_model="random",
+                options={"asked": 2, "otherwise": "random", "expansions": 2}, **options,
+            )  # fmt: skip
+        return session.usage
+
+    def files():
+        return sorted(path.name for path in tmp_path.glob("*.jsonl"))
+
+    assert once(Session(Scripted(lambda i: GOOD))).answers > 0
+    usage = once(Session(Scripted(lambda i: "another model")), fresh=True)
+    assert usage.answers > 0 and usage.cached == 0
+    both = ["journal.1.jsonl", "journal.jsonl", "llm.1.jsonl", "llm.jsonl"]
+    assert files() == both
+    # What is replayed stays where the command says that it is.
+    usage = once(open_session(str(tmp_path / "llm.jsonl")), fresh=True)
+    assert usage.cached > 0
+    assert files() == sorted([*both, "journal.2.jsonl"])
+
+
 @pytest.mark.parametrize("time_s", [1000, None])
 def test_no_answer_is_waited_for_longer_than_earlier_runs_left_of_the_time(tmp_path, time_s):
     ends = []
