@@ -178,11 +178,11 @@ def _by_decisions(
     edit, taken = program, set[int]()
     values: dict[int, Any] = {}
     for name, value in proposal.items():
-        index = _index(name, program)
-        if index is None:
+        known = _index(name, program)
+        if known is None:
             reading.drop(f"{_quoted(name)} is no identifier of the table")
         else:
-            values[index] = value
+            values[known] = value
     # Locations last, in their order: which ones there are depends on the tiles and on earlier ones.
     for index in sorted(values, key=lambda index: _turn(index, program)):
         try:
