@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import os
 import platform
 import resource
@@ -266,6 +268,21 @@ def test_a_language_model_takes_part_in_a_real_run(
     for secret in (KEY, other):
         assert secret not in out + err
         assert not [path for path, content in written.items() if secret.encode() in content]
+
+
+def test_warnings_go_where_standard_error_is_when_they_come(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, display = logging.getLogger(), io.StringIO()
+    with monkeypatch.context() as patch:
+        # As in a process of its own, where nobody has set up anything.
+        patch.setattr(root, "handlers", [])
+        patch.setattr(root, "level", root.level)
+        assert cli.main(["strategies"]) == 0
+        patch.setattr(sys, "stderr", display)
+        logging.getLogger("foretune.anywhere").warning("told")
+    assert display.getvalue() == "foretune: WARNING: told\n"
+    assert "told" not in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -23,7 +23,6 @@ from filelock import FileLock, Timeout
 
 from foretune import _tvm, cost
 from foretune._files import write_json
-from foretune.bench._language_model import identity
 from foretune.bench._sides import (
     Point,
     Side,
@@ -38,6 +37,7 @@ from foretune.bench._sides import (
 from foretune.bench._summary import summarise
 from foretune.errors import BadInputError, IllegalCandidateError, NothingMeasuredError
 from foretune.hardware import Hardware, probe
+from foretune.llm import identity
 from foretune.measure import LocalMeasurer, Measurer
 from foretune.metaschedule import candidate_of_trace
 from foretune.space import Candidate, Space

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         level=logging.INFO if args.verbose else logging.WARNING,
         format="foretune: %(levelname)s: %(message)s",
-        stream=sys.stderr,
+        handlers=[_StandardError()],
     )
     try:
         return int(args.command(args))
@@ -49,6 +49,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of our output went away (`| head`): not an error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+class _StandardError(logging.Handler):
+    """Writes to what ``sys.stderr`` is by then.
+
+    A display of progress puts itself in its place for a while. What passed it by would be drawn
+    over at once.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes a line; one that cannot be written is reported as ``logging`` does it."""
+        try:
+            print(self.format(record), file=sys.stderr, flush=True)
+        except Exception:
+            self.handleError(record)
 
 
 def _one_line(message: str) -> str:

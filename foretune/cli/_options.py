@@ -78,6 +78,13 @@ def open_llm(text: str) -> Session:
     return open_session(text, environment=os.environ)
 
 
+def llm_identity(text: str) -> str:
+    """What tells the language model asked for from others; the environment may hold its address."""
+    from foretune.llm import identity
+
+    return identity(text, environment=os.environ)
+
+
 def check_writable(path: Path | None) -> None:
     """Finds out before hours of tuning, not after, that a result cannot be written."""
     if path is None:

@@ -16,6 +16,7 @@ from foretune.cli._options import (
     add_hardware,
     add_input,
     check_writable,
+    llm_identity,
     open_llm,
     parse_options,
     parse_shapes,
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from foretune.tuning import TuneResult
     from foretune.workload import Model, Workload
     from foretune.workload.model import Array
+
+
+_LONGEST_NAME = 40
+"""Characters of a language model's name in that of a directory, where its identity tells it."""
 
 
 def add_tune(commands: Any) -> None:
@@ -103,7 +108,7 @@ def _tune(args: argparse.Namespace) -> int:
     hardware = probe_hardware(args, measure=True)
     chosen = [f"{name}={value}" for name, value in sorted(options.items())]
     chosen += sorted(args.shape or ())
-    chosen += [] if llm is None else [llm.model.name]
+    chosen += [] if llm is None else [llm.name[:_LONGEST_NAME], llm_identity(args.llm)]
     work_dir = args.work_dir or default_work_dir(
         args.input, hardware, strategy, cost_model, args.seed, *chosen
     )

@@ -6,6 +6,7 @@ is the business of whoever asks (``foretune.search.proposers.llm``).
 
 from foretune.llm._base import Answer, LanguageModel, LlmError, Message
 from foretune.llm._endpoint import Endpoint, EndpointConfig
+from foretune.llm._identity import identity
 from foretune.llm._local import LocalModel
 from foretune.llm._open import open_session
 from foretune.llm._session import Question, Session
@@ -26,5 +27,6 @@ __all__ = [
     "SessionConfig",
     "Transcript",
     "Usage",
+    "identity",
     "open_session",
 ]

@@ -15,6 +15,19 @@ Message = Mapping[str, str]
 """``{"role": "system" or "user", "content": text}``, as every chat interface has them."""
 
 
+def one_line(text: str, most: int) -> str:
+    """Foreign text for a message: printable characters of one line, which no terminal obeys.
+
+    Before → after: ``"\\x1b[2Jno\\n room"`` → ``"[2Jno room"``.
+
+    Args:
+        text: What a server or a file says.
+        most: Characters that are kept at most.
+    """
+    line = "".join(c if c.isprintable() else " " for c in text[: 4 * most])
+    return " ".join(line.split())[:most]
+
+
 class LlmError(ForetuneError):
     """A language model gave no answer.
 

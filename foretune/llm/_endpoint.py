@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from foretune.errors import BadInputError, MissingDependencyError
-from foretune.llm._base import MOST_TOKENS, Answer, LanguageModel, LlmError, Message
+from foretune.llm._base import MOST_TOKENS, Answer, LanguageModel, LlmError, Message, one_line
 
 OPENAI_URL = "https://api.openai.com/v1"
 _LARGEST = 1 << 18
@@ -185,9 +185,7 @@ class Endpoint(LanguageModel):
 
     def _told(self, text: str) -> str:
         """Foreign text for a message: one short line, without the key."""
-        text = self._without_key(text)
-        line = "".join(c if c.isprintable() else " " for c in text[: 4 * _SHOWN])
-        return " ".join(line.split())[:_SHOWN] or "no reason given"
+        return one_line(self._without_key(text), _SHOWN) or "no reason given"
 
     def _without_key(self, text: str) -> str:
         key = self.config.key
@@ -239,7 +237,10 @@ def _answer(content: bytes, seconds: float) -> Answer:
         # First: tokens of an answer that cannot be used are paid for, too.
         used = _used(data.get("usage"))
         choice = data["choices"][0]
-        text, cut_off = choice["message"]["content"], choice.get("finish_reason") == "length"
+        text, cut_off = choice["message"].get("content"), choice.get("finish_reason") == "length"
+        if text is None and cut_off:
+            # A model that thinks came to its limit before it came to the answer.
+            text = ""
         if not isinstance(text, str):
             raise TypeError("its content is no text")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:

@@ -76,6 +76,7 @@ class LocalModel(LanguageModel):
             ) from error
         self._model.to(chosen).eval()
         self._lock = threading.Lock()
+        self._closed = threading.Event()
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -90,15 +91,15 @@ class LocalModel(LanguageModel):
         """Generates an answer, one at a time; it ends where the time does.
 
         Raises:
-            LlmError: The prompt is longer than the model can read.
+            LlmError: The prompt is longer than the model can read, or the model is closed.
         """
         import torch
+        from transformers import StoppingCriteriaList
 
         from foretune.llm._drawing import OwnDraws
 
         began = time.monotonic()
-        tokens = self._tokenizer(self._prompt(messages), return_tensors="pt")["input_ids"]
-        tokens = tokens.to(self._model.device)
+        tokens = self._tokens(messages).to(self._model.device)
         room = getattr(self._model.config, "max_position_embeddings", None)
         length = min(self.max_tokens, (room or 1 << 30) - tokens.shape[1])
         if length < 1:
@@ -109,18 +110,37 @@ class LocalModel(LanguageModel):
             sampling = {"do_sample": True, "temperature": self.temperature}
             draws = OwnDraws(_seed_of(messages), self._model.device)
         with self._lock, draws, torch.inference_mode():
+            self._require_open()
             generated = self._model.generate(
                 tokens,
                 attention_mask=torch.ones_like(tokens),
                 max_new_tokens=length,
                 max_time=max(0.1, seconds - (time.monotonic() - began)),
                 pad_token_id=self._tokenizer.eos_token_id or 0,
+                stopping_criteria=StoppingCriteriaList([self._is_over]),
                 **sampling,
             )
+        # Half an answer must not be kept as if it were what the model has to say.
+        self._require_open()
         new = generated[0, tokens.shape[1] :]
         text = str(self._tokenizer.decode(new, skip_special_tokens=True))
         took = time.monotonic() - began
         return Answer(text, int(tokens.shape[1]), len(new), took, not self._ends(new.tolist()))
+
+    def _is_over(self, tokens: Any, _scores: Any, **_more: Any) -> Any:
+        """Of each sequence whether it is to end with these tokens [sequences, length]: closed."""
+        import torch
+
+        closed = self._closed.is_set()
+        return torch.full((tokens.shape[0],), closed, dtype=torch.bool, device=tokens.device)
+
+    def _require_open(self) -> None:
+        if self._closed.is_set():
+            raise LlmError("the model is closed")
+
+    def close(self) -> None:
+        """Ends what is being written at its next token; nothing is answered from then on."""
+        self._closed.set()
 
     def _ends(self, tokens: Sequence[int]) -> bool:
         """Whether the model came to an end, and neither its length nor its time did."""
@@ -128,14 +148,18 @@ class LocalModel(LanguageModel):
         ends = ends if isinstance(ends, list) else [ends]
         return bool(tokens) and tokens[-1] in ends
 
-    def _prompt(self, messages: Sequence[Message]) -> str:
-        if getattr(self._tokenizer, "chat_template", None):
-            return str(
-                self._tokenizer.apply_chat_template(
-                    list(messages), tokenize=False, add_generation_prompt=True
-                )
+    def _tokens(self, messages: Sequence[Message]) -> Any:
+        """The prompt: a tensor [1, tokens]."""
+        templated = bool(getattr(self._tokenizer, "chat_template", None))
+        if templated:
+            text = self._tokenizer.apply_chat_template(
+                list(messages), tokenize=False, add_generation_prompt=True
             )
-        return "\n\n".join(m["content"] for m in messages) + "\n\n"
+        else:
+            text = "\n\n".join(m["content"] for m in messages) + "\n\n"
+        # A template writes special tokens itself, the one at the beginning among them.
+        found = self._tokenizer(text, return_tensors="pt", add_special_tokens=not templated)
+        return found["input_ids"]
 
 
 def _seed_of(messages: Sequence[Message]) -> int:

@@ -16,7 +16,9 @@ from foretune.llm._session import Session
 from foretune.llm._transcript import Replay, Transcript
 from foretune.llm._usage import SessionConfig
 
-_KEY, _URL = "OPENAI_API_KEY", "OPENAI_BASE_URL"
+URL = "OPENAI_BASE_URL"
+"""Variable with the address of a model that is given without one."""
+_KEY = "OPENAI_API_KEY"
 _TEXTS = {"model", "base_url", "key_file", "key_env", "device"}
 _NUMBERS = {"temperature", "max_tokens", *SessionConfig.__dataclass_fields__}
 _SERVER = {"base_url", "key_file", "key_env", "extra", "disturbs"}
@@ -118,7 +120,7 @@ def _from_settings(path: Path, data: Mapping[str, Any], environment: Mapping[str
             f"{path}: device is for models in this process, but there is no folder {folder}: leave "
             "it out, or give the folder of a model of transformers"
         )
-    url = data.get("base_url") or environment.get(_URL) or OPENAI_URL
+    url = data.get("base_url") or environment.get(URL) or OPENAI_URL
     key = _key(path, data, url, environment)
     return Session(Endpoint(EndpointConfig(model, url, key, **chosen)), SessionConfig(**session))
 
@@ -132,7 +134,7 @@ def _key(path: Path, data: Mapping[str, Any], url: str, environment: Mapping[str
     if file and variable:
         raise BadInputError(f"{path} has key_file and key_env, but there is one key: leave one out")
     if file:
-        return _key_in(path.parent / file)
+        return _key_in(path, file)
     if variable:
         if not environment.get(variable):
             # Without its value, which may be the key itself.
@@ -153,11 +155,12 @@ def _is_openai(url: str) -> bool:
         return False
 
 
-def _key_in(path: Path) -> str:
+def _key_in(settings: Path, file: str) -> str:
     try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as error:
+        return (settings.parent / file).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        # Without the path, also as the cause: it may be the key itself.
         raise BadInputError(
-            f"the key of a language model is read from key_file, but {path} cannot be read: "
-            "check the path"
-        ) from error
+            f"{settings}: the file that key_file names cannot be read: check its path, which is "
+            "relative to the settings"
+        ) from None

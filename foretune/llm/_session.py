@@ -4,7 +4,8 @@ All tasks of a run share a session, because they share the server's patience and
 goes wrong in a call is no error of the run: the answer is None, the reason is counted, and after
 ``patience`` times in a row without an answer, or one call that says that there will never be any,
 the session says so once and answers None from then on. Questions that were put together and fail
-together count once: a server that is started again is not gone.
+together count once: a server that is started again is not gone. A budget of calls that is spent
+ends the asking alone: what is under way by then is paid for, and waited for.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from foretune.errors import RecordError
-from foretune.llm._base import Answer, LanguageModel, LlmError, Message
+from foretune.llm._base import Answer, LanguageModel, LlmError, Message, one_line
 from foretune.llm._transcript import Replay, Transcript, key_of
 from foretune.llm._usage import SessionConfig, Usage
 
@@ -34,8 +35,14 @@ _GRACE_S = 2.0
 """A client that is out of time gets so long to say so."""
 _TOO_LATE = "no answer in time"
 _OVER = "the time of the run is over"
+_LONGEST_NAME, _LONGEST_REASON = 120, 500
+"""Characters that are shown: names and reasons of a replayed file may be anything."""
 _USELESS = 10
 """Times in a row that answers hold nothing usable after which the model is left out."""
+
+
+class _Unsent(LlmError):
+    """A question was not sent, which says nothing of the model."""
 
 
 class Question(Future[Answer | None]):
@@ -123,7 +130,14 @@ class Session:
         self._missed, self._useless = _Streak(), _Streak()
         self._not_before = 0.0
         self._end = math.inf
-        self._diverged = self._told_of_cut = False
+        self._hopeless = False
+        """Whether not even an answer that is under way is waited for any more."""
+        self._diverged = self._told_of_cut = self._told_of_pause = False
+
+    @property
+    def unrecorded(self) -> bool:
+        """Whether answers are kept in no file so far; a replay keeps none anyway."""
+        return self._replay is None and self._transcript.path is None
 
     def record_in(self, path: Path) -> None:
         """Keeps answers in a file, and knows those that are there, unless it has one already.
@@ -131,7 +145,7 @@ class Session:
         Raises:
             RecordError: The file cannot be read.
         """
-        if self._replay is None and self._transcript.path is None:
+        if self.unrecorded:
             self._transcript = Transcript(path)
 
     def end_after(self, seconds: float | None) -> None:
@@ -140,6 +154,11 @@ class Session:
         What has no answer by then is nobody's fault, and does not make the model be left out.
         """
         self._end = math.inf if seconds is None else time.monotonic() + seconds
+
+    @property
+    def name(self) -> str:
+        """What the model is called, for messages and results."""
+        return one_line(self.model.name, _LONGEST_NAME)
 
     @property
     def given_up(self) -> bool:
@@ -189,7 +208,8 @@ class Session:
             RecordError: The transcript cannot be written.
         """
         left = max(0.0, self._end - time.monotonic())
-        longest = 0.0 if self.given_up else min(self.config.timeout_s + _GRACE_S, left)
+        # A budget that is spent has paid for what is under way.
+        longest = 0.0 if self._hopeless else min(self.config.timeout_s + _GRACE_S, left)
         try:
             answer = asked.result(longest)
         except OutOfTime:
@@ -246,8 +266,9 @@ class Session:
         with self._lock:
             if not asked.done():
                 reason = _OVER if time.monotonic() >= self._end else _TOO_LATE
+                told = self.reason if self._hopeless else reason
                 self._miss(reason, asked.after)
-                self._go_without(asked, self.reason or reason)
+                self._go_without(asked, told)
                 # The request goes on: who asks the same again may profit from it.
                 self._waiting[asked.key].remove(asked)
         return asked.result()
@@ -294,7 +315,7 @@ class Session:
         with self._lock:
             waiting = self._waiting[key]
             # What nobody waits for any more was counted when that came to be.
-            if waiting:
+            if waiting and not isinstance(error, _Unsent):
                 self._miss(str(error), min(asked.after for asked in waiting))
             if error.final:
                 self._give_up(str(error))
@@ -318,45 +339,61 @@ class Session:
                 if not isinstance(error, LlmError):
                     # Whatever a client, a template or a device raises: no answer, and no more.
                     raise LlmError(f"asking failed ({type(error).__name__})") from error
-                now = time.monotonic()
                 with self._lock:
                     self._count_tokens(error)
                     if error.wait_s:
-                        # A server that is too busy for one call is so for all of them.
-                        self._not_before = max(self._not_before, now + error.wait_s)
+                        self._pause(error.wait_s)
                 if not error.again or attempt == self.config.retries:
                     raise
                 # Our own patience has a limit; what a server asks for is kept, or not waited for.
-                until = now + min(_BACK_OFF_S * 2**attempt, _LONGEST_WAIT_S)
+                until = time.monotonic() + min(_BACK_OFF_S * 2**attempt, _LONGEST_WAIT_S)
                 if max(until, self._not_before) >= deadline:
                     raise
         raise AssertionError("the last attempt returns or raises")
+
+    def _pause(self, seconds: float) -> None:
+        """Keeps to what a server asks: one that is too busy for one call is so for all of them.
+
+        Questions that have no time for the pause are not sent, for which nobody is to blame.
+        """
+        now = time.monotonic()
+        self._not_before = max(self._not_before, now + seconds)
+        if now < self._end <= self._not_before:
+            self._give_up("it asks not to be called before the run is over", hopeless=False)
+        elif seconds >= self.config.timeout_s and not self._told_of_pause:
+            self._told_of_pause = True
+            logger.warning(
+                "the language model %s asks not to be called for %.0f s, longer than a question "
+                "waits: the run goes on without it meanwhile",
+                self.name,
+                seconds,
+            )
 
     def _wait_until(self, until: float, deadline: float) -> None:
         """Waits for a moment, and for the server to be ready again, which may be put off meanwhile.
 
         Raises:
-            LlmError: The deadline comes first, or the run is over.
+            _Unsent: The deadline comes first, or the run is over.
         """
         while True:
             moment = max(until, self._not_before)
             if moment >= deadline:
-                raise LlmError("no time is left: the server asks not to be called before")
+                raise _Unsent("no time is left: the server asks not to be called before")
             left = moment - time.monotonic()
             if self._closing.wait(max(0.0, left)):
-                raise LlmError("the run is over")
+                raise _Unsent("the run is over")
             if left <= 0:
                 return
 
     def _count_call(self, key: str) -> None:
         with self._lock:
             if self.given_up:
-                raise LlmError(self.reason)
+                raise _Unsent(self.reason)
             if not self._waiting[key]:
-                raise LlmError("nobody waits for the answer any more")
+                raise _Unsent("nobody waits for the answer any more")
             if self.config.calls is not None and self.usage.calls >= self.config.calls:
-                self._give_up(f"its budget of {self.config.calls} calls is spent")
-                raise LlmError(self.reason)
+                self._give_up(f"its budget of {self.config.calls} calls is spent", hopeless=False)
+                raise _Unsent(self.reason)
             self.usage.calls += 1
 
     def _count_tokens(self, used: Answer | LlmError) -> None:
@@ -384,21 +421,30 @@ class Session:
             logger.warning(
                 "answers of the language model %s are cut off before there is anything usable in "
                 "them: raise max_tokens in its settings, or switch its thinking off",
-                self.model.name,
+                self.name,
             )
         with self._lock:
             self._useless.add(asked.after)
             if self._useless.length >= _USELESS and self._replay is None:
                 self._give_up(f"{_USELESS} times in a row nothing in its answers was usable")
 
-    def _give_up(self, reason: str) -> None:
-        if self.reason or self._closing.is_set():
+    def _give_up(self, reason: str, *, hopeless: bool = True) -> None:
+        """Sends nothing from now on, and says so once.
+
+        Args:
+            reason: Why.
+            hopeless: Whether nothing is to be expected of what is under way, either.
+        """
+        if self._closing.is_set():
             return
-        self.reason = reason
+        self._hopeless = self._hopeless or hopeless
+        if self.reason:
+            return
+        self.reason = one_line(reason, _LONGEST_REASON) or "no reason given"
         logger.warning(
             "the language model %s is not asked any more: %s; the run goes on without it",
-            self.model.name,
-            reason,
+            self.name,
+            self.reason,
         )
 
     def count(self, **amounts: int) -> None:
@@ -434,7 +480,7 @@ class Session:
         """What a result says about the session. Holds no key."""
         usage = self.usage
         return {
-            "model": self.model.name,
+            "model": self.name,
             "settings": self.model.settings,
             **asdict(usage),
             "hit_rate": usage.hit_rate,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +115,8 @@ def tune(
         seed: Seeds everything random.
         work_dir: Where the journal and the result are kept. A directory that holds a journal is
             resumed, its trials and seconds counted as spent. None keeps nothing on disk.
-        fresh: Set a journal found in ``work_dir`` aside (renamed, not deleted) and start anew.
+        fresh: Set a journal found in ``work_dir`` aside (renamed, not deleted) and start anew; so
+            are a language model's answers, unless ``llm`` replays or keeps its own elsewhere.
         measurer: Who measures; local worker processes if None. Left open when given.
         policy: How local workers measure.
         progress: Who is told what happens.
@@ -143,13 +146,10 @@ def tune(
     hardware = target
     if llm is not None:
         options["llm"] = llm
-        llm.end_after(time_s)
-        if work_dir is not None:
-            llm.record_in(Path(work_dir) / TRANSCRIPT)
     if isinstance(cost_model, str):
         cost_model = cost.create(model_name, rng=seed, hardware=hardware)
     with ExitStack() as stack:
-        journal, place = _enter_work_dir(stack, work_dir, fresh, hardware)
+        journal, place = _enter_work_dir(stack, work_dir, fresh, hardware, llm)
         # The workers start while the model is taken apart and the spaces are generated.
         measurer = measurer or stack.enter_context(LocalMeasurer(hardware, policy))
         prepared = prepare(what, hardware)
@@ -175,6 +175,7 @@ def tune(
             tuner, measurer, prepared, hardware, untunable, strategy, model_name, seed, command,
             options, llm,
         )  # fmt: skip
+        tuner.after_restore = partial(_end_answers, llm, tuner)
         if work_dir is not None:
             tuner.after_round = _Saver(run.result, Path(work_dir) / RESULT)
         tuner.run()
@@ -244,12 +245,23 @@ def strategy_options(strategy: str, options: Mapping[str, Any], has_llm: bool) -
 
 
 def _enter_work_dir(
-    stack: ExitStack, work_dir: str | Path | None, fresh: bool, hardware: Hardware
+    stack: ExitStack,
+    work_dir: str | Path | None,
+    fresh: bool,
+    hardware: Hardware,
+    llm: Session | None,
 ) -> tuple[Journal | None, int]:
-    """The journal, open until the stack closes, and this tuner's place in the directory."""
+    """The journal, open until the stack closes, and this tuner's place in the directory.
+
+    A language model's answers are kept there from then on, too.
+    """
     if work_dir is None:
         return None, 0
-    journal = stack.enter_context(open_journal(Path(work_dir), fresh))
+    # What a replay reads, or a session writes already, may be the file in this very directory.
+    aside = [JOURNAL, TRANSCRIPT] if llm is None or llm.unrecorded else [JOURNAL]
+    journal = stack.enter_context(open_journal(Path(work_dir), aside if fresh else ()))
+    if llm is not None:
+        llm.record_in(Path(work_dir) / TRANSCRIPT)
     journal.add_hardware(hardware)
     return journal, stack.enter_context(_place_among_tuners(Path(work_dir)))
 
@@ -314,6 +326,12 @@ def _tasks(
     return tasks, tuple(untunable)
 
 
+def _end_answers(llm: Session | None, tuner: Tuner) -> None:
+    """Has no answer waited for after the end of a run; what earlier runs spent is gone."""
+    if llm is not None:
+        llm.end_after(tuner.left_s)
+
+
 def _plain(value: Any) -> Any:
     """An option as JSON has it; what is no value, a policy for example, by its type."""
     known = value is None or isinstance(value, (bool, int, float, str))
@@ -356,30 +374,36 @@ def _place_among_tuners(work_dir: Path) -> Iterator[int]:
         return
 
 
-def open_journal(work_dir: Path, fresh: bool = False) -> Journal:
+def open_journal(work_dir: Path, aside: Sequence[str] = ()) -> Journal:
     """Opens the journal of a work directory, made if need be.
 
     Args:
         work_dir: The directory.
-        fresh: Rename a journal that is there (``journal.1.jsonl``...) and start an empty one.
+        aside: Files that are renamed before, where they are there: ``journal.jsonl`` →
+            ``journal.1.jsonl``, all with the first number that none of them has yet.
 
     Raises:
         RecordError: The directory cannot be made or written.
     """
     try:
         work_dir.mkdir(parents=True, exist_ok=True)
-        path = work_dir / JOURNAL
-        if fresh and path.exists():
-            number = 1
-            while (aside := work_dir / f"journal.{number}.jsonl").exists():
-                number += 1
-            os.replace(path, aside)
+        places = [work_dir / name for name in aside]
+        numbers = itertools.count(1)
+        number = next(n for n in numbers if not any(_numbered(p, n).exists() for p in places))
+        for path in places:
+            if path.exists():
+                os.replace(path, _numbered(path, number))
     except OSError as error:
         raise RecordError(
             f"the work directory {work_dir} cannot be written ({error.strerror}): "
             "pass another one with --work-dir"
         ) from error
-    return Journal(path)
+    return Journal(work_dir / JOURNAL)
+
+
+def _numbered(path: Path, number: int) -> Path:
+    """``journal.jsonl`` → ``journal.1.jsonl``."""
+    return path.with_name(f"{path.stem}.{number}{path.suffix}")
 
 
 def default_work_dir(what: str, hardware: Hardware, *settings: str | int) -> Path:

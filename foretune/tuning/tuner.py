@@ -174,6 +174,7 @@ class Tuner:
         self.environment = measurer.environment()
         for task in self.tasks:
             task.environment = self.environment
+        self.after_restore: Callable[[], None] = _nothing
         self.after_round: Callable[[], None] = _nothing
         now = time.perf_counter()
         self._began = now if began is None else began
@@ -192,6 +193,12 @@ class Tuner:
         """Wall seconds since the run began, those of resumed runs included."""
         return self._earlier_s + time.perf_counter() - self._began
 
+    @property
+    def left_s(self) -> float | None:
+        """Wall seconds of the budget that are not spent yet, at least 0; None without a limit."""
+        seconds = self.budget.seconds
+        return None if seconds is None else max(0.0, seconds - self.elapsed_s)
+
     def run(self) -> None:
         """Tunes until the budget is spent, every task has stopped, or Ctrl-C.
 
@@ -202,6 +209,7 @@ class Tuner:
         self.progress.start(self.tasks, self.budget)
         try:
             self._restore()
+            self.after_restore()
             self._measure_untuned()
             while True:
                 self._look_beside()
@@ -518,7 +526,7 @@ class Tuner:
 
 
 def _nothing() -> None:
-    """What is done after a round unless somebody wants something."""
+    """What is done after a round or a restoration unless somebody wants something."""
 
 
 def _fitting_batch(budget: Budget, tasks: int) -> int:

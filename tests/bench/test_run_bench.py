@@ -582,6 +582,20 @@ def transcripts(calls: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch) -
     return kept
 
 
+@pytest.mark.parametrize("cached", [0, 5])
+def test_a_run_counts_whose_answers_were_all_known_before(tmp_path: Path, cached: int) -> None:
+    path = tmp_path / "journal.jsonl"
+    with Journal(path) as journal:
+        journal.extend([record(0, best_s=3.0)])
+    llm = {"answers": 0, "cached": cached, "left_out": "its budget of 0 calls is spent"}
+    answer = {"result": {"tasks": [{"best_s": 3.0}], "llm": llm}, "best": record(0).decisions}
+    if cached:
+        assert _sides._our_side(answer, path, "w", 1e9, 9.0).llm == llm
+    else:
+        with pytest.raises(SideError, match="answered nothing: its budget"):
+            _sides._our_side(answer, path, "w", 1e9, 9.0)
+
+
 def test_answers_of_a_language_model_are_kept_beside_its_run(
     transcripts: list[Path], workload: Workload, hardware: Hardware, tmp_path: Path
 ) -> None:

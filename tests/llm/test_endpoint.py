@@ -73,6 +73,16 @@ def test_what_is_no_chat_completion(body):
     assert error.again and not error.final
 
 
+@pytest.mark.parametrize("content", [{"content": None}, {"content": ""}, {}])
+def test_a_thought_that_leaves_no_room_for_the_answer_is_an_answer_that_is_cut_off(content):
+    message = {"role": "assistant", "reasoning_content": "first of all", **content}
+    used = {"prompt_tokens": 100, "completion_tokens": 50}
+    data = {"choices": [{"message": message, "finish_reason": "length"}], "usage": used}
+    with Server(always(Reply(json.dumps(data).encode()))) as server:
+        answer = ask(server)
+    assert (answer.text, answer.cut_off, answer.completion_tokens) == ("", True, 50)
+
+
 def test_what_is_no_chat_completion_may_have_cost_tokens():
     used = {"prompt_tokens": 100, "completion_tokens": 50}
     error = failure(Reply(json.dumps({"choices": [], "usage": used}).encode()))

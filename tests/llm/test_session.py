@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 import time
 
@@ -217,6 +218,38 @@ def test_nobody_calls_a_server_before_it_wants_to_be_called():
         assert session.usage.failed == 3
 
 
+def test_a_pause_that_a_server_asks_for_is_said_once_and_no_reason_to_give_up(caplog):
+    answers = iter([LlmError("busy", again=True, wait_s=3600), "fine"])
+    model = Scripted(lambda _: next(answers))
+    with Session(model, SessionConfig(timeout_s=40, patience=2)) as session:
+        assert [results(session, text) for text in "abcdef"] == [[None]] * 6
+        assert model.asked == ["a"] and session.usage.failed == 6 and not session.given_up
+        session._not_before = 0.0  # the hour is over
+        assert results(session, "g")[0].text == "fine"
+    said = [r.getMessage() for r in caplog.records]
+    assert len([told for told in said if "asks not to be called for 3600 s" in told]) == 1
+
+
+def test_a_server_that_asks_for_one_pause_after_the_other_is_left_out():
+    model = Scripted(lambda _: LlmError("busy", again=True, wait_s=3600))
+    with Session(model, SessionConfig(timeout_s=40, patience=3)) as session:
+        for text in "abc":
+            assert not session.given_up
+            results(session, text)
+            session._not_before = 0.0
+        assert session.given_up and len(model.asked) == 3
+
+
+@pytest.mark.parametrize("ends_s, left_out", [(600, True), (7200, False), (None, False)])
+def test_a_pause_until_after_the_end_of_a_run_ends_the_asking(ends_s, left_out):
+    model = Scripted(lambda _: LlmError("busy", again=True, wait_s=3600))
+    with Session(model, SessionConfig(patience=9)) as session:
+        session.end_after(ends_s)
+        assert results(session, "a", "b") == [None, None]
+        assert session.left_out is left_out
+        assert ("before the run is over" in session.reason) is left_out
+
+
 def given_up(session, caplog, *texts):
     """Asks, and returns what was said about it."""
     with caplog.at_level(logging.DEBUG):
@@ -265,6 +298,24 @@ def test_the_budget_counts_failures_and_retries(caplog):
         assert results(session, "a", "b", "c") == [None] * 3
         assert session.usage.calls == len(model.asked) == 3
         assert "budget of 3 calls" in session.reason
+
+
+def test_what_is_paid_for_is_waited_for_where_the_budget_is_spent(tmp_path):
+    def answer(text):
+        # None of them before the budget is found to be spent.
+        return text.upper() if wait_for(lambda: session.given_up) else LlmError("too early")
+
+    def texts(asked):
+        return [found and found.text for found in results(asked, *"abcd")]
+
+    path = tmp_path / "llm.jsonl"
+    with Session(Scripted(answer), SessionConfig(calls=3, patience=1), path) as session:
+        recorded = texts(session)
+        assert session.left_out and "budget of 3 calls" in session.reason
+    usage = session.usage
+    assert (usage.calls, usage.answers, usage.failed, recorded.count(None)) == (3, 3, 1, 1)
+    with open_session(str(path)) as replay:
+        assert texts(replay) == recorded and replay.reason == session.reason
 
 
 def test_closing_ends_waiting():
@@ -428,6 +479,24 @@ def test_a_replay_says_once_that_it_is_asked_something_else(tmp_path, caplog):
     assert len(told) == 1 and not (tmp_path / "other.jsonl").exists()
 
 
+def test_what_a_file_says_is_shown_in_printable_lines_of_some_length(tmp_path, caplog):
+    hostile = "\x1b]0;owned\x07\n" + "x" * 9999
+    lines = [
+        {"kind": "run", "model": hostile, "settings": {}, "disturbs": []},
+        {"kind": "left out", "after": 1, "reason": hostile},
+    ]
+    path = tmp_path / "llm.jsonl"
+    written = [json.dumps({"schema": "foretune.llm/2", "run": "1", **line}) for line in lines]
+    path.write_text("\n".join(written), encoding="utf-8")
+    with open_session(str(path)) as replay:
+        assert trace(replay, "a") == [(None, True)]
+        assert replay.model.name == hostile, "which keys of questions depend on"
+        shown = [replay.reason, replay.to_json()["model"]]
+    shown += [record.getMessage() for record in caplog.records]
+    assert any("]0;owned xxx" in text and "is not asked any more" in text for text in shown)
+    assert all(text.isprintable() and len(text) < 1000 for text in shown)
+
+
 def test_a_replay_asks_when_the_recorded_run_asked(tmp_path):
     class Busy(Scripted):
         def disturbs(self, kind):
@@ -577,6 +646,7 @@ class TestOpening:
             {"key": KEY},
             {"model": "m", "calls": KEY},
             {"model": "m", "key_file": "gone"},
+            {"model": "m", "key_file": KEY},
             {"model": "m", "key_file": "llm.json", "key_env": "HOME"},
             {"model": "m", "key_env": KEY},
             {"model": 7},
@@ -594,7 +664,14 @@ class TestOpening:
         path.write_text(json.dumps(data), encoding="utf-8")
         with pytest.raises(BadInputError) as caught:
             open_session(str(path), environment={"HOME": "/", "OPENAI_API_KEY": KEY})
-        assert KEY not in str(caught.value)
+        assert KEY not in f"{caught.value} {caught.value.__cause__}"
+
+    @pytest.mark.parametrize("name", ["key_file", "key_env"])
+    def test_a_key_that_is_nowhere_is_told_by_the_file_that_names_it(self, tmp_path, name):
+        path = tmp_path / "llm.json"
+        path.write_text(json.dumps({"model": "m", name: KEY}), encoding="utf-8")
+        with pytest.raises(BadInputError, match=rf"{re.escape(str(path))}.* {name} "):
+            open_session(str(path))
 
     def test_a_folder_without_a_model(self, tmp_path):
         with pytest.raises(BadInputError, match="must hold a causal language model"):
@@ -675,6 +752,42 @@ class TestLocal:
         path.write_text(json.dumps(data), encoding="utf-8")
         with pytest.raises(BadInputError, match=f"{name} is for models behind a server"):
             open_session(str(path))
+
+    def test_closing_it_ends_what_it_writes(self, tiny_model, tmp_path):
+        path = tmp_path / "llm.jsonl"
+        model, steps = LocalModel(tiny_model, max_tokens=400), []
+        model._model.generation_config.eos_token_id = None
+        session = Session(model, SessionConfig(concurrency=1, timeout_s=600), path)
+
+        def close(*_):
+            steps.append(1)
+            if len(steps) == 3:
+                session.close()
+
+        model._model.register_forward_hook(close)
+        assert session.submit(say("tiles")).result(60) is None
+        assert len(steps) < 10
+        assert '"answer"' not in path.read_text(encoding="utf-8"), "half of one is none"
+        with pytest.raises(LlmError, match="closed"):
+            model.complete(say("tiles"), 30)
+
+    def test_a_prompt_that_a_template_writes_begins_once(self, tiny_model):
+        processors = pytest.importorskip("tokenizers.processors")
+        model = LocalModel(tiny_model, max_tokens=1)
+        tokenizer, template = model._tokenizer, model._tokenizer.chat_template
+
+        def lengths():
+            found = []
+            for chosen in (template, None):
+                tokenizer.chat_template = chosen
+                found.append(model.complete(say("tiles"), 30).prompt_tokens)
+            return found
+
+        templated, plain = lengths()
+        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+            single="<end> $A", special_tokens=[("<end>", tokenizer.eos_token_id)]
+        )
+        assert lengths() == [templated, plain + 1]
 
     def test_a_prompt_that_is_too_long(self, tiny_model):
         with pytest.raises(LlmError, match="reads 4096 tokens"):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from foretune.cli import main
-from foretune.errors import IllegalCandidateError
+from foretune.errors import BadInputError, IllegalCandidateError
 from foretune.hardware import Hardware
 from foretune.llm import (
     Answer,
@@ -94,6 +94,7 @@ class TestAnswers:
             ('{"proposals": []}', "no list"),
             ('{"proposals": {"v0": [8, 4, 1, 2]}}', "no list"),
             ('{"proposals": ["v0"]}', "is an object of identifiers"),
+            ('{"proposals": [{}]}', "a proposal is empty"),
             ('{"proposals": [{"v0": [0, 4, 4, 4]}]}', "factors are at least 1"),
             ('{"proposals": [{"v0": [8, 8, 1, 2]}]}', "multiply to the extent 64"),
             ('{"proposals": [{"v0": [-8, -8, 1, 1]}]}', "factors are at least 1"),
@@ -135,11 +136,36 @@ class TestAnswers:
         text = '{"proposals": [{"v0": [1, 64, 1, 1]}]} or rather </think>' + GOOD
         assert len(reading(text, program, space).edits) == 2
 
+    @pytest.mark.parametrize("opened", ["<think>", ""])
+    def test_a_thought_may_be_longer_than_an_answer(self, program, space, opened):
+        text = opened + "Or rather... " * (1 << 13) + "</think>" + GOOD
+        assert len(reading(text, program, space).edits) == 2
+
     def test_the_legal_part_of_a_proposal_is_used(self, program, space):
         text = '{"proposals": [{"v0": [0, 1, 1, 1], "v1": [2, 2, 1, 16], "v77": 1}]}'
         found = reading(text, program, space)
         assert [edit.decisions[1] for edit in found.edits] == [(2, 2, 1, 16)]
         assert found.edits[0].decisions[0] == program.decisions[0] and found.dropped == 2
+
+    def test_unknown_names_leave_no_known_one_out(self, program, space):
+        unknown = {f"x{i}": 1 for i in range(20)}
+        text = json.dumps({"proposals": [{**unknown, "v1": [2, 2, 1, 16], "v2": [8, 8]}]})
+        found = reading(text, program, space)
+        assert [edit.decisions[1:3] for edit in found.edits] == [((2, 2, 1, 16), (8, 8))]
+        assert found.dropped == 20
+
+    def test_one_unknown_name_leaves_no_location_out(self):
+        there, rng = space_of("conv2d_nhwc"), np.random.default_rng(0)
+        program = next(c for c in there.sample(rng, 200) if c.sketch.location_order)
+        known = {
+            f"v{i}": shown(variable, program.decisions[i])
+            for i, variable in enumerate(program.sketch.variables)
+        }
+        # One more than there are variables; the last location has a value that is none.
+        last = f"v{program.sketch.location_order[-1]}"
+        text = json.dumps({"proposals": [{"x": 1, **known, last: "nowhere"}]})
+        found = reading(text, program, there)
+        assert any(line.startswith(f"{last}: ") for line in found.corrections)
 
     def test_so_many_proposals_and_no_more(self, program, space):
         tiles = [[a, 64 // a, 1, 1] for a in (1, 2, 4, 8, 16, 32, 64)]
@@ -166,6 +192,11 @@ class TestAnswers:
         assert found.dropped == 2 and "use TileSize" in found.corrections[0]
         none = reading('{"proposals": [["Fuse"], ["Vectorise me"]]}', program, space, form="names")
         assert not none.edits
+
+    def test_a_sequence_of_no_names_is_dropped_and_told(self, program, space):
+        found = reading('{"proposals": [[]]}', program, space, form="names")
+        assert not found.edits and found.dropped == 1
+        assert "a proposal is empty" in found.corrections[0]
 
     def test_fifty_names_are_cut(self, program, space):
         text = json.dumps({"proposals": [["TileSize"] * 50]})
@@ -544,6 +575,53 @@ def test_a_resumed_run_proposes_nothing_twice_and_knows_what_was_measured(tmp_pa
     assert any(", measured " in text for text in ancestors)
 
 
+def test_a_fresh_run_sets_the_answers_of_an_earlier_one_aside(tmp_path):
+    def once(session, **options):
+        with session:
+            tune(
+                matmul(64), target=CPU, strategy="mcts", trials=8, batch=4, llm=session,
+                work_dir=tmp_path, measurer=FormulaMeasurer(), cost_model="random",
+                options={"asked": 2, "otherwise": "random", "expansions": 2}, **options,
+            )  # fmt: skip
+        return session.usage
+
+    def files():
+        return sorted(path.name for path in tmp_path.glob("*.jsonl"))
+
+    assert once(Session(Scripted(lambda i: GOOD))).answers > 0
+    usage = once(Session(Scripted(lambda i: "another model")), fresh=True)
+    assert usage.answers > 0 and usage.cached == 0
+    both = ["journal.1.jsonl", "journal.jsonl", "llm.1.jsonl", "llm.jsonl"]
+    assert files() == both
+    # What is replayed stays where the command says that it is.
+    usage = once(open_session(str(tmp_path / "llm.jsonl")), fresh=True)
+    assert usage.cached > 0
+    assert files() == sorted([*both, "journal.2.jsonl"])
+
+
+@pytest.mark.parametrize("time_s", [1000, None])
+def test_no_answer_is_waited_for_longer_than_earlier_runs_left_of_the_time(tmp_path, time_s):
+    ends = []
+
+    class Ending(Session):
+        def end_after(self, seconds):
+            ends.append(seconds)
+            super().end_after(seconds)
+
+    for trials in (4, 8):
+        with Ending(Scripted(lambda i: GOOD)) as session:
+            result = tune(
+                matmul(64), target=CPU, strategy="mcts", trials=trials, time_s=time_s, batch=4,
+                llm=session, work_dir=tmp_path, measurer=FormulaMeasurer(), cost_model="random",
+                options={"asked": 1, "otherwise": "random", "expansions": 1},
+            )  # fmt: skip
+    spent = result.tasks[0].trials[3].elapsed_s
+    if time_s is None:
+        assert ends == [None, None]
+    else:
+        assert spent > 0 and 0 < ends[1] <= time_s - spent
+
+
 def test_calls_overlap_with_measuring():
     gate = threading.Event()
     with Session(Scripted(lambda text: gate.wait(10) and GOOD)) as session:
@@ -698,9 +776,11 @@ def test_a_run_goes_on_whatever_the_server_does(reply, tmp_path, caplog, capfd):
             )  # fmt: skip
     data = result.to_json()
     assert len(data["tasks"][0]["trials"]) == 12 and result.tasks[0].best_s is not None
-    said = [r for r in caplog.records if "is not asked any more" in r.getMessage()]
+    said = [r.getMessage() for r in caplog.records]
     answered = reply is not None and reply.status == 200 and data["llm"]["answers"] > 0
-    assert len(said) == (0 if answered else 1)
+    paused = reply is not None and reply.status == 429
+    assert sum("is not asked any more" in line for line in said) == (not answered and not paused)
+    assert sum("asks not to be called for 3600 s" in line for line in said) == paused
     told = caplog.text + json.dumps(data) + "".join(capfd.readouterr())
     assert KEY not in told
     for file in ("tune.json", "llm.jsonl"):
@@ -803,6 +883,31 @@ class TestCommandLine:
         monkeypatch.setattr("foretune.cli._tune.open_llm", slow)
         assert main(["tune", "resnet50", "--trials", "4", *words.split()]) == 2
         assert capsys.readouterr().err.count("\n") == 1
+
+    def test_each_language_model_has_a_default_work_directory_of_its_own(
+        self, capsys, monkeypatch, tmp_path
+    ):
+        places = []
+
+        def far_enough(*_args, work_dir, **_options):
+            places.append(work_dir)
+            raise BadInputError("far enough")
+
+        monkeypatch.setattr("foretune.tuning.tune", far_enough)
+        monkeypatch.setattr("foretune.cli._tune.probe_hardware", lambda *_args, **_options: CPU)
+        for address in ("", "http://h/v1", "http://other/v1"):
+            monkeypatch.setenv("OPENAI_BASE_URL", address)
+            self.refused(capsys, "--llm", "m")
+        settings = tmp_path / "settings.json"
+        for data in ({"temperature": 1}, {"temperature": 0}):
+            settings.write_text(json.dumps({"model": "m" * 400, **data}), encoding="utf-8")
+            self.refused(capsys, "--llm", str(settings))
+        for text in ("m@http://h/v1", "m@http://other/v1"):
+            self.refused(capsys, "--llm", text)
+        assert len(set(places)) == len(places) == 7
+        assert all(len(place.name) < 256 for place in places)
+        self.refused(capsys, "--llm", "m@http://h/v1")
+        assert places[-1] == places[5], "what is meant again is resumed"
 
     def test_proposers_are_listed(self, capsys):
         assert main(["strategies"]) == 0

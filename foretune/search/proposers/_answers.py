@@ -112,7 +112,7 @@ def _can_be_made(edit: Candidate, reading: Reading) -> bool:
 
 def _proposals(text: str, form: str, reading: Reading) -> list[Any]:
     # What a reasoning model thinks aloud is no answer; its template may have opened the thought.
-    text = text[:_LONGEST_ANSWER].rpartition("</think>")[2].partition("<think>")[0]
+    text = text.rpartition("</think>")[2].partition("<think>")[0][:_LONGEST_ANSWER]
     data = _first_object(text)
     if data is not None:
         found = data.get("proposals")
@@ -151,6 +151,8 @@ def _by_names(
     """Applies the names that are known in turn; None if none is."""
     known = {canonical(name): indices for name, indices in transformations(program.sketch).items()}
     names = proposal if isinstance(proposal, list) else [proposal]
+    if not names:
+        reading.drop("a proposal is empty: give at least one transformation")
     if len(names) > longest:
         reading.drop(f"a proposal had {len(names)} transformations: give {longest} at most")
     edit, applied = program, 0
@@ -171,16 +173,20 @@ def _by_decisions(
     if not isinstance(proposal, dict):
         reading.drop(f"a proposal is an object of identifiers and values, not {_quoted(proposal)}")
         return None
+    if not proposal:
+        reading.drop("a proposal is empty: give at least one identifier with its new value")
     edit, taken = program, set[int]()
-    # Locations last, in their order: which ones there are depends on the tiles and on earlier ones.
-    entries = sorted(proposal.items(), key=lambda item: _turn(item[0], program))
-    for name, value in entries[: len(program.sketch.variables)]:
-        index = _index(name, program)
-        if index is None:
+    values: dict[int, Any] = {}
+    for name, value in proposal.items():
+        known = _index(name, program)
+        if known is None:
             reading.drop(f"{_quoted(name)} is no identifier of the table")
-            continue
+        else:
+            values[known] = value
+    # Locations last, in their order: which ones there are depends on the tiles and on earlier ones.
+    for index in sorted(values, key=lambda index: _turn(index, program)):
         try:
-            decision = _decision(program.sketch.variables[index], value)
+            decision = _decision(program.sketch.variables[index], values[index])
             edit = space.edit(edit, {index: decision}, rng)
             taken.add(index)
         except IllegalCandidateError as error:
@@ -208,9 +214,9 @@ def _index(name: str, program: Candidate) -> int | None:
     return index if 0 <= index < len(program.sketch.variables) else None
 
 
-def _turn(name: str, program: Candidate) -> int:
+def _turn(index: int, program: Candidate) -> int:
     """When a decision is taken: 0, or its place among the locations, from 1."""
-    index, order = _index(name, program), program.sketch.location_order
+    order = program.sketch.location_order
     return 1 + order.index(index) if index in order else 0
 
 

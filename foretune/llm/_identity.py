@@ -1,4 +1,4 @@
-"""What tells the language model of one benchmark from that of another, in the names of its runs.
+"""What tells one language model from another, in the names of runs and of work directories.
 
 Never a key, nor where one is: only settings that are listed here are looked at.
 """
@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from foretune.llm import EndpointConfig, SessionConfig
+from foretune.llm._endpoint import EndpointConfig
+from foretune.llm._open import URL
+from foretune.llm._usage import SessionConfig
 
 _SECRET = {"key"}
 _PRICES = {"usd_per_million_prompt", "usd_per_million_completion"}
@@ -22,7 +25,7 @@ _SETTINGS = {
 } - {*_SECRET, *_PRICES}
 
 
-def identity(text: str) -> str:
+def identity(text: str, *, environment: Mapping[str, str] | None = None) -> str:
     """8 hex digits that change with what a language model is, or how it is asked.
 
     Of ``settings.json`` its settings count, of ``answers.jsonl`` the answers, of a folder the
@@ -31,28 +34,37 @@ def identity(text: str) -> str:
     Args:
         text: As ``foretune.llm.open_session`` reads it. What that refuses has an identity, too: who
             opens it says what is wrong.
+        environment: Variables in which the address of a model without one is looked up; none if
+            None.
     """
-    told = json.dumps(_described(text), sort_keys=True)
+    address = (environment or {}).get(URL, "")
+    told = json.dumps(_described(text, address), sort_keys=True)
     return hashlib.blake2b(told.encode(), digest_size=4).hexdigest()
 
 
-def _described(text: str) -> Any:
+def _described(text: str, address: str) -> Any:
     path = Path(text)
     if text.endswith(".jsonl") and path.is_file():
         return {"answers": hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()}
     if text.endswith(".json"):
-        return _settings(path)
-    return _folder(path) if path.is_dir() else {"text": text}
+        return _settings(path, address)
+    if path.is_dir():
+        return _folder(path)
+    return {"text": text, **({"address": address} if address and "@http" not in text else {})}
 
 
-def _settings(path: Path) -> Any:
+def _settings(path: Path, address: str) -> Any:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         told = {name: value for name, value in data.items() if name in _SETTINGS}
         folder = path.parent / str(told.get("model") or "")
     except (OSError, ValueError, AttributeError, RecursionError):
         return {"text": str(path)}
-    return {"settings": told, **(_folder(folder) if told.get("model") and folder.is_dir() else {})}
+    if told.get("model") and folder.is_dir():
+        return {"settings": told, **_folder(folder)}
+    if address and not told.get("base_url"):
+        told["base_url"] = address
+    return {"settings": told}
 
 
 def _folder(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What tells one language model of a benchmark from another."""
+"""What tells one language model from another."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from foretune.bench import _language_model
-from foretune.bench._language_model import identity
+from foretune.llm import _identity, identity
 from tests.llm.server import KEY
 
 
@@ -66,7 +65,7 @@ def test_no_key_is_hashed(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     class Listening:
         blake2b = staticmethod(listening)
 
-    monkeypatch.setattr(_language_model, "hashlib", Listening)
+    monkeypatch.setattr(_identity, "hashlib", Listening)
     settings(key=KEY, key_file=KEY, key_env=KEY)
     assert hashed and not any(KEY.encode() in data for data in hashed)
 
@@ -82,6 +81,21 @@ def test_a_model_at_an_address_is_taken_by_its_words() -> None:
     texts = ["a@http://h/v1", "b@http://h/v1", "a@http://other/v1", "a"]
     assert len({identity(text) for text in texts}) == len(texts)
     assert identity(texts[0]) == identity(texts[0])
+
+
+def test_the_address_of_the_environment_counts_where_there_is_no_other(tmp_path: Path) -> None:
+    files = {"without": {"model": "m"}, "with": {"model": "m", "base_url": "http://h/v1"}}
+    for name, data in files.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(data), encoding="utf-8")
+    without, given = (str(tmp_path / f"{name}.json") for name in files)
+
+    def changes(text: str) -> bool:
+        here, there = ({"OPENAI_BASE_URL": url} for url in ("http://h/v1", "http://other/v1"))
+        assert identity(text, environment={"OPENAI_API_KEY": KEY}) == identity(text)
+        return identity(text, environment=here) != identity(text, environment=there)
+
+    assert changes("m") and changes(without)
+    assert not changes("m@http://h/v1") and not changes(given) and not changes(str(tmp_path))
 
 
 def test_a_transcript_is_taken_by_its_answers(tmp_path: Path) -> None:
