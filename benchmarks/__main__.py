@@ -11,6 +11,7 @@ import sys
 from benchmarks import (
     ablation,
     audit,
+    code_levels,
     formulas,
     gradient,
     limits,
@@ -42,6 +43,7 @@ SHORT = {
     "model_speed": model_speed.main,
 }
 _LONG = {
+    "code_levels": code_levels.main,
     "search64": search64.main,
     "search22": search22.main,
     "long_search": long_search.main,
@@ -62,6 +64,7 @@ _LONG = {
 LONG = {
     "retest first": "about 5 minutes, then wait half an hour",
     "retest second": "about 5 minutes",
+    "code_levels": "about 5 minutes",
     "search64": "about 2 hours, resumable",
     "search22": "about 3 hours, resumable",
     "long_search": "about 3 hours, resumable",
@@ -104,7 +107,18 @@ def _show_long() -> None:
     print("The long ones, not run now:")
     for name, duration in LONG.items():
         print(f"  python -m benchmarks.{name} --write   ({duration})")
-    shown_after = (retest, search64, search22, networks, tuners, models, limits, pools, replay)
+    shown_after = (
+        retest,
+        code_levels,
+        search64,
+        search22,
+        networks,
+        tuners,
+        models,
+        limits,
+        pools,
+        replay,
+    )
     pages = [
         module.__name__.rsplit(".", 1)[-1]
         for module in (*shown_after, proposers, long_search, ablation, mcts, gradient, world)

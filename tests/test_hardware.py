@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -64,6 +65,17 @@ def test_the_probed_target_compiles_and_runs():
     out = tvm.runtime.tensor(np.zeros(64, "float32"))
     module["main"](tvm.runtime.tensor(np.arange(64, dtype="float32")), out)
     np.testing.assert_allclose(out.numpy(), np.arange(64) * 2 + 1)
+
+
+def test_code_is_generated_at_level_2_unless_the_target_says_otherwise():
+    hardware = probe()
+    assert "opt-level" not in hardware.tvm_target().attrs
+    assert int(hardware.code_target().attrs["opt-level"]) == 2
+    assert hardware.code_target().attrs["mcpu"] == hardware.tvm_target().attrs["mcpu"]
+    target = json.dumps({**json.loads(hardware.target), "opt-level": 1})
+    assert int(replace(hardware, target=target).code_target().attrs["opt-level"]) == 1
+    gpu = preset("a100")
+    assert str(gpu.code_target()) == str(gpu.tvm_target())
 
 
 def test_measured_peaks_are_plausible():

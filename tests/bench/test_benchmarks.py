@@ -19,6 +19,7 @@ import pytest
 
 from benchmarks import __main__ as chooser
 from benchmarks import (
+    code_levels,
     model_speed,
     models,
     networks,
@@ -58,6 +59,25 @@ def test_sampling_prints_a_table_and_writes_it_with_its_conditions(
     conditions = written["conditions"]
     assert {"hardware", "command", "versions", "machine", "busy_before", "seeds"} <= set(conditions)
     assert (tmp_path / "sampling.md").read_text() in printed
+
+
+def test_code_levels_compares_the_same_candidates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    arguments = ["--workloads", "matmul:32x32x32", "--candidates", "2", "--rounds", "1", "--write"]
+    code_levels.main(arguments)
+    written = json.loads((tmp_path / "code_levels.json").read_text())
+    rows = written["rows"]
+    assert len({row["candidate"] for row in rows}) == len(rows) == 2
+    for row in rows:
+        assert set(row["levels"]) == {"1", "2", "3"}
+        assert all(s > 0 for level in row["levels"].values() for s in level.values())
+    for row in rows:
+        row["levels"]["3"] = {name: 2 * s for name, s in row["levels"]["2"].items()}
+    twice = [each["mean"] for each in code_levels.summary(rows) if each["level"] == "3"]
+    assert twice == pytest.approx([2.0, 2.0])
+    assert "| matmul:32x32x32 | 2          |" in (tmp_path / "code_levels.md").read_text()
 
 
 def test_a_table_lines_up() -> None:
