@@ -12,7 +12,7 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,8 +30,16 @@ from foretune.space import Candidate, Space
 from foretune.tuning import prepare
 from foretune.workload import catalog
 
-LEVELS = (2, 3, 1)
-"""The first is compared with each of the others."""
+NO_POST_RA = ["-disable-post-ra:bool=1"]
+LEVELS: Mapping[str, Mapping[str, Any]] = {
+    "2": {"opt-level": 2},
+    "3": {"opt-level": 3},
+    "1": {"opt-level": 1},
+    "2, no post-RA": {"opt-level": 2, "cl-opt": NO_POST_RA},
+    "3, no post-RA": {"opt-level": 3, "cl-opt": NO_POST_RA},
+}
+"""Attributes of targets; the first is compared with each of the others. *Post-RA*: LLVM schedules
+instructions once more after registers are assigned."""
 EVERYTHING = (*catalog.names("subgraph"), *catalog.names("kernel"))
 _TITLE = "LLVM's optimisation levels"
 _SEED = 0
@@ -40,9 +48,9 @@ _AMONG = 64
 """Of a pool's best, about as many as a short search measures, the candidates are drawn."""
 
 
-def built(candidate: Candidate, level: int) -> Any:
+def built(candidate: Candidate, level: str) -> Any:
     """A candidate as ``foretune.measure`` builds it, but at a level."""
-    target = {**json.loads(candidate.hardware.target), "opt-level": level}
+    target = {**json.loads(candidate.hardware.target), **LEVELS[level]}
     hardware = replace(candidate.hardware, target=json.dumps(target))
     module = _tvm.tvm.compile(candidate.schedule().mod, hardware.code_target()).jit()
     module["main"]
@@ -69,13 +77,13 @@ def compare(candidate: Candidate, watch: Stopwatch, rounds: int) -> dict[str, di
     for level in LEVELS:
         began = time.perf_counter()
         programs[level] = built(candidate, level)
-        found[str(level)] = {"build_s": time.perf_counter() - began, "run_s": math.inf}
+        found[level] = {"build_s": time.perf_counter() - began, "run_s": math.inf}
     with _tvm.calling_from_a_free_core():
         first = {level: watch.call(entry(programs[level]), tensors) for level in LEVELS}
         for _ in range(rounds):
             for level in LEVELS:
                 (reading,) = watch.readings(programs[level], tensors, first[level], count=1)
-                mine = found[str(level)]
+                mine = found[level]
                 mine["run_s"] = min(mine["run_s"], reading.seconds)
     return found
 
@@ -83,7 +91,7 @@ def compare(candidate: Candidate, watch: Stopwatch, rounds: int) -> dict[str, di
 def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Of each other level over the first: ratios of both kinds of seconds, with intervals."""
     rng = np.random.default_rng(_SEED)
-    first, *others = map(str, LEVELS)
+    first, *others = LEVELS
     found = []
     for level in others:
         for what in ("build_s", "run_s"):
@@ -117,7 +125,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def body(result: dict[str, Any]) -> str:
     """The page: ratios over all workloads, then for each."""
-    first, *others = map(str, result["levels"])
+    first, *others = result["levels"]
     words = {"build_s": "to build", "run_s": "of a call"}
     total = [
         [f"{row['level']} over {first}", words[row["what"]],

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -48,7 +49,7 @@ def _described(text: str, address: str) -> Any:
         return {"answers": hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()}
     if text.endswith(".json"):
         return _settings(path, address)
-    if path.is_dir():
+    if os.path.isdir(path):
         return _folder(path)
     return {"text": text, **({"address": address} if address and "@http" not in text else {})}
 
@@ -60,7 +61,7 @@ def _settings(path: Path, address: str) -> Any:
         folder = path.parent / str(told.get("model") or "")
     except (OSError, ValueError, AttributeError, RecursionError):
         return {"text": str(path)}
-    if told.get("model") and folder.is_dir():
+    if told.get("model") and os.path.isdir(folder):
         return {"settings": told, **_folder(folder)}
     if address and not told.get("base_url"):
         told["base_url"] = address

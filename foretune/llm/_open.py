@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,8 @@ def open_session(text: str, *, environment: Mapping[str, str] | None = None) -> 
         return Session(Replay(Transcript(path)))
     if text.endswith(".json"):
         return _from_settings(path, _read(path), environment)
-    if path.is_dir():
+    # Unlike the method of a path this answers of names that are too long for one, too.
+    if os.path.isdir(path):
         return Session(LocalModel(path), SessionConfig(concurrency=1))
     model, at, url = text.rpartition("@http")
     settings = {"model": model, "base_url": "http" + url} if at else {"model": text}
@@ -106,7 +108,7 @@ def _from_settings(path: Path, data: Mapping[str, Any], environment: Mapping[str
     own = ("temperature", "max_tokens", "extra", "disturbs")
     chosen = {name: data[name] for name in own if name in data}
     folder = path.parent / model
-    if model and path.name and folder.is_dir():
+    if model and path.name and os.path.isdir(folder):
         if foreign := sorted(_SERVER & set(data)):
             raise BadInputError(
                 f"{path}: {foreign[0]} is for models behind a server, but the model is the folder "

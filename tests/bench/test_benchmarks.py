@@ -71,7 +71,7 @@ def test_code_levels_compares_the_same_candidates(
     rows = written["rows"]
     assert len({row["candidate"] for row in rows}) == len(rows) == 2
     for row in rows:
-        assert set(row["levels"]) == {"1", "2", "3"}
+        assert set(row["levels"]) == set(code_levels.LEVELS)
         assert all(s > 0 for level in row["levels"].values() for s in level.values())
     for row in rows:
         row["levels"]["3"] = {name: 2 * s for name, s in row["levels"]["2"].items()}
