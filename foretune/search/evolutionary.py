@@ -345,7 +345,8 @@ class Evolutionary(Strategy):
     def _look_ahead(self) -> None:
         """Lets a slow proposer begin on the fastest programs that it was not asked about yet."""
         assert self.proposer is not None
-        if self.proposer.foresight:
+        # What was asked about while nothing is bred yet waits for its turn.
+        if self.proposer.foresight and not self._prepared:
             ranking = sorted(self.measured.values(), key=lambda m: (m[0], m[1].key))
             # What was asked about gives the same answer again, whose edits are known.
             new = [candidate for _, candidate in ranking if candidate.key not in self._foresaw]

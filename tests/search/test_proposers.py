@@ -132,6 +132,24 @@ def test_evolution_tells_proposers_what_a_program_was_made_of(looks_ahead, monke
     assert len(made._parents) < 4 * len(measured)
 
 
+def test_what_was_asked_about_before_evolution_breeds_is_not_asked_for_nothing(monkeypatch):
+    monkeypatch.setattr(HeuristicProposer, "foresight", 4)
+    told = []
+    monkeypatch.setattr(HeuristicProposer, "prepare", lambda _, found: told.append(list(found)))
+    model = type("Late", (OracleModel,), {"ready": False})()
+    made = create_strategy("evolutionary", SyntheticSpace(seed=2), model, 0, proposer="heuristic")
+    strategies.run(made, 16, 4)
+    (first,) = [found for found in told if found]
+    model.ready = True
+    proposed = []
+    propose = made.proposer.propose
+    monkeypatch.setattr(
+        made.proposer, "propose", lambda given: proposed.append(list(given)) or propose(given)
+    )
+    made.ask(4)
+    assert proposed[0] == first
+
+
 def test_nothing_asked_gives_nothing(space):
     for name in OWN:
         assert proposers.create(name, space, 0).propose([]) == []
