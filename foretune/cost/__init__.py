@@ -64,6 +64,8 @@ _IN_NAMES: Mapping[str, type] = {
 }
 """Options of ``PretrainedModel`` that a name may hold, with their types; a name is checked before
 anything is loaded. The others are given in Python."""
+_OF_OTHERS = {"gbdt:scratch": ("features",)}
+"""The same of a model that is not pretrained, by its name."""
 
 
 def create(
@@ -141,7 +143,8 @@ def check_name(name: str) -> None:
         raise unknown_name("cost model", base, [*names(), "default"])
     is_pretrained = is_file or _BUILTIN.get(base, "").startswith(_PRETRAINED)
     owner = f"cost model {base!r}"
-    refuse_unknown(f"the name of {owner}", options, _IN_NAMES if is_pretrained else ())
+    allowed = _IN_NAMES if is_pretrained else _OF_OTHERS.get(base, ())
+    refuse_unknown(f"the name of {owner}", options, allowed)
     for option, value in options.items():
         require_type(owner, option, value, _IN_NAMES[option])
 

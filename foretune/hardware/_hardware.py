@@ -96,8 +96,8 @@ class Hardware:
     def code_target(self) -> Target:
         """The TVM target that code is generated for: ``tvm_target`` at LLVM's level 2.
 
-        Level 3, which LLVM's users get from TVM, unrolls more of what is unrolled already. On
-        scheduled programs that takes several times as long and makes none of them faster
+        Level 3, TVM's default, unrolls more of what is unrolled already. On scheduled programs that
+        takes up to several times as long, and on average they are no faster
         (``docs/results/code_levels.md``). A target that names an ``opt-level`` keeps it.
         """
         from foretune._tvm import Target

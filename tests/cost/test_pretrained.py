@@ -537,11 +537,23 @@ def test_options_in_a_name_reach_the_model(tmp_path):
     assert again._online, "what stands beside the name comes first"
 
 
+def test_trees_that_start_anew_read_formulas_by_their_name():
+    cost.check_name("gbdt:scratch:features=formulas")
+    assert resolve_names("default", "gbdt:scratch:features=formulas")[1].endswith("=formulas")
+    made = cost.create("gbdt:scratch:features=formulas")
+    assert made._extract.keywords == {"source": "formulas"}
+    with pytest.raises(BadInputError, match="source of per-store features of gbdt 'trees'"):
+        cost.create("gbdt:scratch:features=trees")
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("random:online=false", "'random' has no option 'online': it has none"),
-        ("gbdt:scratch:online=false", "'gbdt:scratch' has no option 'online'"),
+        (
+            "gbdt:scratch:online=false",
+            "'gbdt:scratch' has no option 'online': choose from features",
+        ),
         ("world:rounds=3", "'world' has no option 'rounds': choose from .*online"),
         ("world:online=maybe", "online must be bool, but got 'maybe'"),
         ("world:online=false:online=true", "gives 'online' twice"),
