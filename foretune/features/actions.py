@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ from foretune.features._blocks import blocks_of
 from foretune.features._footprints import FOOTPRINT_COLUMNS, FOOTPRINT_NAMES, LEVELS, footprints
 from foretune.features._foreign import FOREIGN_COLUMNS, foreign_features
 from foretune.features._generated import GENERATED_COLUMNS, generated
+from foretune.features._memory import Memory, Rows
 from foretune.features._shared import Shared
 from foretune.features._skeleton import KINDS, kind_index, skeleton_of
 from foretune.features._tables import (
@@ -61,7 +62,6 @@ from foretune.space import INLINE, ROOT, Choice
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
 
-Rows = npt.NDArray[np.float32]
 FloatArray = npt.NDArray[np.float64]
 
 MACHINE_FEATURE_VERSION = 2
@@ -71,6 +71,9 @@ What stands in for unknown ones may change under it: nothing learns from them.""
 
 ACTION_FEATURE_VERSION = f"2+{MACHINE_FEATURE_VERSION}+{SUMMARY_VERSION}"
 """Number of the layout. Raised whenever a column changes its place or meaning."""
+
+_REMEMBERED_BYTES = 16 << 20
+"""Rows kept in memory per process: a search asks several models about a program."""
 
 _SPATIAL_AXES, _REDUCTION_AXES = 6, 4
 _LOCATIONS = 6
@@ -406,20 +409,50 @@ def action_features(programs: Sequence[Any], machine: Hardware | None = None) ->
         float32 of shape (n, len(action_columns())). Nothing is NaN.
     """
     features = np.zeros((len(programs), len(action_columns())), dtype=np.float32)
-    own: dict[tuple[str, int], list[int]] = {}
+    marks: dict[int, str] = {}
+    found: dict[str, Rows | None] = {}
+    missing: dict[str, Any] = {}
+    places: list[tuple[int, str]] = []
     for row, program in enumerate(programs):
         candidate = program.candidate
         if candidate is None:
             _fill_foreign(features[row], program, machine)
+            continue
+        known = machine if machine is not None else candidate.hardware
+        if id(known) not in marks:
+            marks[id(known)] = repr(known)
+        key = candidate.key + marks[id(known)]
+        places.append((row, key))
+        if key in _memory:
+            found[key] = _memory[key]
         else:
-            known = machine if machine is not None else candidate.hardware
-            own.setdefault((candidate.sketch.key, id(known)), []).append(row)
-    for rows in own.values():
-        candidates = [programs[row].candidate for row in rows]
-        hardware = machine if machine is not None else candidates[0].hardware
-        filled = _own(candidates, hardware)
-        features[rows, : filled.shape[1]] = filled
+            missing[key] = candidate
+    found |= _made(missing, machine)
+    _memory.remember(found)
+    for row, key in places:
+        own = found[key]
+        assert own is not None
+        features[row, : len(own)] = own
     return features
+
+
+_memory = Memory(_REMEMBERED_BYTES)
+
+
+def _made(candidates: Mapping[str, Any], machine: Hardware | None) -> dict[str, Rows]:
+    """The own columns of candidates that may be of several sketches, by the keys given."""
+    groups: dict[tuple[str, int], list[str]] = {}
+    for key, candidate in candidates.items():
+        known = machine if machine is not None else candidate.hardware
+        groups.setdefault((candidate.sketch.key, id(known)), []).append(key)
+    made: dict[str, Rows] = {}
+    for keys in groups.values():
+        same = [candidates[key] for key in keys]
+        hardware = machine if machine is not None else same[0].hardware
+        filled = _own(same, hardware).astype(np.float32)
+        # A row of its own each: one that is kept must not keep the whole table.
+        made.update(zip(keys, map(np.copy, filled), strict=True))
+    return made
 
 
 def _own(candidates: Sequence[Any], hardware: Hardware) -> FloatArray:

@@ -17,7 +17,6 @@ import importlib.util
 import io
 import zipfile
 import zlib
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,12 +26,12 @@ import numpy.typing as npt
 
 from foretune._files import write_bytes
 from foretune.errors import BadInputError, MissingDependencyError, RecordError, unknown_name
+from foretune.features._memory import Memory, Rows
 from foretune.features.per_store import FEATURE_VERSION, PER_STORE, extract_per_store
 
 if TYPE_CHECKING:
     from foretune.space import Candidate
 
-Rows = npt.NDArray[np.float32]
 Extractor = Callable[[Sequence[Any]], "Sequence[npt.NDArray[Any] | None]"]
 """Candidates to rows of features per candidate, None for one that cannot be applied."""
 
@@ -41,48 +40,10 @@ SOURCES = ("programs", "formulas", "formulas_only")
 
 _REMEMBERED_BYTES = 64 << 20
 """Rows kept in memory per process: thousands of programs, a few KB each."""
-_ENTRY_BYTES = 256
-"""What a program takes beside its rows, so that those without rows are bounded, too."""
 _ILLEGAL = -1
 
 
-class _Memory:
-    """Rows by candidate key, at most so many bytes of them; the longest unused go first.
-
-    A key covers the program and the target, which is all that the features depend on.
-    """
-
-    def __init__(self, limit: int = _REMEMBERED_BYTES) -> None:
-        self.limit = limit
-        self.bytes = 0
-        self._rows: OrderedDict[str, Rows | None] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._rows
-
-    def __getitem__(self, key: str) -> Rows | None:
-        return self._rows[key]
-
-    def remember(self, found: Mapping[str, Rows | None]) -> None:
-        """Takes programs in, or notes that they were used; forgets what does not fit."""
-        for key, rows in found.items():
-            if key in self._rows:
-                self.bytes -= _size(self._rows[key])
-            self._rows[key] = rows
-            self._rows.move_to_end(key)
-            self.bytes += _size(rows)
-        while self.bytes > self.limit:
-            self.bytes -= _size(self._rows.popitem(last=False)[1])
-
-
-def _size(rows: Rows | None) -> int:
-    return _ENTRY_BYTES + (0 if rows is None else rows.nbytes)
-
-
-_memories = {source: _Memory() for source in SOURCES}
+_memories = {source: Memory(_REMEMBERED_BYTES) for source in SOURCES}
 
 
 def require_source(owner: str, source: str) -> None:

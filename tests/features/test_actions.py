@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from foretune.dataset import Program
-from foretune.features import action_columns, action_features, machine_features, machine_fit
+from foretune.features import (
+    action_columns,
+    action_features,
+    actions,
+    machine_features,
+    machine_fit,
+)
+from foretune.features._memory import Memory
 from foretune.features.schedule import kept_from
 from foretune.hardware import FEATURE_COLUMNS, preset
 from foretune.space import Action
@@ -18,6 +25,12 @@ from tests.space.programs import CPU, PROGRAMS, space
 NAMES = [column.name for column in action_columns()]
 INDEX = {name: at for at, name in enumerate(NAMES)}
 MACHINE = replace(NEST_HARDWARE, name="other", threads=2, simd_bits=512)
+
+
+@pytest.fixture
+def forget(monkeypatch):
+    """Forgets every row when it is called."""
+    return lambda: monkeypatch.setattr(actions, "_memory", Memory(2**24))
 
 
 def programs(name, n=12, seed=0):
@@ -56,11 +69,39 @@ def test_every_operator_kind_gives_finite_rows_that_differ(name):
 
 
 @pytest.mark.parametrize("name", ["matmul", "softmax", "attention"])
-def test_rows_do_not_depend_on_what_else_is_asked_for(name):
+def test_rows_do_not_depend_on_what_else_is_asked_for(name, forget):
     drawn = [*programs(name, 10), *programs("depthwise", 4)]
+    forget()
     together = action_features(drawn, MACHINE)
+    forget()
     alone = np.concatenate([action_features([program], MACHINE) for program in drawn])
     np.testing.assert_allclose(together, alone, rtol=1e-6)
+
+
+def test_a_row_is_made_once_for_each_machine(forget, monkeypatch):
+    made = []
+    own = actions._own
+    monkeypatch.setattr(actions, "_own", lambda c, h: made.extend(c) or own(c, h))
+    forget()
+    drawn = programs("matmul", 6)
+    first = action_features(drawn, CPU)
+    assert len(made) == 6
+    # Once more, beside others, twice in one call, and through objects that are equal.
+    again = action_features([*drawn[::-1], *programs("matmul", 6), drawn[0]], replace(CPU))
+    assert len(made) == 6
+    assert np.array_equal(again, np.concatenate([first[::-1], first, first[:1]]))
+    again[:] = 0
+    other = action_features(drawn, MACHINE)
+    assert len(made) == 12 and not np.array_equal(other, first)
+    assert np.array_equal(action_features(drawn, CPU), first) and len(made) == 12
+
+
+def test_rows_that_are_kept_are_bounded(monkeypatch):
+    monkeypatch.setattr(actions, "_memory", Memory(4 * 4096))
+    drawn = programs("matmul", 40)
+    rows = action_features(drawn)
+    assert 0 < len(actions._memory) < 20
+    assert np.array_equal(action_features(drawn), rows)
 
 
 def test_the_untuned_and_the_default_program_have_features():

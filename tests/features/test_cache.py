@@ -7,7 +7,8 @@ import pytest
 
 from foretune.dataset import Program
 from foretune.errors import BadInputError, MissingDependencyError, RecordError
-from foretune.features import cache, extract_per_store
+from foretune.features import _memory, cache, extract_per_store
+from foretune.features._memory import Memory
 from foretune.space import Action, Space
 from foretune.workload import Workload
 from tests.space.programs import gpu, matmul, space
@@ -28,7 +29,7 @@ class Counting:
 def extract(monkeypatch):
     counting = Counting()
     monkeypatch.setattr(cache, "extract_per_store", counting)
-    monkeypatch.setitem(cache._memories, "programs", type(cache._memories["programs"])())
+    monkeypatch.setitem(cache._memories, "programs", Memory(64 * 2**20))
     return counting
 
 
@@ -86,10 +87,10 @@ class TestMemory:
         return np.zeros((count, 164), dtype=np.float32)
 
     def room_for(self, count):
-        return count * (cache._ENTRY_BYTES + self.rows(1).nbytes)
+        return count * (_memory._ENTRY_BYTES + self.rows(1).nbytes)
 
     def test_it_is_bounded_by_bytes_not_by_programs(self):
-        memory = cache._Memory(self.room_for(4))
+        memory = Memory(self.room_for(4))
         for at in range(9):
             memory.remember({str(at): self.rows(1)})
         assert len(memory) == 4 and memory.bytes == self.room_for(4)
@@ -98,24 +99,24 @@ class TestMemory:
         assert memory.bytes <= memory.limit
 
     def test_what_was_used_stays_longer(self):
-        memory = cache._Memory(self.room_for(2))
+        memory = Memory(self.room_for(2))
         for key in ("a", "b", "a", "c"):
             memory.remember({key: self.rows(1)})
         assert "a" in memory and "b" not in memory
 
     def test_another_size_under_the_same_key_is_counted_once(self):
-        memory = cache._Memory(self.room_for(9))
+        memory = Memory(self.room_for(9))
         memory.remember({"a": self.rows(5)})
         memory.remember({"a": self.rows(1)})
         assert memory.bytes == self.room_for(1)
 
     def test_illegal_programs_are_bounded_too(self):
-        memory = cache._Memory(10 * cache._ENTRY_BYTES)
+        memory = Memory(10 * _memory._ENTRY_BYTES)
         memory.remember({str(at): None for at in range(100)})
         assert len(memory) == 10
 
     def test_more_than_it_holds_is_given_but_not_kept(self, extract, monkeypatch):
-        monkeypatch.setitem(cache._memories, "programs", cache._Memory(limit=0))
+        monkeypatch.setitem(cache._memories, "programs", Memory(limit=0))
         candidates = drawn(n=9)
         same(cache.candidate_rows(candidates), candidates)
         assert not cache._memories["programs"]

@@ -1,0 +1,51 @@
+"""Features that were read once, as far as they fit into so many bytes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+Rows = npt.NDArray[np.float32]
+
+_ENTRY_BYTES = 256
+"""What a program takes beside its rows, so that those without rows are bounded, too."""
+
+
+class Memory:
+    """Rows of features by a key that covers all that they depend on; the longest unused go first.
+
+    Args:
+        limit: Bytes that may be kept.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.bytes = 0
+        self._rows: OrderedDict[str, Rows | None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._rows
+
+    def __getitem__(self, key: str) -> Rows | None:
+        return self._rows[key]
+
+    def remember(self, found: Mapping[str, Rows | None]) -> None:
+        """Takes programs in, or notes that they were used; forgets what does not fit."""
+        for key, rows in found.items():
+            if key in self._rows:
+                self.bytes -= _size(self._rows[key])
+            self._rows[key] = rows
+            self._rows.move_to_end(key)
+            self.bytes += _size(rows)
+        while self.bytes > self.limit:
+            self.bytes -= _size(self._rows.popitem(last=False)[1])
+
+
+def _size(rows: Rows | None) -> int:
+    return _ENTRY_BYTES + (0 if rows is None else rows.nbytes)
