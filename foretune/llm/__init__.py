@@ -9,7 +9,8 @@ from foretune.llm._endpoint import Endpoint, EndpointConfig
 from foretune.llm._identity import identity
 from foretune.llm._local import LocalModel
 from foretune.llm._open import open_session
-from foretune.llm._session import Question, Session
+from foretune.llm._question import Question
+from foretune.llm._session import Session
 from foretune.llm._transcript import Replay, Transcript
 from foretune.llm._usage import SessionConfig, Usage
 

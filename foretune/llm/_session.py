@@ -16,14 +16,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as OutOfTime
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from foretune.errors import RecordError
 from foretune.llm._base import Answer, LanguageModel, LlmError, Message, one_line
+from foretune.llm._question import Question, Streak
 from foretune.llm._transcript import Replay, Transcript, key_of
 from foretune.llm._usage import SessionConfig, Usage
 
@@ -43,44 +43,6 @@ _USELESS = 10
 
 class _Unsent(LlmError):
     """A question was not sent, which says nothing of the model."""
-
-
-class Question(Future[Answer | None]):
-    """A question that was put; its result is the answer, or None where the run goes on without.
-
-    Attributes:
-        messages: What is asked.
-        key: Hash of everything that decides the answer.
-        nth: How often the same was asked before.
-        after: Answers that had been waited for when it was put: the same of questions that are put
-            together.
-    """
-
-    def __init__(self, messages: Sequence[Message], key: str, nth: int, after: int) -> None:
-        super().__init__()
-        self.messages = messages
-        self.key = key
-        self.nth = nth
-        self.after = after
-
-
-@dataclass
-class _Streak:
-    """How often in a row something went wrong; questions that were put together count once.
-
-    Attributes:
-        length: How often.
-        last: ``Question.after`` of the last one.
-    """
-
-    length: int = 0
-    last: int = -1
-
-    def add(self, after: int) -> None:
-        """Once more, with a question of so much before it."""
-        if after > self.last:
-            self.length += 1
-            self.last = after
 
 
 class Session:
@@ -127,7 +89,7 @@ class Session:
         self._disturbed: set[str] = set()
         self._closing = threading.Event()
         self._steps = self._waits = 0
-        self._missed, self._useless = _Streak(), _Streak()
+        self._missed, self._useless = Streak(), Streak()
         self._not_before = 0.0
         self._end = math.inf
         self._hopeless = False
