@@ -48,20 +48,21 @@ def footprints(shared: Shared) -> FloatArray:
     vector = axes[nest.spatial[-1]]
     reads = sorted(block.reads, key=lambda a: (not a.uses(vector), -a.bytes))[:_READS]
     named: list[Access | None] = [*reads, *[None] * (_READS - len(reads)), *block.writes[:1]]
-    columns, traffic = [], []
-    for spatial, reduction in LEVELS:
-        tiles = _tile_sizes(shared, nest, block, axes, spatial, reduction)
-        touched = [np.zeros(shared.n) if a is None else a.footprint(tiles) for a in named]
-        total = np.sum([a.footprint(tiles) for a in (*block.reads, *block.writes)], axis=0)
-        columns += [np.log2(1 + each) for each in (*touched, total)]
-        work = np.prod(tiles, axis=0)
-        traffic.append(np.log2(1 + total) - np.log2(work))
+    tiles = _tile_sizes(shared, nest, block, axes)
+    touched = {id(a): a.footprint(tiles) for a in (*block.reads, *block.writes)}
+    total = np.sum(list(touched.values()), axis=0)
+    nothing = np.zeros(len(total))
+    each = [*(nothing if a is None else touched[id(a)] for a in named), total]
+    # Levels beside each other: (names, levels * n) -> (n, levels * names).
+    sizes = np.log2(1 + np.array(each)).reshape(len(each), len(LEVELS), shared.n)
+    columns = sizes.transpose(2, 1, 0).reshape(shared.n, -1)
+    traffic = (np.log2(1 + total) - np.log2(np.prod(tiles, axis=0))).reshape(-1, shared.n).T
     flags = [
         float(flag)
         for a in named
         for flag in ((False, False) if a is None else (a.uses(vector), a.contiguous(vector)))
     ]
-    return np.concatenate([np.column_stack([*columns, *traffic]), shared.same(flags)], axis=1)
+    return np.concatenate([columns, traffic, shared.same(flags)], axis=1)
 
 
 def _positions(shared: Shared, nest: Nest, block: Block) -> dict[int, int] | None:
@@ -79,19 +80,17 @@ def _positions(shared: Shared, nest: Nest, block: Block) -> dict[int, int] | Non
 
 
 def _tile_sizes(
-    shared: Shared,
-    nest: Nest,
-    block: Block,
-    axes: Mapping[int, int],
-    spatial: int,
-    reduction: int,
+    shared: Shared, nest: Nest, block: Block, axes: Mapping[int, int]
 ) -> list[FloatArray]:
-    """Iterations of each axis of the block inside the innermost parts, (n,) per axis."""
+    """Iterations of each axis of the block inside each of ``LEVELS``, (levels * n,) per axis."""
     # An axis that is not tiled runs through inside everything.
-    sizes = [np.full(shared.n, float(extent)) for extent in block.extents]
-    for variables, parts in ((nest.spatial, spatial), (nest.reduction, reduction)):
+    sizes = [np.full(len(LEVELS) * shared.n, float(extent)) for extent in block.extents]
+    for which, variables in enumerate((nest.spatial, nest.reduction)):
         for variable in variables:
             tile = shared.decided.tile(variable)
-            inner = tile[:, max(0, tile.shape[1] - parts) :]
-            sizes[axes[variable]] = inner.prod(axis=1).astype(np.float64)
+            # Row p: the product of the p innermost parts; a level may ask for more than there are.
+            inner = np.cumprod(tile[:, ::-1], axis=1).T
+            inner = np.concatenate([np.ones_like(inner[:1]), inner])
+            parts = [min(level[which], len(inner) - 1) for level in LEVELS]
+            sizes[axes[variable]] = inner[parts].reshape(-1).astype(np.float64)
     return sizes
