@@ -12,6 +12,7 @@ from benchmarks import (
     ablation,
     audit,
     code_levels,
+    favourites,
     formulas,
     gradient,
     limits,
@@ -56,6 +57,7 @@ _LONG = {
     "replay": replay.main,
     "proposers": proposers.main,
     "mcts": mcts.main,
+    "favourites": favourites.main,
     "formulas": formulas.main,
     "gradient": gradient.main,
     "world": world.main,
@@ -77,6 +79,7 @@ LONG = {
     "replay": "about 20 minutes",
     "proposers": "about 8 minutes",
     "mcts": "about 20 hours, resumable",
+    "favourites DIR/*/journal.jsonl": "about a minute, after searches",
     "formulas": "about 15 minutes",
     "gradient": "some hours, resumable",
     "world": "about 90 minutes, resumable",
@@ -121,7 +124,16 @@ def _show_long() -> None:
     )
     pages = [
         module.__name__.rsplit(".", 1)[-1]
-        for module in (*shown_after, proposers, long_search, ablation, mcts, gradient, world)
+        for module in (
+            *shown_after,
+            proposers,
+            long_search,
+            ablation,
+            mcts,
+            favourites,
+            gradient,
+            world,
+        )
     ]
     for page in (*pages, "residuals-features", "residuals-text"):
         path = RESULTS / f"{page}.md"

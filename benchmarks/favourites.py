@@ -1,0 +1,242 @@
+"""What a cost model's favourites are worth among the programs that searches measured.
+
+A search measures what its model thinks most of, so that all it measures are favourites, and what
+counts is whether the model tells the fast ones among them from the others. Here it picks from
+what several runs measured of a workload, and no search stands in between: what its picks lack, no
+strategy could have got from it. The control, which was told of half of the programs before, shows
+what is lacking in what the model knows of the workload, and what in what it can see at all.
+
+Runs are those of ``foretune tune WORKLOAD --strategy ... --work-dir DIR``, given by their
+journals, of one workload and one machine or of several::
+
+    python -m benchmarks.favourites DIR/*/journal.jsonl
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from benchmarks.pools import FloatArray, by_chance, picks
+from benchmarks.results import conditions, publish, say, table
+from foretune import cost
+from foretune.dataset import Group, Program
+from foretune.errors import BadInputError, IllegalCandidateError
+from foretune.hardware import Hardware
+from foretune.records import Journal, Record, is_trial
+from foretune.space import Space
+from foretune.tuning import resolve_names
+from foretune.workload import Workload
+
+_TITLE = "What a cost model's favourites are worth among what searches measured"
+_SHOWN = (1, 16, 36, 144)
+_BATCH = 16
+"""The tuner's own in runs of some hundred trials."""
+CHANCE = "random order, exact"
+NOTHING = "told of nothing"
+PICKED = f"told of its picks, every {_BATCH}"
+HALF = "control: told of the other half before, and of its picks"
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What runs measured of one workload on one machine.
+
+    Attributes:
+        workload, hardware: Which.
+        records: A trial of each program that ran, the fastest one, with its candidate; at least 2.
+        runs: How many journals hold them.
+    """
+
+    workload: Workload
+    hardware: Hardware
+    records: Sequence[Record]
+    runs: int
+
+    def group(self, records: Sequence[Record]) -> tuple[Group, dict[str, Record]]:
+        """Some of the records as what is picked from, and they by the keys of their candidates."""
+        seconds = [record.measurement.best_s for record in records]
+        group = Group(
+            workload=self.workload.key,
+            name=self.workload.name,
+            kind=self.workload.name,
+            hardware=self.hardware.key,
+            programs=[Program(candidate=record.candidate) for record in records],
+            seconds=np.array(seconds, dtype=np.float64),
+            machine=self.hardware,
+        )
+        return group, {record.candidate_key: record for record in records}
+
+
+def read(paths: Iterable[Path]) -> list[Pool]:
+    """The pools that journals hold, in the order they first appear.
+
+    Raises:
+        BadInputError: No journal holds two programs of one workload that ran.
+        RecordError: A file cannot be read, or is no journal.
+    """
+    found: dict[tuple[str, str], tuple[Workload, Hardware]] = {}
+    fastest: dict[tuple[str, str], dict[str, Record]] = {}
+    runs: dict[tuple[str, str], int] = {}
+    for path in paths:
+        with Journal(path, read_only=True) as journal:
+            workloads, hardware = journal.workloads(), journal.hardware()
+            records = [r for r in journal.records() if is_trial(r) and r.measurement.ok]
+            for pair in dict.fromkeys((r.workload, r.hardware) for r in records):
+                # Factors that are measured differ a little between probes: the first ones count.
+                found.setdefault(pair, (workloads[pair[0]], hardware[pair[1]]))
+                runs[pair] = runs.get(pair, 0) + 1
+            for record in records:
+                known = fastest.setdefault((record.workload, record.hardware), {})
+                before = known.get(record.candidate_key)
+                if before is None or _seconds(record) < _seconds(before):
+                    known[record.candidate_key] = record
+    pools = [
+        Pool(*found[pair], _rebuilt(*found[pair], known.values()), runs[pair])
+        for pair, known in fastest.items()
+    ]
+    pools = [pool for pool in pools if len(pool.records) > 1]
+    if not pools:
+        raise BadInputError(
+            "no journal holds two programs of a workload that ran: give those of finished runs"
+        )
+    return pools
+
+
+def _seconds(record: Record) -> float:
+    assert record.measurement.best_s is not None, "it ran"
+    return record.measurement.best_s
+
+
+def _rebuilt(workload: Workload, hardware: Hardware, records: Iterable[Record]) -> list[Record]:
+    """Records with their candidates; those of another space are left out."""
+    space = Space.generate(workload, hardware)
+    rebuilt = []
+    for record in records:
+        try:
+            candidate = space.candidate(record.decisions)
+        except (BadInputError, IllegalCandidateError):
+            continue
+        rebuilt.append(replace(record, candidate=candidate))
+    return rebuilt
+
+
+def shares(pool: Pool, cost_model: str, seed: int, most: int = _SHOWN[-1]) -> dict[str, FloatArray]:
+    """Fastest program / fastest picked so far, after 1, 2... picks from a random half of a pool.
+
+    Args:
+        pool: What is picked from.
+        cost_model: Name of the model that picks.
+        seed: Of the halves, and of the model.
+        most: Picks.
+
+    Returns:
+        Who picks -> float64 of shape (most,).
+    """
+    order = np.random.default_rng(seed).permutation(len(pool.records)).tolist()
+    middle = (len(order) + 1) // 2
+    others, known = pool.group([pool.records[at] for at in order[:middle]])
+    half = [pool.records[at] for at in order[middle:]]
+    told = {NOTHING: ([], most), PICKED: ([], _BATCH), HALF: (half, _BATCH)}
+    found = {CHANCE: by_chance(others.seconds, most)}
+    for name, (before, batch) in told.items():
+        model = cost.create(cost_model, rng=seed, hardware=pool.hardware)
+        if before:
+            model.update(before)
+        found[name] = picks(model, others, known, batch, most)
+    return found
+
+
+def agreement(pool: Pool, cost_model: str) -> float:
+    """Kendall's tau-b of the whole pool's scores, by a model that was told of nothing."""
+    model = cost.create(cost_model, rng=0, hardware=pool.hardware)
+    candidates = [r.candidate for r in pool.records if r.candidate is not None]
+    scores = np.nan_to_num(model.predict(candidates).score, nan=-np.inf)
+    levels = -np.log2([_seconds(record) for record in pool.records])
+    return float(np.nan_to_num(stats.kendalltau(scores, levels).statistic))
+
+
+def figures(pools: Sequence[Pool], cost_model: str, seeds: Sequence[int]) -> list[dict[str, Any]]:
+    """A row for each pool: its size, ``tau``, and ``shares``, who picks -> picks -> mean share."""
+    rows = []
+    for pool in pools:
+        each = [shares(pool, cost_model, seed) for seed in seeds]
+        rows.append(
+            {
+                "workload": pool.workload.name,
+                "runs": pool.runs,
+                "programs": len(pool.records),
+                "best_ms": 1e3 * min(map(_seconds, pool.records)),
+                "median_ms": 1e3 * float(np.median([_seconds(r) for r in pool.records])),
+                "tau": agreement(pool, cost_model),
+                "shares": {
+                    who: {n: float(np.mean([one[who][n - 1] for one in each])) for n in _SHOWN}
+                    for who in each[0]
+                },
+            }
+        )
+        say(f"{pool.workload.name}: {len(pool.records)} programs of {pool.runs} runs")
+    return rows
+
+
+def body(rows: Sequence[Mapping[str, Any]], cost_model: str) -> str:
+    """The page between its title and its conditions."""
+    return "\n\n".join(
+        [
+            f"Cost model `{cost_model}`. Tau is Kendall's, of the scores of all programs before "
+            "any was measured.",
+            table(
+                ["workload", "runs", "programs", "best, ms", "median, ms", "tau"],
+                [
+                    [
+                        row["workload"],
+                        str(row["runs"]),
+                        str(row["programs"]),
+                        f"{row['best_ms']:.3f}",
+                        f"{row['median_ms']:.3f}",
+                        f"{row['tau']:.2f}",
+                    ]
+                    for row in rows
+                ],
+            ),
+            "Fastest program / fastest picked so far, after so many picks from a random half of "
+            "the programs, mean over seeds:",
+            table(
+                ["workload", "who picks", *(f"{n} picks" for n in _SHOWN)],
+                [
+                    [row["workload"], who, *(f"{shares[n]:.3f}" for n in _SHOWN)]
+                    for row in rows
+                    for who, shares in row["shares"].items()
+                ],
+            ),
+        ]
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("journals", nargs="*", type=Path)
+    parser.add_argument("--cost-model", default="default")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args(arguments)
+    if not options.journals:
+        parser.error("give the journals of runs: DIR/journal.jsonl of `foretune tune`")
+    _, model = resolve_names("default", options.cost_model)
+    seeds = list(range(options.seeds))
+    where = conditions("favourites", seeds)
+    rows = figures(read(options.journals), model, seeds)
+    data = {"schema": "foretune.favourites/1", "cost_model": model, "rows": rows}
+    publish("favourites", _TITLE, body(rows, model), data, where.end(), options.write)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""``benchmarks.favourites``: pools of journals, and who picks from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import favourites
+from foretune.errors import BadInputError
+from foretune.measure import Measurement, Status
+from foretune.records import Journal, Record
+from foretune.space import Candidate
+from tests.space.programs import CPU, space
+
+N = 12
+
+
+def drawn() -> list[Candidate]:
+    found = {c.key: c for c in space("matmul").sample(np.random.default_rng(0), N)}
+    assert len(found) == N
+    return list(found.values())
+
+
+def record(candidate: Candidate, seconds: float | None, origin: str = "random") -> Record:
+    status = Status.OK if seconds is not None else Status.RUN_ERROR
+    readings = (seconds,) if seconds is not None else ()
+    return Record.of(candidate, Measurement(status, readings, (True,) * len(readings)), origin, {})
+
+
+def journal(path: Path, records: list[Record]) -> Path:
+    with Journal(path) as opened:
+        opened.add_workload(space("matmul").workload)
+        opened.add_hardware(CPU)
+        opened.extend(records)
+    return path
+
+
+def test_a_pool_holds_the_fastest_trial_of_each_program_that_ran(tmp_path: Path) -> None:
+    one, two, three, four = drawn()[:4]
+    first = journal(
+        tmp_path / "a.jsonl",
+        [record(one, 3.0), record(two, 2.0), record(three, None), record(four, 0.1, "untuned")],
+    )
+    second = journal(tmp_path / "b.jsonl", [record(one, 1.0), record(two, 4.0)])
+    (pool,) = favourites.read([first, second])
+    assert (pool.runs, pool.workload.name, pool.hardware.key) == (2, "matmul", CPU.key)
+    assert [r.candidate for r in pool.records] == [one, two]
+    assert [r.measurement.best_s for r in pool.records] == [1.0, 2.0]
+
+
+def test_programs_of_another_space_are_left_out(tmp_path: Path) -> None:
+    strange = Record(
+        space("matmul").workload.key,
+        CPU.key,
+        "0" * 16,
+        {"sketch": "1" * 16, "decisions": []},
+        Measurement(Status.OK, (0.1,), (True,)),
+        "random",
+    )
+    path = journal(tmp_path / "a.jsonl", [strange, *(record(c, 1.0) for c in drawn()[:2])])
+    (pool,) = favourites.read([path])
+    assert len(pool.records) == 2
+
+
+def test_nothing_that_ran_is_refused(tmp_path: Path) -> None:
+    path = journal(tmp_path / "a.jsonl", [record(c, None) for c in drawn()])
+    with pytest.raises(BadInputError, match="two programs"):
+        favourites.read([path])
+
+
+class Spy:
+    """Scores a program by the speed that it was told of, others by their place."""
+
+    def __init__(self) -> None:
+        self.told: list[Record] = []
+        self.asked: list[str] = []
+
+    def update(self, records: list[Record]) -> None:
+        self.told += records
+
+    def predict(self, candidates: list[Candidate]) -> Any:
+        self.asked = self.asked or [candidate.key for candidate in candidates]
+        return SimpleNamespace(score=np.arange(len(candidates), dtype=np.float64))
+
+
+def test_all_pick_from_one_half_and_only_the_control_knows_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spies: list[Spy] = []
+
+    def create(name: str, **options: Any) -> Spy:
+        assert name == "gbdt" and options == {"rng": 3, "hardware": CPU}
+        spies.append(Spy())
+        return spies[-1]
+
+    monkeypatch.setattr(favourites.cost, "create", create)
+    path = journal(tmp_path / "a.jsonl", [record(c, 1.0 + i) for i, c in enumerate(drawn())])
+    (pool,) = favourites.read([path])
+    found = favourites.shares(pool, "gbdt", seed=3, most=4)
+    assert list(found) == [
+        favourites.CHANCE,
+        favourites.NOTHING,
+        favourites.PICKED,
+        favourites.HALF,
+    ]
+    nothing, _, control = spies
+    assert set(nothing.asked) == set(control.asked) and len(nothing.asked) == N // 2
+    other = {r.candidate_key for r in control.told[: N // 2]}
+    assert other == {c.key for c in drawn()} - set(nothing.asked)
+    for curve in found.values():
+        assert curve.shape == (4,) and (np.diff(curve) >= -1e-12).all() and curve[-1] <= 1.0
+
+
+def test_a_page_of_a_real_model_has_a_row_for_each(tmp_path: Path) -> None:
+    records = [record(c, 1e-3 * (1 + i)) for i, c in enumerate(drawn())]
+    rows = favourites.figures(
+        favourites.read([journal(tmp_path / "a.jsonl", records)]), "gbdt", [0, 1]
+    )
+    (row,) = rows
+    assert (row["runs"], row["programs"], row["best_ms"]) == (1, N, pytest.approx(1.0))
+    assert -1 <= row["tau"] <= 1
+    # More picks than there are programs find the best one.
+    assert {shares[144] for shares in row["shares"].values()} == {1.0}
+    page = favourites.body(rows, "gbdt")
+    assert page.count("| matmul ") == 1 + 4 and favourites.HALF in page
