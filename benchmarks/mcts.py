@@ -36,7 +36,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks._mcts.figures import EVOLUTION, PEER, early, name_of, named, reaching, speedups
+from benchmarks._mcts.figures import (
+    EVOLUTION,
+    PEER,
+    beside,
+    early,
+    name_of,
+    named,
+    reaching,
+    speedups,
+)
 from benchmarks._mcts.overhead import BATCH, overhead
 from benchmarks._mcts.page import body
 from benchmarks._mcts.parts import effort, expect_as_long, together
@@ -142,6 +151,7 @@ def main(arguments: list[str] | None = None) -> None:
         "references": [
             {
                 "side": reference,
+                "beside": beside(runs, samples, reference),
                 "early": early(runs, options.trials, reference),
                 "reaching": reaching(runs, options.trials, reference),
             }

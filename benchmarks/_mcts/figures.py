@@ -67,20 +67,21 @@ def interval(logs: Sequence[float]) -> dict[str, float | None]:
 
 
 def speedups(runs: Sequence[Run], samples: Sequence[int]) -> list[dict[str, Any]]:
-    """Speed-up over the untuned program by kernel, side and samples.
+    """Speed-up over the untuned program by machine, kernel, side and samples.
 
     Returns:
-        For each cell and each of ``samples`` that its runs were given: ``workload, side, samples``,
-        the ``seeds`` that it rests on and of how many (``of``), on how many of them a language
-        model was ``left_out`` before the end, and the ``mean, low, high`` of ``interval``. A seed
-        is missing where its run failed, or nothing is known of the untuned program.
+        For each cell and each of ``samples`` that its runs were given: ``machine, workload, side,
+        samples``, the ``seeds`` that it rests on and of how many (``of``), on how many of them a
+        language model was ``left_out`` before the end, and the ``mean, low, high`` of ``interval``.
+        A seed is missing where its run failed, or nothing is known of the untuned program.
     """
-    everyone = len({run["seed"] for run in runs})
-    cells: dict[tuple[str, str], list[Run]] = {}
+    everyone: dict[tuple[str, str], set[int]] = {}
+    cells: dict[tuple[str, str, str], list[Run]] = {}
     for run in runs:
-        cells.setdefault((run["workload"], run["side"]), []).append(run)
+        everyone.setdefault((machine_of(run), run["workload"]), set()).add(run["seed"])
+        cells.setdefault((machine_of(run), run["workload"], run["side"]), []).append(run)
     rows = []
-    for (workload, side), found in cells.items():
+    for (machine, workload, side), found in cells.items():
         for count in samples:
             known = [
                 (math.log(run["untuned_s"] / best), run)
@@ -89,10 +90,47 @@ def speedups(runs: Sequence[Run], samples: Sequence[int]) -> list[dict[str, Any]
             ]
             if known:
                 rows.append(
-                    {"workload": workload, "side": side, "samples": count, "seeds": len(known),
-                     "of": everyone, "left_out": sum(bool(left_out(run)) for _, run in known),
+                    {"machine": machine, "workload": workload, "side": side, "samples": count,
+                     "seeds": len(known), "of": len(everyone[machine, workload]),
+                     "left_out": sum(bool(left_out(run)) for _, run in known),
                      **interval([log for log, _ in known])}
                 )  # fmt: skip
+    return rows
+
+
+def machine_of(run: Run) -> str:
+    """The machine of a run that was put together with others'; empty where there is one only."""
+    return str(run.get("machine", ""))
+
+
+def beside(
+    runs: Sequence[Run], samples: Sequence[int], reference: str = EVOLUTION
+) -> list[dict[str, Any]]:
+    """How much faster the programs of each side are than a reference's, after as many samples.
+
+    Ratios of what was measured side by side, so that machines do not matter.
+
+    Returns:
+        For each side but the reference and each of ``samples``: ``side, samples``, the ``mean,
+        low, high`` of their ratio over all ``pairs`` of a kernel and a seed (a bootstrap's), and
+        in ``kernels`` the geometric mean of each kernel.
+    """
+    rows = []
+    for count in samples:
+        theirs = _ends(runs, count, reference)
+        pairs: dict[str, dict[str, list[float]]] = {}
+        for run in runs:
+            other, own = theirs.get(sitting(run)), best_at(run, count)
+            if run["side"] != reference and went_to(run, count) and other and own:
+                logs = pairs.setdefault(run["side"], {}).setdefault(run["workload"], [])
+                logs.append(math.log(other / own))
+        for side, found in pairs.items():
+            mean, low, high = geometric_mean(found, np.random.default_rng(0))
+            kernels = {name: math.exp(float(np.mean(logs))) for name, logs in found.items()}
+            rows.append(
+                {"side": side, "samples": count, "mean": mean, "low": low, "high": high,
+                 "pairs": sum(map(len, found.values())), "kernels": kernels}
+            )  # fmt: skip
     return rows
 
 
@@ -151,5 +189,9 @@ def reaching(runs: Sequence[Run], trials: int, reference: str = EVOLUTION) -> li
 def _ends(
     runs: Sequence[Run], trials: int, reference: str
 ) -> dict[tuple[str, int, float], float | None]:
-    """What a reference has at the end, by sitting."""
-    return {sitting(run): best_at(run, trials) for run in runs if run["side"] == reference}
+    """What a reference has after so many samples, by sitting."""
+    return {
+        sitting(run): best_at(run, trials)
+        for run in runs
+        if run["side"] == reference and went_to(run, trials)
+    }

@@ -55,6 +55,7 @@ def body(
         "\n".join(goals(found, sides, result["trials"])),
         _VALUES,
         speedup_table(found, sides),
+        *(part for each in found["references"] for part in _after_as_many(each, sides)),
         *_ablations(found, ablations, most),
         ""
         if llm
@@ -124,16 +125,24 @@ def speedup_table(found: Mapping[str, Any], sides: Sequence[str], most: int | No
         most: Samples of the last column; all if None.
     """
     samples = [count for count in found["samples"] if most is None or count <= most]
-    cells = {(r["workload"], r["side"], r["samples"]): _cell(r) for r in found["speedups"]}
-    kernels = list(dict.fromkeys(row["workload"] for row in found["speedups"]))
-    return table(
-        ["kernel", "side", *map(str, samples)],
-        [
-            [kernel, side, *(cells.get((kernel, side, count), "–") for count in samples)]
-            for kernel in kernels
-            for side in sides
-        ],
-    )
+    machines: dict[str, list[Mapping[str, Any]]] = {}
+    for row in found["speedups"]:
+        if row["side"] in sides:
+            machines.setdefault(row["machine"], []).append(row)
+    tables = []
+    for machine, rows in machines.items():
+        cells = {(r["workload"], r["side"], r["samples"]): _cell(r) for r in rows}
+        kernels = list(dict.fromkeys(row["workload"] for row in rows))
+        drawn = table(
+            ["kernel", "side", *map(str, samples)],
+            [
+                [kernel, side, *(cells.get((kernel, side, count), "–") for count in samples)]
+                for kernel in kernels
+                for side in sides
+            ],
+        )
+        tables.append(f"On {machine}:\n\n{drawn}" if len(machines) > 1 else drawn)
+    return "\n\n".join(tables)
 
 
 def _cell(row: Mapping[str, Any]) -> str:
@@ -169,6 +178,36 @@ def without(name: str, option: str) -> str:
     strategy, plus, model = name.partition("+")
     words = [word for word in strategy.split(":") if not word.startswith(f"{option}=")]
     return ":".join(words) + plus + model
+
+
+def _after_as_many(reference: Mapping[str, Any], sides: Sequence[str]) -> list[str]:
+    """Sides over a reference, and by kernel."""
+    rows = [row for row in reference["beside"] if row["side"] in sides]
+    if not rows:
+        return []
+    kernels = sorted({name for row in rows for name in row["kernels"]})
+    samples = sorted({row["samples"] for row in rows})
+    cells = {(row["side"], row["samples"]): row for row in rows}
+    shown = [[side, cells.get((side, n))] for side in sides for n in samples]
+    return [
+        f"How much faster than {reference['side']}'s, after as many samples, as times; measured "
+        "side by side, so that machines may differ. By kernel geometric means over seeds; over "
+        "all, with the 95 % interval of a bootstrap over kernels and seeds:",
+        table(
+            ["side", "samples", *kernels, "all", "pairs"],
+            [
+                [
+                    str(side),
+                    str(row["samples"]),
+                    *(_number(row["kernels"].get(name)) for name in kernels),
+                    f"{row['mean']:.3f} ({row['low']:.3f}–{row['high']:.3f})",
+                    str(row["pairs"]),
+                ]
+                for side, row in shown
+                if isinstance(row, Mapping)
+            ],
+        ),
+    ]
 
 
 def _beside(reference: Mapping[str, Any], trials: int) -> list[str]:
@@ -229,8 +268,8 @@ def _effort(found: Mapping[str, Any]) -> str:
             f"{row['drafted']:.0f}",
             f"{row['ask_ms']:.0f}",
             f"{row['expansions']:.0f}" if row["expansions"] else "–",
-            _milliseconds(row["search_ms"]),
-            _milliseconds(row["all_ms"]),
+            _number(row["search_ms"]),
+            _number(row["all_ms"]),
         ]
         for row in found["overhead"]
     ]
@@ -239,7 +278,7 @@ def _effort(found: Mapping[str, Any]) -> str:
     return f"{_EFFORT.format(**found['effort'])}\n\n{table(header, rows)}"
 
 
-def _milliseconds(value: float | None) -> str:
+def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
 
 

@@ -28,15 +28,19 @@ def together(result: dict[str, Any], earlier: Sequence[Result]) -> dict[str, Any
 
     Returns:
         The result; ``parts`` has the conditions of the others with their ``states`` and, in
-        ``other_code``, the names of sides that other code or weights made than here.
+        ``other_code``, the names of sides that other code or weights made than here. Each run has
+        its ``machine``.
 
     Raises:
         BadInputError: Two of them have runs of the same kernel, side and seed.
     """
-    result = {**result, "parts": []}
+    own = result["hardware"]["name"]
+    result = {**result, "parts": [], "runs": [{"machine": own, **run} for run in result["runs"]]}
     for one in earlier:
         _expect_other_runs(result, one)
-        result["runs"] = [*one["runs"], *result["runs"]]
+        theirs = one["conditions"]["hardware"]["name"]
+        runs = [{"machine": theirs, **run} for run in one["runs"]]
+        result["runs"] = [*runs, *result["runs"]]
         result["failures"] = [*one["failures"], *result["failures"]]
         result["notes"] = {**one["notes"], **result["notes"]}
         result["parts"] += [*one["parts"], {**one["conditions"], "states": one["states"]}]

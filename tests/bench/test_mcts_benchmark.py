@@ -118,6 +118,39 @@ def test_how_many_samples_the_goal_takes():
     assert slow["samples"] is None and slow["reached"] == 0
 
 
+def test_how_much_faster_than_a_reference_after_as_many_samples():
+    far = [run("evolutionary", 0, 40.0, 20.0, workload="l"),
+           run("mcts:random", 0, 20.0, 5.0, workload="l"),
+           run("mcts:short", 0, 8.0, workload="l", budget=18)]  # fmt: skip
+    rows = figures.beside(figures.named([*RUNS, *far], "gbdt"), (18, 36))
+    found = {(row["side"], row["samples"]): row for row in rows}
+    assert ("evolutionary", 18) not in found and ("mcts:short", 36) not in found
+    early = found["mcts:random", 18]
+    assert early["kernels"] == {
+        "k": pytest.approx(math.sqrt(4 / 3 * 6 / 3)), "l": pytest.approx(2.0),
+    }  # fmt: skip
+    assert early["pairs"] == 3
+    assert early["mean"] == pytest.approx((4 / 3 * 6 / 3 * 2) ** (1 / 3))
+    assert early["low"] <= early["mean"] <= early["high"]
+    assert found["mcts:short", 18]["mean"] == pytest.approx(5.0)
+    reference = {"side": "evolutionary", "beside": rows}
+    shown = "\n".join(page._after_as_many(reference, ["evolutionary", "mcts:random"]))
+    assert "mcts:short" not in shown and "| 1.63 | 2.00 | 1.747 (" in shown
+    assert page._after_as_many(reference, ["evolutionary"]) == []
+
+
+def test_machines_have_tables_of_their_own():
+    runs = [{**each, "machine": machine} for machine in ("A", "B") for each in RUNS]
+    runs += [run("mcts:random", 2, 3.0, workload="other", machine="B")]
+    rows = figures.speedups(figures.named(runs, "gbdt"), (18,))
+    assert {row["of"] for row in rows if row["workload"] == "k"} == {2}
+    text = page.speedup_table({"samples": [18], "speedups": rows}, ["evolutionary", "mcts:random"])
+    first, second = text.split("On B:")
+    assert first.startswith("On A:") and "other" not in first and "other" in second
+    alone = [row for row in rows if row["machine"] == "A"]
+    assert "On " not in page.speedup_table({"samples": [18], "speedups": alone}, ["evolutionary"])
+
+
 CONDITIONS = {
     "command": "python -m benchmarks.mcts --seed-list 1", "seeds": [1], "began": "2026-11-24",
     "hardware": {"name": "Zen 9", "threads": 1}, "busy_before": [], "busy_after": ["cc 9 %"],
@@ -129,7 +162,7 @@ def published(*seeds, **other):
     runs = [{**each, "seed": seed} for seed in seeds for each in RUNS[::2]]
     return {"trials": 72, "runs": runs, "failures": [], "notes": {"theirs": "n"},
             "states": {"evolutionary+gbdt": "a"}, "conditions": {**CONDITIONS, "seeds": [*seeds]},
-            "parts": [], **other}  # fmt: skip
+            "parts": [], "hardware": CONDITIONS["hardware"], **other}  # fmt: skip
 
 
 def test_results_of_other_seeds_are_put_together():
@@ -191,7 +224,8 @@ def given(monkeypatch):
 
     def run_bench(workloads, sides, trials, chosen, **options):
         found.update(options, workloads=workloads, sides=sides, seeds=chosen)
-        return {"trials": trials, "runs": RUNS, "failures": [], "notes": {}}
+        here = {"name": "Zen 8"}
+        return {"trials": trials, "runs": RUNS, "failures": [], "notes": {}, "hardware": here}
 
     monkeypatch.setattr(mcts, "run_bench", run_bench)
     monkeypatch.setattr(
@@ -218,6 +252,11 @@ def test_what_was_published_before_becomes_part_of_the_page(given, tmp_path):
     mcts.main(["--seed-list", "0,1", "--with", str(earlier)])
     assert "Seeds [5], published before" in given["body"]
     assert len(given["data"]["runs"]) == len(RUNS) + 2
+    # Speed-ups of two machines are no sample of one thing.
+    assert [line for line in given["body"].splitlines() if line.startswith("On ")] == [
+        "On Zen 9:", "On Zen 8:",
+    ]  # fmt: skip
+    assert "seeds |" not in given["body"], "all of each machine are there"
     assert any(name.startswith("mcts:learned+") for name in given["data"]["states"])
 
 
@@ -277,6 +316,7 @@ def test_the_tables_name_every_kernel_and_side():
             "references": [
                 {
                     "side": side,
+                    "beside": figures.beside(runs, (18, 36, 72), side),
                     "early": figures.early(runs, 72, side),
                     "reaching": figures.reaching(runs, 72, side),
                 }
