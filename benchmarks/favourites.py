@@ -3,8 +3,9 @@
 A search measures what its model thinks most of, so that all it measures are favourites, and what
 counts is whether the model tells the fast ones among them from the others. Here it picks from
 what several runs measured of a workload, and no search stands in between: what its picks lack, no
-strategy could have got from it. The control, which was told of half of the programs before, shows
-what is lacking in what the model knows of the workload, and what in what it can see at all.
+strategy could have got from it. Two controls show what is lacking: one was told of half of the
+programs before (what it can see at all), and one has a ranker that learned from the searches of the
+other workloads instead of from random programs (what kind of programs it knows).
 
 Runs are those of ``foretune tune WORKLOAD --strategy ... --work-dir DIR``, given by their
 journals, of one workload and one machine or of several::
@@ -26,6 +27,7 @@ from scipy import stats
 from benchmarks.pools import FloatArray, by_chance, picks
 from benchmarks.results import conditions, publish, say, table
 from foretune import cost
+from foretune.cost import Ranker, rankers
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError, IllegalCandidateError
 from foretune.hardware import Hardware
@@ -42,6 +44,9 @@ CHANCE = "random order, exact"
 NOTHING = "told of nothing"
 PICKED = f"told of its picks, every {_BATCH}"
 HALF = "control: told of the other half before, and of its picks"
+OTHERS = "control: taught by the other workloads' searches"
+_RANKER = "gbdt_actions"
+"""What the shipped ranker of the default model is, too."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,9 @@ def _rebuilt(workload: Workload, hardware: Hardware, records: Iterable[Record]) 
     return rebuilt
 
 
-def shares(pool: Pool, cost_model: str, seed: int, most: int = _SHOWN[-1]) -> dict[str, FloatArray]:
+def shares(
+    pool: Pool, cost_model: str, seed: int, most: int = _SHOWN[-1], taught: Ranker | None = None
+) -> dict[str, FloatArray]:
     """Fastest program / fastest picked so far, after 1, 2... picks from a random half of a pool.
 
     Args:
@@ -135,6 +142,7 @@ def shares(pool: Pool, cost_model: str, seed: int, most: int = _SHOWN[-1]) -> di
         cost_model: Name of the model that picks.
         seed: Of the halves, and of the model.
         most: Picks.
+        taught: The ranker of a further control, in the place of the model's own; None: no such one.
 
     Returns:
         Who picks -> float64 of shape (most,).
@@ -143,30 +151,50 @@ def shares(pool: Pool, cost_model: str, seed: int, most: int = _SHOWN[-1]) -> di
     middle = (len(order) + 1) // 2
     others, known = pool.group([pool.records[at] for at in order[:middle]])
     half = [pool.records[at] for at in order[middle:]]
-    told = {NOTHING: ([], most), PICKED: ([], _BATCH), HALF: (half, _BATCH)}
+    sides: dict[str, tuple[list[Record], int, dict[str, Any]]] = {
+        NOTHING: ([], most, {}),
+        PICKED: ([], _BATCH, {}),
+        HALF: (half, _BATCH, {}),
+    }
+    if taught is not None:
+        sides[OTHERS] = ([], most, {"ranker": taught})
     found = {CHANCE: by_chance(others.seconds, most)}
-    for name, (before, batch) in told.items():
-        model = cost.create(cost_model, rng=seed, hardware=pool.hardware)
+    for name, (before, batch, options) in sides.items():
+        model = cost.create(cost_model, rng=seed, hardware=pool.hardware, **options)
         if before:
             model.update(before)
         found[name] = picks(model, others, known, batch, most)
     return found
 
 
-def agreement(pool: Pool, cost_model: str) -> float:
+def agreement(pool: Pool, cost_model: str, **options: Any) -> float:
     """Kendall's tau-b of the whole pool's scores, by a model that was told of nothing."""
-    model = cost.create(cost_model, rng=0, hardware=pool.hardware)
+    model = cost.create(cost_model, rng=0, hardware=pool.hardware, **options)
     candidates = [r.candidate for r in pool.records if r.candidate is not None]
     scores = np.nan_to_num(model.predict(candidates).score, nan=-np.inf)
     levels = -np.log2([_seconds(record) for record in pool.records])
     return float(np.nan_to_num(stats.kendalltau(scores, levels).statistic))
 
 
+def taught_by(pools: Sequence[Pool]) -> Ranker:
+    """A ranker that learned from pools, and from nothing else."""
+    ranker = rankers.create(_RANKER, seed=0)
+    ranker.fit([pool.group(pool.records)[0] for pool in pools], [])
+    return ranker
+
+
 def figures(pools: Sequence[Pool], cost_model: str, seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """A row for each pool: its size, ``tau``, and ``shares``, who picks -> picks -> mean share."""
+    """A row for each pool: its size, ``tau``, and ``shares``, who picks -> picks -> mean share.
+
+    With other workloads and the default model, which takes a ranker, also ``tau_taught`` and the
+    share of ``OTHERS``.
+    """
+    _, default = resolve_names("default", "default")
     rows = []
     for pool in pools:
-        each = [shares(pool, cost_model, seed) for seed in seeds]
+        others = [other for other in pools if other.workload.key != pool.workload.key]
+        taught = taught_by(others) if others and cost_model == default else None
+        each = [shares(pool, cost_model, seed, taught=taught) for seed in seeds]
         rows.append(
             {
                 "workload": pool.workload.name,
@@ -175,6 +203,9 @@ def figures(pools: Sequence[Pool], cost_model: str, seeds: Sequence[int]) -> lis
                 "best_ms": 1e3 * min(map(_seconds, pool.records)),
                 "median_ms": 1e3 * float(np.median([_seconds(r) for r in pool.records])),
                 "tau": agreement(pool, cost_model),
+                "tau_taught": None
+                if taught is None
+                else agreement(pool, cost_model, ranker=taught),
                 "shares": {
                     who: {n: float(np.mean([one[who][n - 1] for one in each])) for n in _SHOWN}
                     for who in each[0]
@@ -190,9 +221,9 @@ def body(rows: Sequence[Mapping[str, Any]], cost_model: str) -> str:
     return "\n\n".join(
         [
             f"Cost model `{cost_model}`. Tau is Kendall's, of the scores of all programs before "
-            "any was measured.",
+            "any was measured; beside it that of the control taught by the other workloads.",
             table(
-                ["workload", "runs", "programs", "best, ms", "median, ms", "tau"],
+                ["workload", "runs", "programs", "best, ms", "median, ms", "tau", "taught"],
                 [
                     [
                         row["workload"],
@@ -201,6 +232,7 @@ def body(rows: Sequence[Mapping[str, Any]], cost_model: str) -> str:
                         f"{row['best_ms']:.3f}",
                         f"{row['median_ms']:.3f}",
                         f"{row['tau']:.2f}",
+                        "–" if row["tau_taught"] is None else f"{row['tau_taught']:.2f}",
                     ]
                     for row in rows
                 ],

@@ -19,8 +19,8 @@ from tests.space.programs import CPU, space
 N = 12
 
 
-def drawn() -> list[Candidate]:
-    found = {c.key: c for c in space("matmul").sample(np.random.default_rng(0), N)}
+def drawn(name: str = "matmul") -> list[Candidate]:
+    found = {c.key: c for c in space(name).sample(np.random.default_rng(0), N)}
     assert len(found) == N
     return list(found.values())
 
@@ -31,9 +31,9 @@ def record(candidate: Candidate, seconds: float | None, origin: str = "random") 
     return Record.of(candidate, Measurement(status, readings, (True,) * len(readings)), origin, {})
 
 
-def journal(path: Path, records: list[Record]) -> Path:
+def journal(path: Path, records: list[Record], name: str = "matmul") -> Path:
     with Journal(path) as opened:
-        opened.add_workload(space("matmul").workload)
+        opened.add_workload(space(name).workload)
         opened.add_hardware(CPU)
         opened.extend(records)
     return path
@@ -122,8 +122,36 @@ def test_a_page_of_a_real_model_has_a_row_for_each(tmp_path: Path) -> None:
     )
     (row,) = rows
     assert (row["runs"], row["programs"], row["best_ms"]) == (1, N, pytest.approx(1.0))
-    assert -1 <= row["tau"] <= 1
+    assert -1 <= row["tau"] <= 1 and row["tau_taught"] is None
     # More picks than there are programs find the best one.
     assert {shares[144] for shares in row["shares"].values()} == {1.0}
     page = favourites.body(rows, "gbdt")
     assert page.count("| matmul ") == 1 + 4 and favourites.HALF in page
+
+
+def test_a_control_learns_from_the_searches_of_the_other_workloads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [
+        journal(
+            tmp_path / f"{name}.jsonl",
+            [record(c, 1e-3 * (1 + i)) for i, c in enumerate(drawn(name))],
+            name,
+        )
+        for name in ("matmul", "softmax")
+    ]
+    learned: list[list[str]] = []
+    taught_by = favourites.taught_by
+
+    def listening(pools: list[favourites.Pool]) -> Any:
+        learned.append([pool.workload.name for pool in pools])
+        return taught_by(pools)
+
+    monkeypatch.setattr(favourites, "taught_by", listening)
+    rows = favourites.figures(favourites.read(paths), "gbdt", [0])
+    assert learned == [["softmax"], ["matmul"]]
+    assert all(row["tau_taught"] is not None for row in rows)
+    assert favourites.body(rows, "gbdt").count(favourites.OTHERS) == 2
+    learned.clear()
+    rows = favourites.figures(favourites.read(paths), "random", [0])
+    assert not learned and all(favourites.OTHERS not in row["shares"] for row in rows)
