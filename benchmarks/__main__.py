@@ -43,7 +43,12 @@ SHORT = {
     "audit": audit.main,
     "model_speed": model_speed.main,
 }
-_LONG = {
+__WITH_ARGUMENTS = {
+    "retest": "retest has two phases: python -m benchmarks.retest first, then second",
+    "favourites": "favourites reads what was measured: python -m benchmarks.favourites "
+    "DIR/*/journal.jsonl, of runs of foretune tune",
+}
+LONG = {
     "code_levels": code_levels.main,
     "search64": search64.main,
     "search22": search22.main,
@@ -57,7 +62,6 @@ _LONG = {
     "replay": replay.main,
     "proposers": proposers.main,
     "mcts": mcts.main,
-    "favourites": favourites.main,
     "formulas": formulas.main,
     "gradient": gradient.main,
     "world": world.main,
@@ -91,15 +95,15 @@ def main(arguments: list[str]) -> None:
     """Runs the named benchmarks with their full settings."""
     write = [argument for argument in arguments if argument == "--write"]
     names = [argument for argument in arguments if argument != "--write"]
-    known = {*SHORT, *_LONG, "retest"}
+    known = {*SHORT, *_LONG, *_WITH_ARGUMENTS}
     unknown = [name for name in names if name not in known]
     if unknown:
         sys.exit(f"unknown benchmark {unknown[0]!r}: choose from {', '.join(sorted(known))}")
     for name in names or SHORT:
         if name in SHORT:
             SHORT[name](write)
-        elif name == "retest":
-            sys.exit("retest has two phases: python -m benchmarks.retest first, then second")
+        elif name in _WITH_ARGUMENTS:
+            sys.exit(_WITH_ARGUMENTS[name])
         else:
             _LONG[name](write)
     if not names:

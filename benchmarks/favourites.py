@@ -5,7 +5,8 @@ counts is whether the model tells the fast ones among them from the others. Here
 what several runs measured of a workload, and no search stands in between: what its picks lack, no
 strategy could have got from it. Two controls show what is lacking: one was told of half of the
 programs before (what it can see at all), and one has a ranker that learned from the searches of the
-other workloads instead of from random programs (what kind of programs it knows).
+other workloads, and not from what the shipped one did: more programs of more workloads, drawn at
+random and bred from these.
 
 Runs are those of ``foretune tune WORKLOAD --strategy ... --work-dir DIR``, given by their
 journals, of one workload and one machine or of several::
@@ -25,13 +26,14 @@ import numpy as np
 from scipy import stats
 
 from benchmarks.pools import FloatArray, by_chance, picks
-from benchmarks.results import conditions, publish, say, table
+from benchmarks.results import conditions, figure, publish, say, table
 from foretune import cost
 from foretune.cost import Ranker, rankers
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError, IllegalCandidateError
+from foretune.evaluate import Bootstrap
 from foretune.hardware import Hardware
-from foretune.records import Journal, Record, is_trial
+from foretune.records import Journal, Record, is_trial, top
 from foretune.space import Space
 from foretune.tuning import resolve_names
 from foretune.workload import Workload
@@ -44,7 +46,7 @@ CHANCE = "random order, exact"
 NOTHING = "told of nothing"
 PICKED = f"told of its picks, every {_BATCH}"
 HALF = "control: told of the other half before, and of its picks"
-OTHERS = "control: taught by the other workloads' searches"
+OTHERS = "control: ranker taught by the other workloads' searches, told of nothing"
 _RANKER = "gbdt_actions"
 """What the shipped ranker of the default model is, too."""
 
@@ -55,14 +57,21 @@ class Pool:
 
     Attributes:
         workload, hardware: Which.
-        records: A trial of each program that ran, the fastest one, with its candidate; at least 2.
+        records: A trial of each program, the fastest one, with its candidate; at least 2.
         runs: How many journals hold them.
+        left_out: Programs that are not of the space that is generated today.
     """
 
     workload: Workload
     hardware: Hardware
     records: Sequence[Record]
     runs: int
+    left_out: int
+
+    @property
+    def machine(self) -> str:
+        """Where it was measured, in words."""
+        return f"{self.hardware.name}, {self.hardware.threads} threads"
 
     def group(self, records: Sequence[Record]) -> tuple[Group, dict[str, Record]]:
         """Some of the records as what is picked from, and they by the keys of their candidates."""
@@ -86,27 +95,25 @@ def read(paths: Iterable[Path]) -> list[Pool]:
         BadInputError: No journal holds two programs of one workload that ran.
         RecordError: A file cannot be read, or is no journal.
     """
-    found: dict[tuple[str, str], tuple[Workload, Hardware]] = {}
-    fastest: dict[tuple[str, str], dict[str, Record]] = {}
-    runs: dict[tuple[str, str], int] = {}
+    places: dict[tuple[str, str], tuple[Workload, Hardware]] = {}
+    found: dict[tuple[str, str], list[list[Record]]] = {}
     for path in paths:
         with Journal(path, read_only=True) as journal:
             workloads, hardware = journal.workloads(), journal.hardware()
-            records = [r for r in journal.records() if is_trial(r) and r.measurement.ok]
-            for pair in dict.fromkeys((r.workload, r.hardware) for r in records):
-                # Factors that are measured differ a little between probes: the first ones count.
-                found.setdefault(pair, (workloads[pair[0]], hardware[pair[1]]))
-                runs[pair] = runs.get(pair, 0) + 1
-            for record in records:
-                known = fastest.setdefault((record.workload, record.hardware), {})
-                before = known.get(record.candidate_key)
-                if before is None or _seconds(record) < _seconds(before):
-                    known[record.candidate_key] = record
-    pools = [
-        Pool(*found[pair], _rebuilt(*found[pair], known.values()), runs[pair])
-        for pair, known in fastest.items()
-    ]
-    pools = [pool for pool in pools if len(pool.records) > 1]
+            runs: dict[tuple[str, str], list[Record]] = {}
+            for record in filter(is_trial, journal.records()):
+                runs.setdefault((record.workload, record.hardware), []).append(record)
+        for pair, records in runs.items():
+            # Factors that are measured differ a little between probes: the first ones count.
+            places.setdefault(pair, (workloads[pair[0]], hardware[pair[1]]))
+            found.setdefault(pair, []).append(records)
+    pools = []
+    for pair, runs_of_it in found.items():
+        known = top(record for records in runs_of_it for record in records)
+        rebuilt = _rebuilt(*places[pair], known)
+        if len(rebuilt) > 1:
+            left_out = len(known) - len(rebuilt)
+            pools.append(Pool(*places[pair], rebuilt, len(runs_of_it), left_out))
     if not pools:
         raise BadInputError(
             "no journal holds two programs of a workload that ran: give those of finished runs"
@@ -198,22 +205,27 @@ def figures(pools: Sequence[Pool], cost_model: str, seeds: Sequence[int]) -> lis
         rows.append(
             {
                 "workload": pool.workload.name,
+                "machine": pool.machine,
                 "runs": pool.runs,
                 "programs": len(pool.records),
+                "left_out": pool.left_out,
                 "best_ms": 1e3 * min(map(_seconds, pool.records)),
                 "median_ms": 1e3 * float(np.median([_seconds(r) for r in pool.records])),
                 "tau": agreement(pool, cost_model),
                 "tau_taught": None
                 if taught is None
                 else agreement(pool, cost_model, ranker=taught),
-                "shares": {
-                    who: {n: float(np.mean([one[who][n - 1] for one in each])) for n in _SHOWN}
-                    for who in each[0]
-                },
+                "shares": {who: _after([one[who] for one in each]) for who in each[0]},
             }
         )
         say(f"{pool.workload.name}: {len(pool.records)} programs of {pool.runs} runs")
     return rows
+
+
+def _after(curves: Sequence[FloatArray]) -> dict[int, dict[str, float]]:
+    """Picks -> mean over halves, with a bootstrap's interval."""
+    bootstrap = Bootstrap([str(at) for at in range(len(curves))])
+    return {n: bootstrap.mean([curve[n - 1] for curve in curves]) for n in _SHOWN}
 
 
 def body(rows: Sequence[Mapping[str, Any]], cost_model: str) -> str:
@@ -221,14 +233,17 @@ def body(rows: Sequence[Mapping[str, Any]], cost_model: str) -> str:
     return "\n\n".join(
         [
             f"Cost model `{cost_model}`. Tau is Kendall's, of the scores of all programs before "
-            "any was measured; beside it that of the control taught by the other workloads.",
+            "any was measured; beside it that of the ranker taught by the other workloads.",
             table(
-                ["workload", "runs", "programs", "best, ms", "median, ms", "tau", "taught"],
+                ["workload", "measured on", "runs", "programs", "left out", "best, ms",
+                 "median, ms", "tau", "taught"],
                 [
                     [
                         row["workload"],
+                        row["machine"],
                         str(row["runs"]),
                         str(row["programs"]),
+                        str(row["left_out"]),
                         f"{row['best_ms']:.3f}",
                         f"{row['median_ms']:.3f}",
                         f"{row['tau']:.2f}",
@@ -238,17 +253,17 @@ def body(rows: Sequence[Mapping[str, Any]], cost_model: str) -> str:
                 ],
             ),
             "Fastest program / fastest picked so far, after so many picks from a random half of "
-            "the programs, mean over seeds:",
+            "the programs: mean over halves, with the 95 % interval of a bootstrap over these:",
             table(
                 ["workload", "who picks", *(f"{n} picks" for n in _SHOWN)],
                 [
-                    [row["workload"], who, *(f"{shares[n]:.3f}" for n in _SHOWN)]
+                    [row["workload"], who, *(figure(shares[n]) for n in _SHOWN)]
                     for row in rows
                     for who, shares in row["shares"].items()
                 ],
             ),
         ]
-    )
+    )  # fmt: skip
 
 
 def main(arguments: list[str] | None = None) -> None:

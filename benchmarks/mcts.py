@@ -39,14 +39,14 @@ from pathlib import Path
 from benchmarks._mcts.figures import (
     EVOLUTION,
     PEER,
-    beside,
     early,
     name_of,
     named,
+    over_reference,
     reaching,
     speedups,
 )
-from benchmarks._mcts.overhead import BATCH, overhead
+from benchmarks._mcts.overhead import BATCH, overhead_alone
 from benchmarks._mcts.page import body
 from benchmarks._mcts.parts import effort, expect_as_long, together
 from benchmarks.results import conditions, publish, read_json, say
@@ -151,7 +151,7 @@ def main(arguments: list[str] | None = None) -> None:
         "references": [
             {
                 "side": reference,
-                "beside": beside(runs, samples, reference),
+                "over": over_reference(runs, samples, reference),
                 "early": early(runs, options.trials, reference),
                 "reaching": reaching(runs, options.trials, reference),
             }
@@ -166,7 +166,7 @@ def main(arguments: list[str] | None = None) -> None:
                 for side in ([*full, *less] if kernel == kernels[-1] else full)
                 # A call that only runs a part of it leaves this to the one that writes the page.
                 if options.write and not side.is_peer and ":llm" not in side.strategy
-                for row in overhead(kernel, where.hardware, side)
+                for row in overhead_alone(kernel, where.hardware, side)
             ],
             earlier,
         ),

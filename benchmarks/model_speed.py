@@ -214,10 +214,11 @@ def _score_beside(
     # One alone has all cores to make programs on.
     extract = functools.partial(extract_per_store, threads=0 if processes == 1 else 1)
     found = []
+    # One source for all models: what one of them has read, the next one must not find.
+    sources = [Unscored(workload, hardware, seed) for workload in workloads]
     for name in names:
         scorer = extract if name == PROGRAMS else _model(name, hardware).predict
-        for workload in workloads:
-            source = Unscored(workload, hardware, seed)
+        for source in sources:
             scorer(source.take(_WARM_UP))
             batches = [source.take(batch) for _ in range(_RATE_CALLS)]
             together.wait()

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from benchmarks._search.figures import side_of
-from foretune.bench import Side, best_at, geometric_mean, sitting, unconfirmed, went_to
+from benchmarks._search.figures import mean_ratio, side_of
+from foretune.bench import Side, best_at, sitting, unconfirmed, went_to
 
 EVOLUTION = "evolutionary"
 PEER = "metaschedule-equal"
@@ -78,8 +78,8 @@ def speedups(runs: Sequence[Run], samples: Sequence[int]) -> list[dict[str, Any]
     everyone: dict[tuple[str, str], set[int]] = {}
     cells: dict[tuple[str, str, str], list[Run]] = {}
     for run in runs:
-        everyone.setdefault((machine_of(run), run["workload"]), set()).add(run["seed"])
-        cells.setdefault((machine_of(run), run["workload"], run["side"]), []).append(run)
+        everyone.setdefault((run["machine"], run["workload"]), set()).add(run["seed"])
+        cells.setdefault((run["machine"], run["workload"], run["side"]), []).append(run)
     rows = []
     for (machine, workload, side), found in cells.items():
         for count in samples:
@@ -98,12 +98,7 @@ def speedups(runs: Sequence[Run], samples: Sequence[int]) -> list[dict[str, Any]
     return rows
 
 
-def machine_of(run: Run) -> str:
-    """The machine of a run that was put together with others'; empty where there is one only."""
-    return str(run.get("machine", ""))
-
-
-def beside(
+def over_reference(
     runs: Sequence[Run], samples: Sequence[int], reference: str = EVOLUTION
 ) -> list[dict[str, Any]]:
     """How much faster the programs of each side are than a reference's, after as many samples.
@@ -111,9 +106,9 @@ def beside(
     Ratios of what was measured side by side, so that machines do not matter.
 
     Returns:
-        For each side but the reference and each of ``samples``: ``side, samples``, the ``mean,
-        low, high`` of their ratio over all ``pairs`` of a kernel and a seed (a bootstrap's), and
-        in ``kernels`` the geometric mean of each kernel.
+        For each side but the reference and each of ``samples``: ``side, samples``; what
+        ``mean_ratio`` gives of all pairs of a kernel and a seed; and in ``kernels`` the geometric
+        mean of each kernel.
     """
     rows = []
     for count in samples:
@@ -125,12 +120,9 @@ def beside(
                 logs = pairs.setdefault(run["side"], {}).setdefault(run["workload"], [])
                 logs.append(math.log(other / own))
         for side, found in pairs.items():
-            mean, low, high = geometric_mean(found, np.random.default_rng(0))
             kernels = {name: math.exp(float(np.mean(logs))) for name, logs in found.items()}
-            rows.append(
-                {"side": side, "samples": count, "mean": mean, "low": low, "high": high,
-                 "pairs": sum(map(len, found.values())), "kernels": kernels}
-            )  # fmt: skip
+            ratio = mean_ratio(found, np.random.default_rng(0))
+            rows.append({"side": side, "samples": count, **ratio, "kernels": kernels})
     return rows
 
 
@@ -155,9 +147,7 @@ def early(runs: Sequence[Run], trials: int, reference: str = EVOLUTION) -> list[
             if run["side"] == side and went_to(run, EARLY) and end and best:
                 pairs.setdefault(run["key"], []).append(math.log(end / best))
         if pairs:
-            mean, low, high = geometric_mean(pairs, rng)
-            count = sum(map(len, pairs.values()))
-            rows.append({"side": side, "ratio": mean, "low": low, "high": high, "pairs": count})
+            rows.append({"side": side, **mean_ratio(pairs, rng)})
     return rows
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks._at_once import at_once
 from foretune import cost, search
 from foretune.bench import Side
 from foretune.cost import CostModel, FloatArray, Prediction
@@ -132,6 +133,18 @@ def overhead(
         if timed and batches[-1].measured >= end:
             rows.append({"measured": end, **_row(timed)})
     return rows
+
+
+def overhead_alone(workload: str, hardware: Hardware, side: Side) -> list[dict[str, Any]]:
+    """``overhead`` in a process of its own, in which nothing is known of the programs yet."""
+    (rows,) = at_once(1, _overhead, workload, hardware, side)
+    found: list[dict[str, Any]] = rows
+    return found
+
+
+def _overhead(place: int, together: Any, *arguments: Any) -> list[dict[str, Any]]:
+    del place, together
+    return overhead(*arguments)
 
 
 def _ask(

@@ -55,7 +55,7 @@ def body(
         "\n".join(goals(found, sides, result["trials"])),
         _VALUES,
         speedup_table(found, sides),
-        *(part for each in found["references"] for part in _after_as_many(each, sides)),
+        *(part for each in found["references"] for part in _over_reference(each, sides)),
         *_ablations(found, ablations, most),
         ""
         if llm
@@ -125,23 +125,24 @@ def speedup_table(found: Mapping[str, Any], sides: Sequence[str], most: int | No
         most: Samples of the last column; all if None.
     """
     samples = [count for count in found["samples"] if most is None or count <= most]
-    machines: dict[str, list[Mapping[str, Any]]] = {}
-    for row in found["speedups"]:
-        if row["side"] in sides:
-            machines.setdefault(row["machine"], []).append(row)
+    machines = dict.fromkeys(row["machine"] for row in found["speedups"])
     tables = []
-    for machine, rows in machines.items():
+    for machine in machines:
+        rows = [r for r in found["speedups"] if r["machine"] == machine and r["side"] in sides]
         cells = {(r["workload"], r["side"], r["samples"]): _cell(r) for r in rows}
+        # A machine may have runs of some of the sides only.
+        shown = [side for side in sides if any(row["side"] == side for row in rows)]
         kernels = list(dict.fromkeys(row["workload"] for row in rows))
         drawn = table(
             ["kernel", "side", *map(str, samples)],
             [
                 [kernel, side, *(cells.get((kernel, side, count), "–") for count in samples)]
                 for kernel in kernels
-                for side in sides
+                for side in shown
             ],
         )
-        tables.append(f"On {machine}:\n\n{drawn}" if len(machines) > 1 else drawn)
+        if rows:
+            tables.append(f"On {machine}:\n\n{drawn}" if len(machines) > 1 else drawn)
     return "\n\n".join(tables)
 
 
@@ -161,12 +162,14 @@ def _ablations(found: Mapping[str, Any], names: Sequence[str], most: int) -> lis
     for option, what in ABLATED.items():
         own = [name for name in names if without(name, option) != name]
         rows = list(dict.fromkeys(each for name in own for each in (without(name, option), name)))
-        if rows:
-            parts += [f"{what}, after up to {most} samples:", speedup_table(found, rows, most)]
+        drawn = speedup_table(found, rows, most)
+        if drawn:
+            parts += [f"{what}, after up to {most} samples:", drawn]
         shown.update(rows)
     others = [name for name in names if name not in shown]
-    if others:
-        parts += [f"After up to {most} samples:", speedup_table(found, others, most)]
+    drawn = speedup_table(found, others, most)
+    if drawn:
+        parts += [f"After up to {most} samples:", drawn]
     return parts
 
 
@@ -180,15 +183,12 @@ def without(name: str, option: str) -> str:
     return ":".join(words) + plus + model
 
 
-def _after_as_many(reference: Mapping[str, Any], sides: Sequence[str]) -> list[str]:
-    """Sides over a reference, and by kernel."""
-    rows = [row for row in reference["beside"] if row["side"] in sides]
+def _over_reference(reference: Mapping[str, Any], sides: Sequence[str]) -> list[str]:
+    """How much faster sides are than a reference after as many samples, by kernel and over all."""
+    rows = [row for row in reference["over"] if row["side"] in sides]
     if not rows:
         return []
     kernels = sorted({name for row in rows for name in row["kernels"]})
-    samples = sorted({row["samples"] for row in rows})
-    cells = {(row["side"], row["samples"]): row for row in rows}
-    shown = [[side, cells.get((side, n))] for side in sides for n in samples]
     return [
         f"How much faster than {reference['side']}'s, after as many samples, as times; measured "
         "side by side, so that machines may differ. By kernel geometric means over seeds; over "
@@ -197,14 +197,13 @@ def _after_as_many(reference: Mapping[str, Any], sides: Sequence[str]) -> list[s
             ["side", "samples", *kernels, "all", "pairs"],
             [
                 [
-                    str(side),
+                    row["side"],
                     str(row["samples"]),
                     *(_number(row["kernels"].get(name)) for name in kernels),
-                    f"{row['mean']:.3f} ({row['low']:.3f}–{row['high']:.3f})",
+                    f"{row['ratio']:.3f} ({row['low']:.3f}–{row['high']:.3f})",
                     str(row["pairs"]),
                 ]
-                for side, row in shown
-                if isinstance(row, Mapping)
+                for row in sorted(rows, key=lambda r: (sides.index(r["side"]), r["samples"]))
             ],
         ),
     ]

@@ -34,13 +34,11 @@ def together(result: dict[str, Any], earlier: Sequence[Result]) -> dict[str, Any
     Raises:
         BadInputError: Two of them have runs of the same kernel, side and seed.
     """
-    own = result["hardware"]["name"]
-    result = {**result, "parts": [], "runs": [{"machine": own, **run} for run in result["runs"]]}
+    result = {**result, "parts": [], "runs": _of_machine(result["hardware"], result["runs"])}
     for one in earlier:
         _expect_other_runs(result, one)
-        theirs = one["conditions"]["hardware"]["name"]
-        runs = [{"machine": theirs, **run} for run in one["runs"]]
-        result["runs"] = [*runs, *result["runs"]]
+        theirs = _of_machine(one["conditions"]["hardware"], one["runs"])
+        result["runs"] = [*theirs, *result["runs"]]
         result["failures"] = [*one["failures"], *result["failures"]]
         result["notes"] = {**one["notes"], **result["notes"]}
         result["parts"] += [*one["parts"], {**one["conditions"], "states": one["states"]}]
@@ -57,6 +55,12 @@ def together(result: dict[str, Any], earlier: Sequence[Result]) -> dict[str, Any
     if earlier:
         result["summary"] = summarise(result["runs"], result["trials"], np.random.default_rng(0))
     return result
+
+
+def _of_machine(hardware: Mapping[str, Any], runs: Sequence[Any]) -> list[dict[str, Any]]:
+    """Runs with their ``machine``, in words and by its key; what has one already keeps it."""
+    words = f"{hardware['name']}, {hardware['threads']} threads ({hardware['key']})"
+    return [{"machine": words, **run} for run in runs]
 
 
 def effort(mine: Sequence[Result], earlier: Sequence[Result]) -> list[Result]:

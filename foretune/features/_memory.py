@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Rows = npt.NDArray[np.float32]
+Kept = TypeVar("Kept", Rows, "Rows | None")
 
-_ENTRY_BYTES = 256
-"""What a program takes beside its rows, so that those without rows are bounded, too."""
+_ENTRY_BYTES = 384
+"""What a program takes beside its rows: a short key, an array's head, a place in the order. So
+those without rows are bounded, too."""
 
 
-class Memory:
-    """Rows of features by a key that covers all that they depend on; the longest unused go first.
+class Memory(Generic[Kept]):
+    """Rows of features by a short key that covers all that they depend on.
+
+    The longest unused go first.
 
     Args:
         limit: Bytes that may be kept.
@@ -24,7 +29,7 @@ class Memory:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.bytes = 0
-        self._rows: OrderedDict[str, Rows | None] = OrderedDict()
+        self._rows: OrderedDict[str, Kept] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -32,10 +37,10 @@ class Memory:
     def __contains__(self, key: str) -> bool:
         return key in self._rows
 
-    def __getitem__(self, key: str) -> Rows | None:
+    def __getitem__(self, key: str) -> Kept:
         return self._rows[key]
 
-    def remember(self, found: Mapping[str, Rows | None]) -> None:
+    def remember(self, found: Mapping[str, Kept]) -> None:
         """Takes programs in, or notes that they were used; forgets what does not fit."""
         for key, rows in found.items():
             if key in self._rows:

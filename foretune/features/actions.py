@@ -21,6 +21,7 @@ and reuse per level, Ansor, OSDI 2020, appendix B), computed from the tiles inst
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -49,6 +50,7 @@ from foretune.features.schedule import (
     SUMMARY_VERSION,
     Decided,
     Nest,
+    by_sketch,
     chunks_of,
     jobs_of,
     summary_of,
@@ -74,6 +76,7 @@ ACTION_FEATURE_VERSION = f"2+{MACHINE_FEATURE_VERSION}+{SUMMARY_VERSION}"
 
 _REMEMBERED_BYTES = 16 << 20
 """Rows kept in memory per process: a search asks several models about a program."""
+_memory: Memory[Rows] = Memory(_REMEMBERED_BYTES)
 
 _SPATIAL_AXES, _REDUCTION_AXES = 6, 4
 _LOCATIONS = 6
@@ -410,7 +413,7 @@ def action_features(programs: Sequence[Any], machine: Hardware | None = None) ->
     """
     features = np.zeros((len(programs), len(action_columns())), dtype=np.float32)
     marks: dict[int, str] = {}
-    found: dict[str, Rows | None] = {}
+    found: dict[str, Rows] = {}
     missing: dict[str, Any] = {}
     places: list[tuple[int, str]] = []
     for row, program in enumerate(programs):
@@ -420,7 +423,7 @@ def action_features(programs: Sequence[Any], machine: Hardware | None = None) ->
             continue
         known = machine if machine is not None else candidate.hardware
         if id(known) not in marks:
-            marks[id(known)] = repr(known)
+            marks[id(known)] = _mark(known)
         key = candidate.key + marks[id(known)]
         places.append((row, key))
         if key in _memory:
@@ -430,28 +433,24 @@ def action_features(programs: Sequence[Any], machine: Hardware | None = None) ->
     found |= _made(missing, machine)
     _memory.remember(found)
     for row, key in places:
-        own = found[key]
-        assert own is not None
-        features[row, : len(own)] = own
+        features[row, : len(found[key])] = found[key]
     return features
 
 
-_memory = Memory(_REMEMBERED_BYTES)
+def _mark(hardware: Hardware) -> str:
+    """16 hex digits that change with any figure of a machine, which ``Hardware.key`` does not."""
+    return hashlib.blake2b(repr(hardware).encode(), digest_size=8).hexdigest()
 
 
 def _made(candidates: Mapping[str, Any], machine: Hardware | None) -> dict[str, Rows]:
     """The own columns of candidates that may be of several sketches, by the keys given."""
-    groups: dict[tuple[str, int], list[str]] = {}
-    for key, candidate in candidates.items():
-        known = machine if machine is not None else candidate.hardware
-        groups.setdefault((candidate.sketch.key, id(known)), []).append(key)
+    keys, values = list(candidates), list(candidates.values())
     made: dict[str, Rows] = {}
-    for keys in groups.values():
-        same = [candidates[key] for key in keys]
-        hardware = machine if machine is not None else same[0].hardware
-        filled = _own(same, hardware).astype(np.float32)
-        # A row of its own each: one that is kept must not keep the whole table.
-        made.update(zip(keys, map(np.copy, filled), strict=True))
+    for rows, own in by_sketch(values):
+        filled = _own([values[row] for row in rows], own if machine is None else machine)
+        for row, columns in zip(rows, filled.astype(np.float32), strict=True):
+            # A row of its own each: one that is kept must not keep the whole table.
+            made[keys[row]] = columns.copy()
     return made
 
 

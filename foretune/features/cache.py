@@ -43,7 +43,9 @@ _REMEMBERED_BYTES = 64 << 20
 _ILLEGAL = -1
 
 
-_memories = {source: Memory(_REMEMBERED_BYTES) for source in SOURCES}
+_memories: dict[str, Memory[Rows | None]] = {
+    source: Memory(_REMEMBERED_BYTES) for source in SOURCES
+}
 
 
 def require_source(owner: str, source: str) -> None:

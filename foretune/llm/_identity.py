@@ -20,16 +20,14 @@ from foretune.llm._usage import SessionConfig
 _SECRET = {"key"}
 _PRICES = {"usd_per_million_prompt", "usd_per_million_completion"}
 """Which only the count of what a run has cost depends on."""
-_PATIENCE = {"timeout_s", "retries", "concurrency", "patience"}
-"""How long a run waits for its model: who raises it goes on with the run that had too little."""
 _SETTINGS = {
     *(each.name for each in (*fields(EndpointConfig), *fields(SessionConfig))),
     "device",
-} - {*_SECRET, *_PRICES, *_PATIENCE}
+} - {*_SECRET, *_PRICES}
 
 
 def identity(text: str, *, environment: Mapping[str, str] | None = None) -> str:
-    """8 hex digits that change with what a language model is, or what it is asked for.
+    """8 hex digits that change with what a language model is, or how it is asked.
 
     Of ``settings.json`` its settings count, of ``answers.jsonl`` the answers, of a folder the
     names, sizes and dates of its files; ``model@url`` is taken by its words.

@@ -63,7 +63,7 @@ def test_programs_of_another_space_are_left_out(tmp_path: Path) -> None:
     )
     path = journal(tmp_path / "a.jsonl", [strange, *(record(c, 1.0) for c in drawn()[:2])])
     (pool,) = favourites.read([path])
-    assert len(pool.records) == 2
+    assert len(pool.records) == 2 and pool.left_out == 1
 
 
 def test_nothing_that_ran_is_refused(tmp_path: Path) -> None:
@@ -73,14 +73,14 @@ def test_nothing_that_ran_is_refused(tmp_path: Path) -> None:
 
 
 class Spy:
-    """Scores a program by the speed that it was told of, others by their place."""
+    """Scores programs by their place, the last one best; remembers what it was told."""
 
     def __init__(self) -> None:
-        self.told: list[Record] = []
+        self.told: list[str] = []
         self.asked: list[str] = []
 
     def update(self, records: list[Record]) -> None:
-        self.told += records
+        self.told += [record.candidate_key for record in records]
 
     def predict(self, candidates: list[Candidate]) -> Any:
         self.asked = self.asked or [candidate.key for candidate in candidates]
@@ -98,7 +98,8 @@ def test_all_pick_from_one_half_and_only_the_control_knows_the_other(
         return spies[-1]
 
     monkeypatch.setattr(favourites.cost, "create", create)
-    path = journal(tmp_path / "a.jsonl", [record(c, 1.0 + i) for i, c in enumerate(drawn())])
+    seconds = {c.key: 1.0 + i for i, c in enumerate(drawn())}
+    path = journal(tmp_path / "a.jsonl", [record(c, seconds[c.key]) for c in drawn()])
     (pool,) = favourites.read([path])
     found = favourites.shares(pool, "gbdt", seed=3, most=4)
     assert list(found) == [
@@ -107,12 +108,21 @@ def test_all_pick_from_one_half_and_only_the_control_knows_the_other(
         favourites.PICKED,
         favourites.HALF,
     ]
-    nothing, _, control = spies
-    assert set(nothing.asked) == set(control.asked) and len(nothing.asked) == N // 2
-    other = {r.candidate_key for r in control.told[: N // 2]}
-    assert other == {c.key for c in drawn()} - set(nothing.asked)
-    for curve in found.values():
-        assert curve.shape == (4,) and (np.diff(curve) >= -1e-12).all() and curve[-1] <= 1.0
+    nothing, picked, control = spies
+    half = nothing.asked
+    assert len(half) == N // 2 and picked.asked == half and control.asked == half
+    # Picked from the last on: the four that are wanted at once, or a batch, here all.
+    four = half[:-5:-1]
+    assert nothing.told == four and picked.told == half[::-1]
+    assert set(control.told[: N // 2]) == set(seconds) - set(half)
+    assert control.told[N // 2 :] == half[::-1]
+    best = min(seconds[key] for key in half)
+    expected = [best / min(seconds[key] for key in four[:n]) for n in (1, 2, 3, 4)]
+    for who in (favourites.NOTHING, favourites.PICKED, favourites.HALF):
+        assert found[who].tolist() == pytest.approx(expected)
+    assert found[favourites.CHANCE][0] == pytest.approx(
+        np.mean([best / seconds[key] for key in half])
+    )
 
 
 def test_a_page_of_a_real_model_has_a_row_for_each(tmp_path: Path) -> None:
@@ -122,9 +132,9 @@ def test_a_page_of_a_real_model_has_a_row_for_each(tmp_path: Path) -> None:
     )
     (row,) = rows
     assert (row["runs"], row["programs"], row["best_ms"]) == (1, N, pytest.approx(1.0))
-    assert -1 <= row["tau"] <= 1 and row["tau_taught"] is None
+    assert row["tau_taught"] is None and row["machine"] == f"{CPU.name}, {CPU.threads} threads"
     # More picks than there are programs find the best one.
-    assert {shares[144] for shares in row["shares"].values()} == {1.0}
+    assert {shares[144]["mean"] for shares in row["shares"].values()} == {1.0}
     page = favourites.body(rows, "gbdt")
     assert page.count("| matmul ") == 1 + 4 and favourites.HALF in page
 

@@ -29,7 +29,7 @@ from tests.tuning.support import FormulaMeasurer, matmul, seconds_of
 def run(strategy, seed, *bests, workload="k", model="gbdt", **other):
     return {
         "workload": workload, "key": workload, "strategy": strategy, "cost_model": model,
-        "seed": seed, "untuned_s": 12.0, "trials_per_s": 1.0,
+        "seed": seed, "untuned_s": 12.0, "trials_per_s": 1.0, "machine": "M",
         "curve": [[18 * 2**i, 0.0, best] for i, best in enumerate(bests)], **other,
     }  # fmt: skip
 
@@ -122,7 +122,7 @@ def test_how_much_faster_than_a_reference_after_as_many_samples():
     far = [run("evolutionary", 0, 40.0, 20.0, workload="l"),
            run("mcts:random", 0, 20.0, 5.0, workload="l"),
            run("mcts:short", 0, 8.0, workload="l", budget=18)]  # fmt: skip
-    rows = figures.beside(figures.named([*RUNS, *far], "gbdt"), (18, 36))
+    rows = figures.over_reference(figures.named([*RUNS, *far], "gbdt"), (18, 36))
     found = {(row["side"], row["samples"]): row for row in rows}
     assert ("evolutionary", 18) not in found and ("mcts:short", 36) not in found
     early = found["mcts:random", 18]
@@ -130,13 +130,13 @@ def test_how_much_faster_than_a_reference_after_as_many_samples():
         "k": pytest.approx(math.sqrt(4 / 3 * 6 / 3)), "l": pytest.approx(2.0),
     }  # fmt: skip
     assert early["pairs"] == 3
-    assert early["mean"] == pytest.approx((4 / 3 * 6 / 3 * 2) ** (1 / 3))
-    assert early["low"] <= early["mean"] <= early["high"]
-    assert found["mcts:short", 18]["mean"] == pytest.approx(5.0)
-    reference = {"side": "evolutionary", "beside": rows}
-    shown = "\n".join(page._after_as_many(reference, ["evolutionary", "mcts:random"]))
+    assert early["ratio"] == pytest.approx((4 / 3 * 6 / 3 * 2) ** (1 / 3))
+    assert early["low"] <= early["ratio"] <= early["high"]
+    assert found["mcts:short", 18]["ratio"] == pytest.approx(5.0)
+    reference = {"side": "evolutionary", "over": rows}
+    shown = "\n".join(page._over_reference(reference, ["evolutionary", "mcts:random"]))
     assert "mcts:short" not in shown and "| 1.63 | 2.00 | 1.747 (" in shown
-    assert page._after_as_many(reference, ["evolutionary"]) == []
+    assert page._over_reference(reference, ["evolutionary"]) == []
 
 
 def test_machines_have_tables_of_their_own():
@@ -147,19 +147,33 @@ def test_machines_have_tables_of_their_own():
     text = page.speedup_table({"samples": [18], "speedups": rows}, ["evolutionary", "mcts:random"])
     first, second = text.split("On B:")
     assert first.startswith("On A:") and "other" not in first and "other" in second
+    found = {"samples": [18], "speedups": rows}
+    # Which machine it was is said of a side that ran on one of them, too.
+    rows += figures.speedups(figures.named([run("late", 0, 3.0, machine="B")], "gbdt"), (18,))
+    only = page.speedup_table(found, ["late"])
+    assert only.startswith("On B:") and "On A:" not in only
+    assert only.count("late") == 1, "kernels of which it has nothing are left out"
+    assert page.speedup_table(found, ["never"]) == ""
+    assert page._ablations(found, ["never:branching=4"], 18) == []
     alone = [row for row in rows if row["machine"] == "A"]
     assert "On " not in page.speedup_table({"samples": [18], "speedups": alone}, ["evolutionary"])
 
 
 CONDITIONS = {
     "command": "python -m benchmarks.mcts --seed-list 1", "seeds": [1], "began": "2026-11-24",
-    "hardware": {"name": "Zen 9", "threads": 1}, "busy_before": [], "busy_after": ["cc 9 %"],
+    "hardware": {"name": "Zen 9", "threads": 1, "key": "9"},
+    "busy_before": [], "busy_after": ["cc 9 %"],
 }  # fmt: skip
+
+
+def unplaced(runs):
+    """Runs as a call leaves them: of its own machine."""
+    return [{name: value for name, value in each.items() if name != "machine"} for each in runs]
 
 
 def published(*seeds, **other):
     """What a call with other seeds left."""
-    runs = [{**each, "seed": seed} for seed in seeds for each in RUNS[::2]]
+    runs = [{**each, "seed": seed} for seed in seeds for each in unplaced(RUNS[::2])]
     return {"trials": 72, "runs": runs, "failures": [], "notes": {"theirs": "n"},
             "states": {"evolutionary+gbdt": "a"}, "conditions": {**CONDITIONS, "seeds": [*seeds]},
             "parts": [], "hardware": CONDITIONS["hardware"], **other}  # fmt: skip
@@ -224,8 +238,9 @@ def given(monkeypatch):
 
     def run_bench(workloads, sides, trials, chosen, **options):
         found.update(options, workloads=workloads, sides=sides, seeds=chosen)
-        here = {"name": "Zen 8"}
-        return {"trials": trials, "runs": RUNS, "failures": [], "notes": {}, "hardware": here}
+        here = {"name": "Zen 8", "threads": 2, "key": "8"}
+        runs = unplaced(RUNS)
+        return {"trials": trials, "runs": runs, "failures": [], "notes": {}, "hardware": here}
 
     monkeypatch.setattr(mcts, "run_bench", run_bench)
     monkeypatch.setattr(
@@ -254,7 +269,7 @@ def test_what_was_published_before_becomes_part_of_the_page(given, tmp_path):
     assert len(given["data"]["runs"]) == len(RUNS) + 2
     # Speed-ups of two machines are no sample of one thing.
     assert [line for line in given["body"].splitlines() if line.startswith("On ")] == [
-        "On Zen 9:", "On Zen 8:",
+        "On Zen 9, 1 threads (9):", "On Zen 8, 2 threads (8):",
     ]  # fmt: skip
     assert "seeds |" not in given["body"], "all of each machine are there"
     assert any(name.startswith("mcts:learned+") for name in given["data"]["states"])
@@ -316,7 +331,7 @@ def test_the_tables_name_every_kernel_and_side():
             "references": [
                 {
                     "side": side,
-                    "beside": figures.beside(runs, (18, 36, 72), side),
+                    "over": figures.over_reference(runs, (18, 36, 72), side),
                     "early": figures.early(runs, 72, side),
                     "reaching": figures.reaching(runs, 72, side),
                 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from foretune.features import (
     machine_features,
     machine_fit,
 )
+from foretune.features._footprints import LEVELS
 from foretune.features._memory import Memory
 from foretune.features.schedule import kept_from
 from foretune.hardware import FEATURE_COLUMNS, preset
@@ -75,7 +77,8 @@ def test_rows_do_not_depend_on_what_else_is_asked_for(name, forget):
     together = action_features(drawn, MACHINE)
     forget()
     alone = np.concatenate([action_features([program], MACHINE) for program in drawn])
-    np.testing.assert_allclose(together, alone, rtol=1e-6)
+    # To the last bit: who asks first must not decide what the others are told.
+    assert np.array_equal(together, alone)
 
 
 def test_a_row_is_made_once_for_each_machine(forget, monkeypatch):
@@ -155,6 +158,30 @@ def test_footprints_are_the_bytes_that_tiles_touch():
     assert found["read0.contiguous_along_vector"] == 1 and found["read0.varies_along_vector"] == 1
     assert found["read1.varies_along_vector"] == 0
     assert found["write.contiguous_along_vector"] == 1
+
+
+TILES = [
+    ((4, 2, 2, 4), (2, 2, 2, 16), (24, 4)),
+    ((1, 64, 1, 1), (128, 1, 1, 1), (96, 1)),
+    ((1, 1, 1, 64), (1, 1, 2, 64), (2, 48)),
+    ((2, 1, 32, 1), (1, 8, 1, 16), (3, 32)),
+    ((8, 8, 1, 1), (4, 1, 32, 1), (32, 3)),
+]
+
+
+@pytest.mark.parametrize("count", [1, len(TILES)])
+def test_footprints_are_exact_however_many_are_asked_for(count, forget):
+    forget()
+    tiles = TILES[-count:]
+    rows = action_features([matmul_program(*each) for each in tiles], MACHINE)
+    for found, (i, j, k) in zip(rows, tiles, strict=True):
+        for level, (spatial, reduction) in enumerate(LEVELS):
+            rows_, columns = math.prod(i[-spatial:]), math.prod(j[-spatial:])
+            steps = math.prod(k[len(k) - reduction :])
+            touched = 4.0 * (rows_ * steps + steps * columns + rows_ * columns)
+            assert found[INDEX[f"footprint{level}.all"]] == np.float32(np.log2(1 + touched))
+            traffic = np.log2(1 + touched) - np.log2(1.0 * rows_ * columns * steps)
+            assert found[INDEX[f"traffic.{level}"]] == np.float32(traffic)
 
 
 def test_windows_overlap():
