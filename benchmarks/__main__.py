@@ -43,12 +43,7 @@ SHORT = {
     "audit": audit.main,
     "model_speed": model_speed.main,
 }
-__WITH_ARGUMENTS = {
-    "retest": "retest has two phases: python -m benchmarks.retest first, then second",
-    "favourites": "favourites reads what was measured: python -m benchmarks.favourites "
-    "DIR/*/journal.jsonl, of runs of foretune tune",
-}
-LONG = {
+_LONG = {
     "code_levels": code_levels.main,
     "search64": search64.main,
     "search22": search22.main,
@@ -66,6 +61,11 @@ LONG = {
     "gradient": gradient.main,
     "world": world.main,
     "residuals": residuals.main,
+}
+_WITH_ARGUMENTS = {
+    "retest": "retest has two phases: python -m benchmarks.retest first, then second",
+    "favourites": "favourites reads what was measured: python -m benchmarks.favourites "
+    "DIR/*/journal.jsonl, of runs of foretune tune",
 }
 LONG = {
     "retest first": "about 5 minutes, then wait half an hour",
