@@ -64,8 +64,8 @@ _LONG = {
 }
 _WITH_ARGUMENTS = {
     "retest": "retest has two phases: python -m benchmarks.retest first, then second",
-    "favourites": "favourites reads what was measured: python -m benchmarks.favourites "
-    "DIR/*/journal.jsonl, of runs of foretune tune",
+    "favourites": "favourites reads what was measured: python -m benchmarks.favourites RUNS, "
+    "a folder with work directories of foretune tune",
 }
 LONG = {
     "retest first": "about 5 minutes, then wait half an hour",
@@ -83,7 +83,7 @@ LONG = {
     "replay": "about 20 minutes",
     "proposers": "about 8 minutes",
     "mcts": "about 20 hours, resumable",
-    "favourites DIR/*/journal.jsonl": "about a minute, after searches",
+    "favourites RUNS": "about two minutes, after searches",
     "formulas": "about 15 minutes",
     "gradient": "some hours, resumable",
     "world": "about 90 minutes, resumable",

@@ -8,10 +8,10 @@ programs before (what it can see at all), and one has a ranker that learned from
 other workloads, and not from what the shipped one did: more programs of more workloads, drawn at
 random and bred from these.
 
-Runs are those of ``foretune tune WORKLOAD --strategy ... --work-dir DIR``, given by their
-journals, of one workload and one machine or of several::
+Runs are those of ``foretune tune WORKLOAD --strategy ... --work-dir RUNS/NAME``, of one workload
+and one machine or of several::
 
-    python -m benchmarks.favourites DIR/*/journal.jsonl
+    python -m benchmarks.favourites RUNS
 """
 
 from __future__ import annotations
@@ -86,6 +86,15 @@ class Pool:
             machine=self.hardware,
         )
         return group, {record.candidate_key: record for record in records}
+
+
+def journals(paths: Iterable[Path]) -> list[Path]:
+    """The files among paths, and the journals in the folders among them."""
+    return [
+        found
+        for path in paths
+        for found in (sorted(path.rglob("journal.jsonl")) if path.is_dir() else [path])
+    ]
 
 
 def read(paths: Iterable[Path]) -> list[Pool]:
@@ -270,17 +279,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("journals", nargs="*", type=Path)
+    parser.add_argument("runs", nargs="+", type=Path, help="journals, or folders that hold them")
     parser.add_argument("--cost-model", default="default")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(arguments)
-    if not options.journals:
-        parser.error("give the journals of runs: DIR/journal.jsonl of `foretune tune`")
     _, model = resolve_names("default", options.cost_model)
     seeds = list(range(options.seeds))
     where = conditions("favourites", seeds)
-    rows = figures(read(options.journals), model, seeds)
+    rows = figures(read(journals(options.runs)), model, seeds)
     data = {"schema": "foretune.favourites/1", "cost_model": model, "rows": rows}
     publish("favourites", _TITLE, body(rows, model), data, where.end(), options.write)
 

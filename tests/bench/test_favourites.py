@@ -52,6 +52,19 @@ def test_a_pool_holds_the_fastest_trial_of_each_program_that_ran(tmp_path: Path)
     assert [r.measurement.best_s for r in pool.records] == [1.0, 2.0]
 
 
+def test_folders_are_searched_for_journals(tmp_path: Path) -> None:
+    names = ("runs/b/journal.jsonl", "runs/a/journal.jsonl", "runs/a/llm.jsonl", "alone.jsonl")
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    found = favourites.journals([tmp_path / "runs", tmp_path / "alone.jsonl"])
+    assert [str(path.relative_to(tmp_path)) for path in found] == [
+        "runs/a/journal.jsonl",
+        "runs/b/journal.jsonl",
+        "alone.jsonl",
+    ]
+
+
 def test_programs_of_another_space_are_left_out(tmp_path: Path) -> None:
     strange = Record(
         space("matmul").workload.key,
