@@ -127,6 +127,10 @@ BAD = [
     ("collect", "--work-dir"),
     ("collect --work-dir DIR/c --programs 1", "programs >= 2"),
     ("collect --work-dir DIR/c --programs many", "--programs"),
+    ("collect --work-dir DIR/c --uniform 1", "2 <= uniform <= programs"),
+    ("collect --work-dir DIR/c --programs 8 --uniform 9", "2 <= uniform <= programs"),
+    ("collect --work-dir DIR/c --rounds 0", "rounds >= 1"),
+    ("collect --work-dir DIR/c --cost-model oracle", "oracle"),
     ("collect --work-dir DIR/c --time 0", "time > 0"),
     ("collect --work-dir DIR/c --time nan", "time > 0"),
     ("collect --work-dir DIR/c --time inf", "time > 0"),
@@ -511,7 +515,8 @@ def test_collect_hands_its_arguments_over(
     assert call(
         capsys, "collect", "--work-dir", work, "--workloads", "a,b", "--targets", "llvm;cuda",
         "--threads", "1,2", "--programs", "8", "--time", "60", "--seed", "3", "--known", "data",
-        "--audit", "--share", "0.5", "--min-age", "0",
+        "--audit", "--share", "0.5", "--min-age", "0", "--uniform", "5", "--rounds", "3",
+        "--cost-model", "default",
     )[0] == 0  # fmt: skip
     assert call(capsys, "collect", "--work-dir", work, "--pack", "-o", "out")[0] == 0
     plain, full, pack = handed
@@ -520,6 +525,8 @@ def test_collect_hands_its_arguments_over(
     )  # fmt: skip
     assert (plain.known, plain.pack, plain.audit, plain.output) == (None, False, False, None)
     assert (plain.programs, plain.seed, plain.share, plain.min_age) == (92, 0, 0.02, 3600.0)
+    assert (plain.uniform, plain.rounds, plain.cost_model) == (None, 2, "gbdt:scratch")
+    assert (full.uniform, full.rounds, full.cost_model) == (5, 3, "gbdt")
     assert (full.workloads, full.targets, full.threads) == ("a,b", "llvm;cuda", "1,2")
     assert (full.programs, full.time, full.seed, full.known) == (8, 60.0, 3, Path("data"))
     assert (full.audit, full.share, full.min_age) == (True, 0.5, 0.0)

@@ -22,7 +22,8 @@ def add_collect(commands: Any) -> None:
         "--workloads",
         default="training",
         metavar="W[,W...]",
-        help="INPUTs, comma-separated, or `training` for the built-in list (the default)",
+        help="INPUTs, comma-separated; `training` is the built-in list (the default), "
+        "`training:KIND` what it has of an operator kind",
     )
     collect.add_argument(
         "--targets",
@@ -38,6 +39,27 @@ def add_collect(commands: Any) -> None:
         default=92,
         metavar="N",
         help="programs per workload and hardware (default 92)",
+    )
+    collect.add_argument(
+        "--uniform",
+        type=int,
+        metavar="N",
+        help="how many of those are drawn uniformly, the others evolve (default 52 %%)",
+    )
+    collect.add_argument(
+        "--rounds",
+        type=int,
+        default=2,
+        metavar="N",
+        help="in how many batches the others evolve (default 2)",
+    )
+    collect.add_argument(
+        "--cost-model",
+        default="gbdt:scratch",
+        metavar="C",
+        help="says where to evolve to, see `foretune cost-models` (default gbdt:scratch, so that "
+        "what learns from the data does not depend on what others learned before; with `default` "
+        "the data has what searches of today measure)",
     )
     collect.add_argument(
         "--time", type=float, metavar="SECONDS", help="stop after this; go on with the same command"
@@ -81,7 +103,9 @@ def _collect(args: argparse.Namespace) -> int:
     _refuse_settings(args)
     require_temporary_files()
     from foretune.collect import collect_command
+    from foretune.tuning import resolve_names
 
+    _, args.cost_model = resolve_names("default", args.cost_model)
     return collect_command(args)
 
 
@@ -90,6 +114,13 @@ def _refuse_settings(args: argparse.Namespace) -> None:
     require_seed(args.seed)
     if args.programs < 2:
         raise BadInputError(f"`programs >= 2` must hold, but got --programs {args.programs}")
+    if args.uniform is not None and not 2 <= args.uniform <= args.programs:
+        raise BadInputError(
+            f"`2 <= uniform <= programs` must hold, but got --uniform {args.uniform} and "
+            f"--programs {args.programs}"
+        )
+    if args.rounds < 1:
+        raise BadInputError(f"`rounds >= 1` must hold, but got --rounds {args.rounds}")
     if args.time is not None and not (args.time > 0 and math.isfinite(args.time)):
         raise BadInputError(f"`time > 0` must hold and be finite, but got --time {args.time}")
     if not 0 < args.share <= 1:

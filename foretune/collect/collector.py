@@ -35,7 +35,6 @@ COLLECT_POLICY = MeasurePolicy(
 builds are given up."""
 
 _STRATEGY = "evolutionary"
-_MODEL = "gbdt:scratch"
 JOURNAL = "collect.jsonl"
 _SPACES = "spaces"
 _KINDS = "kinds.json"
@@ -270,9 +269,7 @@ class _Group:
         self.space = space
         self._plan = plan
         self._rng = plan.rng(space.workload, space.hardware)
-        # A model without training data of its own: what it is trained on later must not depend on
-        # an earlier version of it.
-        self._model = cost.create(_MODEL, rng=plan.seed, hardware=space.hardware)
+        self._model = cost.create(plan.cost_model, rng=plan.seed, hardware=space.hardware)
         self._strategy: Strategy = search.create(_STRATEGY, space, self._model, self._rng)
         self._uniform: Strategy = search.create("random", space, self._model, self._rng)
         self._count = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foretune.collect.audit import audit, summarise_audit
 from foretune.collect.collector import JOURNAL, Collector, Store
@@ -13,6 +13,9 @@ from foretune.collect.pack import pack
 from foretune.collect.plan import Plan, plan
 from foretune.dataset import Dataset, StoredWorkload, is_valid, read_dataset
 from foretune.errors import BadInputError, NothingMeasuredError
+
+if TYPE_CHECKING:
+    from foretune.workload import Workload
 
 _UNIFORM_SHARE = 0.52
 TRAINING = "training"
@@ -23,8 +26,9 @@ def collect_command(args: Any) -> int:
     """Collects, audits or packs; returns an exit code.
 
     Args:
-        args: ``workloads`` (names, comma-separated, or ``training``), ``targets`` (separated by
-            semicolons, or None), ``threads`` (comma-separated, or None), ``programs``, ``time``
+        args: ``workloads`` (names, comma-separated, ``training`` and ``training:KIND`` among them),
+            ``targets`` (separated by semicolons, or None), ``threads`` (comma-separated, or None),
+            ``programs``, ``uniform`` (programs, or None), ``rounds``, ``cost_model``, ``time``
             (seconds or None), ``seed``, ``work_dir``, ``known`` (a data set or None), ``pack``,
             ``audit`` (flags), ``share``, ``min_age`` (seconds), ``output`` (a directory or None).
     """
@@ -74,8 +78,10 @@ def _plan(args: Any, workloads: Sequence[StoredWorkload]) -> Plan:
         targets,
         _threads(args.threads),
         programs=args.programs,
-        uniform=max(2, round(args.programs * _UNIFORM_SHARE)),
+        uniform=args.uniform or max(2, round(args.programs * _UNIFORM_SHARE)),
+        rounds=args.rounds,
         seed=args.seed,
+        cost_model=args.cost_model,
     )
 
 
@@ -90,26 +96,37 @@ def _threads(text: str | None) -> list[int]:
 
 
 def _workloads(text: str) -> list[StoredWorkload]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    return [stored for name in names for stored in _named(name)]
+
+
+def _named(name: str) -> list[StoredWorkload]:
+    """The training workloads, those of a kind, or one workload."""
     from foretune.workload import training
 
-    if text == TRAINING:
-        return [StoredWorkload(t.workload, t.kind) for t in training.training_workloads()]
-    found = _load([name.strip() for name in text.split(",") if name.strip()])
-    return [StoredWorkload(workload, training.operator_kind(workload)) for workload in found]
+    base, _, kind = name.partition(":")
+    if base != TRAINING:
+        found = _load(name)
+        return [StoredWorkload(found, training.operator_kind(found))]
+    listed = [StoredWorkload(t.workload, t.kind) for t in training.training_workloads()]
+    kinds = sorted({stored.kind for stored in listed})
+    if ":" in name and kind not in kinds:
+        raise BadInputError(
+            f"`{TRAINING}:KIND` takes the training workloads of an operator kind, but got {name}: "
+            f"choose of {', '.join(kinds)}"
+        )
+    return [stored for stored in listed if kind in ("", stored.kind)]
 
 
-def _load(names: Sequence[str]) -> list[Any]:
+def _load(name: str) -> Workload:
     from foretune.workload import Workload, load_input
 
-    loaded = []
-    for name in names:
-        source = load_input(name)
-        if not isinstance(source, Workload):
-            raise BadInputError(
-                f"{name} is a whole model, and data is collected for single workloads: name those"
-            )
-        loaded.append(source)
-    return loaded
+    source = load_input(name)
+    if not isinstance(source, Workload):
+        raise BadInputError(
+            f"{name} is a whole model, and data is collected for single workloads: name those"
+        )
+    return source
 
 
 def _print_audit(store: Store) -> None:

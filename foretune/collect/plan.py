@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,8 @@ UNIFORM = "uniform"
 """Origin of candidates drawn uniformly."""
 EVOLVED = "evolved"
 """Origin of candidates evolved towards fast ones."""
+SCRATCH = "gbdt:scratch"
+"""The cost model that knows nothing but the group at hand."""
 _X86_LEVELS = ("x86-64-v2", "x86-64-v3")
 _GPU = "cuda"
 _VISIT = 4
@@ -35,6 +37,9 @@ class Plan:
         uniform: How many of those are drawn uniformly; the others evolve from what was measured.
         rounds: In how many batches the others evolve.
         seed: Seeds everything random.
+        cost_model: Says where to evolve to. With ``SCRATCH``, what a model learns from the data
+            never depends on an earlier version of it. With the model that searches use, the data
+            holds the very programs that it was wrong about.
     """
 
     workloads: tuple[StoredWorkload, ...]
@@ -43,6 +48,7 @@ class Plan:
     uniform: int = 48
     rounds: int = 2
     seed: int = 0
+    cost_model: str = SCRATCH
 
     def __post_init__(self) -> None:
         if not 2 <= self.uniform <= self.programs or self.rounds < 1 or self.seed < 0:
@@ -81,7 +87,7 @@ def plan(
     workloads: Sequence[StoredWorkload],
     targets: Sequence[str] = (),
     threads: Sequence[int] = (),
-    **options: int,
+    **options: Any,
 ) -> Plan:
     """A plan for this machine.
 

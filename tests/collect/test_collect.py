@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,10 +23,14 @@ from foretune.collect import (
     summarise_audit,
 )
 from foretune.collect.collector import Store
+from foretune.cost import Prediction
+from foretune.cost.random import RandomModel
 from foretune.dataset import AUDIT, StoredWorkload, is_dataset, load, read_dataset
 from foretune.errors import BadInputError, RecordError
 from foretune.hardware import probe, usable_cores, why_not_here
+from foretune.space import Candidate
 from tests.collect.device import FormulaMeasurer
+from tests.dataset.measured import seconds_of
 from tests.space import programs
 
 ONE = programs.CPU
@@ -92,6 +96,33 @@ def test_evolved_programs_are_faster_than_uniform_ones(
     assert np.median(group.seconds[origins == EVOLVED]) < np.median(
         group.seconds[origins == UNIFORM]
     )
+
+
+def test_programs_evolve_to_where_the_model_points(
+    tmp_path: Path, workloads: tuple[StoredWorkload, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Contrary(RandomModel):
+        """Thinks most of the slowest."""
+
+        def predict(self, candidates: Sequence[Candidate]) -> Prediction:
+            scores = np.log2([seconds_of(candidate) for candidate in candidates])
+            return Prediction(scores, np.zeros(len(candidates)))
+
+        def draft(self, candidates: Sequence[Candidate]) -> np.ndarray:
+            return self.predict(candidates).score
+
+    monkeypatch.setattr(
+        "foretune.collect.collector.cost.create",
+        lambda name, **options: Contrary(**options) if name == "contrary" else pytest.fail(name),
+    )
+    options = {"programs": 40, "uniform": 20, "cost_model": "contrary"}
+    collect(tmp_path, Plan(workloads[:1], (ONE,), **options))
+    with Store(tmp_path) as store:
+        times = {
+            origin: [r.measurement.best_s for r in store.journal.records() if r.origin == origin]
+            for origin in (UNIFORM, EVOLVED)
+        }
+    assert np.median(times[EVOLVED]) > np.median(times[UNIFORM])
 
 
 @pytest.mark.parametrize("stop_after", [0, 1, 7, 23])

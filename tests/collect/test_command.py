@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from foretune.cli import main
-from foretune.collect import Collector, Plan, audit, command
+from foretune.collect import EVOLVED, UNIFORM, Collector, Plan, audit, command
 from foretune.collect.collector import Store
 from foretune.measure import Measurement, Status
 from tests.collect.device import FormulaMeasurer
@@ -66,6 +66,18 @@ def test_known_groups_are_not_measured_again(base: list[str], tmp_path: Path) ->
     assert len(FormulaMeasurer.measured) == measured
 
 
+def test_training_workloads_of_a_kind_with_few_uniform_ones(
+    base: list[str], tmp_path: Path
+) -> None:
+    base[base.index(WORKLOADS)] = "training:attention,matmul:48x48x48"
+    assert main([*base, "--uniform", "2", "--rounds", "3"]) == 0
+    with Store(tmp_path / "w") as store:
+        assert Counter(store.kinds().values()) == {"attention": 4, "dense": 1}
+        origins = Counter((r.workload, r.hardware, r.origin) for r in store.journal.records())
+    assert {origin: n for (*_, origin), n in origins.items()} == {UNIFORM: 2, EVOLVED: 6}
+    assert len(origins) == 5 * 2 * 2
+
+
 @pytest.mark.parametrize("flags", [["--audit"], ["--pack", "-o", "data"]])
 def test_a_wrong_work_directory_is_refused_and_not_made(
     base: list[str], flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -83,6 +95,9 @@ def test_a_wrong_work_directory_is_refused_and_not_made(
         (["--workloads", ","], "workloads"),
         (["--workloads", "matmul:8x8x8,matmul:8x8x8"], "all different"),
         (["--workloads", "mobilenet_v2"], "whole model"),
+        (["--workloads", "training:sorting"], "choose of attention, batch_matmul"),
+        (["--workloads", "training:"], "choose of attention"),
+        (["--workloads", "training:attention,training:attention"], "all different"),
         (["--known", "nowhere"], "no data set"),
     ],
 )
