@@ -8,10 +8,12 @@ programs before (what it can see at all), and one has a ranker that learned from
 other workloads, and not from what the shipped one did: more programs of more workloads, drawn at
 random and bred from these.
 
+``--ranker`` names rankers, files of ``foretune train``, that pick too, instead of the shipped one.
+
 Runs are those of ``foretune tune WORKLOAD --strategy ... --work-dir RUNS/NAME``, of one workload
 and one machine or of several::
 
-    python -m benchmarks.favourites RUNS
+    python -m benchmarks.favourites RUNS [--ranker NAME=FILE.npz ...]
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -149,7 +152,11 @@ def _rebuilt(workload: Workload, hardware: Hardware, records: Iterable[Record]) 
 
 
 def shares(
-    pool: Pool, cost_model: str, seed: int, most: int = _SHOWN[-1], taught: Ranker | None = None
+    pool: Pool,
+    cost_model: str,
+    seed: int,
+    most: int = _SHOWN[-1],
+    others: Mapping[str, Ranker] = MappingProxyType({}),
 ) -> dict[str, FloatArray]:
     """Fastest program / fastest picked so far, after 1, 2... picks from a random half of a pool.
 
@@ -158,28 +165,28 @@ def shares(
         cost_model: Name of the model that picks.
         seed: Of the halves, and of the model.
         most: Picks.
-        taught: The ranker of a further control, in the place of the model's own; None: no such one.
+        others: Rankers that pick in the place of the model's own, told of nothing, by who they are.
 
     Returns:
         Who picks -> float64 of shape (most,).
     """
     order = np.random.default_rng(seed).permutation(len(pool.records)).tolist()
     middle = (len(order) + 1) // 2
-    others, known = pool.group([pool.records[at] for at in order[:middle]])
+    offered, known = pool.group([pool.records[at] for at in order[:middle]])
     half = [pool.records[at] for at in order[middle:]]
     sides: dict[str, tuple[list[Record], int, dict[str, Any]]] = {
         NOTHING: ([], most, {}),
         PICKED: ([], _BATCH, {}),
         HALF: (half, _BATCH, {}),
     }
-    if taught is not None:
-        sides[OTHERS] = ([], most, {"ranker": taught})
-    found = {CHANCE: by_chance(others.seconds, most)}
+    for who, ranker in others.items():
+        sides[who] = ([], most, {"ranker": ranker})
+    found = {CHANCE: by_chance(offered.seconds, most)}
     for name, (before, batch, options) in sides.items():
         model = cost.create(cost_model, rng=seed, hardware=pool.hardware, **options)
         if before:
             model.update(before)
-        found[name] = picks(model, others, known, batch, most)
+        found[name] = picks(model, offered, known, batch, most)
     return found
 
 
@@ -199,18 +206,26 @@ def taught_by(pools: Sequence[Pool]) -> Ranker:
     return ranker
 
 
-def figures(pools: Sequence[Pool], cost_model: str, seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """A row for each pool: its size, ``tau``, and ``shares``, who picks -> picks -> mean share.
+def figures(
+    pools: Sequence[Pool],
+    cost_model: str,
+    seeds: Sequence[int],
+    named: Mapping[str, Ranker] = MappingProxyType({}),
+) -> list[dict[str, Any]]:
+    """A row for each pool: its size, ``taus`` and ``shares``.
 
-    With other workloads and the default model, which takes a ranker, also ``tau_taught`` and the
-    share of ``OTHERS``.
+    ``taus`` has who orders -> Kendall's tau, ``shares`` who picks -> picks -> mean share. The model
+    told of nothing is in both, and so are the rankers that stand in for its own, by what ``named``
+    calls them; with other workloads and the default model, which takes a ranker, one of them is
+    ``OTHERS``.
     """
     _, default = resolve_names("default", "default")
     rows = []
     for pool in pools:
-        others = [other for other in pools if other.workload.key != pool.workload.key]
-        taught = taught_by(others) if others and cost_model == default else None
-        each = [shares(pool, cost_model, seed, taught=taught) for seed in seeds]
+        elsewhere = [other for other in pools if other.workload.key != pool.workload.key]
+        others = {OTHERS: taught_by(elsewhere)} if elsewhere and cost_model == default else {}
+        others |= named
+        each = [shares(pool, cost_model, seed, others=others) for seed in seeds]
         rows.append(
             {
                 "workload": pool.workload.name,
@@ -220,10 +235,10 @@ def figures(pools: Sequence[Pool], cost_model: str, seeds: Sequence[int]) -> lis
                 "left_out": pool.left_out,
                 "best_ms": 1e3 * min(map(_seconds, pool.records)),
                 "median_ms": 1e3 * float(np.median([_seconds(r) for r in pool.records])),
-                "tau": agreement(pool, cost_model),
-                "tau_taught": None
-                if taught is None
-                else agreement(pool, cost_model, ranker=taught),
+                "taus": {
+                    NOTHING: agreement(pool, cost_model),
+                    **{w: agreement(pool, cost_model, ranker=r) for w, r in others.items()},
+                },
                 "shares": {who: _after([one[who] for one in each]) for who in each[0]},
             }
         )
@@ -241,11 +256,10 @@ def body(rows: Sequence[Mapping[str, Any]], cost_model: str) -> str:
     """The page between its title and its conditions."""
     return "\n\n".join(
         [
-            f"Cost model `{cost_model}`. Tau is Kendall's, of the scores of all programs before "
-            "any was measured; beside it that of the ranker taught by the other workloads.",
+            f"Cost model `{cost_model}`.",
             table(
                 ["workload", "measured on", "runs", "programs", "left out", "best, ms",
-                 "median, ms", "tau", "taught"],
+                 "median, ms"],
                 [
                     [
                         row["workload"],
@@ -255,10 +269,16 @@ def body(rows: Sequence[Mapping[str, Any]], cost_model: str) -> str:
                         str(row["left_out"]),
                         f"{row['best_ms']:.3f}",
                         f"{row['median_ms']:.3f}",
-                        f"{row['tau']:.2f}",
-                        "–" if row["tau_taught"] is None else f"{row['tau_taught']:.2f}",
                     ]
                     for row in rows
+                ],
+            ),
+            "Kendall's tau of the scores of all programs, before any was measured:",
+            table(
+                ["who orders", *(row["workload"] for row in rows)],
+                [
+                    [who, *(f"{row['taus'][who]:.2f}" for row in rows)]
+                    for who in rows[0]["taus"]
                 ],
             ),
             "Fastest program / fastest picked so far, after so many picks from a random half of "
@@ -275,20 +295,29 @@ def body(rows: Sequence[Mapping[str, Any]], cost_model: str) -> str:
     )  # fmt: skip
 
 
+def _ranker(text: str) -> tuple[str, str]:
+    name, _, file = text.rpartition("=")
+    return name or Path(file).stem, file
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("runs", nargs="+", type=Path, help="journals, or folders that hold them")
     parser.add_argument("--cost-model", default="default")
+    parser.add_argument(
+        "--ranker", type=_ranker, action="append", default=[], metavar="NAME=FILE.npz"
+    )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(arguments)
     _, model = resolve_names("default", options.cost_model)
     seeds = list(range(options.seeds))
     where = conditions("favourites", seeds)
-    rows = figures(read(journals(options.runs)), model, seeds)
-    data = {"schema": "foretune.favourites/1", "cost_model": model, "rows": rows}
+    named = {f"ranker {name}, {NOTHING}": rankers.load_for_run(f) for name, f in options.ranker}
+    rows = figures(read(journals(options.runs)), model, seeds, named)
+    data = {"schema": "foretune.favourites/2", "cost_model": model, "rows": rows}
     publish("favourites", _TITLE, body(rows, model), data, where.end(), options.write)
 
 

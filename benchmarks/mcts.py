@@ -40,6 +40,7 @@ from benchmarks._mcts.figures import (
     EVOLUTION,
     PEER,
     early,
+    families,
     name_of,
     named,
     over_reference,
@@ -144,10 +145,16 @@ def main(arguments: list[str] | None = None) -> None:
     result = together(result, earlier)
     runs = named(result["runs"], plain.cost_model)
     samples = sorted({n for n in SAMPLES if n < options.trials} | {options.trials, fewer})
+    names = [[name_of(side, plain.cost_model) for side in some] for some in (full, less)]
+    for run in runs:
+        # What was published before may have sides that this call does not name.
+        if not any(run["side"] in some for some in names):
+            names[run.get("budget", options.trials) < options.trials].append(run["side"])
     result["mcts"] = {
         "samples": samples,
         "ablation_trials": fewer,
         "speedups": speedups(runs, samples),
+        "families": families(runs, names[1], [count for count in samples if count <= fewer]),
         "references": [
             {
                 "side": reference,
@@ -171,11 +178,6 @@ def main(arguments: list[str] | None = None) -> None:
             earlier,
         ),
     }
-    names = [[name_of(side, plain.cost_model) for side in some] for some in (full, less)]
-    for run in runs:
-        # What was published before may have sides that this call does not name.
-        if not any(run["side"] in some for some in names):
-            names[run.get("budget", options.trials) < options.trials].append(run["side"])
     page = body(result, *names, fewer)
     publish("mcts", _TITLE, page, result, where.end(), options.write)
 

@@ -25,6 +25,8 @@ TREE = "mcts:learned"
 """The tree search that comes as the default, whom a goal can judge without choosing among sides."""
 EARLY = 36
 """Samples within which the best of ours is to reach what evolutionary search has at the end."""
+ABLATED = ("history", "branching", "rollout")
+"""Options of strategies that are compared by themselves."""
 _AS_GOOD = 1.02
 """Seconds that are as good: two readings of one program differ by a percent or two."""
 _CONFIDENCE = 0.95
@@ -124,6 +126,50 @@ def over_reference(
             ratio = mean_ratio(found, np.random.default_rng(0))
             rows.append({"side": side, "samples": count, **ratio, "kernels": kernels})
     return rows
+
+
+def families(
+    runs: Sequence[Run], names: Sequence[str], samples: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Ablations by the option that makes them differ, each beside the side that lacks it.
+
+    Args:
+        runs: Named.
+        names: Of ablations.
+        samples: After how many they are compared.
+
+    Returns:
+        For each of ``ABLATED`` and side without it: ``option``; ``sides``, of which the first is
+        the one without the option, if it was measured beside one of the others, else the first
+        that has it; and ``over``, the others over the first as ``over_reference`` gives it.
+    """
+    beside: dict[str, set[tuple[str, int, float]]] = {}
+    for run in runs:
+        beside.setdefault(run["side"], set()).add(sitting(run))
+    found = []
+    for option in ABLATED:
+        members: dict[str, list[str]] = {}
+        for name in names:
+            if without(name, option) != name:
+                members.setdefault(without(name, option), []).append(name)
+        for base, sides in members.items():
+            theirs = set().union(*(beside.get(side, set()) for side in sides))
+            if beside.get(base, set()) & theirs:
+                sides.insert(0, base)
+            own = [run for run in runs if run["side"] in sides]
+            over = over_reference(own, samples, sides[0])
+            found.append({"option": option, "sides": sides, "over": over})
+    return found
+
+
+def without(name: str, option: str) -> str:
+    """The side with whom one that has an option is compared.
+
+    Before → after: of ``mcts:learned:rollout=2+world`` and ``rollout`` → ``mcts:learned+world``.
+    """
+    strategy, plus, model = name.partition("+")
+    words = [word for word in strategy.split(":") if not word.startswith(f"{option}=")]
+    return ":".join(words) + plus + model
 
 
 def left_out(run: Run) -> str:

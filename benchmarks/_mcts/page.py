@@ -10,13 +10,13 @@ from benchmarks._mcts.parts import said
 from benchmarks._search.figures import made, remarks
 from benchmarks.results import table
 
-ABLATED: Mapping[str, str] = {
+_OPTIONS: Mapping[str, str] = {
     "history": "History depth, in ancestors that a prompt shows (table 3; without the option 2)",
     "branching": "Branching (table 4; without the option 2, and 0 is progressive widening)",
     "rollout": "Rollouts, in random edits after which a new node's end is scored beside the node "
     "(without the option 0; with the world model no program is made for it)",
 }
-"""Options of strategies, each with a table of its own -> what it says."""
+"""``ABLATED`` -> what their tables say."""
 _VALUES = (
     "Speed-up over the untuned program after so many measured programs: geometric mean over seeds "
     "with its 95 % interval (Student's t of logarithms); a cell that rests on fewer seeds than "
@@ -156,31 +156,23 @@ def _cell(row: Mapping[str, Any]) -> str:
 
 
 def _ablations(found: Mapping[str, Any], names: Sequence[str], most: int) -> list[str]:
-    """A heading and a table for each option, and one for what is left."""
+    """A heading and tables for each option, and one for what is left."""
     parts: list[str] = []
-    shown: set[str] = set()
-    for option, what in ABLATED.items():
-        own = [name for name in names if without(name, option) != name]
-        rows = list(dict.fromkeys(each for name in own for each in (without(name, option), name)))
+    families = found["families"]
+    for option, what in _OPTIONS.items():
+        own = [family for family in families if family["option"] == option]
+        rows = list(dict.fromkeys(side for family in own for side in family["sides"]))
         drawn = speedup_table(found, rows, most)
         if drawn:
             parts += [f"{what}, after up to {most} samples:", drawn]
-        shown.update(rows)
-    others = [name for name in names if name not in shown]
-    drawn = speedup_table(found, others, most)
+            for family in own:
+                first, *others = family["sides"]
+                parts += _over_reference({"side": first, "over": family["over"]}, others)
+    shown = {side for family in families for side in family["sides"]}
+    drawn = speedup_table(found, [name for name in names if name not in shown], most)
     if drawn:
         parts += [f"After up to {most} samples:", drawn]
     return parts
-
-
-def without(name: str, option: str) -> str:
-    """The side with whom one that has an option is compared.
-
-    Before → after: of ``mcts:learned:rollout=2+world`` and ``rollout`` → ``mcts:learned+world``.
-    """
-    strategy, plus, model = name.partition("+")
-    words = [word for word in strategy.split(":") if not word.startswith(f"{option}=")]
-    return ":".join(words) + plus + model
 
 
 def _over_reference(reference: Mapping[str, Any], sides: Sequence[str]) -> list[str]:

@@ -145,11 +145,14 @@ def test_a_page_of_a_real_model_has_a_row_for_each(tmp_path: Path) -> None:
     )
     (row,) = rows
     assert (row["runs"], row["programs"], row["best_ms"]) == (1, N, pytest.approx(1.0))
-    assert row["tau_taught"] is None and row["machine"] == f"{CPU.name}, {CPU.threads} threads"
+    assert (
+        list(row["taus"]) == [favourites.NOTHING]
+        and row["machine"] == f"{CPU.name}, {CPU.threads} threads"
+    )
     # More picks than there are programs find the best one.
     assert {shares[144]["mean"] for shares in row["shares"].values()} == {1.0}
     page = favourites.body(rows, "gbdt")
-    assert page.count("| matmul ") == 1 + 4 and favourites.HALF in page
+    assert page.count("| matmul ") == 2 + 4 and favourites.HALF in page
 
 
 def test_a_control_learns_from_the_searches_of_the_other_workloads(
@@ -173,8 +176,26 @@ def test_a_control_learns_from_the_searches_of_the_other_workloads(
     monkeypatch.setattr(favourites, "taught_by", listening)
     rows = favourites.figures(favourites.read(paths), "gbdt", [0])
     assert learned == [["softmax"], ["matmul"]]
-    assert all(row["tau_taught"] is not None for row in rows)
-    assert favourites.body(rows, "gbdt").count(favourites.OTHERS) == 2
+    assert all(favourites.OTHERS in row["taus"] for row in rows)
+    assert favourites.body(rows, "gbdt").count(favourites.OTHERS) == 2 + 1
     learned.clear()
     rows = favourites.figures(favourites.read(paths), "random", [0])
     assert not learned and all(favourites.OTHERS not in row["shares"] for row in rows)
+
+
+def test_rankers_from_files_pick_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = [record(c, 1e-3 * (1 + i)) for i, c in enumerate(drawn())]
+    path = journal(tmp_path / "a.jsonl", records)
+    (pool,) = favourites.read([path])
+    ranker = favourites.taught_by([pool])
+    monkeypatch.setattr(
+        favourites.rankers, "load_for_run", {str(tmp_path / "own.npz"): ranker}.__getitem__
+    )
+    favourites.main([str(path), "--seeds", "1", "--ranker", f"mine={tmp_path / 'own.npz'}",
+                     "--ranker", str(tmp_path / "own.npz")])  # fmt: skip
+    shown = [line for line in capsys.readouterr().out.splitlines() if "ranker" in line]
+    for name in ("mine", "own"):
+        tau, _ = (line for line in shown if f"ranker {name}, told of nothing" in line)
+        assert float(tau.split("|")[-2]) > 0.5, "it has learned these very programs"

@@ -139,6 +139,21 @@ def test_how_much_faster_than_a_reference_after_as_many_samples():
     assert page._over_reference(reference, ["evolutionary"]) == []
 
 
+def test_ablations_are_set_beside_what_was_measured_with_them():
+    two, four = "mcts:learned:branching=2", "mcts:learned:branching=4"
+    runs = [run(two, 0, 4.0, budget=18), run(four, 0, 2.0, budget=18),
+            run("mcts:learned", 0, 1.0, compared=5.0)]  # fmt: skip
+    (found,) = figures.families(figures.named(runs, "gbdt"), [two, four], (18,))
+    assert (found["option"], found["sides"]) == ("branching", [two, four]), "no common sitting"
+    (over,) = found["over"]
+    assert (over["side"], over["samples"], over["pairs"]) == (four, 18, 1)
+    assert over["ratio"] == pytest.approx(2.0)
+    beside = [*runs, run("mcts:learned", 0, 1.0)]
+    (found,) = figures.families(figures.named(beside, "gbdt"), [two, four], (18,))
+    assert found["sides"] == ["mcts:learned", two, four]
+    assert [row["ratio"] for row in found["over"]] == [pytest.approx(0.25), pytest.approx(0.5)]
+
+
 def test_machines_have_tables_of_their_own():
     runs = [{**each, "machine": machine} for machine in ("A", "B") for each in RUNS]
     runs += [run("mcts:random", 2, 3.0, workload="other", machine="B")]
@@ -154,6 +169,8 @@ def test_machines_have_tables_of_their_own():
     assert only.startswith("On B:") and "On A:" not in only
     assert only.count("late") == 1, "kernels of which it has nothing are left out"
     assert page.speedup_table(found, ["never"]) == ""
+    named = figures.named(runs, "gbdt")
+    found["families"] = figures.families(named, ["never:branching=4"], (18,))
     assert page._ablations(found, ["never:branching=4"], 18) == []
     alone = [row for row in rows if row["machine"] == "A"]
     assert "On " not in page.speedup_table({"samples": [18], "speedups": alone}, ["evolutionary"])
@@ -328,6 +345,7 @@ def test_the_tables_name_every_kernel_and_side():
         "mcts": {
             "samples": [18, 36, 72],
             "speedups": figures.speedups(runs, (18, 36, 72)),
+            "families": figures.families(runs, ablations, (18, 36)),
             "references": [
                 {
                     "side": side,
@@ -392,7 +410,7 @@ def test_the_page_says_where_a_language_model_was_left_out():
     whole = {**LEFT_OUT, "left_out": None}
     found = {
         "trials": 18, "runs": [RUNS[0], asked], "failures": [], "notes": {},
-        "mcts": {"samples": [18], "speedups": figures.speedups(runs, (18,)),
+        "mcts": {"samples": [18], "speedups": figures.speedups(runs, (18,)), "families": [],
                  "references": [], "overhead": []},
     }  # fmt: skip
     text = page.body(found, ["evolutionary", "mcts:llm"], [], 18)
@@ -415,7 +433,7 @@ def test_the_page_says_where_a_language_model_was_left_out():
     ],
 )
 def test_what_an_ablation_is_compared_with(name, option, base):
-    assert page.without(name, option) == base
+    assert figures.without(name, option) == base
 
 
 @pytest.mark.parametrize("name", ["mcts:random", "mcts:random:rollout=1", "evolutionary"])
