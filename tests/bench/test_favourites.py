@@ -186,16 +186,27 @@ def test_a_control_learns_from_the_searches_of_the_other_workloads(
 def test_rankers_from_files_pick_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    records = [record(c, 1e-3 * (1 + i)) for i, c in enumerate(drawn())]
-    path = journal(tmp_path / "a.jsonl", records)
-    (pool,) = favourites.read([path])
-    ranker = favourites.taught_by([pool])
-    monkeypatch.setattr(
-        favourites.rankers, "load_for_run", {str(tmp_path / "own.npz"): ranker}.__getitem__
-    )
-    favourites.main([str(path), "--seeds", "1", "--ranker", f"mine={tmp_path / 'own.npz'}",
-                     "--ranker", str(tmp_path / "own.npz")])  # fmt: skip
-    shown = [line for line in capsys.readouterr().out.splitlines() if "ranker" in line]
-    for name in ("mine", "own"):
-        tau, _ = (line for line in shown if f"ranker {name}, told of nothing" in line)
-        assert float(tau.split("|")[-2]) > 0.5, "it has learned these very programs"
+    seconds = {c.key: 1e-3 * (1 + i) for i, c in enumerate(drawn())}
+
+    class Knowing(Spy):
+        """Scores as it was made to, by a factor of the seconds."""
+
+        def __init__(self, sign: float) -> None:
+            super().__init__()
+            self.sign = sign
+
+        def predict(self, candidates: list[Candidate]) -> Any:
+            return SimpleNamespace(score=self.sign * np.array([seconds[c.key] for c in candidates]))
+
+    files = {"good.npz": -1.0, str(tmp_path / "bad.npz"): 1.0}
+    monkeypatch.setattr(favourites.rankers, "load_for_run", files.__getitem__)
+    monkeypatch.setattr(favourites.cost, "create", lambda name, *, ranker=0.0, **_: Knowing(ranker))
+    path = journal(tmp_path / "a.jsonl", [record(c, seconds[c.key]) for c in drawn()])
+    favourites.main([str(path), "--seeds", "1", "--ranker", "mine=good.npz",
+                     "--ranker", str(tmp_path / "bad.npz")])  # fmt: skip
+    shown = [line for line in capsys.readouterr().out.splitlines() if "| ranker" in line]
+    for name, tau in (("mine", "1.00"), ("bad", "-1.00")):
+        order, picked = (line for line in shown if f"ranker {name}, told of nothing" in line)
+        assert order.split("|")[-2].strip() == tau
+        first = float(picked.split("|")[3].split()[0])
+        assert (first == 1) == (name == "mine")
