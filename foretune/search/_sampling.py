@@ -8,12 +8,12 @@ all. Of a matrix product half of what a search proposes can be twins.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretune.errors import IllegalCandidateError
+from foretune.errors import BadInputError, IllegalCandidateError
 from foretune.measure import Status
 
 if TYPE_CHECKING:
@@ -182,6 +182,47 @@ def _program(candidate: Candidate) -> Hashable:
     from foretune import _tvm
 
     return _tvm.structural_hash(module)
+
+
+def require_temperature(who: str, value: float) -> None:
+    """Refuses a temperature that ``drawn_by_score`` cannot take.
+
+    Raises:
+        BadInputError: It is negative, infinite or no number.
+    """
+    if not 0.0 <= value < math.inf:
+        raise BadInputError(
+            f"{who}: temperature >= 0 must hold, and be finite, but got {value}: 0 takes the "
+            "highest scores, 0.25 draws among programs that differ by a quarter of a doubling"
+        )
+
+
+def drawn_by_score(
+    candidates: Iterable[Candidate],
+    scores: Mapping[str, float],
+    temperature: float,
+    rng: np.random.Generator,
+) -> list[Candidate]:
+    """Candidates in the order in which they are worth a trial.
+
+    With a temperature ``T`` it is a draw without replacement in which each weighs
+    ``exp(score / T)``: what is scored alike comes in any order, so that an error of the
+    model's, which programs alike share, does not fill a batch. Scores with Gumbel noise, sorted,
+    are such a draw (Kool et al., "Stochastic beams and where to find them", ICML 2019).
+
+    Args:
+        candidates: Each with a score.
+        scores: By key.
+        temperature: ``T >= 0``, in the unit of the scores; 0: the highest first, by key where
+            equal, and nothing is drawn.
+        rng: Draws.
+    """
+    ranked = sorted(candidates, key=lambda c: (-scores[c.key], c.key))
+    if not temperature:
+        return ranked
+    noise = rng.gumbel(size=len(ranked), scale=temperature)
+    worth = np.array([scores[candidate.key] for candidate in ranked]) + noise
+    return [ranked[at] for at in np.argsort(-worth, kind="stable").tolist()]
 
 
 def spread(ranked: Iterable[Candidate], least: int = APART) -> Iterator[Candidate]:

@@ -33,7 +33,14 @@ from foretune._options import configured, refuse_unknown
 from foretune.errors import BadInputError
 from foretune.search import proposers
 from foretune.search._base import Strategy
-from foretune.search._sampling import APART, FIRST_APART, FreshSampler, spread
+from foretune.search._sampling import (
+    APART,
+    FIRST_APART,
+    FreshSampler,
+    drawn_by_score,
+    require_temperature,
+    spread,
+)
 from foretune.search.proposers import Situation, Variant
 
 if TYPE_CHECKING:
@@ -66,6 +73,8 @@ class EvolutionConfig:
         further_mutation: Probability that a mutated child is mutated once more, and so on.
         fresh: Share of the first generation that is random instead of bred.
         epsilon: Share of the proposals that is random.
+        temperature: Of the softmax of scores that the others are drawn from, in the unit of scores
+            (log2 of a slow-down); 0: the highest scores.
         warmup: Candidates measured in this space before a model that is not informed is asked.
         prior: Whether the draft has a say in what is drawn and bred. Off for ablations.
         pool: Random candidates drawn for each one that the draft keeps.
@@ -83,6 +92,7 @@ class EvolutionConfig:
     further_mutation: float = 0.3
     fresh: float = 0.25
     epsilon: float = 0.1
+    temperature: float = 0.0
     warmup: int = 8
     prior: bool = True
     pool: int = 16
@@ -99,6 +109,7 @@ class EvolutionConfig:
                 raise BadInputError(
                     f"evolutionary: 0 <= {name} <= 1 must hold, but got {getattr(self, name)}"
                 )
+        require_temperature("evolutionary", self.temperature)
         for name in (
             "scored_per_ask",
             "generations",
@@ -239,7 +250,7 @@ class Evolutionary(Strategy):
             best = sorted(scored.values(), key=lambda c: (-scores[c.key], c.key))
             # Measured parents stay: a model trained on few programs errs, a measurement does not.
             parents = _alternate(elites, best[: config.elites])
-        best = sorted(scored.values(), key=lambda c: (-scores[c.key], c.key))
+        best = drawn_by_score(scored.values(), scores, config.temperature, self.rng)
         # Rounded by chance: a batch of one explores too, now and then. Without the draft, so
         # that what it misjudges everywhere is still seen.
         explored = int(config.epsilon * n + self.rng.random())

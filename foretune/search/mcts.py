@@ -31,7 +31,15 @@ from foretune._options import configured
 from foretune.errors import BadInputError
 from foretune.search import proposers
 from foretune.search._base import Strategy
-from foretune.search._sampling import APART, FIRST_APART, FreshSampler, difference, spread
+from foretune.search._sampling import (
+    APART,
+    FIRST_APART,
+    FreshSampler,
+    difference,
+    drawn_by_score,
+    require_temperature,
+    spread,
+)
 from foretune.search._tree import Node, Tree
 from foretune.search.proposers import Situation, Variant
 
@@ -63,6 +71,8 @@ class MctsConfig:
         fresh: The same later on.
         pool: Random candidates drawn for each one that becomes a root.
         epsilon: Share of the proposals that is random.
+        temperature: Of the softmax of scores that the others are drawn from, in the unit of scores
+            (log2 of a slow-down); 0: the highest scores.
         warmup: Candidates measured before a model that is not informed is asked.
         patience: Fruitless expansions in a row after which a node is a dead end.
         nodes: Programs kept of those that were not measured and led to none that was; the worst go.
@@ -82,6 +92,7 @@ class MctsConfig:
     fresh: float = 0.5
     pool: int = 32
     epsilon: float = 0.1
+    temperature: float = 0.0
     warmup: int = 8
     patience: int = 5
     nodes: int = 512
@@ -96,6 +107,7 @@ class MctsConfig:
                 raise BadInputError(
                     f"mcts: {name} >= 0 must hold, and be finite, but got {getattr(self, name)}"
                 )
+        require_temperature("mcts", self.temperature)
         if not 0.0 <= self.epsilon <= 1.0:
             raise BadInputError(f"mcts: 0 <= epsilon <= 1 must hold, but got {self.epsilon}")
 
@@ -324,12 +336,17 @@ class Mcts(Strategy):
         """The best of the tree, apart from one another, and a few random candidates."""
         # Rounded by chance: a batch of one explores too, now and then.
         explored = int(self.config.epsilon * n + self.rng.random())
-        waiting = [
-            (node.score, key, node.candidate)
+        waiting = {
+            key: node
             for key, node in self.tree.nodes.items()
             if node.open and node.candidate is not None and key not in self._sampler.seen
-        ]
-        best = [candidate for _, _, candidate in sorted(waiting, key=_best_first)]
+        }
+        best = drawn_by_score(
+            [node.candidate for node in waiting.values() if node.candidate is not None],
+            {key: node.score for key, node in waiting.items()},
+            self.config.temperature,
+            self.rng,
+        )
         least = APART if self._measured else FIRST_APART
         guided = self._sampler.legal(n - explored, spread(best, least))
         for candidate in best:
