@@ -103,6 +103,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--timeout", type=float, default=3600.0, help="seconds for a single run")
     parser.add_argument("--work-dir", type=Path, default=Path("foretune-work/mcts"))
+    parser.add_argument("--page", default="mcts", help="name of what --write writes")
     parser.add_argument("--write", action="store_true")
     return parser.parse_args(arguments)
 
@@ -179,7 +180,7 @@ def main(arguments: list[str] | None = None) -> None:
         ),
     }
     page = body(result, *names, fewer)
-    publish("mcts", _TITLE, page, result, where.end(), options.write)
+    publish(options.page, _TITLE, page, result, where.end(), options.write)
 
 
 if __name__ == "__main__":

@@ -25,8 +25,9 @@ TREE = "mcts:learned"
 """The tree search that comes as the default, whom a goal can judge without choosing among sides."""
 EARLY = 36
 """Samples within which the best of ours is to reach what evolutionary search has at the end."""
-ABLATED = ("history", "branching", "rollout")
-"""Options of strategies that are compared by themselves."""
+MODEL = "cost model"
+ABLATED = ("history", "branching", "rollout", "temperature", MODEL)
+"""Options of strategies, and the cost model, that are compared by themselves."""
 _AS_GOOD = 1.02
 """Seconds that are as good: two readings of one program differ by a percent or two."""
 _CONFIDENCE = 0.95
@@ -165,9 +166,12 @@ def families(
 def without(name: str, option: str) -> str:
     """The side with whom one that has an option is compared.
 
-    Before → after: of ``mcts:learned:rollout=2+world`` and ``rollout`` → ``mcts:learned+world``.
+    Before → after: of ``mcts:learned:rollout=2+world`` and ``rollout`` → ``mcts:learned+world``;
+    and ``MODEL`` → ``mcts:learned:rollout=2``.
     """
     strategy, plus, model = name.partition("+")
+    if option == MODEL:
+        return strategy
     words = [word for word in strategy.split(":") if not word.startswith(f"{option}=")]
     return ":".join(words) + plus + model
 

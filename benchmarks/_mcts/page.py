@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks._mcts.figures import EARLY, TREE, left_out
+from benchmarks._mcts.figures import EARLY, MODEL, TREE, left_out
 from benchmarks._mcts.parts import said
 from benchmarks._search.figures import made, remarks
 from benchmarks.results import table
@@ -15,6 +15,9 @@ _OPTIONS: Mapping[str, str] = {
     "branching": "Branching (table 4; without the option 2, and 0 is progressive widening)",
     "rollout": "Rollouts, in random edits after which a new node's end is scored beside the node "
     "(without the option 0; with the world model no program is made for it)",
+    "temperature": "Temperature of the softmax of scores from which a batch is drawn (without the "
+    "option 0, the highest scores)",
+    MODEL: "Cost models",
 }
 """``ABLATED`` -> what their tables say."""
 _VALUES = (

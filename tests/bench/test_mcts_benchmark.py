@@ -154,6 +154,20 @@ def test_ablations_are_set_beside_what_was_measured_with_them():
     assert [row["ratio"] for row in found["over"]] == [pytest.approx(0.25), pytest.approx(0.5)]
 
 
+def test_a_cost_model_is_compared_by_itself():
+    names = ["mcts:learned:temperature=1", "mcts:learned:temperature=1+world", "mcts:learned"]
+    runs = [run(name.partition("+")[0], 0, 4.0 / (1 + at), budget=18,
+                model=name.partition("+")[2] or "gbdt")
+            for at, name in enumerate(names)]  # fmt: skip
+    found = figures.families(figures.named(runs, "gbdt"), names, (18,))
+    assert [(each["option"], each["sides"]) for each in found] == [
+        ("temperature", ["mcts:learned", names[0]]),
+        ("temperature", [names[1]]),
+        ("cost model", [names[0], names[1]]),
+    ]
+    assert [row["ratio"] for row in found[2]["over"]] == [pytest.approx(2.0)]
+
+
 def test_machines_have_tables_of_their_own():
     runs = [{**each, "machine": machine} for machine in ("A", "B") for each in RUNS]
     runs += [run("mcts:random", 2, 3.0, workload="other", machine="B")]

@@ -1,4 +1,4 @@
-"""The data set that is committed with the package's source, as the documentation describes it."""
+"""The data sets that are committed with the package's source, as the documentation describes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from foretune.collect import EVOLVED, UNIFORM
 from foretune.dataset import AUDIT, read_dataset
 from foretune.workload.training import excluded, signature
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "data" / "cpu"
+SEARCH = ROOT / "data" / "search"
 VALID = 51_602
 RAN = ("ok", "cut_short")
 
@@ -39,6 +41,25 @@ def test_it_holds_what_the_documentation_states() -> None:
     assert found == [(1, len(keys))] * 3 + [(2, 156)] * 2 + [(2, 160)]
     assert {workload for _, workload in measured} == keys
     assert not keys & excluded().keys
+
+
+def test_programs_of_searches_are_what_the_documentation_states() -> None:
+    text = " ".join((ROOT / "docs" / "data.md").read_text().split())
+    data = read_dataset(SEARCH)
+    assert data.skipped == {}, "every row can be used"
+    valid = sum(int(group.valid.sum()) for group in data.groups())
+    assert f"`data/search` has {valid:,} valid records of {len(data.workloads)} of these" in text
+    (hardware,) = data.hardware.values()
+    assert hardware.threads == 1 and "Xeon" in hardware.name
+    origins = {(r.workload, r.origin): 0 for r in data.records}
+    for record in data.records:
+        origins[record.workload, record.origin] += 1
+    found = {origin: {n for (_, each), n in origins.items() if each == origin}
+             for origin in (UNIFORM, EVOLVED)}  # fmt: skip
+    assert found == {UNIFORM: {32}, EVOLVED: {96}}
+    known = set(pq.read_table(DATA / "workloads.parquet", columns=["key"])["key"].to_pylist())
+    assert set(data.workloads) <= known, "the very training workloads"
+    assert not set(data.workloads) & excluded().keys
 
 
 @pytest.mark.slow

@@ -152,6 +152,8 @@ def test_unknown_and_impossible_options_are_refused():
         make(epsilon=2)
     with pytest.raises(BadInputError, match=r"generations >= 1 must hold, but got 0"):
         make(generations=0)
+    with pytest.raises(BadInputError, match=r"evolutionary: temperature >= 0 .* but got nan"):
+        make(temperature=math.nan)
 
 
 class TestPrior:
@@ -282,6 +284,16 @@ class TestInformed:
         assert guided(0.0) == 16
         assert guided(1.0) <= 6
         assert guided(1.0) < guided(0.5) < 16
+
+    def test_a_temperature_draws_a_batch_among_what_was_bred(self):
+        def median(temperature):
+            batches = [
+                self.first(InformedModel(), 4, seed, epsilon=0, temperature=temperature)[1]
+                for seed in range(8)
+            ]
+            return np.median([c.seconds for batch in batches for c in batch])
+
+        assert median(0.0) < median(0.3) < median(1e3)
 
     def test_without_the_draft_it_is_not_asked(self):
         model = InformedModel()

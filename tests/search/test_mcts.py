@@ -103,6 +103,16 @@ def test_rollouts_have_the_length_and_number_asked_for(rollout, rollouts):
     assert all(len(node.ends) == ends for node in strategy.tree.nodes.values())
 
 
+@pytest.mark.parametrize("temperature, best", [(0.0, True), (1e3, False)])
+def test_a_temperature_has_others_than_the_best_of_the_tree_measured(temperature, best):
+    strategy = mcts(SyntheticSpace(seed=4), OracleModel(), temperature=temperature, epsilon=0.0)
+    asked = {c.key for c in strategy.ask(8)}
+    known = [node for node in strategy.tree.nodes.values() if node.candidate is not None]
+    ranked = sorted(known, key=lambda node: -node.score)
+    assert (ranked[0].candidate.key in asked) == best
+    assert len(asked) == 8
+
+
 class Learning(OracleModel):
     """Changes its mind with every update."""
 
@@ -334,6 +344,8 @@ def test_any_batch_size_gives_distinct_candidates(batch, seed):
     [
         ({"branching": -1}, "branching >= 0"),
         ({"epsilon": 2}, "epsilon <= 1"),
+        ({"temperature": -0.1}, "temperature >= 0 must hold, and be finite"),
+        ({"temperature": math.inf}, "temperature >= 0 must hold, and be finite"),
         ({"expansions": 0}, "expansions >= 1"),
         ({"rollout": -1}, "rollout >= 0"),
         ({"proposer": "nobody"}, "unknown proposer 'nobody'"),
