@@ -8,7 +8,8 @@ programs before (what it can see at all), and one has a ranker that learned from
 other workloads, and not from what the shipped one did: more programs of more workloads, drawn at
 random and bred from these.
 
-``--ranker`` names rankers, files of ``foretune train``, that pick too, instead of the shipped one.
+``--ranker`` names rankers, files of ``foretune train``: each is a further side, in the place of the
+shipped one.
 
 Runs are those of ``foretune tune WORKLOAD --strategy ... --work-dir RUNS/NAME``, of one workload
 and one machine or of several::
@@ -296,8 +297,30 @@ def body(rows: Sequence[Mapping[str, Any]], cost_model: str) -> str:
 
 
 def _ranker(text: str) -> tuple[str, str]:
-    name, _, file = text.rpartition("=")
-    return name or Path(file).stem, file
+    name, equals, file = text.partition("=")
+    return (name, file) if equals and not Path(text).is_file() else (Path(text).stem, text)
+
+
+def _distinct(given: Sequence[tuple[str, str]], cost_model: str) -> dict[str, str]:
+    """Files of rankers by name.
+
+    Raises:
+        BadInputError: Two have one name, one has no name or file, or the cost model has no ranker
+            whose place they could take.
+    """
+    _, default = resolve_names("default", "default")
+    if given and cost_model != default:
+        raise BadInputError(
+            f"--ranker takes the place of the ranker of {default}, but got --cost-model "
+            f"{cost_model}: leave one of them out"
+        )
+    files = dict(given)
+    if len(files) < len(given) or not all(map(all, given)):
+        raise BadInputError(
+            "rankers must have a name each, all different, and a file, but got "
+            f"{', '.join(f'{name}={file}' for name, file in given)}: say --ranker NAME=FILE.npz"
+        )
+    return files
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -315,7 +338,8 @@ def main(arguments: list[str] | None = None) -> None:
     _, model = resolve_names("default", options.cost_model)
     seeds = list(range(options.seeds))
     where = conditions("favourites", seeds)
-    named = {f"ranker {name}, {NOTHING}": rankers.load_for_run(f) for name, f in options.ranker}
+    files = _distinct(options.ranker, model)
+    named = {f"ranker {name}, {NOTHING}": rankers.load_for_run(f) for name, f in files.items()}
     rows = figures(read(journals(options.runs)), model, seeds, named)
     data = {"schema": "foretune.favourites/2", "cost_model": model, "rows": rows}
     publish("favourites", _TITLE, body(rows, model), data, where.end(), options.write)

@@ -130,7 +130,7 @@ BAD = [
     ("collect --work-dir DIR/c --uniform 1", "2 <= uniform <= programs"),
     ("collect --work-dir DIR/c --programs 8 --uniform 9", "2 <= uniform <= programs"),
     ("collect --work-dir DIR/c --rounds 0", "rounds >= 1"),
-    ("collect --work-dir DIR/c --cost-model oracle", "oracle"),
+    ("collect --work-dir DIR/c --cost-model oracle", "unknown cost model"),
     ("collect --work-dir DIR/c --time 0", "time > 0"),
     ("collect --work-dir DIR/c --time nan", "time > 0"),
     ("collect --work-dir DIR/c --time inf", "time > 0"),

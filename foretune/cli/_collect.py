@@ -117,10 +117,13 @@ def _refuse_settings(args: argparse.Namespace) -> None:
     if args.uniform is not None and not 2 <= args.uniform <= args.programs:
         raise BadInputError(
             f"`2 <= uniform <= programs` must hold, but got --uniform {args.uniform} and "
-            f"--programs {args.programs}"
+            f"--programs {args.programs}: lower the one or raise the other"
         )
     if args.rounds < 1:
-        raise BadInputError(f"`rounds >= 1` must hold, but got --rounds {args.rounds}")
+        raise BadInputError(
+            f"`rounds >= 1` must hold, but got --rounds {args.rounds}: with 1 all that evolve are "
+            "one batch"
+        )
     if args.time is not None and not (args.time > 0 and math.isfinite(args.time)):
         raise BadInputError(f"`time > 0` must hold and be finite, but got --time {args.time}")
     if not 0 < args.share <= 1:

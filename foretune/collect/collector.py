@@ -1,9 +1,9 @@
 """The collector: goes through the groups of a plan and measures their programs.
 
-Half of a group's programs are drawn uniformly, so that a model sees the whole space; the rest
-evolve from what was measured, as they would in a search, because a model that has only seen random
-programs cannot tell the good ones apart. Every record is on disk before the next visit; a collector
-that is started again goes on where it was stopped.
+A part of a group's programs, half by default, is drawn uniformly, so that a model sees the whole
+space; the rest evolve from what was measured, as they would in a search, because a model that has
+only seen random programs cannot tell the good ones apart. Every record is on disk before the next
+visit; a collector that is started again goes on where it was stopped.
 """
 
 from __future__ import annotations

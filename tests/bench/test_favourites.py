@@ -210,3 +210,25 @@ def test_rankers_from_files_pick_too(
         assert order.split("|")[-2].strip() == tau
         first = float(picked.split("|")[3].split()[0])
         assert (first == 1) == (name == "mine")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--ranker", "a/r.npz", "--ranker", "b/r.npz"], "all different"),
+        (["--ranker", "r="], "NAME=FILE.npz"),
+        (["--ranker", "=r.npz"], "NAME=FILE.npz"),
+        (["--ranker", "r.npz", "--cost-model", "random"], "leave one of them out"),
+    ],
+)
+def test_rankers_that_cannot_be_told_apart_or_used_are_refused(
+    given: list[str], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInputError, match=message):
+        favourites.main([str(tmp_path), *given])
+
+
+def test_a_file_may_have_an_equals_sign_in_its_name(tmp_path: Path) -> None:
+    assert favourites._ranker("x=runs/lr=0.1.npz") == ("x", "runs/lr=0.1.npz")
+    (tmp_path / "lr=0.1.npz").touch()
+    assert favourites._ranker(f"{tmp_path}/lr=0.1.npz") == ("lr=0.1", f"{tmp_path}/lr=0.1.npz")
