@@ -333,6 +333,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--ranker", type=_ranker, action="append", default=[], metavar="NAME=FILE.npz"
     )
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--page", default="favourites", help="name of what --write writes")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(arguments)
     _, model = resolve_names("default", options.cost_model)
@@ -342,7 +343,7 @@ def main(arguments: list[str] | None = None) -> None:
     named = {f"ranker {name}, {NOTHING}": rankers.load_for_run(f) for name, f in files.items()}
     rows = figures(read(journals(options.runs)), model, seeds, named)
     data = {"schema": "foretune.favourites/2", "cost_model": model, "rows": rows}
-    publish("favourites", _TITLE, body(rows, model), data, where.end(), options.write)
+    publish(options.page, _TITLE, body(rows, model), data, where.end(), options.write)
 
 
 if __name__ == "__main__":

@@ -142,7 +142,8 @@ def families(
     Returns:
         For each of ``ABLATED`` and side without it: ``option``; ``sides``, of which the first is
         the one without the option, if it was measured beside one of the others, else the first
-        that has it; and ``over``, the others over the first as ``over_reference`` gives it.
+        that has it; and ``over``, the others over the first as ``over_reference`` gives it. None of
+        a single side.
     """
     beside: dict[str, set[tuple[str, int, float]]] = {}
     for run in runs:
@@ -157,9 +158,10 @@ def families(
             theirs = set().union(*(beside.get(side, set()) for side in sides))
             if beside.get(base, set()) & theirs:
                 sides.insert(0, base)
-            own = [run for run in runs if run["side"] in sides]
-            over = over_reference(own, samples, sides[0])
-            found.append({"option": option, "sides": sides, "over": over})
+            if len(sides) > 1:
+                own = [run for run in runs if run["side"] in sides]
+                over = over_reference(own, samples, sides[0])
+                found.append({"option": option, "sides": sides, "over": over})
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks._mcts.figures import EARLY, MODEL, TREE, left_out
+from benchmarks._mcts.figures import ABLATED, EARLY, MODEL, TREE, left_out
 from benchmarks._mcts.parts import said
 from benchmarks._search.figures import made, remarks
 from benchmarks.results import table
@@ -162,12 +162,12 @@ def _ablations(found: Mapping[str, Any], names: Sequence[str], most: int) -> lis
     """A heading and tables for each option, and one for what is left."""
     parts: list[str] = []
     families = found["families"]
-    for option, what in _OPTIONS.items():
+    for option in ABLATED:
         own = [family for family in families if family["option"] == option]
         rows = list(dict.fromkeys(side for family in own for side in family["sides"]))
         drawn = speedup_table(found, rows, most)
         if drawn:
-            parts += [f"{what}, after up to {most} samples:", drawn]
+            parts += [f"{_OPTIONS[option]}, after up to {most} samples:", drawn]
             for family in own:
                 first, *others = family["sides"]
                 parts += _over_reference({"side": first, "over": family["over"]}, others)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from foretune import cost, search
 from foretune._files import write_bytes, write_json
-from foretune.collect.plan import EVOLVED, UNIFORM, Plan
+from foretune.collect.plan import EVOLVED, SCRATCH, UNIFORM, Plan
 from foretune.dataset import AUDIT, StoredWorkload
 from foretune.errors import BadInputError, IllegalCandidateError, RecordError
 from foretune.hardware import Hardware
@@ -38,6 +38,7 @@ _STRATEGY = "evolutionary"
 JOURNAL = "collect.jsonl"
 _SPACES = "spaces"
 _KINDS = "kinds.json"
+_MODEL = "cost_model.json"
 
 MeasurerFactory = Callable[[Hardware, MeasurePolicy], Measurer]
 
@@ -114,6 +115,23 @@ class Store:
                 self.journal.add_hardware(each)
         write_json(self.path / _KINDS, kinds)
 
+    def expect(self, cost_model: str) -> None:
+        """Has all that evolves here evolve with one cost model.
+
+        Raises:
+            BadInputError: It evolved with another one so far.
+        """
+        file = self.path / _MODEL
+        known = SCRATCH if self.journal.records() else cost_model
+        if file.is_file():
+            known = str(json.loads(file.read_text()))
+        if known != cost_model:
+            raise BadInputError(
+                f"a collection evolves with one cost model, and that in {self.path} does with "
+                f"{known}, but got {cost_model}: give that one, or choose another --work-dir"
+            )
+        write_json(file, cost_model)
+
     def _file(self, workload: str, hardware: str) -> Path:
         return self.path / _SPACES / f"{workload}-{hardware}.json.gz"
 
@@ -166,6 +184,7 @@ class Collector:
         """
         if seconds is not None and seconds <= 0:
             raise BadInputError(f"`seconds > 0` must hold, but got seconds={seconds}")
+        self.store.expect(self.plan.cost_model)
         self.store.add(self.plan.workloads, self.plan.hardware)
         self._began = time.monotonic()
         for hardware, workloads in self.plan.visits():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretune import cost
 from foretune.dataset import StoredWorkload
 from foretune.errors import BadInputError
 from foretune.hardware import Hardware, probe, usable_cores, why_not_here
@@ -57,6 +58,7 @@ class Plan:
                 f"uniform={self.uniform}, programs={self.programs}, rounds={self.rounds}, "
                 f"seed={self.seed}"
             )
+        cost.check_name(self.cost_model)
         keys = [stored.workload.key for stored in self.workloads]
         if not keys or len(set(keys)) < len(keys):
             raise BadInputError("a plan has workloads, all different: name at least one, once each")
@@ -87,7 +89,8 @@ def plan(
     workloads: Sequence[StoredWorkload],
     targets: Sequence[str] = (),
     threads: Sequence[int] = (),
-    **options: Any,
+    cost_model: str = SCRATCH,
+    **options: int,
 ) -> Plan:
     """A plan for this machine.
 
@@ -95,7 +98,7 @@ def plan(
         workloads: What to measure.
         targets: Targets as ``--target`` takes them; none: ``host_variants``.
         threads: Numbers of threads for CPU targets; none: 1 and all cores.
-        options: Further fields of ``Plan``.
+        cost_model, options: Further fields of ``Plan``.
 
     Raises:
         BadInputError: A target is unknown or cannot run here, or a field makes no sense.
@@ -105,7 +108,8 @@ def plan(
         (target, n) for target in targets or host_variants() for n in _thread_counts(target, counts)
     ]
     # Whatever is wrong with the plan is said before peaks are measured, which takes seconds each.
-    first = Plan(tuple(workloads), tuple(probe(t, threads=n) for t, n in chosen), **options)
+    variants = tuple(probe(t, threads=n) for t, n in chosen)
+    first = Plan(tuple(workloads), variants, cost_model=cost_model, **options)
     for hardware in first.hardware:
         reason = why_not_here(hardware)
         if reason is not None:

@@ -8,12 +8,13 @@ all. Of a matrix product half of what a search proposes can be twins.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
-from foretune.errors import BadInputError, IllegalCandidateError
+from foretune.errors import IllegalCandidateError
 from foretune.measure import Status
 
 if TYPE_CHECKING:
@@ -184,45 +185,29 @@ def _program(candidate: Candidate) -> Hashable:
     return _tvm.structural_hash(module)
 
 
-def require_temperature(who: str, value: float) -> None:
-    """Refuses a temperature that ``drawn_by_score`` cannot take.
-
-    Raises:
-        BadInputError: It is negative, infinite or no number.
-    """
-    if not 0.0 <= value < math.inf:
-        raise BadInputError(
-            f"{who}: temperature >= 0 must hold, and be finite, but got {value}: 0 takes the "
-            "highest scores, 0.25 draws among programs that differ by a quarter of a doubling"
-        )
-
-
-def drawn_by_score(
-    candidates: Iterable[Candidate],
-    scores: Mapping[str, float],
+def drawn(
+    candidates: Sequence[Candidate],
+    scores: Sequence[float] | npt.NDArray[np.float64],
     temperature: float,
     rng: np.random.Generator,
 ) -> list[Candidate]:
-    """Candidates in the order in which they are worth a trial.
+    """Candidates in an order that follows their scores softly.
 
     With a temperature ``T`` it is a draw without replacement in which each weighs
-    ``exp(score / T)``: what is scored alike comes in any order, so that an error of the
-    model's, which programs alike share, does not fill a batch. Scores with Gumbel noise, sorted,
-    are such a draw (Kool et al., "Stochastic beams and where to find them", ICML 2019).
+    ``exp(score / T)``: what is scored alike comes in any order, so that an error of the model's,
+    which programs alike may share, does not fill a batch. Scores with Gumbel noise, sorted, are
+    such a draw (Kool et al., "Stochastic beams and where to find them", ICML 2019).
 
     Args:
-        candidates: Each with a score.
-        scores: By key.
-        temperature: ``T >= 0``, in the unit of the scores; 0: the highest first, by key where
-            equal, and nothing is drawn.
+        candidates: What is ordered.
+        scores: Of each, higher is better.
+        temperature: ``T >= 0``, in the unit of the scores; 0: the highest first, equal ones as
+            they were given, and nothing is drawn.
         rng: Draws.
     """
-    ranked = sorted(candidates, key=lambda c: (-scores[c.key], c.key))
-    if not temperature:
-        return ranked
-    noise = rng.gumbel(size=len(ranked), scale=temperature)
-    worth = np.array([scores[candidate.key] for candidate in ranked]) + noise
-    return [ranked[at] for at in np.argsort(-worth, kind="stable").tolist()]
+    noise = rng.gumbel(size=len(candidates), scale=temperature) if temperature else 0.0
+    worth = np.asarray(scores, dtype=np.float64) + noise
+    return [candidates[at] for at in np.argsort(-worth, kind="stable").tolist()]
 
 
 def spread(ranked: Iterable[Candidate], least: int = APART) -> Iterator[Candidate]:

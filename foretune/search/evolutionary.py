@@ -33,14 +33,7 @@ from foretune._options import configured, refuse_unknown
 from foretune.errors import BadInputError
 from foretune.search import proposers
 from foretune.search._base import Strategy
-from foretune.search._sampling import (
-    APART,
-    FIRST_APART,
-    FreshSampler,
-    drawn_by_score,
-    require_temperature,
-    spread,
-)
+from foretune.search._sampling import APART, FIRST_APART, FreshSampler, drawn, spread
 from foretune.search.proposers import Situation, Variant
 
 if TYPE_CHECKING:
@@ -109,7 +102,11 @@ class EvolutionConfig:
                 raise BadInputError(
                     f"evolutionary: 0 <= {name} <= 1 must hold, but got {getattr(self, name)}"
                 )
-        require_temperature("evolutionary", self.temperature)
+        if not 0.0 <= self.temperature < math.inf:
+            raise BadInputError(
+                "evolutionary: temperature >= 0 must hold, and be finite, but got "
+                f"{self.temperature}"
+            )
         for name in (
             "scored_per_ask",
             "generations",
@@ -250,7 +247,8 @@ class Evolutionary(Strategy):
             best = sorted(scored.values(), key=lambda c: (-scores[c.key], c.key))
             # Measured parents stay: a model trained on few programs errs, a measurement does not.
             parents = _alternate(elites, best[: config.elites])
-        best = drawn_by_score(scored.values(), scores, config.temperature, self.rng)
+        best = sorted(scored.values(), key=lambda c: (-scores[c.key], c.key))
+        best = drawn(best, [scores[c.key] for c in best], config.temperature, self.rng)
         # Rounded by chance: a batch of one explores too, now and then. Without the draft, so
         # that what it misjudges everywhere is still seen.
         explored = int(config.epsilon * n + self.rng.random())
@@ -270,9 +268,7 @@ class Evolutionary(Strategy):
     def _suited(self, pool: Sequence[Candidate], n: int) -> list[Candidate]:
         """``n`` of the pool by the draft, softly: noise lets a misjudged candidate through."""
         scale = _INFORMED_NOISE if self.model.informed_draft else _NOISE
-        noise = self.rng.gumbel(size=len(pool), scale=scale)
-        order = np.argsort(-(self.model.draft(pool) + noise), kind="stable")
-        return [pool[i] for i in order[:n].tolist()]
+        return drawn(pool, self.model.draft(pool), scale, self.rng)[:n]
 
     def _breed(self, parents: Sequence[Candidate], n: int, known: set[str]) -> list[Candidate]:
         """Up to ``n`` new distinct children; earlier parents are likelier (rank-based)."""

@@ -31,15 +31,7 @@ from foretune._options import configured
 from foretune.errors import BadInputError
 from foretune.search import proposers
 from foretune.search._base import Strategy
-from foretune.search._sampling import (
-    APART,
-    FIRST_APART,
-    FreshSampler,
-    difference,
-    drawn_by_score,
-    require_temperature,
-    spread,
-)
+from foretune.search._sampling import APART, FIRST_APART, FreshSampler, difference, drawn, spread
 from foretune.search._tree import Node, Tree
 from foretune.search.proposers import Situation, Variant
 
@@ -102,12 +94,11 @@ class MctsConfig:
                      "warmup", "patience", "nodes"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise BadInputError(f"mcts: {name} >= 1 must hold, but got {getattr(self, name)}")
-        for name in ("branching", "exploration", "rollout", "fresh"):
+        for name in ("branching", "exploration", "rollout", "fresh", "temperature"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise BadInputError(
                     f"mcts: {name} >= 0 must hold, and be finite, but got {getattr(self, name)}"
                 )
-        require_temperature("mcts", self.temperature)
         if not 0.0 <= self.epsilon <= 1.0:
             raise BadInputError(f"mcts: 0 <= epsilon <= 1 must hold, but got {self.epsilon}")
 
@@ -210,11 +201,10 @@ class Mcts(Strategy):
         size = self.config.pool * n
         if n and self.model.informed_draft and not self.expanded:
             size = max(size, _LEAST_POOL)
-        drawn = self._sampler.unseen(size, self.tree.nodes)
-        if drawn:
-            worth = self.model.draft(drawn) + self.rng.gumbel(size=len(drawn), scale=_NOISE)
-            order = np.argsort(-worth, kind="stable")[:n]
-            self._score([self.tree.add(drawn[i]) for i in order.tolist()])
+        pool = self._sampler.unseen(size, self.tree.nodes)
+        if pool:
+            roots = drawn(pool, self.model.draft(pool), _NOISE, self.rng)[:n]
+            self._score([self.tree.add(root) for root in roots])
         self.tree.revalue()
 
     def _selected(self, n: int) -> list[tuple[Node, Situation]]:
@@ -336,17 +326,15 @@ class Mcts(Strategy):
         """The best of the tree, apart from one another, and a few random candidates."""
         # Rounded by chance: a batch of one explores too, now and then.
         explored = int(self.config.epsilon * n + self.rng.random())
-        waiting = {
-            key: node
+        waiting = [
+            (node.score, key, node.candidate)
             for key, node in self.tree.nodes.items()
             if node.open and node.candidate is not None and key not in self._sampler.seen
-        }
-        best = drawn_by_score(
-            [node.candidate for node in waiting.values() if node.candidate is not None],
-            {key: node.score for key, node in waiting.items()},
-            self.config.temperature,
-            self.rng,
-        )
+        ]
+        waiting.sort(key=_best_first)
+        scores = [score for score, _, _ in waiting]
+        programs = [candidate for _, _, candidate in waiting]
+        best = drawn(programs, scores, self.config.temperature, self.rng)
         least = APART if self._measured else FIRST_APART
         guided = self._sampler.legal(n - explored, spread(best, least))
         for candidate in best:

@@ -111,8 +111,9 @@ def test_programs_evolve_to_where_the_model_points(
         def draft(self, candidates: Sequence[Candidate]) -> np.ndarray:
             return self.predict(candidates).score
 
+    monkeypatch.setattr("foretune.cost.check_name", lambda name: None)
     monkeypatch.setattr(
-        "foretune.collect.collector.cost.create",
+        "foretune.cost.create",
         lambda name, **options: Contrary(**options) if name == "contrary" else pytest.fail(name),
     )
     options = {"programs": 40, "uniform": 20, "cost_model": "contrary"}
@@ -196,13 +197,25 @@ def test_a_small_space_ends_its_group_early(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"uniform": 1}, {"uniform": 11}, {"rounds": 0}, {"seed": -1}, {"programs": 1}]
+    "options",
+    [
+        {"uniform": 1},
+        {"uniform": 11},
+        {"rounds": 0},
+        {"seed": -1},
+        {"programs": 1},
+    ],
 )
 def test_a_plan_that_makes_no_sense_is_refused(
     workloads: tuple[StoredWorkload, ...], options: dict[str, int]
 ) -> None:
     with pytest.raises(BadInputError, match="must hold"):
         small(workloads, **options)
+
+
+def test_a_plan_names_a_cost_model_that_there_is(workloads: tuple[StoredWorkload, ...]) -> None:
+    with pytest.raises(BadInputError, match="unknown cost model 'oracle'"):
+        Plan(workloads, (ONE,), cost_model="oracle")
 
 
 def test_a_plan_needs_distinct_workloads_and_hardware(

@@ -78,6 +78,21 @@ def test_training_workloads_of_a_kind_with_few_uniform_ones(
     assert len(origins) == 5 * 2 * 2
 
 
+def test_a_collection_evolves_with_one_cost_model(
+    base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*base, "--cost-model", "random"]) == 0
+    measured = len(FormulaMeasurer.measured)
+    assert main([*base, "--cost-model", "random"]) == 0
+    assert main(base) == 2
+    assert "does with random, but got gbdt:scratch" in capsys.readouterr().err
+    assert len(FormulaMeasurer.measured) == measured
+    # What was collected before the model was noted evolved with the one from scratch.
+    (tmp_path / "w" / "cost_model.json").unlink()
+    assert main(base) == 0
+    assert main([*base, "--cost-model", "random"]) == 2
+
+
 @pytest.mark.parametrize("flags", [["--audit"], ["--pack", "-o", "data"]])
 def test_a_wrong_work_directory_is_refused_and_not_made(
     base: list[str], flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
