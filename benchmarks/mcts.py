@@ -3,7 +3,8 @@
 Table 1 in shape: speed-up over the unoptimised program after so many samples (measured programs)
 of evolutionary search, ours and TVM's, and of tree search with each proposer. Tables 3 and 4:
 history depth, which needs a language model, and branching. One of our own: rollouts, also with the
-world model, which scores their ends without making a program. All sides have batches of 16. Those
+world model, which scores their ends without making a program. All sides have batches of 16, or of
+``--batch``, but those whose names end with another one: ``mcts:learned@4``. Those
 of ours have, but where they name another one, the same cost model, which is pretrained, so that
 none has a warm-up; TVM's has a model of its own, with a warm-up of one batch. Two more sides of
 ours start from nothing, too.
@@ -34,6 +35,7 @@ before, of other seeds::
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks._mcts.figures import (
@@ -91,6 +93,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--cost-model", default="default", help="of sides that name none")
     parser.add_argument("--trials", type=int, default=SAMPLES[-1])
     parser.add_argument("--ablation-trials", type=int, default=200, help="--trials at most")
+    parser.add_argument("--batch", type=int, default=BATCH, help="of sides of ours without @N")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--seed-list", type=_numbers, metavar="S[,S...]", help="these very seeds")
     parser.add_argument(
@@ -108,6 +111,12 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def _with_batch(name: str, batch: int) -> str:
+    """A side's name with the batch of this call, if it has no other one and takes one."""
+    (side,) = sides_of([name], ["default"])
+    return name if side.is_peer or side.batch else f"{name}@{batch}"
+
+
 def main(arguments: list[str] | None = None) -> None:
     options = _options(arguments)
     seeds = options.seed_list or list(range(options.seeds))
@@ -116,8 +125,11 @@ def main(arguments: list[str] | None = None) -> None:
     if options.llm:
         sides.append(LLM)
         ablations += LLM_ABLATIONS
-    sides = list(dict.fromkeys(sides))
-    ablations = [name for name in dict.fromkeys(ablations) if name not in sides]
+    sides, ablations = (
+        list(dict.fromkeys(_with_batch(name, options.batch) for name in some))
+        for some in (sides, ablations)
+    )
+    ablations = [name for name in ablations if name not in sides]
     kernels = options.workloads.split(",")
     earlier = [read_json(path) for path in options.earlier]
     expect_as_long(options.trials, earlier)
@@ -139,14 +151,16 @@ def main(arguments: list[str] | None = None) -> None:
     (plain,) = sides_of([EVOLUTION], [options.cost_model])
     full, less = (sides_of(some, [options.cost_model]) for some in (sides, ablations))
     result["states"] = {
-        f"{side.strategy}+{side.cost_model}": state_of_side(side)
+        replace(side, batch=None).name: state_of_side(side)
         for side in [*full, *less]
         if not side.is_peer
     }
     result = together(result, earlier)
-    runs = named(result["runs"], plain.cost_model)
+    runs = named(result["runs"], plain.cost_model, options.batch)
     samples = sorted({n for n in SAMPLES if n < options.trials} | {options.trials, fewer})
-    names = [[name_of(side, plain.cost_model) for side in some] for some in (full, less)]
+    names = [
+        [name_of(side, plain.cost_model, options.batch) for side in some] for some in (full, less)
+    ]
     for run in runs:
         # What was published before may have sides that this call does not name.
         if not any(run["side"] in some for some in names):
@@ -166,10 +180,10 @@ def main(arguments: list[str] | None = None) -> None:
             for reference in (EVOLUTION, PEER)
             if any(run["side"] == reference for run in runs)
         ],
-        "effort": {"batch": BATCH},
+        "effort": {"batch": options.batch},
         "overhead": effort(
             [
-                {"workload": kernel, "side": name_of(side, plain.cost_model), **row}
+                {"workload": kernel, "side": name_of(side, plain.cost_model, options.batch), **row}
                 for kernel in kernels
                 for side in ([*full, *less] if kernel == kernels[-1] else full)
                 # A call that only runs a part of it leaves this to the one that writes the page.

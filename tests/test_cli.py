@@ -124,6 +124,7 @@ BAD = [
     (["tune", "DIR/mine.py:matmul", "--time", "inf"], "seconds > 0"),
     (["tune", "DIR/mine.py:matmul", "--trials", "4", "--seed", "-1"], "seed >= 0"),
     (["tune", "DIR/mine.py:matmul", "--trials", "4", "--patience", "0"], "patience >= 1"),
+    (["tune", "DIR/mine.py:matmul", "--trials", "4", "--batch", "0"], "batch >= 1"),
     (["tune", "DIR/mine.py:matmul", "--trials", "many"], "--trials"),
     (["tune", "DIR/mine.py:matmul", "--trials", "4", "--strategy", "luck"], "evolutionary"),
     (["tune", "DIR/mine.py:matmul", "--trials", "4", "--cost-model", "luck"], "gbdt"),

@@ -9,6 +9,7 @@ too: the choice among its last contenders that a tuner of ours makes at its end 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,8 +27,9 @@ TREE = "mcts:learned"
 EARLY = 36
 """Samples within which the best of ours is to reach what evolutionary search has at the end."""
 MODEL = "cost model"
-ABLATED = ("history", "branching", "rollout", "temperature", MODEL)
-"""Options of strategies, and the cost model, that are compared by themselves."""
+SIZE = "batch"
+ABLATED = ("history", "branching", "rollout", "temperature", MODEL, SIZE)
+"""Options of strategies, the cost model and the batch, that are compared by themselves."""
 _AS_GOOD = 1.02
 """Seconds that are as good: two readings of one program differ by a percent or two."""
 _CONFIDENCE = 0.95
@@ -35,20 +37,22 @@ _CONFIDENCE = 0.95
 Run = Mapping[str, Any]
 
 
-def named(runs: Sequence[Run], cost_model: str) -> list[Run]:
+def named(runs: Sequence[Run], cost_model: str, batch: int | None = None) -> list[Run]:
     """Runs without the last choice of their tuners, each with the name of its ``side``.
 
     Args:
         runs: Of the benchmark.
         cost_model: That of most sides, which is no part of their names.
+        batch: The same of candidates per round.
     """
-    return [{**unconfirmed(run), "side": name_of(side_of(run), cost_model)} for run in runs]
+    return [{**unconfirmed(run), "side": name_of(side_of(run), cost_model, batch)} for run in runs]
 
 
-def name_of(side: Side, cost_model: str) -> str:
-    """A strategy, and its cost model where that is another one: ``mcts:learned+world``."""
+def name_of(side: Side, cost_model: str, batch: int | None = None) -> str:
+    """A strategy, its cost model and its batch where these are others: ``mcts:learned+world@4``."""
     plain = side.is_peer or side.cost_model == cost_model
-    return side.strategy if plain else f"{side.strategy}+{side.cost_model}"
+    name = side.strategy if plain else f"{side.strategy}+{side.cost_model}"
+    return name if side.batch in (None, batch) else f"{name}@{side.batch}"
 
 
 def interval(logs: Sequence[float]) -> dict[str, float | None]:
@@ -168,14 +172,18 @@ def families(
 def without(name: str, option: str) -> str:
     """The side with whom one that has an option is compared.
 
-    Before → after: of ``mcts:learned:rollout=2+world`` and ``rollout`` → ``mcts:learned+world``;
-    and ``MODEL`` → ``mcts:learned:rollout=2``.
+    Before → after: of ``mcts:learned:rollout=2+world@4`` and ``rollout`` →
+    ``mcts:learned+world@4``, ``MODEL`` → ``mcts:learned:rollout=2@4``, ``SIZE`` →
+    ``mcts:learned:rollout=2+world``.
     """
-    strategy, plus, model = name.partition("+")
+    side, batch = re.fullmatch(r"(.*?)(@\d+)?", name).groups(default="")
+    if option == SIZE:
+        return side
+    strategy, plus, model = side.partition("+")
     if option == MODEL:
-        return strategy
+        return strategy + batch
     words = [word for word in strategy.split(":") if not word.startswith(f"{option}=")]
-    return ":".join(words) + plus + model
+    return ":".join(words) + plus + model + batch
 
 
 def left_out(run: Run) -> str:

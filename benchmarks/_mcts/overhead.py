@@ -136,7 +136,10 @@ def overhead(
 
 
 def overhead_alone(workload: str, hardware: Hardware, side: Side) -> list[dict[str, Any]]:
-    """``overhead`` in a process of its own, in which nothing is known of the programs yet."""
+    """``overhead`` in a process of its own, in which nothing is known of the programs yet.
+
+    Batches are those of the side, or of ``BATCH`` where it has none of its own.
+    """
     (rows,) = at_once(1, _overhead, workload, hardware, side)
     found: list[dict[str, Any]] = rows
     return found
@@ -144,7 +147,8 @@ def overhead_alone(workload: str, hardware: Hardware, side: Side) -> list[dict[s
 
 def _overhead(place: int, together: Any, *arguments: Any) -> list[dict[str, Any]]:
     del place, together
-    return overhead(*arguments)
+    workload, hardware, side = arguments
+    return overhead(workload, hardware, side, batch=side.batch or BATCH)
 
 
 def _ask(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks._mcts.figures import ABLATED, EARLY, MODEL, TREE, left_out
+from benchmarks._mcts.figures import ABLATED, EARLY, MODEL, SIZE, TREE, left_out
 from benchmarks._mcts.parts import said
 from benchmarks._search.figures import made, remarks
 from benchmarks.results import table
@@ -18,6 +18,8 @@ _OPTIONS: Mapping[str, str] = {
     "temperature": "Temperature of the softmax of scores from which a batch is drawn (without the "
     "option 0, the highest scores)",
     MODEL: "Cost models",
+    SIZE: "Batches, in programs measured between two looks at what was learned (where `@` names "
+    "none, those of the other tables)",
 }
 """``ABLATED`` -> what their tables say."""
 _VALUES = (

@@ -8,10 +8,12 @@ every figure is of runs of one sitting, a speed-up over its own untuned program.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from benchmarks._mcts.overhead import BATCH
 from benchmarks._search.figures import side_of
 from foretune.bench import summarise
 from foretune.errors import BadInputError
@@ -90,16 +92,17 @@ def expect_as_long(trials: int, earlier: Sequence[Result]) -> None:
 def _expect_other_runs(result: Result, other: Result) -> None:
     twice = sorted({*map(_place, result["runs"])} & {*map(_place, other["runs"])})
     if twice:
-        kernel, strategy, model, seed = twice[0]
+        kernel, side, _batch, seed = twice[0]
         raise BadInputError(
             "results that are put together must have other seeds or kernels each, but "
-            f"{kernel} {strategy}+{model} seed {seed} is in two: name others in --seed-list"
+            f"{kernel} {side} seed {seed} is in two: name others in --seed-list"
         )
 
 
-def _place(run: Mapping[str, Any]) -> tuple[str, str, str, int]:
+def _place(run: Mapping[str, Any]) -> tuple[str, str, int, int]:
     side = side_of(run)
-    return run["workload"], side.strategy, side.cost_model, run["seed"]
+    # What does not say was fitted to hundreds of trials.
+    return run["workload"], replace(side, batch=None).name, side.batch or BATCH, run["seed"]
 
 
 def said(parts: Sequence[Mapping[str, Any]]) -> str:

@@ -28,7 +28,7 @@ Run = Mapping[str, Any]
 
 def side_of(run: Run) -> Side:
     """The side that made a run."""
-    return Side(run["strategy"], run["cost_model"])
+    return Side(run["strategy"], run["cost_model"], run.get("batch"))
 
 
 def present(runs: Sequence[Run]) -> list[Side]:
@@ -40,7 +40,8 @@ def label(side: Side) -> str:
     """What a side is called in the tables; weights by the name of their file."""
     if side.is_peer:
         return side.strategy
-    return f"{side.strategy} + {Path(side.cost_model).name}"
+    batch = "" if side.batch is None else f" @{side.batch}"
+    return f"{side.strategy} + {Path(side.cost_model).name}{batch}"
 
 
 def best_known(runs: Sequence[Run], together: bool) -> dict[tuple[str, int], float]:

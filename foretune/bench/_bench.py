@@ -77,7 +77,8 @@ def run_bench(
         workloads: INPUTs of the command line, or workloads. A model counts as the workloads it
             consists of, each run on its own.
         strategies: Names of strategies, or of peers (``"metaschedule"``, ``"metaschedule-warm"``),
-            as ``sides`` reads them.
+            as ``sides`` reads them: also ``"STRATEGY+COST_MODEL"`` and, for batches of ``N``,
+            ``"STRATEGY@N"``.
         trials: Measured candidates per run.
         seeds: Runs per workload and side, with seeds 0, 1, 2..., or the seeds themselves. Processes
             whose calls differ in seeds or in workloads can share a ``work_dir``; a call with all of
@@ -324,9 +325,11 @@ class _Bench:
         return self.state(side) if callable(self.state) else self.state
 
     def _file(self, row: Mapping[str, Any]) -> Path:
-        side = Side(row["strategy"], row["cost_model"])
+        side = _side_of(row)
         parts = [row["key"], self.hardware.key, side.strategy, _file_name(side.cost_model)]
         parts += [self._trials_of(side), row["seed"]]
+        if side.batch is not None:
+            parts.append(f"batch{side.batch}")
         if not side.is_peer and (state := self._state_of(side)):
             parts.append(state)
         if self.llm and asks_llm(row["strategy"]):
@@ -339,10 +342,11 @@ class _Bench:
             "key": workload.key,
             "strategy": side.strategy,
             "cost_model": side.cost_model,
+            **({} if side.batch is None else {"batch": side.batch}),
             "seed": seed,
             "budget": self._trials_of(side),
         }
-        label = f"{workload.name}  {side.strategy}+{side.cost_model}  seed {seed}"
+        label = f"{workload.name}  {side.name}  seed {seed}"
         saved = self._file(row)
         asked = bool(self.llm) and asks_llm(side.strategy)
         if saved.exists():
@@ -402,7 +406,7 @@ class _Bench:
             row["unconfirmed_s"] = unconfirmed_seconds(run, found)
             best = row["curve"][-1][2] if row["curve"] else None
             self.say(
-                f"{workload.name}  {row['strategy']}+{row['cost_model']}  "
+                f"{workload.name}  {_side_of(row).name}  "
                 f"seed {row['seed']}: best {_ms(best)}, untuned {_ms(row['untuned_s'])}"
             )
 
@@ -412,6 +416,10 @@ class _Bench:
     def _write(self) -> None:
         if self.path is not None:
             write_json(self.path, self.result())
+
+
+def _side_of(row: Mapping[str, Any]) -> Side:
+    return Side(row["strategy"], row["cost_model"], row.get("batch"))
 
 
 def compare(measurer: Measurer, candidates: Sequence[Candidate]) -> dict[str, float]:

@@ -35,6 +35,7 @@ def _run(request: dict[str, Any], environment: Mapping[str, str]) -> None:
         strategy=request["strategy"],
         cost_model=request["cost_model"],
         trials=request["trials"],
+        batch=request["batch"],
         # Sides are compared at equal numbers of trials: no run may stop early.
         patience=request["trials"],
         seed=request["seed"],

@@ -7,6 +7,7 @@ hands back is its incumbents: every candidate that was its best for a while, and
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -39,10 +40,18 @@ class Side:
     Attributes:
         strategy: Name of a strategy or of a peer.
         cost_model: Name of a cost model; ``"xgb"``, TVM's own, for a peer.
+        batch: Candidates per round; fitted to the trials if None. None for a peer.
     """
 
     strategy: str
     cost_model: str
+    batch: int | None = None
+
+    @property
+    def name(self) -> str:
+        """``STRATEGY+COST_MODEL``, or ``STRATEGY+COST_MODEL@BATCH``, as ``sides`` reads it."""
+        batch = "" if self.batch is None else f"@{self.batch}"
+        return f"{self.strategy}+{self.cost_model}{batch}"
 
     @property
     def is_peer(self) -> bool:
@@ -64,19 +73,25 @@ def sides(strategies: Sequence[str], cost_models: Sequence[str]) -> list[Side]:
     """Crosses strategies with cost models; peers bring their own.
 
     Args:
-        strategies: Names of strategies and peers. ``"STRATEGY+COST_MODEL"`` is a single side.
+        strategies: Names of strategies and peers. ``"STRATEGY+COST_MODEL"`` is a single side, and
+            ``"@N"`` behind either gives it batches of ``N`` candidates.
         cost_models: For the strategies that name none.
 
     Raises:
-        BadInputError: An unknown strategy or cost model, or one for a peer.
+        BadInputError: An unknown strategy or cost model, or one or a batch for a peer.
     """
     for model in cost_models:
         # Where every strategy names its own, nobody else would look at them.
         resolve_names("random", model, {})
     found: dict[Side, None] = {}
-    for name in strategies:
+    for given in strategies:
+        name, batch = _batch_of(given)
         strategy, plus, own = name.partition("+")
         if strategy in PEERS:
+            if batch is not None:
+                raise BadInputError(
+                    f"{strategy} has batches of its own, but got {given!r}: leave @{batch} out"
+                )
             if plus:
                 raise BadInputError(
                     f"{strategy} brings its own cost model, but got {name!r}: leave +{own} out"
@@ -85,12 +100,22 @@ def sides(strategies: Sequence[str], cost_models: Sequence[str]) -> list[Side]:
             continue
         for model in [own] if plus else cost_models:
             try:
-                found[Side(*resolve_names(strategy, model, {}))] = None
+                found[Side(*resolve_names(strategy, model, {}), batch)] = None
             except BadInputError as error:
                 raise BadInputError(
                     f"{error}; a benchmark takes peers as strategies, too: {', '.join(PEERS)}"
                 ) from error
     return list(found)
+
+
+def _batch_of(name: str) -> tuple[str, int | None]:
+    """Takes ``@N`` off the end of a side's name; file names may have other ones."""
+    found = re.fullmatch(r"(.+)@(\d+)", name)
+    if found is None:
+        return name, None
+    if int(found[2]) < 1:
+        raise BadInputError(f"`batch >= 1` must hold, but got @{found[2]} in {name!r}")
+    return found[1], int(found[2])
 
 
 @dataclass(frozen=True)
@@ -261,6 +286,7 @@ def _run_ours(
         "strategy": side.strategy,
         "cost_model": side.cost_model,
         "trials": trials,
+        "batch": side.batch,
         "seed": seed,
         "work_dir": str(folder / "work"),
         "answer": str(folder / "answer.json"),

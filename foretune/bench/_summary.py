@@ -94,8 +94,14 @@ def sitting(run: Mapping[str, Any]) -> tuple[str, int, float]:
 
 
 def side_name(run: Mapping[str, Any], crossed: bool) -> str:
-    """What a run's side is called: its strategy, with the cost model where several are crossed."""
-    return f"{run['strategy']}+{run['cost_model']}" if crossed else str(run["strategy"])
+    """What a run's side is called.
+
+    Its strategy, with the cost model where several are crossed, and ``@N`` where it was given a
+    batch of ``N``.
+    """
+    batch = f"@{run['batch']}" if "batch" in run else ""
+    model = f"+{run['cost_model']}" if crossed else ""
+    return f"{run['strategy']}{model}{batch}"
 
 
 def summarise(

@@ -34,7 +34,8 @@ def add_bench(commands: Any) -> None:
         required=True,
         metavar="S[,S...]",
         help="strategies, with their proposers and options as mcts:heuristic:branching=4; "
-        "S+C is a strategy with a cost model of its own; `metaschedule` is TVM's tuner",
+        "S+C is a strategy with a cost model of its own, S@N or S+C@N one with batches of N; "
+        "`metaschedule` is TVM's tuner",
     )
     bench.add_argument(
         "--cost-models",

@@ -82,6 +82,13 @@ def add_tune(commands: Any) -> None:
         metavar="N",
         help="a task stops early after N trials without an improvement of 1 %% (default 256)",
     )
+    tune.add_argument(
+        "--batch",
+        type=int,
+        metavar="N",
+        help="candidates measured between two looks at what was learned (default: fitted to the "
+        "budget, 4 to 16)",
+    )
     tune.add_argument("--seed", type=int, default=0, metavar="N", help="seeds everything random")
     tune.add_argument(
         "--work-dir", type=Path, metavar="DIR", help="journal and result; resumed if present"
@@ -123,6 +130,7 @@ def _tune(args: argparse.Namespace) -> int:
             trials=args.trials,
             time_s=args.time,
             patience=args.patience,
+            batch=args.batch,
             seed=args.seed,
             work_dir=work_dir,
             fresh=args.fresh,
@@ -165,11 +173,12 @@ def _strategy_options(args: argparse.Namespace, strategy: str) -> dict[str, Any]
 
 def _refuse_settings(args: argparse.Namespace) -> tuple[str, str]:
     """Checks what was asked for and fills in the budget; returns strategy and cost model."""
-    from foretune.tuning import Budget, resolve_names
+    from foretune.tuning import Budget, check_batch, resolve_names
 
     if args.trials is None and args.time is None:
         args.trials = 1000
     Budget(trials=args.trials, seconds=args.time, patience=args.patience)
+    check_batch(args.batch)
     strategy, cost_model = resolve_names(args.strategy, args.cost_model)
     require_seed(args.seed)
     for path in (args.output, args.json):

@@ -10,7 +10,7 @@ from foretune.tuning.api import (
 )
 from foretune.tuning.result import TaskResult, TuneResult
 from foretune.tuning.task import Task, Trial, resolve_names
-from foretune.tuning.tuner import Budget, Progress, Tuner
+from foretune.tuning.tuner import Budget, Progress, Tuner, check_batch
 
 __all__ = [
     "JOURNAL",
@@ -22,6 +22,7 @@ __all__ = [
     "Trial",
     "TuneResult",
     "Tuner",
+    "check_batch",
     "default_work_dir",
     "prepare",
     "resolve_names",

@@ -26,7 +26,7 @@ from foretune.records import Journal
 from foretune.space import Space
 from foretune.tuning.result import TaskResult, TuneResult
 from foretune.tuning.task import Task, resolve_names
-from foretune.tuning.tuner import Budget, Progress, Tuner
+from foretune.tuning.tuner import Budget, Progress, Tuner, check_batch
 from foretune.workload import Model, Workload, from_object, load_input
 
 if TYPE_CHECKING:
@@ -133,6 +133,7 @@ def tune(
     """
     began = time.perf_counter()
     budget = Budget(trials=trials, seconds=time_s, patience=patience)
+    check_batch(batch)
     strategy, model_name = _checked_names(strategy, cost_model, seed)
     options = strategy_options(strategy, options or {}, has_llm=llm is not None)
     if not isinstance(target, Hardware):

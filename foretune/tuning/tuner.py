@@ -134,6 +134,15 @@ class Clock:
         return asdict(self)
 
 
+def check_batch(batch: int | None) -> None:
+    """Refuses a number of candidates per round that is no number of candidates."""
+    if batch is not None and batch < 1:
+        raise BadInputError(
+            f"`batch >= 1` must hold, but got batch={batch}: leave it out for one that fits the "
+            "budget"
+        )
+
+
 class Tuner:
     """Tunes tasks under one budget.
 
@@ -142,7 +151,7 @@ class Tuner:
         measurer: Who measures; the caller closes it.
         budget: Trials or seconds.
         journal: Where records go. None keeps them in memory only.
-        batch: Candidates per round; the default fits the batch to the budget.
+        batch: Candidates per round, at least 1; the default fits the batch to the budget.
         peak_gflops: Measured peak, for the allocation between tasks.
         progress: Who is told.
         began: ``time.perf_counter`` when the run began, if that was before the tuner was made.
@@ -166,6 +175,7 @@ class Tuner:
         self.measurer = measurer
         self.budget = budget
         self.journal = journal
+        check_batch(batch)
         self.batch = batch or _fitting_batch(budget, len(tasks))
         self.peak_gflops = peak_gflops
         self.progress = progress or Silent()

@@ -286,7 +286,7 @@ def given(monkeypatch):
 def test_seeds_of_a_part_of_the_work(given, tmp_path, words, seeds):
     mcts.main([*words.split(), "--workloads", "flux_conv", "--work-dir", str(tmp_path)])
     assert given["seeds"] == seeds and given["workloads"] == ["flux_conv"]
-    assert given["work_dir"] == tmp_path and "mcts:learned" in given["sides"]
+    assert given["work_dir"] == tmp_path and "mcts:learned@16" in given["sides"]
     assert "get there" in given["body"]
     assert "need one: give it with `--llm`" in given["body"]
 
@@ -324,19 +324,30 @@ def test_results_of_another_length_are_refused_before_anything_runs(given, tmp_p
 def test_ablations_have_fewer_trials_than_what_they_are_compared_with(given):
     mcts.main([])
     own = given["own_trials"]
-    assert set(own) == {*mcts.BRANCHING, *mcts.ROLLOUTS, *mcts.SCRATCH}
+    less = [*mcts.BRANCHING, *mcts.ROLLOUTS, *mcts.SCRATCH]
+    assert set(own) == {f"{name}@16" for name in less}, "their batches fit the runs beside them"
     assert set(own.values()) == {200}
-    assert set(given["sides"]) - set(own) == set(mcts.SIDES)
-    assert given["sides"].index("mcts:learned") < len(mcts.SIDES)
+    others = {name.removesuffix("@16") for name in set(given["sides"]) - set(own)}
+    assert others == set(mcts.SIDES)
+    assert given["sides"].index("mcts:learned@16") < len(mcts.SIDES)
     mcts.main(["--trials", "64", "--ablations", "mcts:random,mcts:random:rollout=1"])
-    assert given["own_trials"] == {"mcts:random:rollout=1": 64}, "the other one is a side already"
+    own = given["own_trials"]
+    assert own == {"mcts:random:rollout=1@16": 64}, "the other one is a side already"
+
+
+def test_batches_are_those_that_were_asked_for_but_where_a_side_has_its_own(given):
+    sides = f"evolutionary,mcts:random@16,{mcts.PEER}"
+    mcts.main(["--batch", "4", "--sides", sides, "--ablations", "mcts:random,mcts:random@4"])
+    assert given["sides"] == ["evolutionary@4", "mcts:random@16", mcts.PEER, "mcts:random@4"]
+    assert given["data"]["mcts"]["effort"] == {"batch": 4}
+    assert list(given["data"]["states"]) == ["evolutionary+gbdt", "mcts:random+gbdt"]
 
 
 def test_a_language_model_has_a_row_in_all_tables_of_the_paper(given):
     mcts.main(["--llm", "m@http://h/v1"])
     assert given["llm"] == "m@http://h/v1"
-    assert "mcts:llm" in given["sides"] and "mcts:llm" not in given["own_trials"]
-    assert {"mcts:llm:history=3", "mcts:llm:branching=4"} <= set(given["own_trials"])
+    assert "mcts:llm@16" in given["sides"] and "mcts:llm@16" not in given["own_trials"]
+    assert {"mcts:llm:history=3@16", "mcts:llm:branching=4@16"} <= set(given["own_trials"])
 
 
 def test_the_tables_name_every_kernel_and_side():
