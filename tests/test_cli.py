@@ -490,6 +490,22 @@ def test_the_command_that_is_noted_starts_anew_with_the_same_seed(
     assert noted == ["foretune " + shown.replace("NAME", "matmul:8x8x8")]
 
 
+@pytest.mark.usefixtures("tuned")
+def test_the_batch_is_handed_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[int | None] = []
+
+    def note(_source: Any, *, batch: int | None, **_options: Any) -> NoReturn:
+        given.append(batch)
+        raise NothingMeasuredError("on purpose")
+
+    monkeypatch.setattr(tuning, "tune", note)
+    call(capsys, "tune", "matmul:8x8x8", "--trials", "4", "--batch", "3")
+    call(capsys, "tune", "matmul:8x8x8", "--trials", "4")
+    assert given == [3, None]
+
+
 def test_an_onnx_artifact_needs_onnx_runtime_before_anything_is_measured(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

@@ -321,8 +321,9 @@ def _our_side(
         if valid and best is not None and (not points or best < points[-1].seconds):
             points.append(Point(count, record.time - epoch, best, candidate=record.decisions))
     llm = answer["result"].get("llm")
-    if llm is not None and llm["left_out"] and not llm["answers"] and not llm["cached"]:
-        raise SideError(f"the language model answered nothing: {llm['left_out']}")
+    if llm is not None and not llm["answers"] and not llm["cached"]:
+        why = llm["left_out"] or "no answer came before the end of the run"
+        raise SideError(f"the language model answered nothing: {why}")
     task = answer["result"]["tasks"][0]
     if answer["best"] is not None and points and answer["best"] != points[-1].candidate:
         # The tuner confirmed its last few contenders and chose another one than it read as best.

@@ -90,6 +90,8 @@ class Session:
         self._closing = threading.Event()
         self._steps = self._waits = 0
         self._missed, self._useless = Streak(), Streak()
+        self._miss_reason = ""
+        """Why the last question that somebody is to blame for had no answer."""
         self._not_before = 0.0
         self._end = math.inf
         self._hopeless = False
@@ -366,6 +368,7 @@ class Session:
         if time.monotonic() >= self._end:
             return
         self._missed.add(after)
+        self._miss_reason = reason
         if self._missed.length >= self.config.patience:
             self._give_up(reason)
 
@@ -449,6 +452,33 @@ class Session:
             "usd": self.usd,
             "left_out": self.reason or None,
         }
+
+    def conclude(self) -> None:
+        """To be called at the end of a run: says so once if the model answered nothing in it.
+
+        Short runs end before as many questions had no answer as it takes to leave a model out. One
+        that somebody is to blame for is left out then; of one that was slow it is only said.
+
+        Raises:
+            RecordError: The transcript cannot be written.
+        """
+        with self._lock:
+            if not self._steps:
+                return
+            if self._replay is None and not self.given_up and self._unanswered():
+                if self._missed.length:
+                    self._give_up(self._miss_reason)
+                else:
+                    logger.warning(
+                        "the language model %s answered nothing before the end of the run, which "
+                        "went without it",
+                        self.name,
+                    )
+            self._step()
+
+    def _unanswered(self) -> bool:
+        usage = self.usage
+        return usage.calls > 0 and not usage.answers and not usage.cached
 
     def close(self) -> None:
         """Ends waiting; calls that are under way are not waited for, a line being written is."""

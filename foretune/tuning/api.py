@@ -180,6 +180,8 @@ def tune(
         if work_dir is not None:
             tuner.after_round = _Saver(run.result, Path(work_dir) / RESULT)
         tuner.run()
+        if llm is not None:
+            llm.conclude()
         result = run.result()
     if work_dir is not None:
         result.save(Path(work_dir) / RESULT)

@@ -71,11 +71,14 @@ def test_a_cell_says_on_how_many_seeds_it_rests():
 
 def test_sides_are_named_by_their_cost_models_where_these_are_others():
     runs = [run("mcts:learned", 0, 3.0), run("mcts:learned:rollout=2", 0, 3.0, model="world"),
-            run("metaschedule", 0, 3.0, model="xgb")]  # fmt: skip
-    assert [each["side"] for each in figures.named(runs, "gbdt")] == [
+            run("metaschedule", 0, 3.0, model="xgb"), {**run("random", 0, 3.0), "batch": 16},
+            {**run("mcts:learned", 0, 3.0), "batch": 4}]  # fmt: skip
+    assert [each["side"] for each in figures.named(runs, "gbdt", 16)] == [
         "mcts:learned",
         "mcts:learned:rollout=2+world",
         "metaschedule",
+        "random",
+        "mcts:learned@4",
     ]
 
 
@@ -217,6 +220,15 @@ def test_results_of_other_seeds_are_put_together():
     text = parts.said(whole["parts"])
     assert "Seeds [1]" in text and "Zen 9, 1 threads" in text and "beside cc 9 %" in text
     assert "Seeds [2]" in text and "others" not in text
+
+
+def test_batches_that_do_not_say_how_large_they_are_are_those_of_long_runs():
+    later = published(1)
+    later["runs"] = [{**each, "batch": 16} for each in later["runs"]]
+    with pytest.raises(BadInputError, match="seed 1 is in two"):
+        parts.together(later, [published(1)])
+    later["runs"] = [{**each, "batch": 4} for each in later["runs"]]
+    assert len(parts.together(later, [published(1)])["runs"]) == 2 * len(later["runs"])
 
 
 @pytest.mark.parametrize(
@@ -454,6 +466,10 @@ def test_the_page_says_where_a_language_model_was_left_out():
         ("mcts:llm:history=3", "history", "mcts:llm"),
         ("mcts:learned", "rollout", "mcts:learned"),
         ("mcts:learned:rollouts=2", "rollout", "mcts:learned:rollouts=2"),
+        ("mcts:learned:rollout=2+world@4", "rollout", "mcts:learned+world@4"),
+        ("mcts:learned:rollout=2+w.npz@4", "cost model", "mcts:learned:rollout=2@4"),
+        ("mcts:learned:rollout=2+me@4/w.npz@36", "batch", "mcts:learned:rollout=2+me@4/w.npz"),
+        ("mcts:learned+me@4/w.npz", "batch", "mcts:learned+me@4/w.npz"),
     ],
 )
 def test_what_an_ablation_is_compared_with(name, option, base):
@@ -504,6 +520,7 @@ def test_a_language_model_that_nobody_asks_is_refused():
         ("--strategies mcts:llm --llm m@http://user:secret@h/v1", "without a user"),
         ("--strategies mcts:branching=many", "branching must be int"),
         ("--strategies mcts:history=2", "has an option 'history'"),
+        ("--strategies mcts:random@0", "batch >= 1"),
         ("--strategies mcts --proposer random", "unrecognized arguments: --proposer"),
     ],
 )
@@ -538,8 +555,8 @@ def test_a_run_of_a_benchmark_asks_the_language_model(monkeypatch, tmp_path):
         )
         request = {
             "hardware": CPU.to_json(), "workload": asdict(matmul(64)), "cost_model": "random",
-            "strategy": "mcts:llm:asked=1:otherwise=random", "trials": 6, "seed": 0,
-            "work_dir": str(tmp_path / "work"), "answer": str(tmp_path / "answer.json"),
+            "strategy": "mcts:llm:asked=1:otherwise=random", "trials": 6, "batch": None,
+            "seed": 0, "work_dir": str(tmp_path / "work"), "answer": str(tmp_path / "answer.json"),
             "llm": str(made), "transcript": str(tmp_path / "kept.jsonl"),
         }  # fmt: skip
         monkeypatch.setattr(_ours, "tune", partial(_ours.tune, measurer=FormulaMeasurer()))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from filelock import FileLock
+from rich.console import Console
 
 from foretune.bench import (
     SideError,
@@ -409,12 +411,14 @@ def test_our_runs_do_not_stop_early(
         "strategy": "random",
         "cost_model": "random",
         "trials": 1000,
+        "batch": 12,
         "seed": 0,
         "work_dir": str(tmp_path),
         "answer": str(tmp_path / "answer.json"),
     }
     _ours._run(request, {})
     assert given["patience"] >= given["trials"] == 1000
+    assert given["batch"] == 12
     assert json.loads((tmp_path / "answer.json").read_text()) == {"result": {}, "best": None}
 
 
@@ -431,6 +435,34 @@ def test_strategies_are_crossed_with_cost_models_but_peers_bring_their_own() -> 
     ]
 
 
+def test_a_side_may_name_its_batch() -> None:
+    found = sides(["random@4", "gradient+mlp:formulas@16", "random", "metaschedule"], ["gbdt"])
+    assert found == [
+        Side("random", "gbdt", 4),
+        Side("gradient", "mlp:formulas", 16),
+        Side("random", "gbdt"),
+        Side("metaschedule", "xgb"),
+    ]
+    assert [side.name for side in found[:3]] == [
+        "random+gbdt@4", "gradient+mlp:formulas@16", "random+gbdt",
+    ]  # fmt: skip
+    assert sides([side.name for side in found[:3]], ["random"]) == found[:3]
+
+
+def test_runs_of_one_strategy_are_told_apart_by_their_batches(
+    calls: list[tuple[str, int]], workload: Workload, hardware: Hardware, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"hardware": hardware, "work_dir": tmp_path}
+    result = run_bench([workload], ["evolutionary", "evolutionary@4"], 8, 1, **given)
+    assert [run.get("batch") for run in result["runs"]] == [None, 4]
+    pairs = {(row["strategy"], row["over"]) for row in result["summary"]["speedup"]}
+    assert pairs == {("evolutionary", "evolutionary@4"), ("evolutionary@4", "evolutionary")}
+    print_bench(result, Console(file=(shown := io.StringIO()), width=200))
+    assert "evolutionary@4" in shown.getvalue()
+    run_bench([workload], ["evolutionary@4", "evolutionary@8"], 8, 1, **given)
+    assert len(calls) == 3, "only what has another batch was run"
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -442,6 +474,8 @@ def test_strategies_are_crossed_with_cost_models_but_peers_bring_their_own() -> 
         ({"peer_trials": 0}, "peer_trials >= 1"),
         ({"own_trials": {"random": 0}}, "own_trials >= 1"),
         ({"own_trials": {"mcts": 4}}, "'mcts' is none of random"),
+        ({"strategies": ["random@0"]}, r"batch >= 1.*random@0"),
+        ({"strategies": ["metaschedule@4"]}, "batches of its own"),
         ({"seeds": 0}, "seeds >= 1"),
         ({"seeds": []}, "numbers from 0 on"),
         ({"seeds": [1, -1]}, r"seeds=\[1, -1\]"),

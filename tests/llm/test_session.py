@@ -421,6 +421,42 @@ def test_a_model_that_always_answers_too_late_is_left_out(monkeypatch):
         assert session.given_up and "in time" in session.reason
 
 
+def test_a_model_that_answered_nothing_in_a_short_run_is_named_at_its_end(tmp_path, caplog):
+    path = tmp_path / "llm.jsonl"
+    with Session(Scripted(lambda _: LlmError("no such host")), transcript=path) as session:
+        assert trace(session, "a") == [(None, False)]
+        assert not session.given_up and not caplog.records, "patience is 3"
+        session.conclude()
+        session.conclude()
+        assert session.left_out and session.to_json()["left_out"] == "no such host"
+        assert trace(session, "b") == [(None, True)]
+    assert session.usage.calls == 1 and caplog.text.count("is not asked any more: no such") == 1
+    with open_session(str(path)) as replay:
+        assert trace(replay, "a") == [(None, False)]
+        replay.conclude()
+        assert replay.left_out and replay.to_json()["left_out"] == "no such host"
+
+
+def test_a_slow_model_is_not_left_out_for_a_run_that_ends_before_it_answers(caplog):
+    model, gate, _ = late("a")
+    with Session(model) as session:
+        session.end_after(0.05)
+        go_without(session, model, "a")
+        session.conclude()
+        assert not session.given_up and caplog.text.count("answered nothing before the end") == 1
+        gate.set()
+        assert wait_for(lambda: session.usage.answers == 1)
+
+
+@pytest.mark.parametrize("texts", ["", "ab"])
+def test_nothing_is_said_at_the_end_of_a_model_that_was_not_asked_or_answered(caplog, texts):
+    model = Scripted(lambda text: LlmError("gone") if text == "b" else text)
+    with Session(model) as session:
+        trace(session, texts)
+        session.conclude()
+        assert not session.given_up and not caplog.records
+
+
 def test_what_nobody_waits_for_is_not_sent(monkeypatch):
     monkeypatch.setattr(_session, "_GRACE_S", 0.0)
     model, gate, _ = late("a")

@@ -244,6 +244,13 @@ def test_a_comparison_in_which_all_contenders_fail_or_are_disturbed_is_not_the_l
     assert task.best != untuned and task.tuned and task.confirmed
 
 
+@pytest.mark.parametrize("batch", [0, -4])
+def test_a_batch_of_nothing_is_refused(batch: int) -> None:
+    task = Task(matmul(), HARDWARE, strategy="random", cost_model="random")
+    with pytest.raises(BadInputError, match="batch >= 1"):
+        Tuner([task], FormulaMeasurer(), Budget(trials=8), batch=batch)
+
+
 def test_a_baseline_that_wins_is_not_doubted_for_ever() -> None:
     measurer = FormulaMeasurer()
     comparisons = []
