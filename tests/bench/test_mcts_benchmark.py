@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks import mcts, proposers, sources
+from benchmarks import expansions, mcts, proposers, results, sources
 from benchmarks._mcts import figures, page, parts
 from benchmarks._mcts.overhead import overhead
 from foretune.bench import Side, _ours, run_bench
@@ -474,6 +474,31 @@ def test_the_page_says_where_a_language_model_was_left_out():
 )
 def test_what_an_ablation_is_compared_with(name, option, base):
     assert figures.without(name, option) == base
+
+
+def test_the_page_of_expansions_judges_the_median_and_shows_the_highest_reading(
+    monkeypatch, tmp_path
+):
+    times = iter([1.0, 9.0, 2.0, 4.0, 4.5, 3.0])
+
+    def short(workload, hardware, side):
+        rows = overhead(workload, hardware, side, ends=(8,), batch=4)
+        return [{**row, "search_ms": next(times)} for row in rows]
+
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    monkeypatch.setattr(expansions, "overhead_alone", short)
+    words = "--workloads matmul:64x64x64 --sides mcts:random,mcts:heuristic --write"
+    expansions.main(words.split())
+    rows = json.loads((tmp_path / "expansions.json").read_text())["summary"]
+    assert [(row["side"], row["measured"], row["rounds"]) for row in rows] == [
+        ("mcts:random", 8, 3), ("mcts:heuristic", 8, 3),
+    ]  # fmt: skip
+    assert rows[0]["search_ms"] == {"median": 2.0, "low": 1.0, "high": 4.5}
+    assert 0 < rows[0]["all_ms"]["low"] <= rows[0]["all_ms"]["high"]
+    page = (tmp_path / "expansions.md").read_text()
+    assert "4.00 in the cell with the highest median, met; 9.00 in the highest" in page
+    slow = [{**rows[0], "search_ms": dict.fromkeys(("median", "low", "high"), 5.5)}]
+    assert "5.50 in the cell with the highest median, not met" in expansions.body([*rows, *slow])
 
 
 @pytest.mark.parametrize("name", ["mcts:random", "mcts:random:rollout=1", "evolutionary"])
