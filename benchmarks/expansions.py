@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._mcts.figures import name_of
 from benchmarks._mcts.overhead import BATCH, overhead_alone
 from benchmarks._mcts.page import GOAL_MS
 from benchmarks.mcts import KERNELS
 from benchmarks.results import conditions, publish, say, table
+from foretune.bench import asks_llm
 from foretune.bench import sides as sides_of
 
 SIDES = ("mcts:random", "mcts:heuristic", "mcts:learned")
@@ -60,8 +62,8 @@ def body(summary: Sequence[Mapping[str, Any]]) -> str:
             "Milliseconds of processor time per expansion of the tree: selecting a node, proposing "
             "edits of it, scoring them, and the share in scoring all nodes again before a batch. "
             "The last column has what making the chosen programs takes in it, too, as with any "
-            f"strategy. Batches of {BATCH}, the eight before so many measured programs. Median of "
-            "the rounds, with the lowest and the highest reading.",
+            f"strategy. Batches of {BATCH}, or of what a name has behind `@`, the eight before so "
+            "many measured programs. Median of the rounds, with the lowest and highest reading.",
             table(
                 ["kernel", "side", "measured", "rounds", "search", "with making the programs"],
                 [
@@ -85,18 +87,23 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(arguments)
+    sides = sides_of(options.sides.split(","), ["default"])
+    for side in sides:
+        if not side.strategy.startswith("mcts") or asks_llm(side.strategy):
+            parser.error(f"only a tree has expansions to time, without a model, not {side.name}")
+    if options.rounds < 1:
+        parser.error(f"rounds >= 1 must hold, but got {options.rounds}")
+    (default,) = sides_of(["mcts"], ["default"])
     where = conditions("expansions", [0])
     rows = []
     for turn in range(options.rounds):
         for kernel in options.workloads.split(","):
-            for side in sides_of(options.sides.split(","), ["default"]):
+            for side in sides:
+                name = name_of(side, default.cost_model, BATCH)
                 found = overhead_alone(kernel, where.hardware, side)
-                rows += [
-                    {"workload": kernel, "side": side.strategy, "round": turn, **row}
-                    for row in found
-                ]
+                rows += [{"workload": kernel, "side": name, "round": turn, **row} for row in found]
                 told = ", ".join(f"{row['search_ms']:.2f} ms" for row in found)
-                say(f"round {turn} {kernel} {side.strategy}: {told}")
+                say(f"round {turn} {kernel} {name}: {told}")
     data = {"rows": rows, "summary": summarise(rows)}
     publish("expansions", _TITLE, body(data["summary"]), data, where.end(), options.write)
 

@@ -4,7 +4,7 @@ Table 1 in shape: speed-up over the unoptimised program after so many samples (m
 of evolutionary search, ours and TVM's, and of tree search with each proposer. Tables 3 and 4:
 history depth, which needs a language model, and branching. One of our own: rollouts, also with the
 world model, which scores their ends without making a program. All sides have batches of 16, or of
-``--batch``, but those whose names end with another one: ``mcts:learned@4``. Those
+``--batch``, but those whose names end with another one (``mcts:learned@4``), and TVM's. Those
 of ours have, but where they name another one, the same cost model, which is pretrained, so that
 none has a warm-up; TVM's has a model of its own, with a warm-up of one batch. Two more sides of
 ours start from nothing, too.

@@ -9,6 +9,7 @@ from benchmarks._mcts.figures import ABLATED, EARLY, MODEL, SIZE, TREE, left_out
 from benchmarks._mcts.parts import said
 from benchmarks._search.figures import made, remarks
 from benchmarks.results import table
+from foretune.bench import side_name
 
 _OPTIONS: Mapping[str, str] = {
     "history": "History depth, in ancestors that a prompt shows (table 3; without the option 2)",
@@ -38,8 +39,8 @@ _EFFORT = (
     "the candidates whose score or draft a side asks for, for each one that is measured. Of a tree "
     "these are the edits of each expansion, random roots, and all of its nodes again before each "
     "batch; of evolution random candidates, children, and what is bred of them. Processor time is "
-    "beside it, early and late in a run of batches of {batch}. Programs were not run "
-    "for this table."
+    "beside it, early and late in a run of batches of {batch}, or of what a name has behind `@`. "
+    "Programs were not run for this table."
 )
 
 
@@ -282,7 +283,7 @@ def _asked(run: Mapping[str, Any]) -> str:
     """What a run asked its language model, and how that fared."""
     llm, why = run["llm"], left_out(run)
     return (
-        f"- {run['workload']} {run['strategy']} seed {run['seed']}: {llm['model']}, {llm['calls']} "
+        f"- {run['workload']} {side_name(run)} seed {run['seed']}: {llm['model']}, {llm['calls']} "
         f"calls, {llm['prompt_tokens']} + {llm['completion_tokens']} tokens, {llm['invalid']} "
         f"invalid answers, {llm['hits']} of {llm['judged']} judged proposals are hits"
         + (f"; **left out** before the end: {why}" if why else "")

@@ -8,15 +8,14 @@ every figure is of runs of one sitting, a speed-up over its own untuned program.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from benchmarks._mcts.overhead import BATCH
 from benchmarks._search.figures import side_of
 from foretune.bench import summarise
 from foretune.errors import BadInputError
+from foretune.tuning import Budget, fitting_batch
 
 Result = Mapping[str, Any]
 
@@ -36,10 +35,14 @@ def together(result: dict[str, Any], earlier: Sequence[Result]) -> dict[str, Any
     Raises:
         BadInputError: Two of them have runs of the same kernel, side and seed.
     """
-    result = {**result, "parts": [], "runs": _of_machine(result["hardware"], result["runs"])}
+    result = {
+        **result,
+        "parts": [],
+        "runs": _of_machine(result["hardware"], result["runs"], result["trials"]),
+    }
     for one in earlier:
-        _expect_other_runs(result, one)
-        theirs = _of_machine(one["conditions"]["hardware"], one["runs"])
+        theirs = _of_machine(one["conditions"]["hardware"], one["runs"], one["trials"])
+        _expect_other_runs(result["runs"], theirs)
         result["runs"] = [*theirs, *result["runs"]]
         result["failures"] = [*one["failures"], *result["failures"]]
         result["notes"] = {**one["notes"], **result["notes"]}
@@ -59,10 +62,27 @@ def together(result: dict[str, Any], earlier: Sequence[Result]) -> dict[str, Any
     return result
 
 
-def _of_machine(hardware: Mapping[str, Any], runs: Sequence[Any]) -> list[dict[str, Any]]:
-    """Runs with their ``machine``, in words and by its key; what has one already keeps it."""
+def _of_machine(
+    hardware: Mapping[str, Any], runs: Sequence[Any], trials: int
+) -> list[dict[str, Any]]:
+    """Runs with their ``machine``, in words and by its key, and their ``batch``.
+
+    What has one already keeps it. A run that was given no batch had one that fits its trials; peers
+    have their own.
+    """
     words = f"{hardware['name']}, {hardware['threads']} threads ({hardware['key']})"
-    return [{"machine": words, **run} for run in runs]
+    return [
+        {
+            "machine": words,
+            **({} if side_of(run).is_peer else {"batch": _fitted(run, trials)}),
+            **run,
+        }
+        for run in runs
+    ]
+
+
+def _fitted(run: Mapping[str, Any], trials: int) -> int:
+    return fitting_batch(Budget(trials=run.get("budget", trials)), 1)
 
 
 def effort(mine: Sequence[Result], earlier: Sequence[Result]) -> list[Result]:
@@ -89,20 +109,18 @@ def expect_as_long(trials: int, earlier: Sequence[Result]) -> None:
             )
 
 
-def _expect_other_runs(result: Result, other: Result) -> None:
-    twice = sorted({*map(_place, result["runs"])} & {*map(_place, other["runs"])})
+def _expect_other_runs(runs: Sequence[Result], others: Sequence[Result]) -> None:
+    twice = sorted({*map(_place, runs)} & {*map(_place, others)})
     if twice:
-        kernel, side, _batch, seed = twice[0]
+        kernel, side, seed = twice[0]
         raise BadInputError(
             "results that are put together must have other seeds or kernels each, but "
             f"{kernel} {side} seed {seed} is in two: name others in --seed-list"
         )
 
 
-def _place(run: Mapping[str, Any]) -> tuple[str, str, int, int]:
-    side = side_of(run)
-    # What does not say was fitted to hundreds of trials.
-    return run["workload"], replace(side, batch=None).name, side.batch or BATCH, run["seed"]
+def _place(run: Mapping[str, Any]) -> tuple[str, str, int]:
+    return run["workload"], side_of(run).name, run["seed"]
 
 
 def said(parts: Sequence[Mapping[str, Any]]) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from foretune.bench import Side, best_at, geometric_mean, trial_budgets
+from foretune.bench import Side, best_at, geometric_mean, side_name, trial_budgets
 
 NEAR = (0.9, 0.95, 0.99)
 """Shares of the best latency known at which a run is near it."""
@@ -229,7 +229,7 @@ def remarks(result: Mapping[str, Any]) -> list[str]:
     """What is to be said of the sides that ran, and which runs failed."""
     notes = [f"- {name}: {note}." for name, note in result["notes"].items()]
     failed = [
-        f"- failed: {f['workload']} {f['strategy']} seed {f['seed']}: {f['error'][:200]}"
+        f"- failed: {f['workload']} {side_name(f)} seed {f['seed']}: {f['error'][:200]}"
         for f in result["failures"]
     ]
     return ["\n".join(notes), "\n".join(failed)]

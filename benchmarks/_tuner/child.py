@@ -26,6 +26,7 @@ def _run(request: dict[str, Any]) -> None:
         target=Hardware.from_json(request["hardware"]),
         strategy=request["strategy"],
         cost_model=request["cost_model"],
+        batch=request["batch"],
         time_s=request["epoch"] + request["seconds"] - time.time(),
         patience=_NEVER_STOPS,
         seed=request["seed"],

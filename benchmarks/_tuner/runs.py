@@ -110,7 +110,7 @@ def side_of(name: str) -> Side:
 
 def label(side: Side) -> str:
     """What a side is called in tables and files."""
-    return side.strategy if side.is_peer else f"{side.strategy}+{side.cost_model}"
+    return side.strategy if side.is_peer else side.name
 
 
 @dataclass(frozen=True)
@@ -234,6 +234,7 @@ def _our_run(plan: Plan, hardware: Hardware, folder: Path) -> NetworkRun:
         "hardware": hardware.to_json(),
         "strategy": plan.side.strategy,
         "cost_model": plan.side.cost_model,
+        "batch": plan.side.batch,
         "seconds": plan.time_s,
         "seed": plan.seed,
         "epoch": epoch,

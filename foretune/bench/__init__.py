@@ -3,10 +3,11 @@
 from foretune._files import write_json
 from foretune.bench._bench import SCHEMA, compare, run_bench
 from foretune.bench._print import print_bench
-from foretune.bench._sides import Side, SideError, SideRun, run_side, sides
+from foretune.bench._sides import Side, SideError, SideRun, asks_llm, run_side, sides
 from foretune.bench._summary import (
     best_at,
     geometric_mean,
+    side_name,
     sitting,
     summarise,
     trial_budgets,
@@ -19,12 +20,14 @@ __all__ = [
     "Side",
     "SideError",
     "SideRun",
+    "asks_llm",
     "best_at",
     "compare",
     "geometric_mean",
     "print_bench",
     "run_bench",
     "run_side",
+    "side_name",
     "sides",
     "sitting",
     "summarise",

@@ -33,7 +33,7 @@ def print_bench(data: Mapping[str, Any], console: Console | None = None) -> None
     for run in data["runs"]:
         if (run.get("llm") or {}).get("left_out"):
             console.print(
-                f"{run['workload']} {run['strategy']} seed {run['seed']}: the language model was "
+                f"{run['workload']} {side_name(run)} seed {run['seed']}: the language model was "
                 f"left out: {run['llm']['left_out']}",
                 style="yellow",
                 markup=False,
@@ -41,7 +41,7 @@ def print_bench(data: Mapping[str, Any], console: Console | None = None) -> None
             )
     for failure in data["failures"]:
         console.print(
-            f"failed: {failure['workload']} {failure['strategy']} seed {failure['seed']}: "
+            f"failed: {failure['workload']} {side_name(failure)} seed {failure['seed']}: "
             f"{failure['error']}",
             style="red",
             markup=False,

@@ -114,7 +114,10 @@ def _batch_of(name: str) -> tuple[str, int | None]:
     if found is None:
         return name, None
     if int(found[2]) < 1:
-        raise BadInputError(f"`batch >= 1` must hold, but got @{found[2]} in {name!r}")
+        raise BadInputError(
+            f"`batch >= 1` must hold, but got @{found[2]} in {name!r}: leave it out for one that "
+            "fits the trials"
+        )
     return found[1], int(found[2])
 
 
@@ -322,8 +325,8 @@ def _our_side(
             points.append(Point(count, record.time - epoch, best, candidate=record.decisions))
     llm = answer["result"].get("llm")
     if llm is not None and not llm["answers"] and not llm["cached"]:
-        why = llm["left_out"] or "no answer came before the end of the run"
-        raise SideError(f"the language model answered nothing: {why}")
+        unasked = "it was not asked in so few rounds: give more trials or smaller batches, as S@4"
+        raise SideError(f"the language model answered nothing: {llm['left_out'] or unasked}")
     task = answer["result"]["tasks"][0]
     if answer["best"] is not None and points and answer["best"] != points[-1].candidate:
         # The tuner confirmed its last few contenders and chose another one than it read as best.

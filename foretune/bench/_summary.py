@@ -93,7 +93,7 @@ def sitting(run: Mapping[str, Any]) -> tuple[str, int, float]:
     return run["key"], run["seed"], float(run.get("compared", 0.0))
 
 
-def side_name(run: Mapping[str, Any], crossed: bool) -> str:
+def side_name(run: Mapping[str, Any], crossed: bool = False) -> str:
     """What a run's side is called.
 
     Its strategy, with the cost model where several are crossed, and ``@N`` where it was given a

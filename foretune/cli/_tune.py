@@ -115,6 +115,7 @@ def _tune(args: argparse.Namespace) -> int:
     hardware = probe_hardware(args, measure=True)
     chosen = [f"{name}={value}" for name, value in sorted(options.items())]
     chosen += sorted(args.shape or ())
+    chosen += [] if args.batch is None else [f"batch={args.batch}"]
     chosen += [] if llm is None else [llm.name[:_LONGEST_NAME], llm_identity(args.llm)]
     work_dir = args.work_dir or default_work_dir(
         args.input, hardware, strategy, cost_model, args.seed, *chosen

@@ -37,6 +37,7 @@ _TOO_LATE = "no answer in time"
 _OVER = "the time of the run is over"
 _LONGEST_NAME, _LONGEST_REASON = 120, 500
 """Characters that are shown: names and reasons of a replayed file may be anything."""
+_NOT_YET = "no answer came before the end of the run"
 _USELESS = 10
 """Times in a row that answers hold nothing usable after which the model is left out."""
 
@@ -91,7 +92,11 @@ class Session:
         self._steps = self._waits = 0
         self._missed, self._useless = Streak(), Streak()
         self._miss_reason = ""
-        """Why the last question that somebody is to blame for had no answer."""
+        """Why the last question of this run that somebody is to blame for had no answer."""
+        self._concluded = (0, 0, 0)
+        """Calls, answers and cached answers of the runs that have ended."""
+        self._unanswered = ""
+        """Why the run that has just ended had no answer at all."""
         self._not_before = 0.0
         self._end = math.inf
         self._hopeless = False
@@ -149,6 +154,7 @@ class Session:
         """
         key = key_of(messages, self.model.name, self.model.settings)
         with self._lock:
+            self._unanswered = ""
             self._step()
             asked = Question(list(messages), key, self._asked[key], self._waits)
             self._asked[key] += 1
@@ -450,35 +456,31 @@ class Session:
             **asdict(usage),
             "hit_rate": usage.hit_rate,
             "usd": self.usd,
-            "left_out": self.reason or None,
+            "left_out": self.reason or self._unanswered or None,
         }
 
     def conclude(self) -> None:
-        """To be called at the end of a run: says so once if the model answered nothing in it.
+        """To be called at the end of a run: says so if the model was asked and answered nothing.
 
-        Short runs end before as many questions had no answer as it takes to leave a model out. One
-        that somebody is to blame for is left out then; of one that was slow it is only said.
-
-        Raises:
-            RecordError: The transcript cannot be written.
+        Short runs end before as many questions had no answer as it takes to leave a model out. The
+        next run with this session may ask it again.
         """
         with self._lock:
-            if not self._steps:
+            usage = self.usage
+            counts = (usage.calls, usage.answers, usage.cached)
+            calls, answers, cached = (
+                now - before for now, before in zip(counts, self._concluded, strict=True)
+            )
+            self._concluded = counts
+            reason, self._miss_reason = self._miss_reason, ""
+            if self.given_up or self._replay is not None or not calls or answers or cached:
                 return
-            if self._replay is None and not self.given_up and self._unanswered():
-                if self._missed.length:
-                    self._give_up(self._miss_reason)
-                else:
-                    logger.warning(
-                        "the language model %s answered nothing before the end of the run, which "
-                        "went without it",
-                        self.name,
-                    )
-            self._step()
-
-    def _unanswered(self) -> bool:
-        usage = self.usage
-        return usage.calls > 0 and not usage.answers and not usage.cached
+            self._unanswered = one_line(reason, _LONGEST_REASON) or _NOT_YET
+            logger.warning(
+                "the language model %s answered nothing in this run, which went on without it: %s",
+                self.name,
+                self._unanswered,
+            )
 
     def close(self) -> None:
         """Ends waiting; calls that are under way are not waited for, a line being written is."""

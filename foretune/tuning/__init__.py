@@ -10,7 +10,7 @@ from foretune.tuning.api import (
 )
 from foretune.tuning.result import TaskResult, TuneResult
 from foretune.tuning.task import Task, Trial, resolve_names
-from foretune.tuning.tuner import Budget, Progress, Tuner, check_batch
+from foretune.tuning.tuner import Budget, Progress, Tuner, check_batch, fitting_batch
 
 __all__ = [
     "JOURNAL",
@@ -24,6 +24,7 @@ __all__ = [
     "Tuner",
     "check_batch",
     "default_work_dir",
+    "fitting_batch",
     "prepare",
     "resolve_names",
     "strategy_options",

@@ -294,6 +294,7 @@ class _Run:
             strategy=self.strategy,
             cost_model=self.cost_model,
             seed=self.seed,
+            batch=self.tuner.batch,
             elapsed_s=self.tuner.elapsed_s,
             spent_s=_spent(self.tuner, self.measurer),
             environment=self.tuner.environment,

@@ -83,6 +83,7 @@ class TuneResult:
         hardware: What it was tuned for.
         tasks: One result per distinct workload.
         strategy, cost_model, seed: How.
+        batch: Candidates per round, given or fitted to the budget.
         elapsed_s: Wall seconds, those of resumed runs included.
         spent_s: This run's wall seconds by purpose: ``search_s``, ``build_s``, ``measure_s``...
         environment: Versions and measurement policy.
@@ -110,6 +111,7 @@ class TuneResult:
     extraction: Extraction | None = field(default=None, repr=False, compare=False)
     options: Mapping[str, Any] = field(default_factory=dict)
     llm: Mapping[str, Any] | None = None
+    batch: int | None = None
 
     @property
     def best(self) -> dict[str, Candidate]:
@@ -173,6 +175,7 @@ class TuneResult:
             "strategy": self.strategy,
             "cost_model": self.cost_model,
             "seed": self.seed,
+            "batch": self.batch,
             "elapsed_s": self.elapsed_s,
             "search_s": 0.0,
             "build_s": 0.0,

@@ -176,7 +176,7 @@ class Tuner:
         self.budget = budget
         self.journal = journal
         check_batch(batch)
-        self.batch = batch or _fitting_batch(budget, len(tasks))
+        self.batch = batch or fitting_batch(budget, len(tasks))
         self.peak_gflops = peak_gflops
         self.progress = progress or Silent()
         self.clock = Clock()
@@ -539,7 +539,7 @@ def _nothing() -> None:
     """What is done after a round or a restoration unless somebody wants something."""
 
 
-def _fitting_batch(budget: Budget, tasks: int) -> int:
+def fitting_batch(budget: Budget, tasks: int) -> int:
     """Candidates per round: at least four rounds for every task that the budget allows for.
 
     Measured trial rates are three to six per second; three is assumed for a budget in seconds.

@@ -222,13 +222,19 @@ def test_results_of_other_seeds_are_put_together():
     assert "Seeds [2]" in text and "others" not in text
 
 
-def test_batches_that_do_not_say_how_large_they_are_are_those_of_long_runs():
-    later = published(1)
-    later["runs"] = [{**each, "batch": 16} for each in later["runs"]]
-    with pytest.raises(BadInputError, match="seed 1 is in two"):
-        parts.together(later, [published(1)])
-    later["runs"] = [{**each, "batch": 4} for each in later["runs"]]
-    assert len(parts.together(later, [published(1)])["runs"]) == 2 * len(later["runs"])
+def test_runs_that_were_given_no_batch_had_one_that_fits_their_trials():
+    earlier = published(1, trials=600)
+    earlier["runs"][0]["budget"] = 36
+    later = {**earlier, "runs": [{**each, "batch": 16} for each in earlier["runs"]]}
+    with pytest.raises(BadInputError, match=r"@16 seed 1 is in two"):
+        parts.together(later, [earlier])
+    later["runs"] = [{**each, "batch": 4} for each in earlier["runs"]]
+    whole = parts.together(later, [earlier])
+    assert [run["batch"] for run in whole["runs"]] == [9, 16, 4, 4], "the first was short"
+    shown = [run["side"] for run in figures.named(whole["runs"], "gbdt", 4)]
+    assert shown[0].endswith("@9") and shown[1].endswith("@16") and "@" not in shown[2]
+    theirs = parts.together({**later, "runs": [run("metaschedule", 0, 3.0, model="xgb")]}, [])
+    assert "batch" not in theirs["runs"][0]
 
 
 @pytest.mark.parametrize(
@@ -267,7 +273,7 @@ def test_what_a_search_looks_at_is_kept_where_it_is_not_measured_again():
 
 
 def test_results_that_overlap_or_are_of_other_lengths_are_not_put_together():
-    with pytest.raises(BadInputError, match=r"k evolutionary\+gbdt seed 1 is in two"):
+    with pytest.raises(BadInputError, match=r"k evolutionary\+gbdt@16 seed 1 is in two"):
         parts.together(published(0, 1), [published(1)])
     with pytest.raises(BadInputError, match="one has 64 and this call 72: give --trials 64"):
         parts.expect_as_long(72, [published(1, trials=64)])

@@ -616,17 +616,26 @@ def transcripts(calls: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch) -
     return kept
 
 
-@pytest.mark.parametrize("cached", [0, 5])
-def test_a_run_counts_whose_answers_were_all_known_before(tmp_path: Path, cached: int) -> None:
+@pytest.mark.parametrize(
+    ("cached", "left_out", "words"),
+    [
+        (0, "its budget of 0 calls is spent", "answered nothing: its budget"),
+        (0, None, "answered nothing: it was not asked in so few rounds"),
+        (5, "its budget of 0 calls is spent", ""),
+    ],
+)
+def test_a_run_counts_only_if_answers_came_or_were_known_before(
+    tmp_path: Path, cached: int, left_out: str | None, words: str
+) -> None:
     path = tmp_path / "journal.jsonl"
     with Journal(path) as journal:
         journal.extend([record(0, best_s=3.0)])
-    llm = {"answers": 0, "cached": cached, "left_out": "its budget of 0 calls is spent"}
+    llm = {"answers": 0, "cached": cached, "left_out": left_out}
     answer = {"result": {"tasks": [{"best_s": 3.0}], "llm": llm}, "best": record(0).decisions}
     if cached:
         assert _sides._our_side(answer, path, "w", 1e9, 9.0).llm == llm
     else:
-        with pytest.raises(SideError, match="answered nothing: its budget"):
+        with pytest.raises(SideError, match=words):
             _sides._our_side(answer, path, "w", 1e9, 9.0)
 
 

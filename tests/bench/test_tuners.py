@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import results, tuners
+from benchmarks._tuner import child, runs, tables
 from benchmarks._tuner import compare as comparison
-from benchmarks._tuner import runs, tables
 from benchmarks._tuner.runs import Incumbent, NetworkRun, Plan
 from foretune.bench import Side, SideError
 from foretune.errors import BadInputError, NothingMeasuredError
@@ -104,6 +104,33 @@ def test_a_side_is_a_strategy_with_a_cost_model_or_a_peer() -> None:
     assert runs.label(gradient) == "gradient+mlp:formulas"
     assert runs.side_of("metaschedule-early") == PEER
     assert runs.label(PEER) == "metaschedule-early"
+    assert runs.label(runs.side_of("evolutionary@4")) == "evolutionary+gbdt@4"
+
+
+def test_the_batch_of_a_side_reaches_its_process(
+    hardware: Hardware, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stuck(command: Sequence[str], _threads: int, output: Path, _timeout_s: float) -> int:
+        asked.append(json.loads(Path(command[-1]).read_text())["batch"])
+        output.write_text("stuck")
+        return 1
+
+    asked: list[int | None] = []
+    monkeypatch.setattr(runs._child, "run", stuck)
+    names = ("random+random@4", "random+random")
+    plans = [Plan("net.py:make", runs.side_of(name), 0, 20.0) for name in names]
+    for plan in plans:
+        with pytest.raises(SideError, match="exit status 1"):
+            runs.run(plan, hardware, [], tmp_path, _silent)
+    assert asked == [4, None]
+    assert len({plan.folder(hardware, []) for plan in plans}) == 2
+    told: dict[str, Any] = {}
+    result = SimpleNamespace(tasks=[])
+    monkeypatch.setattr(child, "tune", lambda *_, **options: told.update(options) or result)
+    child._run({"network": "n", "hardware": hardware.to_json(), "strategy": "random",
+                "cost_model": "random", "batch": 4, "seconds": 1.0, "seed": 0, "epoch": 0.0,
+                "work_dir": "w", "answer": str(tmp_path / "answer.json")})  # fmt: skip
+    assert told["batch"] == 4
 
 
 @pytest.mark.parametrize(

@@ -599,6 +599,22 @@ def test_a_fresh_run_sets_the_answers_of_an_earlier_one_aside(tmp_path):
     assert files() == sorted([*both, "journal.2.jsonl"])
 
 
+def test_a_short_run_says_that_its_model_answered_nothing(tmp_path, caplog):
+    with Server(always(completion("gone"))) as server:
+        closed = server.url
+    config = SessionConfig(retries=0, patience=99)
+    with Session(Endpoint(EndpointConfig("tiny", closed)), config) as session:
+        result = tune(
+            matmul(64), target=CPU, strategy="mcts", trials=8, batch=4, llm=session,
+            work_dir=tmp_path, measurer=FormulaMeasurer(), cost_model="random",
+            options={"asked": 2, "otherwise": "random", "expansions": 2},
+        )  # fmt: skip
+    told = result.to_json()["llm"]
+    assert (told["answers"], told["cached"]) == (0, 0) and "cannot be reached" in told["left_out"]
+    assert caplog.text.count("answered nothing in this run") == 1
+    assert len(result.tasks[0].trials) == 8
+
+
 @pytest.mark.parametrize("time_s", [1000, None])
 def test_no_answer_is_waited_for_longer_than_earlier_runs_left_of_the_time(tmp_path, time_s):
     ends = []
@@ -908,6 +924,8 @@ class TestCommandLine:
         assert all(len(place.name) < 256 for place in places)
         self.refused(capsys, "--llm", "m@http://h/v1")
         assert places[-1] == places[5], "what is meant again is resumed"
+        self.refused(capsys, "--llm", "m@http://h/v1", "--batch", "4")
+        assert places[-1] not in places[:-1], "other batches make another run"
 
     def test_proposers_are_listed(self, capsys):
         assert main(["strategies"]) == 0
