@@ -18,17 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from foretune.bench import Side, best_at, geometric_mean, side_name, trial_budgets
+from foretune.bench import Side, best_at, geometric_mean, side_name, side_of, trial_budgets
 
 NEAR = (0.9, 0.95, 0.99)
 """Shares of the best latency known at which a run is near it."""
 
 Run = Mapping[str, Any]
-
-
-def side_of(run: Run) -> Side:
-    """The side that made a run."""
-    return Side(run["strategy"], run["cost_model"], run.get("batch"))
 
 
 def present(runs: Sequence[Run]) -> list[Side]:

@@ -3,7 +3,7 @@
 from foretune._files import write_json
 from foretune.bench._bench import SCHEMA, compare, run_bench
 from foretune.bench._print import print_bench
-from foretune.bench._sides import Side, SideError, SideRun, asks_llm, run_side, sides
+from foretune.bench._sides import Side, SideError, SideRun, asks_llm, run_side, side_of, sides
 from foretune.bench._summary import (
     best_at,
     geometric_mean,
@@ -28,6 +28,7 @@ __all__ = [
     "run_bench",
     "run_side",
     "side_name",
+    "side_of",
     "sides",
     "sitting",
     "summarise",

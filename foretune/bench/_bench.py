@@ -31,6 +31,7 @@ from foretune.bench._sides import (
     asks_llm,
     curve,
     run_side,
+    side_of,
     sides,
     unconfirmed_seconds,
 )
@@ -325,7 +326,7 @@ class _Bench:
         return self.state(side) if callable(self.state) else self.state
 
     def _file(self, row: Mapping[str, Any]) -> Path:
-        side = _side_of(row)
+        side = side_of(row)
         parts = [row["key"], self.hardware.key, side.strategy, _file_name(side.cost_model)]
         parts += [self._trials_of(side), row["seed"]]
         if side.batch is not None:
@@ -406,7 +407,7 @@ class _Bench:
             row["unconfirmed_s"] = unconfirmed_seconds(run, found)
             best = row["curve"][-1][2] if row["curve"] else None
             self.say(
-                f"{workload.name}  {_side_of(row).name}  "
+                f"{workload.name}  {side_of(row).name}  "
                 f"seed {row['seed']}: best {_ms(best)}, untuned {_ms(row['untuned_s'])}"
             )
 
@@ -416,10 +417,6 @@ class _Bench:
     def _write(self) -> None:
         if self.path is not None:
             write_json(self.path, self.result())
-
-
-def _side_of(row: Mapping[str, Any]) -> Side:
-    return Side(row["strategy"], row["cost_model"], row.get("batch"))
 
 
 def compare(measurer: Measurer, candidates: Sequence[Candidate]) -> dict[str, float]:

@@ -64,6 +64,11 @@ class Side:
         return peer_options(self.strategy).note if self.is_peer else ""
 
 
+def side_of(run: Mapping[str, Any]) -> Side:
+    """The side that made a run of a ``foretune.bench/1`` object."""
+    return Side(run["strategy"], run["cost_model"], run.get("batch"))
+
+
 def asks_llm(strategy: str) -> bool:
     """Whether the name of a strategy asks for a language model."""
     return bool(search.split_name(strategy)[1].get("proposer") == "llm")
