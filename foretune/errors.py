@@ -6,7 +6,7 @@ The command line turns each class into its exit code (``exit_code``) and prints 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 
 class ForetuneError(Exception):
@@ -21,6 +21,35 @@ class BadInputError(ForetuneError):
 
 class UnsupportedModelError(BadInputError):
     """A model was read but holds an operator or a dynamic shape that cannot be tuned."""
+
+
+class UnsupportedOperatorsError(UnsupportedModelError):
+    """A model holds operators that nothing here can compile; the message names all of them.
+
+    Attributes:
+        operators: Operator to the names of its nodes.
+        until: Names of tensors that the model can be cut at, for ``--until``.
+    """
+
+    def __init__(
+        self, model: str, operators: Mapping[str, Sequence[str]], until: Sequence[str] = ()
+    ) -> None:
+        self.operators = {operator: tuple(nodes) for operator, nodes in operators.items()}
+        self.until = tuple(until)
+        named = "; ".join(
+            f"{operator} ({', '.join(nodes[:_NODES])}{', ...' if len(nodes) > _NODES else ''})"
+            for operator, nodes in self.operators.items()
+        )
+        remedy = (
+            f"tune the part before them with --until {','.join(self.until)}"
+            if self.until
+            else "replace them in the model"
+        )
+        super().__init__(f"{model} holds operators that cannot be compiled: {named}; {remedy}")
+
+
+_NODES = 4
+"""Nodes of one operator that a message names."""
 
 
 class MissingDependencyError(BadInputError):

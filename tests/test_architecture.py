@@ -24,6 +24,7 @@ LAYERS = (
     "_torch",
     "_tvm",
     "hardware",
+    "operators",
     "workload",
     "space",
     "features",

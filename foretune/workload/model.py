@@ -116,6 +116,9 @@ class Model:
         examples: One array per input, seeded, of the values the model expects.
         source: The original, for reference outputs and for other engines; None when the model was
             written in Relax.
+        states: Names of what the model remembers from call to call: its last inputs and its last
+            outputs, in this order, called ``state.NAME``; their examples are the initial values.
+        until: Names of the tensors that the model was cut at; empty for a whole one.
     """
 
     name: str
@@ -124,6 +127,8 @@ class Model:
     outputs: tuple[TensorSpec, ...]
     examples: tuple[Array, ...] = field(repr=False)
     source: TorchSource | OnnxSource | None = field(default=None, repr=False)
+    states: tuple[str, ...] = ()
+    until: tuple[str, ...] = ()
 
     def reference(self, inputs: Sequence[Array]) -> list[Array]:
         """Outputs of the original: eager PyTorch, ONNX Runtime, or the untuned Relax program."""
