@@ -50,7 +50,7 @@ LAYERS = (
 SEAM = "_tvm.py"
 DIRECT_TVM = {
     # The front ends of TVM are as large as their frameworks: each has the one file that calls it.
-    "workload/importers/_onnx.py",
+    "workload/importers/onnx/_front_end.py",
     "workload/importers/_torch.py",
     # TVM's default GPU schedules, for programs that stay untuned.
     "graph/_default.py",

@@ -14,6 +14,7 @@ from foretune.cli._options import (
     check_writable,
     open_llm,
     parse_shapes,
+    parse_until,
     probe_hardware,
     require_temporary_files,
     say,
@@ -109,14 +110,16 @@ def _compare(args: argparse.Namespace) -> int:
     from foretune.workload import Model, load_input
 
     check_writable(args.json)
-    source = load_input(args.input, shapes=parse_shapes(args.shape))
+    # Says what is wrong with it before other engines start.
+    manifest = Artifact.load(args.artifact).manifest
+    until = parse_until(args.until) or tuple(manifest.get("until", ()))
+    source = load_input(args.input, shapes=parse_shapes(args.shape), until=until)
     if not isinstance(source, Model):
         raise BadInputError(
             f"{args.input} is a single workload, and other engines run models: "
             "compare a model, or use `foretune bench` for a workload"
         )
     hardware = probe_hardware(args)
-    Artifact.load(args.artifact)  # says what is wrong with it before other engines start
     results = compare(
         source,
         args.artifact,

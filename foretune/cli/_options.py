@@ -49,6 +49,11 @@ def add_input(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=D,D,...",
         help="fixes the shape of an input of a model with dynamic shapes; may be repeated",
     )
+    parser.add_argument(
+        "--until",
+        metavar="NAME[,NAME...]",
+        help="works on the part of a model that computes these tensors",
+    )
 
 
 def add_hardware(parser: argparse.ArgumentParser) -> None:
@@ -147,6 +152,11 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
                 f"{text}: leave one of them out"
             )
     return options
+
+
+def parse_until(text: str | None) -> tuple[str, ...]:
+    """Names of the tensors to cut at; none where the option is left out."""
+    return () if text is None else tuple(split_names(text))
 
 
 def split_names(text: str) -> list[str]:

@@ -20,6 +20,7 @@ from foretune.cli._options import (
     open_llm,
     parse_options,
     parse_shapes,
+    parse_until,
     probe_hardware,
     require_seed,
     require_temporary_files,
@@ -110,11 +111,13 @@ def _tune(args: argparse.Namespace) -> int:
     options = _strategy_options(args, strategy)
     llm = None if args.llm is None else open_llm(args.llm)
     probe_hardware(args)
-    source = load_input(args.input, shapes=parse_shapes(args.shape))
+    until = parse_until(args.until)
+    source = load_input(args.input, shapes=parse_shapes(args.shape), until=until)
     _refuse_source(source, saved=args.output is not None)
     hardware = probe_hardware(args, measure=True)
     chosen = [f"{name}={value}" for name, value in sorted(options.items())]
     chosen += sorted(args.shape or ())
+    chosen += [f"until={','.join(until)}"] if until else []
     chosen += [] if args.batch is None else [f"batch={args.batch}"]
     chosen += [] if llm is None else [llm.name[:_LONGEST_NAME], llm_identity(args.llm)]
     work_dir = args.work_dir or default_work_dir(

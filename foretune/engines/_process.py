@@ -95,15 +95,21 @@ class Workspace:
 
     def _onnx(self) -> Path:
         from foretune.workload import OnnxSource, TorchSource
+        from foretune.workload.model import write_onnx
 
         source = self._model.source
         if isinstance(source, OnnxSource):
-            return Path(source.path)
+            if not source.until:
+                return Path(source.path)
+            path = self.folder / "model.onnx"
+            if not path.exists():
+                write_onnx(source.proto(), path)
+            return path
         if not isinstance(source, TorchSource):
             raise BadInputError("needs a PyTorch or ONNX input: this model has neither")
         path = self.folder / "model.onnx"
         if not path.exists():
-            _write_onnx(path, source)
+            _export_onnx(path, source)
         return path
 
 
@@ -149,7 +155,7 @@ def _export(path: Path, source: Any) -> None:
         ) from error
 
 
-def _write_onnx(path: Path, source: Any) -> None:
+def _export_onnx(path: Path, source: Any) -> None:
     import torch
 
     from foretune.workload.model import without_leaf_warning

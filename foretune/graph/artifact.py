@@ -41,8 +41,8 @@ class Artifact:
     Attributes:
         manifest: What the JSON file holds: ``schema, name, target, threads, inputs, outputs,
             parameters, tuned, untuned, versions`` and, once saved, ``library``, ``sha256`` and
-            ``parameters_sha256``. Callers may add keys, for example ``expected_speedup``, before
-            saving.
+            ``parameters_sha256``, and ``until`` if the model was cut. Callers may add keys, for
+            example ``expected_speedup``, before saving.
     """
 
     def __init__(

@@ -55,6 +55,8 @@ def compile_model(
         tuned=sorted(names[key] for key in tuned),
         untuned=sorted([names[key] for key in names if key not in tuned] + extraction.untunable),
     )
+    if model.until:
+        manifest["until"] = list(model.until)
     return Artifact(executable, parameters, manifest)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -84,22 +86,60 @@ class OnnxSource:
     Attributes:
         path: The file; its external data, if any, lies beside it.
         shapes: Shapes the caller fixed, by input name.
+        until: Tensors that the model was cut at; empty for a whole one.
+        constants: Values of inputs that the model was specialised for.
     """
 
     path: str
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    until: tuple[str, ...] = ()
+    constants: dict[str, Array] = field(default_factory=dict)
+
+    def proto(self) -> Any:
+        """The ``ModelProto`` that is run: the file's, cut where the model was cut."""
+        from foretune.workload.importers.onnx import cut, load
+
+        proto = load(Path(self.path))
+        return cut(proto, Path(self.path), self.until) if self.until else proto
 
     def run(self, inputs: Sequence[Array], threads: int = 0) -> list[Array]:
-        """Outputs of ONNX Runtime, in the order of the graph's outputs."""
+        """Outputs in the order of the graph's outputs.
+
+        They are ONNX Runtime's, or of ONNX's reference where the runtime lacks an operator or its
+        type.
+        """
         onnxruntime = require_onnxruntime()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
-        session = onnxruntime.InferenceSession(
-            self.path, options, providers=["CPUExecutionProvider"]
-        )
-        names = [i.name for i in session.get_inputs()]
-        outputs = session.run(None, dict(zip(names, inputs, strict=True)))
+        with tempfile.TemporaryDirectory(prefix="foretune-") as folder:
+            path = self.path
+            if self.until:
+                path = str(Path(folder, "cut.onnx"))
+                write_onnx(self.proto(), Path(path))
+            try:
+                session = onnxruntime.InferenceSession(
+                    path, options, providers=["CPUExecutionProvider"]
+                )
+                names = [i.name for i in session.get_inputs()]
+            except Exception:  # raised in several kinds for an operator or type it lacks
+                return self._evaluate(inputs)
+        outputs = session.run(None, self._feed(names, inputs))
+        return [np.asarray(output) for output in outputs]
+
+    def _feed(self, names: Sequence[str], inputs: Sequence[Array]) -> dict[str, Array]:
+        free = [name for name in names if name not in self.constants]
+        bound = {name: array for name, array in self.constants.items() if name in names}
+        return dict(zip(free, inputs, strict=True)) | bound
+
+    def _evaluate(self, inputs: Sequence[Array]) -> list[Array]:
+        from onnx.reference import ReferenceEvaluator
+
+        proto = self.proto()
+        held = {tensor.name for tensor in proto.graph.initializer}
+        names = [value.name for value in proto.graph.input if value.name not in held]
+        with np.errstate(all="ignore"):
+            outputs = ReferenceEvaluator(proto).run(None, self._feed(names, inputs))
         return [np.asarray(output) for output in outputs]
 
 
@@ -160,6 +200,7 @@ class Model:
         source: TorchSource | OnnxSource | None = None,
         examples: Sequence[Array] | None = None,
         seed: int = 0,
+        until: Sequence[str] = (),
     ) -> Model:
         """Wraps a Relax module with static shapes and bound parameters.
 
@@ -169,6 +210,7 @@ class Model:
             source: The original, if there is one.
             examples: One array per input; drawn from ``seed`` when absent.
             seed: For drawn examples.
+            until: Tensors that the model was cut at.
 
         Raises:
             UnsupportedModelError: There is no ``main``, a shape is dynamic, or an element type is
@@ -179,7 +221,20 @@ class Model:
         if examples is None:
             rng = np.random.default_rng(seed)
             examples = [_draw(_blank(spec), rng) for spec in inputs]
-        return cls(name, module, inputs, outputs, tuple(examples), source)
+        return cls(name, module, inputs, outputs, tuple(examples), source, until=tuple(until))
+
+
+def write_onnx(proto: Any, path: Path) -> None:
+    """Writes a model, with its weights beside it where one file could not hold them."""
+    import onnx
+
+    large = sum(len(tensor.raw_data) for tensor in proto.graph.initializer) > 1 << 30
+    onnx.save_model(
+        proto,
+        str(path),
+        save_as_external_data=large,
+        location=f"{path.name}.data" if large else None,
+    )
 
 
 def require_onnxruntime() -> Any:

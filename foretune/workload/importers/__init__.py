@@ -12,13 +12,18 @@ from typing import Any
 from foretune.errors import BadInputError
 from foretune.workload._base import Workload
 from foretune.workload.importers._objects import wrap
-from foretune.workload.model import Model
+from foretune.workload.model import Array, Model
 
 __all__ = ["from_object", "load_input"]
 
 
 def load_input(
-    spec: str, *, shapes: Mapping[str, Sequence[int]] | None = None, seed: int = 0
+    spec: str,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    seed: int = 0,
+    until: Sequence[str] = (),
+    constants: Mapping[str, Array] | None = None,
 ) -> Workload | Model:
     """Loads what the command line calls INPUT.
 
@@ -27,12 +32,20 @@ def load_input(
             of the catalog.
         shapes: Fixed shapes by input name, for ONNX files with dynamic dimensions.
         seed: For example inputs that the file does not hold.
+        until: Names of tensors of an ONNX file that become its outputs; what follows is cut off.
+        constants: Values of inputs of an ONNX file that it is specialised for, by name.
 
     Raises:
-        BadInputError: Nothing of that name, not what it should be, or shapes for something else
-            than an ONNX file.
+        BadInputError: Nothing of that name, not what it should be, or shapes, cuts or constants
+            for something else than an ONNX file.
         UnsupportedModelError: A dynamic shape or an unsupported operator.
     """
+    path = Path(spec)
+    if path.suffix == ".onnx":
+        from foretune.workload.importers.onnx import import_onnx
+
+        return import_onnx(_existing(spec), shapes, seed, until, constants)
+    _refuse_cut(spec, until, constants)
     path_text, _, function = spec.rpartition(":")
     if path_text.endswith(".py"):
         from foretune.workload.importers._python import import_function
@@ -40,11 +53,6 @@ def load_input(
         file = _existing(path_text)
         _refuse_shapes(spec, shapes, "let the function take inputs of the wanted shape")
         return import_function(file, function)
-    path = Path(spec)
-    if path.suffix == ".onnx":
-        from foretune.workload.importers._onnx import import_onnx
-
-        return import_onnx(_existing(spec), shapes, seed)
     if path.suffix == ".pt2":
         from foretune.workload.importers._torch import import_archive
 
@@ -96,6 +104,15 @@ def _refuse_shapes(spec: str, shapes: Mapping[str, Sequence[int]] | None, remedy
             f"{spec} has its own shapes, and --shape {next(iter(shapes))} is for .onnx files: "
             f"{remedy}"
         )
+
+
+def _refuse_cut(spec: str, until: Sequence[str], constants: Mapping[str, Array] | None) -> None:
+    for option, names in (("--until", until), ("constants", constants)):
+        if names:
+            raise BadInputError(
+                f"{option} {next(iter(names))} names a tensor of an ONNX file, but got {spec}: "
+                "leave it out"
+            )
 
 
 def _from_catalog(name: str, shapes: Mapping[str, Sequence[int]] | None) -> Workload | Model:

@@ -1,0 +1,87 @@
+"""What ONNX says about the outputs of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from foretune.workload.importers.onnx._values import Value, element_kind, element_type
+
+_KNOWN = 4096
+"""Elements of a constant up to which the inference may read it: shapes, axes, scales."""
+
+
+class Expected(NamedTuple):
+    """Type of an output as far as it is known."""
+
+    shape: tuple[int | None, ...] | None
+    dtype: str | None
+
+    def fits(self, value: Value) -> bool:
+        """Whether a value is of this type."""
+        if self.dtype is not None and self.dtype != value.dtype:
+            return False
+        if self.shape is None:
+            return True
+        return len(self.shape) == len(value.shape) and all(
+            wanted is None or wanted == extent
+            for wanted, extent in zip(self.shape, value.shape, strict=True)
+        )
+
+
+def schema_of(node: Any, opsets: Mapping[str, int]) -> Any | None:
+    """ONNX's definition of an operator in the set that the node means; None if it has none."""
+    import onnx
+
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    version = opsets.get(domain)
+    if version is None:
+        return None
+    try:
+        return onnx.defs.get_schema(node.op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def infer(
+    schema: Any, node: Any, inputs: Sequence[Value | None], opsets: Mapping[str, int]
+) -> list[Expected | None]:
+    """Types of a node's outputs; None for one that is left out.
+
+    Args:
+        schema: Of ``schema_of``.
+        node: Its inputs are named as in ``inputs``.
+        inputs: Values by position; None where one is left out.
+        opsets: Domain to version.
+
+    Raises:
+        onnx.shape_inference.InferenceError: The node does not fit its inputs.
+    """
+    import onnx
+
+    types, data = {}, {}
+    for name, value in zip(node.input, inputs, strict=True):
+        if value is None:
+            continue
+        kind = element_kind(value.dtype)
+        types[name] = onnx.helper.make_tensor_type_proto(kind, value.shape)
+        if value.array is not None and value.array.size <= _KNOWN:
+            data[name] = onnx.numpy_helper.from_array(value.array, name)
+    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    found = onnx.shape_inference.infer_node_outputs(
+        schema, node, types, data, opset_imports=imports
+    )
+    return [_expected(found.get(name)) if name else None for name in node.output]
+
+
+def _expected(kind: Any | None) -> Expected:
+    if kind is None or not kind.HasField("tensor_type"):
+        return Expected(None, None)
+    tensor = kind.tensor_type
+    dtype = element_type(tensor.elem_type) if tensor.elem_type else None
+    if not tensor.HasField("shape"):
+        return Expected(None, dtype)
+    return Expected(
+        tuple(int(d.dim_value) if d.HasField("dim_value") else None for d in tensor.shape.dim),
+        dtype,
+    )
