@@ -53,6 +53,7 @@ __all__ = [
     "load_json",
     "make_context",
     "meta_schedule",
+    "reset_thread_pool",
     "save_json",
     "structural_hash",
     "tvm",
@@ -129,6 +130,14 @@ def _affinity(task: int) -> set[int]:
         return os.sched_getaffinity(task)
     except ProcessLookupError:  # the thread ended meanwhile
         return set()
+
+
+def reset_thread_pool() -> None:
+    """Ends the workers of the calling thread's pool and starts new ones.
+
+    TVM's runtime exports this function to C++ alone; Python finds it by its mangled name.
+    """
+    tvm.base._LOADED_LIBS["tvm_runtime"]._ZN3tvm7runtime9threading15ResetThreadPoolEv()
 
 
 def load_intrinsics(target: Target) -> None:

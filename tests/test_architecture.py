@@ -60,8 +60,8 @@ DIRECT_TVM = {
 ENVIRONMENT = {
     # The entry: tells TVM's runtime the number of threads before it starts.
     "cli/_options.py",
-    # The entry of whoever runs an artifact: the same.
-    "graph/artifact.py",
+    # Keeps TVM from binding threads to cores while it starts them.
+    "graph/_threads.py",
     # The entry of a run of a benchmark: addresses and keys of language models.
     "bench/_ours.py",
     # Start child processes, which inherit the environment.

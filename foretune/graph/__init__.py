@@ -1,6 +1,7 @@
 """Whole graphs: simplification, extraction of workloads, compilation, artifacts."""
 
 from foretune.graph._arguments import Arguments, arguments_of
+from foretune.graph._sample import Sample
 from foretune.graph._verify import Verification, compare_outputs, default_tolerance, verify
 from foretune.graph.artifact import Artifact, require_compiler
 from foretune.graph.compile import compile_model, compile_workload
@@ -11,6 +12,7 @@ __all__ = [
     "Arguments",
     "Artifact",
     "Extraction",
+    "Sample",
     "Verification",
     "arguments_of",
     "compare_outputs",

@@ -10,6 +10,7 @@ from typing import Any
 
 from foretune import _tvm
 from foretune.errors import BadInputError, VersionMismatchError
+from foretune.graph._sample import sample_file
 from foretune.workload import TensorSpec
 
 SCHEMA = "foretune.artifact/1"
@@ -84,15 +85,17 @@ def check_files(library: Path, manifest: Mapping[str, Any]) -> None:
         BadInputError: A file is missing or its SHA-256 differs.
     """
     expected = {library: manifest["sha256"]}
-    if manifest["parameters"]:
+    if manifest["parameters"] or manifest.get("states"):
         expected[library.with_suffix(".params")] = manifest.get("parameters_sha256")
+    if "sha256" in (manifest.get("sample") or {}):
+        expected[sample_file(library)] = manifest["sample"]["sha256"]
     for path, wanted in expected.items():
         if not path.is_file():
-            raise BadInputError(f"{path} is missing: copy .so, .params and .json together")
+            raise BadInputError(f"{path} is missing: copy all files of the artifact together")
         if digest(path) != wanted:
             raise BadInputError(
                 f"{path} is not the file its manifest describes (sha256 differs): compile the "
-                "artifact again, or copy .so, .params and .json together"
+                "artifact again, or copy all files of the artifact together"
             )
 
 
@@ -104,8 +107,14 @@ def _check_fields(file: Path, manifest: Mapping[str, Any]) -> None:
             raise _damaged(file, key, manifest[key])
     if manifest["threads"] < 1:
         raise _damaged(file, "threads", manifest["threads"])
-    if not all(isinstance(name, str) for name in manifest["parameters"]):
-        raise _damaged(file, "parameters", manifest["parameters"])
+    for key in ("parameters", "states"):
+        names = manifest.get(key, [])
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise _damaged(file, key, names)
+    if manifest.get("states", []) != _last(manifest["inputs"], len(manifest.get("states", []))):
+        raise _damaged(file, "states", manifest["states"])
+    if not _is_sample(manifest.get("sample"), len(manifest["outputs"])):
+        raise _damaged(file, "sample", manifest["sample"])
     for key in ("inputs", "outputs"):
         try:
             for entry in manifest[key]:
@@ -117,6 +126,25 @@ def _check_fields(file: Path, manifest: Mapping[str, Any]) -> None:
     # TVM raises RuntimeError, ValueError or TypeError, depending on what it does not like.
     except (RuntimeError, TypeError, ValueError) as error:
         raise _damaged(file, "target", manifest["target"]) from error
+
+
+def _last(entries: list[Any], count: int) -> list[Any]:
+    """Names of the last tensors of a list."""
+    last = entries[len(entries) - count :] if count <= len(entries) else []
+    return [entry.get("name") if isinstance(entry, dict) else None for entry in last]
+
+
+def _is_sample(entry: Any, outputs: int) -> bool:
+    if entry is None:
+        return True
+    if not isinstance(entry, dict) or "sha256" not in entry:
+        return isinstance(entry, dict)
+    tolerance = entry.get("tolerance")
+    return (
+        isinstance(tolerance, list)
+        and len(tolerance) == outputs
+        and all(isinstance(number, (int, float)) for number in tolerance)
+    )
 
 
 def _damaged(file: Path, key: str, value: object) -> BadInputError:

@@ -1,7 +1,9 @@
-"""The artifact: a compiled network in three files that needs nothing but TVM to run.
+"""The artifact: a compiled network in a few files that needs nothing but TVM to run.
 
-``name.so`` is the code, ``name.params`` the parameters (absent when there are none), ``name.json``
-the manifest. docs/formats.md has the code that runs one in a process that only has TVM.
+``name.so`` is the code, ``name.params`` the parameters and the initial values of states (absent
+when there are none), ``name.sample.npz`` inputs with the original's outputs (absent without a
+sample), ``name.json`` the manifest. docs/formats.md has the code that runs one in a process that
+only has TVM, and what holds in a server.
 """
 
 from __future__ import annotations
@@ -10,16 +12,22 @@ import json
 import os
 import shutil
 import tempfile
+import threading
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from foretune import _tvm
 from foretune.errors import BadInputError, MissingDependencyError
+from foretune.graph._artifact_files import (
+    load_library,
+    load_parameters,
+    publish,
+    reason,
+    refuse_target,
+)
+from foretune.graph._inputs import bind_inputs
 from foretune.graph._manifest import (
     SCHEMA,
     check_files,
@@ -28,6 +36,8 @@ from foretune.graph._manifest import (
     tensor_from_json,
     tensor_to_json,
 )
+from foretune.graph._sample import SAMPLE_BYTES, Sample, read_sample, sample_file, write_sample
+from foretune.graph._threads import ForkedLock, choose_threads, use_threads
 from foretune.workload import TensorSpec
 from foretune.workload.model import Array, leaves
 
@@ -35,54 +45,114 @@ if TYPE_CHECKING:
     from foretune.hardware import Hardware
 
 
+class _Machines(threading.local):
+    """TVM's virtual machine of the current thread: one must not run twice at once."""
+
+    main: Any = None
+
+
 class Artifact:
     """A compiled model or kernel.
 
+    Any number of threads may call ``run`` at once: each has a virtual machine and a pool of workers
+    of its own, and all share the parameters.
+
     Attributes:
         manifest: What the JSON file holds: ``schema, name, target, threads, inputs, outputs,
-            parameters, tuned, untuned, versions`` and, once saved, ``library``, ``sha256`` and
-            ``parameters_sha256``, and ``until`` if the model was cut. Callers may add keys, for
-            example ``expected_speedup``, before saving.
+            states, parameters, tuned, untuned, versions`` and, once saved, ``library``, ``sha256``,
+            ``parameters_sha256`` and ``sample``, and ``until`` if the model was cut. Callers may
+            add keys, for example ``expected_speedup``, before saving.
+        threads: Threads that a call of ``run`` computes on, the caller included.
     """
 
     def __init__(
-        self, executable: Any, parameters: Mapping[str, Any], manifest: dict[str, Any]
+        self,
+        executable: Any,
+        parameters: Mapping[str, Any],
+        manifest: dict[str, Any],
+        threads: int | None = None,
     ) -> None:
+        """Wraps what was compiled.
+
+        Args:
+            executable: TVM's.
+            parameters: Tensors by name: those of ``manifest["parameters"]``, and the initial value
+                of each of ``manifest["states"]``.
+            manifest: See the attribute.
+            threads: See ``load``.
+        """
         self.manifest = manifest
+        self.threads = choose_threads(int(manifest["threads"]), threads)
+        self._inputs = [tensor_from_json(entry) for entry in manifest["inputs"]]
+        self._kind = str(json.loads(manifest["target"])["kind"])
+        self._on_cpu = self._kind == "llvm"
         self._executable = executable
         self._parameters = dict(parameters)
         self._origin: Path | None = None
-        self._machine: Any = None
+        self._sample: Sample | None = None
+        self._machines = _Machines()
+        self._starting = ForkedLock()
+        self._on_device: dict[str, Any] | None = None
         self._weights: list[Any] = []
+        self._process = os.getpid()
 
     @property
     def inputs(self) -> list[TensorSpec]:
-        """Specification of each input, in order."""
-        return [tensor_from_json(entry) for entry in self.manifest["inputs"]]
+        """Specification of each input, in order; the states are the last ones."""
+        return list(self._inputs)
 
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
+    @property
+    def outputs(self) -> list[TensorSpec]:
+        """Specification of each output, in order; the new states are the last ones."""
+        return [tensor_from_json(entry) for entry in self.manifest["outputs"]]
+
+    @property
+    def states(self) -> list[str]:
+        """Names of the inputs that may be left out: what the network remembers between calls."""
+        return [str(name) for name in self.manifest.get("states", [])]
+
+    @property
+    def sample(self) -> Sample | None:
+        """Inputs and the original's outputs for them, saved beside the artifact; None if not.
+
+        Raises:
+            BadInputError: The file cannot be read.
+        """
+        entry = self.manifest.get("sample") or {}
+        if self._sample is None and self._origin is not None and "sha256" in entry:
+            file = sample_file(self._origin)
+            self._sample = read_sample(file, self.inputs, self.outputs, entry["tolerance"])
+        return self._sample
+
+    @sample.setter
+    def sample(self, sample: Sample | None) -> None:
+        self._sample = sample
+
+    def run(self, inputs: Sequence[Array] | Mapping[str, Array]) -> list[Array]:
         """Runs once.
 
         Args:
-            inputs: One array per input, of its shape and dtype.
+            inputs: One array per input, of its shape and dtype, in order or by name. States may be
+                left out, all of them at the end of a sequence, any of a mapping: they start from
+                their initial values.
 
         Returns:
-            The outputs, flattened.
+            The outputs, flattened, then the new states: arrays of the caller's own.
 
         Raises:
-            BadInputError: A wrong number, shape or dtype of inputs.
+            BadInputError: A wrong number, name, shape or dtype of inputs.
         """
-        self._check(inputs)
-        return [t.numpy() for t in leaves(self._start()(*self._upload(inputs), *self._weights))]
+        arguments = self._arguments(inputs)
+        return [tensor.numpy() for tensor in leaves(self._start()(*arguments))]
 
-    def prepare(self, inputs: Sequence[Array]) -> Callable[[], list[Any]]:
+    def prepare(self, inputs: Sequence[Array] | Mapping[str, Array]) -> Callable[[], list[Any]]:
         """Uploads inputs once and returns a call that runs on them; its outputs are TVM tensors.
 
-        What is timed when artifacts are compared: no copies between NumPy and TVM.
+        What is timed when artifacts are compared: no copies between NumPy and TVM. The call belongs
+        to the thread that prepared it.
         """
-        self._check(inputs)
+        arguments = self._arguments(inputs)
         main, device = self._start(), self._device()
-        arguments = [*self._upload(inputs), *self._weights]
 
         def call() -> list[Any]:
             outputs = main(*arguments)
@@ -91,7 +161,7 @@ class Artifact:
 
         return call
 
-    def time(self, inputs: Sequence[Array], repeats: int = 10) -> list[float]:
+    def time(self, inputs: Sequence[Array] | Mapping[str, Array], repeats: int = 10) -> list[float]:
         """Seconds of each of ``repeats`` calls, one after the other, after one warm-up call."""
         call = self.prepare(inputs)
         call()
@@ -103,7 +173,7 @@ class Artifact:
         return readings
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the shared library, and beside it the parameters and the manifest.
+        """Writes the shared library, and beside it the parameters, the sample and the manifest.
 
         The files appear when all of them are complete: a failure leaves what was there before.
 
@@ -124,7 +194,7 @@ class Artifact:
             library.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=".foretune-", dir=library.parent) as folder:
                 manifest = self._write(Path(folder, library.name))
-                _publish(Path(folder), library)
+                publish(Path(folder), library)
         except OSError as error:
             raise BadInputError(
                 f"cannot write {library} ({error.strerror or error}): choose another folder"
@@ -133,20 +203,26 @@ class Artifact:
         return library
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Artifact:
+    def load(cls, path: str | os.PathLike[str], threads: int | None = None) -> Artifact:
         """Reads what ``save`` wrote.
 
+        Args:
+            path: Of the shared library.
+            threads: That a call of ``run`` computes on; when None, as many as it was compiled for,
+                but no more than there are cores in the process's CPU mask.
+
         Raises:
-            BadInputError: A file is missing or damaged, or the target does not fit this machine.
+            BadInputError: A file is missing or damaged, the target does not fit this machine, or
+                the number of threads does not.
             VersionMismatchError: It was compiled by another version of TVM or of the schema.
         """
         library = Path(path)
         try:
             manifest = read_manifest(library)
             check_files(library, manifest)
-            _refuse_target(library, manifest)
-            parameters = _load_parameters(library, manifest)
-            artifact = cls(_load_library(library), parameters, manifest)
+            refuse_target(library, manifest)
+            parameters = load_parameters(library, manifest)
+            artifact = cls(load_library(library), parameters, manifest, threads)
         except OSError as error:
             raise BadInputError(
                 f"{library} cannot be read ({error.strerror or error}): check its permissions"
@@ -165,6 +241,7 @@ class Artifact:
             "library": library.name,
             "sha256": digest(library),
             "parameters_sha256": None,
+            "sample": self._write_sample(library),
         }
         if self._parameters:
             file = library.with_suffix(".params")
@@ -175,48 +252,77 @@ class Artifact:
         library.with_suffix(".json").write_text(text, encoding="utf-8")
         return manifest
 
+    def _write_sample(self, library: Path) -> dict[str, Any] | None:
+        """Writes the sample if there is one that is small enough; the manifest's entry."""
+        sample = self.sample
+        if sample is None:
+            return None
+        if sample.nbytes > SAMPLE_BYTES:
+            return {"left_out": f"{sample.nbytes} bytes, and at most {SAMPLE_BYTES} are kept"}
+        file = sample_file(library)
+        write_sample(file, sample)
+        return {"sha256": digest(file), "tolerance": list(sample.tolerances)}
+
     def _link(self, library: Path) -> None:
         try:
             self._executable.export_library(str(library))
         except (RuntimeError, ValueError) as error:
             raise BadInputError(
-                f"linking {library.name} failed ({_reason(error)}): see whether the C++ compiler "
+                f"linking {library.name} failed ({reason(error)}): see whether the C++ compiler "
                 f"works and {tempfile.gettempdir()} has room"
             ) from error
 
     def _device(self) -> Any:
-        kind = json.loads(self.manifest["target"])["kind"]
-        return _tvm.tvm.device("cpu" if kind == "llvm" else kind, 0)
+        return _tvm.tvm.device("cpu" if self._on_cpu else self._kind, 0)
 
     def _start(self) -> Any:
-        if self._machine is None:
-            device = self._device()
-            if not device.exist:
-                raise BadInputError(
-                    f"the artifact was compiled for {self.manifest['target']}, and this machine "
-                    "has no such device"
-                )
-            if device.dlpack_device_type() == _tvm.tvm.cpu().dlpack_device_type():
-                set_threads(int(self.manifest["threads"]))
-            self._machine = _tvm.tvm.relax.VirtualMachine(self._executable, device)
-            names = self.manifest["parameters"]
-            self._weights = [self._parameters[name].copyto(device) for name in names]
-        return self._machine["main"]
+        """The entry function, on the current thread's machine and with its number of threads."""
+        if self._machines.main is None:
+            self._machines.main = self._open()
+        if self._on_cpu:
+            use_threads(self.threads)
+        elif os.getpid() != self._process:
+            raise BadInputError(
+                "an artifact for a GPU cannot be used in a process that was forked after loading "
+                "it: load it in the child, or start processes with the method 'spawn'"
+            )
+        return self._machines.main
 
-    def _upload(self, inputs: Sequence[Array]) -> list[Any]:
+    def _open(self) -> Any:
+        """A machine of the current thread, and the parameters on the device if they are not yet."""
         device = self._device()
-        return [_tvm.tvm.runtime.tensor(np.ascontiguousarray(a), device) for a in inputs]
+        if not device.exist:
+            raise BadInputError(
+                f"the artifact was compiled for {self.manifest['target']}, and this machine "
+                "has no such device"
+            )
+        with self._starting:
+            self._upload_parameters(device)
+            return _tvm.tvm.relax.VirtualMachine(self._executable, device)["main"]
 
-    def _check(self, inputs: Sequence[Array]) -> None:
-        specs = self.inputs
-        if len(inputs) != len(specs):
-            raise BadInputError(f"the artifact takes {len(specs)} inputs, but got {len(inputs)}")
-        for array, spec in zip(inputs, specs, strict=True):
-            if tuple(array.shape) != spec.shape or str(array.dtype) != spec.dtype:
-                raise BadInputError(
-                    f"input {spec.name!r} must be {spec.dtype} of shape {spec.shape}, "
-                    f"but got {array.dtype} of shape {tuple(array.shape)}"
-                )
+    def _upload_parameters(self, device: Any) -> None:
+        if self._on_device is not None:
+            return
+        # What was read from a file lies in memory of TVM's own already, aligned as kernels want
+        # it: on a CPU one copy serves, which forked processes share.
+        in_place = self._on_cpu and self._origin is not None
+        self._on_device = {
+            name: tensor if in_place else tensor.copyto(device)
+            for name, tensor in self._parameters.items()
+        }
+        self._weights = [self._on_device[name] for name in self.manifest["parameters"]]
+
+    def _arguments(self, inputs: Sequence[Array] | Mapping[str, Array]) -> list[Any]:
+        """Tensors on the device: inputs, states, parameters."""
+        arrays = bind_inputs(inputs, self._inputs, self.states)
+        self._start()
+        assert self._on_device is not None
+        device, tensor = self._device(), _tvm.tvm.runtime.tensor
+        uploaded = [
+            self._on_device[spec.name] if array is None else tensor(array, device)
+            for array, spec in zip(arrays, self._inputs, strict=True)
+        ]
+        return [*uploaded, *self._weights]
 
 
 def require_compiler() -> None:
@@ -237,25 +343,6 @@ def require_compiler() -> None:
         )
 
 
-def set_threads(threads: int) -> None:
-    """Makes TVM's runtime use this many threads; left alone, it uses half of the processors.
-
-    The one place below the command line that writes an environment variable: TVM takes the size
-    of its pool from ``TVM_NUM_THREADS`` alone, when the first kernel starts, and a pool that runs
-    can be lowered but not raised. Where it runs with fewer threads already, a warning says so.
-    """
-    os.environ["TVM_NUM_THREADS"] = str(threads)
-    running = int(_tvm.tvm.get_global_func("runtime.NumThreads")())
-    if running > threads:
-        _tvm.tvm.get_global_func("runtime.config_threadpool")(1, threads)
-    elif running < threads:
-        warnings.warn(
-            f"TVM already runs with {running} threads in this process, and the artifact wants "
-            f"{threads}: load artifacts before running other TVM programs",
-            stacklevel=3,
-        )
-
-
 def describe(
     name: str,
     hardware: Hardware,
@@ -265,6 +352,7 @@ def describe(
     parameters: list[str],
     tuned: list[str],
     untuned: list[str],
+    states: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The manifest of something just compiled."""
     return {
@@ -275,74 +363,9 @@ def describe(
         "threads": hardware.threads,
         "inputs": [tensor_to_json(spec) for spec in inputs],
         "outputs": [tensor_to_json(spec) for spec in outputs],
+        "states": list(states),
         "parameters": parameters,
         "tuned": tuned,
         "untuned": untuned,
         "versions": _tvm.versions(),
     }
-
-
-def _publish(folder: Path, library: Path) -> None:
-    """Moves complete files into place; until the manifest follows, the old one refuses the rest."""
-    for suffix in (".so", ".params", ".json"):
-        place = library.with_suffix(suffix)
-        source = folder / place.name
-        if source.exists():
-            source.replace(place)
-        else:
-            place.unlink(missing_ok=True)
-
-
-def _load_library(library: Path) -> Any:
-    try:
-        return _tvm.tvm.runtime.load_module(str(library))
-    except (RuntimeError, ValueError) as error:
-        raise BadInputError(
-            f"{library} cannot be loaded ({_reason(error)}): compile it again"
-        ) from error
-
-
-def _load_parameters(library: Path, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    names = manifest["parameters"]
-    if not names:
-        return {}
-    file = library.with_suffix(".params")
-    try:
-        parameters = dict(_tvm.tvm.runtime.load_param_dict_from_file(str(file)).items())
-    except (RuntimeError, ValueError) as error:
-        raise BadInputError(
-            f"{file} cannot be loaded ({_reason(error)}): compile it again"
-        ) from error
-    missing = [name for name in names if name not in parameters]
-    if missing:
-        raise BadInputError(f"{file} lacks parameter {missing[0]!r}: compile it again")
-    return parameters
-
-
-def _reason(error: Exception) -> str:
-    """The line of a linker's or TVM's message that says what happened."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if line != "Compilation error:"]
-    return telling[0][:300] if telling else type(error).__name__
-
-
-def _refuse_target(library: Path, manifest: Mapping[str, Any]) -> None:
-    """A wrong CPU would die from an illegal instruction in the middle of a run."""
-    target = json.loads(manifest["target"])
-    if target["kind"] != "llvm" or "mcpu" not in target:
-        return
-    from foretune.hardware import probe
-
-    host = json.loads(probe().target)
-    needed, present = _features(target), _features(host)
-    missing = sorted(needed - present)
-    if missing:
-        raise BadInputError(
-            f"{library} was compiled for {target['mcpu']}, and this processor lacks "
-            f"{', '.join(missing[:6])}: compile it here"
-        )
-
-
-def _features(target: Mapping[str, Any]) -> set[str]:
-    features = _tvm.tvm.get_global_func("target.llvm_get_cpu_features")(_tvm.Target(dict(target)))
-    return {str(name) for name in features}

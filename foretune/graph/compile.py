@@ -54,10 +54,13 @@ def compile_model(
         parameters=list(parameters),
         tuned=sorted(names[key] for key in tuned),
         untuned=sorted([names[key] for key in names if key not in tuned] + extraction.untunable),
+        states=model.states,
     )
     if model.until:
         manifest["until"] = list(model.until)
-    return Artifact(executable, parameters, manifest)
+    initial = model.examples[len(model.inputs) - len(model.states) :]
+    values = map(_tvm.tvm.runtime.tensor, initial)
+    return Artifact(executable, parameters | dict(zip(model.states, values, strict=True)), manifest)
 
 
 def compile_workload(

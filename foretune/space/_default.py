@@ -68,6 +68,8 @@ def _parallel_and_vector(schedule: Any, block: Any, simd_bits: int) -> None:
     loops = schedule.get_loops(block)
     if len(loops) != len(kinds) or not loops:
         return
+    if any(getattr(schedule.get(loop).extent, "value", 1) == 0 for loop in loops):
+        return  # nothing is computed, and the arithmetic of a fused loop would divide by its extent
     outer = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _SPATIAL]
     reduction = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _REDUCTION]
     if not outer:

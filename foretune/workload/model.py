@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-# Element types that NumPy lacks, by how TVM's names for them begin. Examples, references, and the
-# checks of candidates and artifacts are NumPy arrays.
-_NOT_IN_NUMPY = ("bfloat16", "float8_", "float6_", "float4_", "int4", "uint4")
+# Element types that cannot be checked, by how TVM's names for them begin: narrower than a byte, or
+# without arithmetic in the compiler. Examples and references are NumPy arrays; those of bfloat16
+# have the element type that ``ml_dtypes`` adds to NumPy.
+_UNCHECKED = ("float8_", "float6_", "float4_", "int4", "uint4")
 
 
 @dataclass(frozen=True)
@@ -260,16 +262,26 @@ def without_leaf_warning() -> Iterator[None]:
         yield
 
 
+def element_type(name: str) -> np.dtype[Any]:
+    """NumPy's dtype of an element type by TVM's name; ``ml_dtypes`` has those that NumPy lacks."""
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether an element type is a floating-point number, bfloat16 and its like included."""
+    return dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
+
+
 def _blank(spec: TensorSpec) -> Array:
     """Integers of which nothing is known are drawn from 0 and 1: legal as index and as mask."""
-    blank: Array = np.zeros(spec.shape, dtype=spec.dtype)
-    if blank.dtype.kind != "f" and blank.size:
+    blank: Array = np.zeros(spec.shape, dtype=element_type(spec.dtype))
+    if not is_float(blank.dtype) and blank.size:
         blank.flat[0] = 1
     return blank
 
 
 def _draw(example: Array, rng: np.random.Generator) -> Array:
-    if example.dtype.kind == "f":
+    if is_float(example.dtype):
         return rng.standard_normal(example.shape, dtype=np.float32).astype(example.dtype)
     if example.dtype.kind == "b":
         drawn: Array = rng.choice(np.unique(example), example.shape)
@@ -309,7 +321,7 @@ def _refuse_types(module: IRModule, name: str) -> None:
 
     def note(what: str, ty: Any) -> None:
         dtypes = [str(getattr(leaf, "dtype", "")) for leaf in _leaves(ty)]
-        found.extend((what, dtype) for dtype in dtypes if dtype.startswith(_NOT_IN_NUMPY))
+        found.extend((what, dtype) for dtype in dtypes if dtype.startswith(_UNCHECKED))
 
     def visit(node: Any) -> None:
         if isinstance(node, relax.Call):
@@ -370,7 +382,7 @@ def _run_relax(module: IRModule, inputs: Sequence[Array]) -> list[Array]:
     tvm = _tvm.tvm
     executable = tvm.compile(module, tvm.target.Target("llvm"))
     machine = tvm.relax.VirtualMachine(executable, tvm.cpu())
-    outputs = machine["main"](*[tvm.runtime.tensor(np.ascontiguousarray(a)) for a in inputs])
+    outputs = machine["main"](*[tvm.runtime.tensor(np.asarray(a, order="C")) for a in inputs])
     return [tensor.numpy() for tensor in leaves(outputs)]
 
 

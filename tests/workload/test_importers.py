@@ -439,8 +439,10 @@ def _relax(dtype):
 
 def test_a_relax_module_of_a_type_that_numpy_lacks_is_refused():
     assert from_object(_relax("float16"), "half").outputs[0].dtype == "float16"
-    with pytest.raises(UnsupportedModelError, match=r"no bfloat16, but model 'half'") as error:
-        from_object(_relax("bfloat16"), "half")
+    bfloat16 = from_object(_relax("bfloat16"), "half")
+    assert bfloat16.reference([np.ones((2, 3), "float32")])[0].dtype.name == "bfloat16"
+    with pytest.raises(UnsupportedModelError, match=r"no float8_e4m3fn, but model") as error:
+        from_object(_relax("float8_e4m3fn"), "half")
     _is_one_line(error)
 
 
