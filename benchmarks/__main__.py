@@ -10,6 +10,7 @@ import sys
 
 from benchmarks import (
     ablation,
+    architectures,
     audit,
     code_levels,
     expansions,
@@ -45,6 +46,7 @@ SHORT = {
     "model_speed": model_speed.main,
 }
 _LONG = {
+    "architectures": architectures.main,
     "code_levels": code_levels.main,
     "search64": search64.main,
     "search22": search22.main,
