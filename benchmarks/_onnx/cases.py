@@ -15,15 +15,17 @@ KINDS = ("node", "pytorch-operator", "pytorch-converted", "simple")
 _EXPANDED = re.compile(r"_expanded(_ver\d+)?$")
 
 EXCLUDED: dict[str, str] = {
-    r"sequence|split_to_seq|concat_from_seq|identity_sequence": "sequences are no tensors",
-    r"optional|loop16_seq_none|loop13_seq|if_seq|if_opt": "optional values are no tensors",
+    r"^test_(sequence_|split_to_sequence|concat_from_sequence|identity_seq|loop1._seq|if_seq)": (
+        "sequences are no tensors"
+    ),
+    r"optional|loop16_seq_none|if_opt|identity_opt": "optional values are no tensors",
     r"string|strnorm|tfidfvectorizer|label_encoder|regex_full_match|_to_STRING|STRING_to_":
         "strings are no numbers",
     r"^test_(nonzero|unique|nonmaxsuppression|compress)":
         "sizes depend on values",
     r"image_decoder": "decodes files",
-    r"training|adam|adagrad|momentum|^test_gradient": "training",
-    r"bernoulli|multinomial|random": "random numbers",
+    r"^test_(training|adam|adagrad|momentum|nesterov|gradient)": "training",
+    r"^test_(bernoulli|multinomial|random)": "random numbers",
 }  # fmt: skip
 """Patterns of test names to the reason why they are left out."""
 

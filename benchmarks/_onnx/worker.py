@@ -14,6 +14,8 @@ import numpy as np
 from benchmarks._onnx.cases import data_of, load_cases, model_of
 
 _BFLOAT16_RTOL = 2.0**-6
+_SIZES = ("scales", "roi", "depth", "start", "limit", "delta")
+"""Names of inputs that decide sizes although they are floats."""
 
 
 def serve(connection: Any) -> None:
@@ -38,7 +40,8 @@ def outcome(case: Any, hardware: Any) -> dict[str, Any]:
     """``outcome`` (pass, refused, another result, broken), ``message``, ``bound`` inputs.
 
     A test whose inputs decide sizes or axes is refused; it is tried once more with the values of
-    those inputs known at import: integers and truth values of rank 0 or 1, and scales.
+    those inputs known at import: integers and truth values of rank 0 or 1, and a few
+    floats (``_SIZES``).
     """
     result = _attempt(case, hardware, bind=False)
     if result["outcome"] == "refused":
@@ -94,7 +97,7 @@ def _run(
 
 
 def _decides_sizes(name: str, array: Any) -> bool:
-    return array.ndim <= 1 and (array.dtype.kind in "iub" or name in ("scales", "roi"))
+    return array.ndim <= 1 and (array.dtype.kind in "iub" or name in _SIZES)
 
 
 def difference(actual: Any, expected: Any, rtol: float, atol: float) -> str:

@@ -15,6 +15,7 @@ _SHAPE_ONLY = frozenset({"Shape", "Size", "EyeLike"})
 """Operators that depend on the shape of their input alone."""
 _QUANTISED = frozenset({"QuantizeLinear", "DequantizeLinear"})
 """Kept, so that a weight stays in its bytes until a rewrite has seen what it is multiplied with."""
+_BYTES = frozenset({"int8", "uint8", "int16", "uint16", "int32", "float16", "float32"})
 _GROWTH = 2
 _SMALL = 1 << 22
 """Bytes that a result may have anyway; above, at most ``_GROWTH`` times its inputs."""
@@ -34,7 +35,9 @@ def evaluate(
     given = [value for value in inputs if value is not None]
     known = all(value.array is not None for value in given)
     shape_only = node.op_type in _SHAPE_ONLY and not node.domain
-    if not (known or shape_only) or node.op_type in _QUANTISED or _is_random(schema):
+    if not (known or shape_only) or _is_random(schema):
+        return None
+    if node.op_type in _QUANTISED and inputs[0] is not None and inputs[0].dtype in _BYTES:
         return None
     size = sum(_bytes(type_) for type_ in expected if type_ is not None)
     if size > max(_SMALL, _GROWTH * sum(value.bytes for value in given)):

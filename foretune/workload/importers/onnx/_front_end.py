@@ -17,6 +17,8 @@ _WRONG = frozenset(
     {
         # It is ONNX Runtime's older operator of this name.
         "Attention",
+        # Its kernel indexes the scale of several axes wrongly; ONNX's function is right.
+        "RMSNormalization",
         # Sequences and optional values, which are no tensors.
         "Optional", "OptionalHasElement", "OptionalGetElement",
         "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,10 @@ from foretune.workload.model import Array
 
 class NotLoweredError(Exception):
     """This form of an operator has no lowering: for example, an axis known at run time only."""
+
+
+class UseConverterError(Exception):
+    """For this form of an operator TVM's converter is right."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,10 @@ class Node:
     inputs: Sequence[Value | None]
     outputs: Sequence[Expected | None]
     attributes: Mapping[str, Any]
+
+    def emit(self, expression: Any) -> Any:
+        """Binds an expression to a variable, whose type is known then."""
+        return self.builder.emit(self.builder.normalize(expression))
 
     def value(self, at: int) -> Value:
         """An input that must be there."""
@@ -127,3 +135,7 @@ def _text(value: Any) -> Any:
     if isinstance(value, list):
         return [_text(part) for part in value]
     return value
+
+
+Lowering = Callable[[Node], Any]
+"""Returns one Relax expression, or one for each output, None where nobody reads it."""

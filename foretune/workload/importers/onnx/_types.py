@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from foretune.workload.importers.onnx._values import Value, element_kind, element_type
+from foretune.workload.importers.onnx._values import Value, blank, element_kind, element_type
+from foretune.workload.model import Array
 
 _KNOWN = 4096
 """Elements of a constant up to which the inference may read it: shapes, axes, scales."""
@@ -16,6 +17,20 @@ class Expected(NamedTuple):
 
     shape: tuple[int | None, ...] | None
     dtype: str | None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is known to have no element."""
+        return (
+            self.dtype is not None
+            and self.shape is not None
+            and (0 in self.shape and None not in self.shape)
+        )
+
+    def blank(self) -> Array:
+        """The one array of a type without elements."""
+        assert self.shape is not None and self.dtype is not None
+        return blank([extent or 0 for extent in self.shape], self.dtype)
 
     def fits(self, value: Value) -> bool:
         """Whether a value is of this type."""

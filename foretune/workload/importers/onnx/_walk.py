@@ -17,6 +17,7 @@ from foretune.workload.importers.onnx._load import read_by
 from foretune.workload.importers.onnx._node import (
     Node,
     NotLoweredError,
+    UseConverterError,
     attributes_of,
     with_text,
 )
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
     from foretune._tvm import IRModule
 
 Scope = MutableMapping[str, Slot]
+
+_EXECUTABLE = frozenset(
+    {"bool", "bfloat16", "float16", "float32", "float64"}
+    | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+)
+"""Element types of kernels; narrower ones may be weights that are converted at import."""
 
 
 def walk(proto: Any, path: Path, original_names: Collection[str]) -> IRModule:
@@ -65,7 +72,12 @@ class _Walk:
         scope: dict[str, Slot] = {}
         parameters = []
         for value in graph.input:
-            parameter = relax.Var(value.name, _tensor_type(value, self._path))
+            shape, dtype = _type_of(value, self._path)
+            if dtype not in _EXECUTABLE:
+                # Whatever reads it is refused by its own name.
+                scope[value.name] = Value(shape, dtype)
+                continue
+            parameter = relax.Var(value.name, relax.TensorType(shape, dtype))
             parameters.append(parameter)
             scope[value.name] = Value.computed(parameter)
         names = [value.name for value in graph.output]
@@ -138,7 +150,7 @@ class _Walk:
     ) -> Sequence[Slot]:
         function = self._functions.get((node.domain, node.op_type, node.overload))
         if function is not None:
-            return self._call(node, function, inputs)
+            return self._call(node, function, inputs, opsets)
         domain = "" if node.domain == "ai.onnx" else node.domain
         if not domain and node.op_type in CONTROL:
             try:
@@ -151,11 +163,15 @@ class _Walk:
         known = evaluate(renamed, schema, inputs, expected, opsets) if schema is not None else None
         if known is not None:
             return known
+        if not _executable(inputs, expected):
+            return self.refuse(node)
+        if all(type_ is None or type_.is_empty for type_ in expected):
+            return [None if t is None else Value.constant(t.blank()) for t in expected]
         lowered = self._lowered(node, renamed, inputs, expected, opsets.get(domain, 1))
         if lowered is not None:
             return lowered
         body = body_of(schema, renamed, inputs, opsets) if schema is not None else None
-        return self.refuse(node) if body is None else self._call(renamed, body, inputs)
+        return self.refuse(node) if body is None else self._call(renamed, body, inputs, opsets)
 
     def _expected(
         self,
@@ -172,6 +188,9 @@ class _Walk:
         try:
             return infer(schema, renamed, inputs, opsets)
         except onnx.shape_inference.InferenceError as error:
+            if all(value is None or value.array is not None for value in inputs):
+                # Functions hand on arrays of one element where a scalar is meant.
+                return [Expected(None, None) if name else None for name in node.output]
             lines = str(error).strip().splitlines()
             raise BadInputError(
                 f"{self._path}: node {node.name or node.output[0]!r} ({node.op_type}) does not fit "
@@ -189,18 +208,23 @@ class _Walk:
         """Values by our table, else by TVM's converter; None where neither has the right type."""
         attributes = attributes_of(node)
         lowering = LOWERINGS.get((node.domain.removeprefix("ai.onnx"), node.op_type))
+        found: Any = None
         try:
             if lowering is not None:
-                given = Node(
-                    self.builder, renamed, version, inputs, expected, with_text(attributes)
+                found = lowering(
+                    Node(self.builder, renamed, version, inputs, expected, with_text(attributes))
                 )
-                found = lowering(given)
-            elif _front_end.has_converter(node):
+        except UseConverterError:
+            lowering = None
+        except NotLoweredError:
+            return None
+        try:
+            if lowering is None and _front_end.has_converter(node):
                 expressions = [None if v is None else v.expression for v in inputs]
                 found = _front_end.convert(self.builder, renamed, version, expressions, attributes)
-            else:
-                return None
-        except (NotLoweredError, _front_end.NotConvertedError):
+        except _front_end.NotConvertedError:
+            return None
+        if found is None:
             return None
         results = list(found) if isinstance(found, (list, tuple)) else [found]
         if len(results) < len([type_ for type_ in expected if type_ is not None]):
@@ -210,19 +234,26 @@ class _Walk:
             if wanted is None or result is None:
                 values.append(None)
                 continue
-            if not _is_static(result):
+            normal = self.builder.normalize(result)
+            if not _is_static(normal):
                 return None
-            value = self.emit(result)
+            value = self.emit(normal)
             if not wanted.fits(value):
                 return None
             values.append(value)
         return values
 
-    def _call(self, node: Any, function: Any, inputs: Sequence[Value | None]) -> list[Slot]:
+    def _call(
+        self,
+        node: Any,
+        function: Any,
+        inputs: Sequence[Value | None],
+        opsets: Mapping[str, int],
+    ) -> list[Slot]:
         """Walks the body of a function, which sees nothing but its inputs."""
         scope: Scope = {name: None for name in function.input}
         scope.update(zip(function.input, inputs, strict=False))
-        opsets = _opsets(function.opset_import)
+        opsets = {**opsets, **_opsets(function.opset_import)}
         for child in bound_body(function, node):
             self.node(child, scope, opsets)
         return [scope.get(name, MISSING) for name in function.output][: len(node.output)]
@@ -251,11 +282,18 @@ class _Walk:
         return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
+def _executable(inputs: Sequence[Value | None], expected: Sequence[Expected | None]) -> bool:
+    """Whether all element types are such that kernels can be compiled for them."""
+    types = [value.dtype for value in inputs if value is not None]
+    types += [str(type_.dtype) for type_ in expected if type_ is not None and type_.dtype]
+    return all(name in _EXECUTABLE for name in types)
+
+
 def _opsets(imports: Any) -> dict[str, int]:
     return {"" if o.domain == "ai.onnx" else o.domain: int(o.version) for o in imports}
 
 
-def _tensor_type(value: Any, path: Path) -> Any:
+def _type_of(value: Any, path: Path) -> tuple[tuple[int, ...], str]:
     tensor = value.type.tensor_type
     dtype = element_type(tensor.elem_type)
     if dtype == "object":
@@ -263,7 +301,7 @@ def _tensor_type(value: Any, path: Path) -> Any:
             f"{path}: input {value.name!r} holds strings, and inputs must hold numbers: cut that "
             "part off the model"
         )
-    return _tvm.tvm.relax.TensorType([int(d.dim_value) for d in tensor.shape.dim], dtype)
+    return tuple(int(d.dim_value) for d in tensor.shape.dim), dtype
 
 
 def _field(scope: Scope, name: str) -> Any:
