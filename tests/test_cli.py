@@ -443,12 +443,12 @@ def test_a_model_that_fails_verification_is_no_bad_input(
     network: str,
     tmp_path: Path,
 ) -> None:
-    failed = Verification(False, 1.5, 1.5, 1e-4, (0,))
+    failed = Verification(False, 1.5, 1.5, 1e-4, ("seed 0",), "output 'y' differs by 1.5")
     monkeypatch.setattr("foretune.graph.verify", lambda *_args: failed)
     monkeypatch.setattr(TuneResult, "compile", lambda self: None)
     code, _, err = call(capsys, "tune", network, "--trials", "1", "-o", str(tmp_path / "n.so"))
     assert code == 3
-    assert "differs from the original by 1.5" in err.splitlines()[-1]
+    assert "differs from the original: output 'y' differs by 1.5" in err.splitlines()[-1]
     assert not (tmp_path / "n.so").exists()
 
 

@@ -143,7 +143,7 @@ def _compare(args: argparse.Namespace) -> int:
         raise NothingMeasuredError(f"the artifact {args.artifact} could not be timed: {own.error}")
     if own.within_tolerance is False:
         raise WrongResultError(
-            f"the artifact {args.artifact} does not compute what {args.input} does: it differs by "
-            f"{own.max_abs_error}, more than rounding explains; compile it again from this input"
+            f"the artifact {args.artifact} does not compute what {args.input} does: "
+            f"{own.difference or own.max_abs_error}; compile it again from this input"
         )
     return 0

@@ -243,7 +243,7 @@ def _write_artifact(result: TuneResult, path: Path) -> tuple[dict[str, Any], str
     else:
         check = verify(artifact, result.source)
         right, error, original = check.ok, check.max_abs_error, "the original"
-        difference = f"the compiled model differs from the original by {error}"
+        difference = f"the compiled model differs from the original: {check.message}"
     fields = {"verified": right, "max_abs_error": error}
     if not right:
         return fields, difference

@@ -20,6 +20,7 @@ from foretune.errors import BadInputError, ForetuneError, unknown_name
 
 if TYPE_CHECKING:
     from foretune.engines._process import AnArtifact
+    from foretune.graph import OutputDifference
     from foretune.workload import Model
     from foretune.workload.model import Array
 
@@ -37,7 +38,9 @@ class EngineResult:
         max_abs_error: Largest absolute difference to the reference outputs; None on failure, NaN
             if the engine returned NaN where the reference did not.
         max_relative_error: The same, relative to the largest magnitude of that output.
-        within_tolerance: Whether that is no more than rounding explains; None on failure.
+        within_tolerance: Whether that is no more than rounding explains, and integers are equal;
+            None on failure.
+        difference: What is outside the tolerance, in one line; empty if nothing is.
         error: Why it failed, in one line; empty when it did not.
         readings: Seconds of each round.
     """
@@ -48,6 +51,7 @@ class EngineResult:
     max_abs_error: float | None = None
     max_relative_error: float | None = None
     within_tolerance: bool | None = None
+    difference: str = ""
     error: str = ""
     readings: tuple[float, ...] = ()
 
@@ -60,6 +64,7 @@ class EngineResult:
             "max_abs_error": _finite(self.max_abs_error),
             "max_relative_error": _finite(self.max_relative_error),
             "within_tolerance": self.within_tolerance,
+            "difference": self.difference or None,
             "error": self.error or None,
             "readings": list(self.readings),
         }
@@ -110,12 +115,12 @@ def compare(
     with contextlib.ExitStack() as stack:
         workspace = _workspace(stack, model, artifacts, inputs)
         children: dict[str, Child] = {}
-        errors: dict[str, tuple[float, float]] = {}
+        errors: dict[str, list[OutputDifference]] = {}
         for name in (*artifacts, *dict.fromkeys(engines)):
             say(f"starting {name}")
             try:
                 child = stack.enter_context(Child.start(name, workspace, threads))
-                errors[name] = _differences(expected, child.outputs())
+                errors[name] = _differences(model, expected, child.outputs())
                 children[name] = child
             except ForetuneError as error:
                 results[name] = EngineResult(error=str(error))
@@ -172,17 +177,24 @@ def _interleave(
 
 
 def _summarise(
-    seconds: Sequence[float], errors: tuple[float, float], tolerance: float, seed: int
+    seconds: Sequence[float],
+    differences: Sequence[OutputDifference],
+    tolerance: float,
+    seed: int,
 ) -> EngineResult:
-    absolute, relative = errors
+    from foretune.graph import largest_difference
+
+    absolute, relative = largest_difference(differences)
     low, high = bootstrap_median(seconds, seed)
+    wrong = [d for d in differences if not d.within(tolerance)]
     return EngineResult(
         median=float(np.median(seconds)),
         low=low,
         high=high,
         max_abs_error=absolute,
         max_relative_error=relative,
-        within_tolerance=relative <= tolerance,
+        within_tolerance=not wrong,
+        difference=wrong[0].describe(tolerance) if wrong else "",
         readings=tuple(seconds),
     )
 
@@ -198,8 +210,10 @@ def bootstrap_median(
     return float(low), float(high)
 
 
-def _differences(expected: Sequence[Array], actual: Sequence[Array]) -> tuple[float, float]:
-    """Largest absolute and relative difference; other outputs than expected are an error."""
+def _differences(
+    model: Model, expected: Sequence[Array], actual: Sequence[Array]
+) -> list[OutputDifference]:
+    """How far each output is from the reference; another number or shape of them is an error."""
     from foretune.graph import compare_outputs
 
     if len(expected) != len(actual):
@@ -212,7 +226,7 @@ def _differences(expected: Sequence[Array], actual: Sequence[Array]) -> tuple[fl
                 f"returned output {number} of shape {got.shape} where the reference returned "
                 f"{wanted.shape}"
             )
-    return compare_outputs(expected, actual)
+    return compare_outputs(expected, actual, [spec.name for spec in model.outputs])
 
 
 def _finite(value: float | None) -> float | None:

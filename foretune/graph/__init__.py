@@ -1,8 +1,14 @@
 """Whole graphs: simplification, extraction of workloads, compilation, artifacts."""
 
 from foretune.graph._arguments import Arguments, arguments_of
+from foretune.graph._compare import (
+    OutputDifference,
+    compare_outputs,
+    integer_distance,
+    largest_difference,
+)
 from foretune.graph._sample import Sample
-from foretune.graph._verify import Verification, compare_outputs, default_tolerance, verify
+from foretune.graph._verify import Verification, default_tolerance, verify
 from foretune.graph.artifact import Artifact, require_compiler
 from foretune.graph.compile import compile_model, compile_workload
 from foretune.graph.extract import Extraction, extract, extract_workloads
@@ -12,6 +18,7 @@ __all__ = [
     "Arguments",
     "Artifact",
     "Extraction",
+    "OutputDifference",
     "Sample",
     "Verification",
     "arguments_of",
@@ -21,6 +28,8 @@ __all__ = [
     "default_tolerance",
     "extract",
     "extract_workloads",
+    "integer_distance",
+    "largest_difference",
     "require_compiler",
     "simplify",
     "verify",

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretune.graph._compare import OutputDifference, compare_outputs, largest_difference
+
 if TYPE_CHECKING:
     from foretune.graph.artifact import Artifact
     from foretune.workload import Model
-    from foretune.workload.model import Array
 
 _FLOOR = 1e-4
 
@@ -21,19 +22,22 @@ class Verification:
     """How far an artifact's outputs are from the original's.
 
     Attributes:
-        ok: Whether every output stays within the tolerance and is finite where the original is.
-        max_abs_error: Largest absolute difference over all outputs and seeds; NaN if the artifact
-            returned NaN where the original did not.
+        ok: Whether every output has the original's type and shape, the same integers, and floats
+            within the tolerance that are finite where the original's are.
+        max_abs_error: Largest absolute difference over all outputs and inputs; NaN where there is
+            no number for it.
         max_relative_error: The same, relative to the largest magnitude of that output.
         tolerance: Bound on ``max_relative_error`` that was applied.
-        seeds: Seeds of the inputs that were compared.
+        inputs: Names of the sets of inputs that were compared.
+        message: What differs first, and how far, in one line; empty if ``ok``.
     """
 
     ok: bool
     max_abs_error: float
     max_relative_error: float
     tolerance: float
-    seeds: tuple[int, ...]
+    inputs: tuple[str, ...]
+    message: str = ""
 
 
 def verify(
@@ -55,40 +59,22 @@ def verify(
     """
     if tolerance is None:
         tolerance = default_tolerance(model)
-    absolute = relative = 0.0
-    for inputs in (model.examples, *(model.draw_inputs(seed) for seed in seeds)):
-        difference = compare_outputs(model.reference(inputs), artifact.run(inputs))
-        # max() of Python drops NaN depending on its place; NumPy's keeps it.
-        absolute = float(np.maximum(absolute, difference[0]))
-        relative = float(np.maximum(relative, difference[1]))
-    return Verification(relative <= tolerance, absolute, relative, tolerance, tuple(seeds))
-
-
-def compare_outputs(expected: Sequence[Array], actual: Sequence[Array]) -> tuple[float, float]:
-    """Largest difference over all outputs: absolute, and relative to the largest of its output.
-
-    Another number of outputs, another shape, or a NaN in only one of two elements gives NaN.
-    """
-    if len(expected) != len(actual):
-        return np.nan, np.nan
-    absolute = relative = 0.0
-    for wanted, got in zip(expected, actual, strict=True):
-        difference, scale = _compare(wanted, got)
-        absolute = float(np.maximum(absolute, difference))
-        relative = float(np.maximum(relative, difference / scale))
-    return absolute, relative
-
-
-def _compare(expected: Array, actual: Array) -> tuple[float, float]:
-    """Largest absolute difference, and the largest magnitude of ``expected`` (at least 1e-6)."""
-    if expected.shape != actual.shape:
-        return np.nan, 1.0
-    wanted, got = expected.astype("float64"), actual.astype("float64")
-    same = (wanted == got) | (np.isnan(wanted) & np.isnan(got))
-    difference = np.where(same, 0.0, np.abs(np.where(same, 0.0, wanted) - np.where(same, 0.0, got)))
-    finite = np.abs(wanted[np.isfinite(wanted)])
-    scale = float(finite.max()) if finite.size else 1.0
-    return float(difference.max()) if difference.size else 0.0, max(scale, 1e-6)
+    names = [spec.name for spec in model.outputs]
+    sets = {"examples": model.examples, **{f"seed {s}": model.draw_inputs(s) for s in seeds}}
+    found: list[OutputDifference] = []
+    message = ""
+    for label, inputs in sets.items():
+        expected, actual = model.reference(inputs), artifact.run(inputs)
+        if len(expected) != len(actual):
+            message = f"{len(actual)} outputs where the original has {len(expected)}"
+            return Verification(False, np.nan, np.nan, tolerance, (label,), message)
+        differences = compare_outputs(expected, actual, names)
+        found += differences
+        wrong = [d for d in differences if not d.within(tolerance)]
+        if wrong and not message:
+            message = f"{wrong[0].describe(tolerance)} (inputs: {label})"
+    absolute, relative = largest_difference(found)
+    return Verification(not message, absolute, relative, tolerance, tuple(sets), message)
 
 
 def default_tolerance(model: Model) -> float:

@@ -150,7 +150,19 @@ def test_a_wrong_output_fails_verification(small, hardware):
         def run(self, inputs):
             return [a * np.nan for a in small.reference(inputs)]
 
-    assert not verify(Wrong(), small).ok
+    class AnotherType:
+        def run(self, inputs):
+            return [a.astype("float64") for a in small.reference(inputs)]
+
+    class OneMore:
+        def run(self, inputs):
+            return [*small.reference(inputs), np.ones(1)]
+
+    result = verify(Wrong(), small)
+    assert not result.ok
+    assert "'output0' differs by" in result.message and "examples" in result.message
+    assert "float64" in verify(AnotherType(), small).message
+    assert "2 outputs" in verify(OneMore(), small).message
     result = verify(NotANumber(), small)
     assert not result.ok
     assert np.isnan(result.max_abs_error)

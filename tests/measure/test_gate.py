@@ -278,6 +278,19 @@ def test_integers_must_be_equal(dtype: str) -> None:
     assert verdict.max_error == 1.0
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "int32", "uint8"])
+def test_integers_that_floats_cannot_tell_apart_are_different(dtype: str) -> None:
+    top = np.iinfo(dtype).max
+    want = np.array([0, top], dtype)
+    got = np.array([0, top - 1], dtype)
+    verdict = judge(_signature(_output(2, dtype=dtype)), [got], [want])
+    assert verdict.message.startswith("1 of 2 elements of y are wrong: [1] is")
+    assert verdict.max_error == 1.0
+    assert judge(_signature(_output(2, dtype=dtype)), [want.copy()], [want]).right
+    far = judge(_signature(_output(2, dtype=dtype)), [want[::-1].copy()], [want])
+    assert far.max_error == float(top)
+
+
 def test_the_reference_file_needs_no_name(hardware: Hardware) -> None:
     with tempfile.TemporaryFile() as file:
         path = f"/proc/self/fd/{file.fileno()}"

@@ -1,0 +1,183 @@
+"""Comparing arrays: number by number, and in their own type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from foretune.workload.model import Array
+
+_LOWEST_SCALE = 1e-6
+
+
+@dataclass(frozen=True)
+class OutputDifference:
+    """How far one output is from what it should be.
+
+    Attributes:
+        name: Of the output.
+        absolute: Largest absolute difference; NaN where there is no number for it: another type or
+            shape, or something not finite in only one of two elements.
+        relative: The same, in units of the output's largest magnitude.
+        mismatch: What no tolerance can excuse: another type or shape, NaN or infinities elsewhere,
+            other integers. Empty if there is none.
+        at: Where the difference is largest.
+        expected: What should stand there, as text.
+        actual: What stands there.
+    """
+
+    name: str
+    absolute: float = 0.0
+    relative: float = 0.0
+    mismatch: str = ""
+    at: tuple[int, ...] = ()
+    expected: str = ""
+    actual: str = ""
+
+    def within(self, tolerance: float) -> bool:
+        """Whether nothing differs but by rounding: ``relative`` is no more than ``tolerance``."""
+        return not self.mismatch and self.relative <= tolerance
+
+    def describe(self, tolerance: float) -> str:
+        """What differs and how far, in one line."""
+        return self.mismatch or (
+            f"output {self.name!r} differs by {self.absolute:.3g} at {list(self.at)} "
+            f"({self.actual} where the original gives {self.expected}), which is "
+            f"{self.relative:.2g} of its largest magnitude; rounding explains {tolerance:.2g}"
+        )
+
+
+def is_float(dtype: np.dtype) -> bool:  # type: ignore[type-arg]
+    """Whether a type is a floating-point type, NumPy's own or one of ``ml_dtypes``."""
+    try:
+        ml_dtypes.finfo(dtype)
+    except ValueError:
+        return False
+    return True
+
+
+def compare_outputs(
+    expected: Sequence[Array],
+    actual: Sequence[Array],
+    names: Sequence[str] = (),
+    steps: Sequence[float] = (),
+) -> list[OutputDifference]:
+    """Compares outputs one by one: type, shape and values.
+
+    Floating-point numbers are subtracted in float64 (complex numbers part by part), integers and
+    booleans exactly. NaN and infinities must stand where the original has them.
+
+    Args:
+        expected: What the original gives.
+        actual: What is compared with it.
+        names: Of the outputs; their numbers by default.
+        steps: Per output, by how much it may differ without being another result, in its own
+            units: the step of a quantised output, for example 1 for integers. None may by default.
+
+    Raises:
+        ValueError: Another number of outputs, which is no question of values.
+    """
+    if len(expected) != len(actual):
+        raise ValueError(f"{len(actual)} outputs cannot be compared with {len(expected)}")
+    names = names or [str(number) for number in range(len(expected))]
+    steps = steps or [0.0] * len(expected)
+    return [
+        _compare(name, np.asarray(wanted), np.asarray(got), step)
+        for name, wanted, got, step in zip(names, expected, actual, steps, strict=True)
+    ]
+
+
+def largest_difference(differences: Sequence[OutputDifference]) -> tuple[float, float]:
+    """Largest absolute and relative difference of several outputs; NaN if one has no number."""
+    # max() of Python drops NaN depending on its place; NumPy's keeps it.
+    absolute = np.max([d.absolute for d in differences], initial=0.0)
+    relative = np.max([d.relative for d in differences], initial=0.0)
+    return float(absolute), float(relative)
+
+
+def integer_distance(left: Array, right: Array) -> Array:
+    """Absolute difference of two arrays of integers or booleans of one type, exact, as uint64."""
+    wide = np.uint64 if left.dtype.kind in "ub" else np.int64
+    one, other = left.astype(wide), right.astype(wide)
+    # Modulo 2^64 the difference of the larger and the smaller is right in every case.
+    swapped = one < other
+    one, other = one.view(np.uint64), other.view(np.uint64)
+    distance: Array = np.where(swapped, other - one, one - other)
+    return distance
+
+
+def _compare(name: str, expected: Array, actual: Array, step: float) -> OutputDifference:
+    for what, wanted, got in (
+        ("of type", expected.dtype.name, actual.dtype.name),
+        ("of shape", expected.shape, actual.shape),
+    ):
+        if wanted != got:
+            message = f"output {name!r} is {what} {got}, and the original's {what} {wanted}"
+            return OutputDifference(name, np.nan, np.nan, message)
+    if not expected.size:
+        return OutputDifference(name)
+    if expected.dtype.kind == "c":
+        expected, actual = _parts(expected), _parts(actual)
+    if is_float(expected.dtype):
+        return _compare_floats(name, expected, actual, step)
+    return _compare_integers(name, expected, actual, step)
+
+
+def _parts(array: Array) -> Array:
+    """Complex numbers as a last dimension of two."""
+    return np.stack([array.real, array.imag], axis=-1)
+
+
+def _compare_floats(name: str, expected: Array, actual: Array, step: float) -> OutputDifference:
+    wanted, got = expected.astype("float64"), actual.astype("float64")
+    finite = np.isfinite(wanted)
+    # Equal infinities are equal; NaN stands where NaN stands.
+    placed = np.where(
+        finite, np.isfinite(got), (wanted == got) | (np.isnan(wanted) & np.isnan(got))
+    )
+    if not placed.all():
+        at = _first(~placed)
+        message = (
+            f"output {name!r} is {actual[at]} at {list(at)} where the original gives "
+            f"{expected[at]} ({int(np.count_nonzero(~placed))} such of {placed.size} elements)"
+        )
+        return OutputDifference(name, np.nan, np.nan, message, at)
+    with np.errstate(invalid="ignore"):
+        error = np.where(finite, np.abs(wanted - got), 0.0)
+    error[error <= step] = 0.0
+    at = np.unravel_index(int(error.argmax()), error.shape)
+    at = tuple(int(index) for index in at)
+    worst = float(error[at])
+    scale = float(np.abs(wanted[finite]).max(initial=0.0))
+    # What cancels out has no magnitude of its own.
+    scale = max(scale, _LOWEST_SCALE)
+    return OutputDifference(
+        name, worst, worst / scale, "", at, _digits(expected[at]), _digits(actual[at])
+    )
+
+
+def _compare_integers(name: str, expected: Array, actual: Array, step: float) -> OutputDifference:
+    distance = integer_distance(expected, actual)
+    wrong = distance > np.uint64(step)
+    if not wrong.any():
+        return OutputDifference(name)
+    worst = int(distance.max())
+    at = tuple(int(i) for i in np.unravel_index(int(distance.argmax()), distance.shape))
+    magnitude = integer_distance(expected, np.zeros_like(expected))
+    message = (
+        f"output {name!r} is {actual[at]} at {list(at)} where the original gives {expected[at]} "
+        f"({int(np.count_nonzero(wrong))} of {wrong.size} elements differ)"
+    )
+    return OutputDifference(name, float(worst), worst / max(int(magnitude.max()), 1), message, at)
+
+
+def _first(mask: Array) -> tuple[int, ...]:
+    """Position of the first true element."""
+    return tuple(int(index) for index in np.unravel_index(int(mask.argmax()), mask.shape))
+
+
+def _digits(value: object) -> str:
+    return f"{float(value):.6g}"  # type: ignore[arg-type]
