@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import ml_dtypes
 import numpy as np
 
-from foretune.workload.model import Array
+from foretune.workload.model import Array, is_float
 
 _LOWEST_SCALE = 1e-6
 
@@ -48,15 +47,6 @@ class OutputDifference:
             f"({self.actual} where the original gives {self.expected}), which is "
             f"{self.relative:.2g} of its largest magnitude; rounding explains {tolerance:.2g}"
         )
-
-
-def is_float(dtype: np.dtype) -> bool:  # type: ignore[type-arg]
-    """Whether a type is a floating-point type, NumPy's own or one of ``ml_dtypes``."""
-    try:
-        ml_dtypes.finfo(dtype)
-    except ValueError:
-        return False
-    return True
 
 
 def compare_outputs(
@@ -139,7 +129,7 @@ def _compare_floats(name: str, expected: Array, actual: Array, step: float) -> O
         finite, np.isfinite(got), (wanted == got) | (np.isnan(wanted) & np.isnan(got))
     )
     if not placed.all():
-        at = _first(~placed)
+        at = _position(int(placed.argmin()), placed)
         message = (
             f"output {name!r} is {actual[at]} at {list(at)} where the original gives "
             f"{expected[at]} ({int(np.count_nonzero(~placed))} such of {placed.size} elements)"
@@ -148,8 +138,7 @@ def _compare_floats(name: str, expected: Array, actual: Array, step: float) -> O
     with np.errstate(invalid="ignore"):
         error = np.where(finite, np.abs(wanted - got), 0.0)
     error[error <= step] = 0.0
-    at = np.unravel_index(int(error.argmax()), error.shape)
-    at = tuple(int(index) for index in at)
+    at = _position(int(error.argmax()), error)
     worst = float(error[at])
     scale = float(np.abs(wanted[finite]).max(initial=0.0))
     # What cancels out has no magnitude of its own.
@@ -165,7 +154,7 @@ def _compare_integers(name: str, expected: Array, actual: Array, step: float) ->
     if not wrong.any():
         return OutputDifference(name)
     worst = int(distance.max())
-    at = tuple(int(i) for i in np.unravel_index(int(distance.argmax()), distance.shape))
+    at = _position(int(distance.argmax()), distance)
     magnitude = integer_distance(expected, np.zeros_like(expected))
     message = (
         f"output {name!r} is {actual[at]} at {list(at)} where the original gives {expected[at]} "
@@ -174,9 +163,8 @@ def _compare_integers(name: str, expected: Array, actual: Array, step: float) ->
     return OutputDifference(name, float(worst), worst / max(int(magnitude.max()), 1), message, at)
 
 
-def _first(mask: Array) -> tuple[int, ...]:
-    """Position of the first true element."""
-    return tuple(int(index) for index in np.unravel_index(int(mask.argmax()), mask.shape))
+def _position(number: int, array: Array) -> tuple[int, ...]:
+    return tuple(int(index) for index in np.unravel_index(number, array.shape))
 
 
 def _digits(value: object) -> str:
