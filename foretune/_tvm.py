@@ -140,8 +140,47 @@ def reset_thread_pool() -> None:
     tvm.base._LOADED_LIBS["tvm_runtime"]._ZN3tvm7runtime9threading15ResetThreadPoolEv()
 
 
+_DOT_16X4 = """
+@T.prim_func(s_tir=True)
+def dot_16x4(
+    A: T.Buffer((4,), "uint8", offset_factor=1),
+    B: T.Buffer((16, 4), "int8", offset_factor=1),
+    C: T.Buffer((16,), "int32", offset_factor=1),
+) -> None:
+    with T.sblock("root"):
+        T.reads(C[0:16], A[0:4], B[0:16, 0:4])
+        T.writes(C[0:16])
+        group = T.reinterpret(A.vload([0], "uint8x4"), dtype="int32")
+        C[T.ramp(T.int32(0), 1, 16)] = T.call_llvm_pure_intrin(
+            T.llvm_lookup_intrinsic_id("llvm.x86.avx512.vpdpbusd.512"),
+            C.vload([0], dtype="int32x16"),
+            T.reinterpret(T.broadcast(group, 16), dtype="int8x64"),
+            B.vload([0, 0], dtype="int8x64"),
+            dtype="int32x16",
+        )
+"""
+
+
 def load_intrinsics(target: Target) -> None:
     """Registers the tensor intrinsics that the schedule rules of ``target`` look up.
+
+    TVM's own ``dot_16x4_vnni`` hands LLVM sixteen 32-bit words where its LLVM wants 64 bytes, so
+    that no program with it compiles: it is registered anew, with the operands as bytes.
+    """
+    known = _INTRINSICS + ".x86" in sys.modules
+    _load_intrinsics(target)
+    x86 = sys.modules.get(_INTRINSICS + ".x86")
+    if x86 is not None and not known:
+        tvm.s_tir.TensorIntrin.register(
+            x86.VNNI_DOT_16x4_INTRIN,
+            x86.dot_product_16x4_u8i8i32_desc,
+            tvm.script.from_source(_DOT_16X4),
+            override=True,
+        )
+
+
+def _load_intrinsics(target: Target) -> None:
+    """Imports the intrinsics of ``target``.
 
     For an x86 CPU only the x86 ones are loaded (0.2 s) in place of all (20 s); any other target
     gets the whole package.
