@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.relative_to(here).parts[0] in _ON_THE_MACHINE:
             item.add_marker("machine")
+
+
+@pytest.fixture(autouse=True)
+def no_pass_fails(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test in which a graph pass was left out: a user gets a warning and no fault."""
+    left_out: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: left_out.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("foretune.graph._passes")
+    logger.addHandler(handler)
+    yield
+    logger.removeHandler(handler)
+    if not request.node.get_closest_marker("passes_may_fail"):
+        assert not left_out
 
 
 @pytest.fixture

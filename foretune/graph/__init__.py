@@ -12,7 +12,7 @@ from foretune.graph._verify import Verification, default_tolerance, verify
 from foretune.graph.artifact import Artifact, require_compiler
 from foretune.graph.compile import compile_model, compile_workload
 from foretune.graph.extract import Extraction, extract, extract_workloads
-from foretune.graph.simplify import simplify
+from foretune.graph.simplify import Simplified, simplify
 
 __all__ = [
     "Arguments",
@@ -20,6 +20,7 @@ __all__ = [
     "Extraction",
     "OutputDifference",
     "Sample",
+    "Simplified",
     "Verification",
     "arguments_of",
     "compare_outputs",

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from foretune.graph._rewrite import call_of, extents, is_constant, scalar
-from foretune.graph._transpose import BINARY, UNARY, cleaned
+from foretune.graph._rewrite import call_of, cleaned, constant, extents, is_constant, scalar
+from foretune.graph._sinking import BINARY, UNARY
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
@@ -83,7 +83,7 @@ def _mutator() -> Any:
             if extents(operand) == list(shape):
                 return operand
             if is_constant(operand):
-                return relax.const(operand.value.numpy().reshape(shape), operand.ty.dtype)
+                return constant(operand.value.numpy().reshape(shape))
             source = self._source(operand)
             if source is not None and extents(source) == list(shape):
                 return source

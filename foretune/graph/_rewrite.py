@@ -27,12 +27,15 @@ def rewrite_operators(module: IRModule) -> IRModule:
     ``reshape(reshape(x))``               ``reshape(x)``
     ====================================  =========================================
     """
+    return cleaned(module, _mutator(module["main"]).visit_expr(module["main"]))
+
+
+def cleaned(module: IRModule, main: Any) -> IRModule:
+    """``module`` with another ``main``, without the bindings that nothing uses any more."""
     from foretune import _tvm
 
-    function = module["main"]
-    rewritten = _mutator().visit_expr(function)
     result = _tvm.IRModule(dict(module.functions.items()))
-    result.update_func(module.get_global_var("main"), rewritten)
+    result.update_func(module.get_global_var("main"), main)
     transform = _tvm.tvm.relax.transform
     return _tvm.tvm.transform.Sequential(
         [
@@ -61,14 +64,24 @@ def call_of(expression: Any, names: frozenset[str]) -> bool:
     )
 
 
-def scalar(expression: Any) -> float | None:
-    """The value of a constant with one element, else None."""
+def scalar(expression: Any) -> float | int | None:
+    """The exact value of a constant with one element, else None."""
     if is_constant(expression):
         values = expression.value.numpy()
-        return float(values.reshape(())) if values.size == 1 else None
+        if values.size != 1:
+            return None
+        whole = values.dtype.kind in "iub"
+        return int(values.reshape(())) if whole else float(values.reshape(()))
     value = getattr(expression, "value", None)
     inner = getattr(value, "value", value)
-    return float(inner) if isinstance(inner, (int, float)) else None
+    return inner if isinstance(inner, (int, float)) else None
+
+
+def constant(values: Any) -> Any:
+    """A constant tensor of the element type and the rank of ``values``, rank 0 included."""
+    from foretune import _tvm
+
+    return _tvm.tvm.relax.const(np.array(values, order="C"), str(values.dtype))
 
 
 _BATCH_NORM = frozenset({"relax.nn.batch_norm"})
@@ -78,10 +91,11 @@ _RESHAPE = frozenset({"relax.reshape"})
 _MAXIMUM = frozenset({"relax.maximum"})
 
 
-def _mutator() -> Any:
+def _mutator(function: Any) -> Any:
     from foretune import _tvm
 
     relax = _tvm.tvm.relax
+    values, uses = relax.analysis.get_var2val(function), _uses(function)
 
     @relax.expr_functor.mutator
     class Rewriter(relax.PyExprMutator):  # type: ignore[misc, name-defined]
@@ -93,8 +107,16 @@ def _mutator() -> Any:
             return call if rule is None else rule(call, self._bound)
 
         def visit_tuple_getitem_(self, item: Any) -> Any:
+            norm: Any = values.get(item.tuple_value)
+            # Weights scaled for a second use would be another convolution to compute.
+            alone = (
+                item.index == 0
+                and call_of(norm, _BATCH_NORM)
+                and uses.get(item.tuple_value) == 1
+                and uses.get(norm.args[0]) == 1
+            )
             item = self.visit_expr_post_order(item)
-            folded = _fold_batch_norm(item, self._bound) if item.index == 0 else None
+            folded = _fold_batch_norm(item, self._bound) if alone else None
             return item if folded is None else self._emit_add(*folded)
 
         def _emit_add(self, convolution: Any, shift: Any) -> Any:
@@ -111,6 +133,30 @@ def _mutator() -> Any:
 Lookup = Callable[[Any], Any]
 
 
+def _uses(function: Any) -> dict[Any, int]:
+    """How many expressions of a function use each of its variables."""
+    from foretune import _tvm
+
+    relax = _tvm.tvm.relax
+    found: dict[Any, int] = {}
+
+    def visit(node: Any) -> None:
+        if isinstance(node, relax.SeqExpr):
+            used = [v for block in node.blocks for b in block.bindings for v in _reads(b)]
+            for variable in [*used, *relax.analysis.free_vars(node.body)]:
+                found[variable] = found.get(variable, 0) + 1
+
+    relax.analysis.post_order_visit(function, visit)
+    return found
+
+
+def _reads(binding: Any) -> list[Any]:
+    from foretune import _tvm
+
+    value = getattr(binding, "value", None)
+    return [] if value is None else list(_tvm.tvm.relax.analysis.free_vars(value))
+
+
 def _fold_batch_norm(item: Any, bound: Lookup) -> tuple[Any, Any] | None:
     from foretune import _tvm
 
@@ -121,8 +167,13 @@ def _fold_batch_norm(item: Any, bound: Lookup) -> tuple[Any, Any] | None:
     convolution = bound(norm.args[0])
     if not call_of(convolution, _CONV2D) or not all(map(is_constant, norm.args[1:5])):
         return None
-    weight = convolution.args[1]
-    if not is_constant(weight) or convolution.attrs.kernel_layout != "OIHW":
+    weight, attrs = convolution.args[1], convolution.attrs
+    layout, kernel_layout = str(attrs.out_layout), str(attrs.kernel_layout)
+    kinds = {str(part.ty.dtype) for part in (convolution, weight)}
+    axis = int(norm.attrs.axis) % len(layout)
+    if not is_constant(weight) or len(kinds) != 1 or layout[axis] != "C":
+        return None
+    if len(kernel_layout) != 4 or "O" not in kernel_layout:
         return None
     gamma, beta, mean, variance = (a.value.numpy().astype("float64") for a in norm.args[1:5])
     scale = 1.0 / np.sqrt(variance + float(norm.attrs.epsilon))
@@ -132,33 +183,37 @@ def _fold_batch_norm(item: Any, bound: Lookup) -> tuple[Any, Any] | None:
     if norm.attrs.center:
         shift = shift + beta
     kernel = weight.value.numpy()
-    scaled = (kernel * scale.reshape(-1, 1, 1, 1)).astype(kernel.dtype)
+    along = [-1 if letter == "O" else 1 for letter in kernel_layout]
+    scaled = (kernel.astype("float64") * scale.reshape(along)).astype(kernel.dtype)
+    channels = [-1 if place == axis else 1 for place in range(len(layout))]
     return (
-        relax.Call(convolution.op, [convolution.args[0], relax.const(scaled)], convolution.attrs),
-        relax.const(shift.reshape(1, -1, 1, 1).astype(kernel.dtype)),
+        relax.Call(convolution.op, [convolution.args[0], constant(scaled)], attrs),
+        constant(shift.reshape(channels).astype(kernel.dtype)),
     )
 
 
 def _fold_pad(call: Any, bound: Lookup) -> Any:
     from foretune import _tvm
 
-    pad = bound(call.args[0])
+    pad, layout = bound(call.args[0]), str(call.attrs.data_layout)
     if (
         not call_of(pad, _PAD)
-        or call.attrs.data_layout != "NCHW"
+        or sorted(layout) != sorted("NCHW")
         or pad.attrs.pad_mode != "constant"
         or (scalar(pad.args[1]) if len(pad.args) > 1 else float(pad.attrs.pad_value)) != 0.0
     ):
         return call
-    widths = [int(w) for w in pad.attrs.pad_width]
-    if any(widths[:4]) or min(widths) < 0:
+    given = [int(w) for w in pad.attrs.pad_width]
+    widths = {letter: given[2 * at : 2 * at + 2] for at, letter in enumerate(layout)}
+    if any(widths["N"] + widths["C"]) or min(given) < 0:
         return call
     top, left, bottom, right = (int(p) for p in call.attrs.padding)
+    (above, below), (before, after) = widths["H"], widths["W"]
     kept = ("strides", "dilation", "groups", "data_layout", "kernel_layout", "out_layout")
     return _tvm.tvm.relax.op.nn.conv2d(
         pad.args[0],
         call.args[1],
-        padding=[top + widths[4], left + widths[6], bottom + widths[5], right + widths[7]],
+        padding=[top + above, left + before, bottom + below, right + after],
         out_dtype=call.attrs.out_dtype or None,
         **{name: getattr(call.attrs, name) for name in kept},
     )
@@ -171,24 +226,30 @@ def _drop_pad(call: Any, _bound: Lookup) -> Any:
 def _clip(call: Any, bound: Lookup) -> Any:
     from foretune import _tvm
 
-    inner = bound(call.args[0])
-    high = scalar(call.args[1])
-    if high is None or not call_of(inner, _MAXIMUM):
-        return call
-    low = scalar(inner.args[1])
-    if low is None:
-        return call
-    return _tvm.tvm.relax.op.clip(inner.args[0], low, high)
+    for operand, limit in (call.args, reversed(call.args)):
+        inner, high = bound(operand), scalar(limit)
+        if high is None or not call_of(inner, _MAXIMUM):
+            continue
+        for source, bottom in (inner.args, reversed(inner.args)):
+            low = scalar(bottom)
+            # clip lets the lower bound win where minimum of maximum lets the upper one; NaN has
+            # no place between the two, and a bound of a higher rank adds axes.
+            if low is not None and low <= high and _same_shape(source, call):
+                return _tvm.tvm.relax.op.clip(source, low, high)
+    return call
 
 
 def _fold_permute(call: Any, _bound: Lookup) -> Any:
-    from foretune import _tvm
-
     if not is_constant(call.args[0]):
         return call
-    axes = None if call.attrs.axes is None else [int(a) for a in call.attrs.axes]
-    values = np.transpose(call.args[0].value.numpy(), axes)
-    return _tvm.tvm.relax.const(np.ascontiguousarray(values), call.args[0].ty.dtype)
+    return constant(np.transpose(call.args[0].value.numpy(), axes_of(call)))
+
+
+def axes_of(call: Any) -> list[int]:
+    """The axes of a ``permute_dims``, each from 0: given from the end or left out otherwise."""
+    rank = len(extents(call))
+    given = call.attrs.axes
+    return list(range(rank))[::-1] if given is None else [int(a) % rank for a in given]
 
 
 def _fold_reshape(call: Any, bound: Lookup) -> Any:
@@ -202,8 +263,7 @@ def _fold_reshape(call: Any, bound: Lookup) -> Any:
         return _tvm.tvm.relax.op.reshape(source, call.ty.shape)
     if not is_constant(call.args[0]):
         return call
-    shape = [int(extent) for extent in call.ty.shape]
-    return _tvm.tvm.relax.const(call.args[0].value.numpy().reshape(shape), call.args[0].ty.dtype)
+    return constant(call.args[0].value.numpy().reshape(extents(call)))
 
 
 def _drop_broadcast(call: Any, _bound: Lookup) -> Any:

@@ -3,70 +3,49 @@
 Symbols: ``P(x)`` is ``permute_dims(x, axes)`` and ``Q`` its inverse. Every rule keeps the value of
 each variable; the transposes that lose their last use are dead code afterwards.
 
-====================  ==================
-before                after
-====================  ==================
-``Q(P(x))``           ``x``
-``f(P(x))``           ``P(f(x))`` for an element-wise ``f``, ``clip`` and ``pad``
-``P(x) + P(y)``       ``P(x + y)``, likewise every broadcasting binary operator
-``P(x) + constant``   ``P(x + Q(constant))``, ``Q`` computed here
-``mean(P(x), axes)``  ``P(mean(x, axes of x))``, likewise sum, max and min
-====================  ==================
+======================  ===========================
+before                  after
+======================  ===========================
+``Q(P(x))``             ``x``
+``f(P(x))``             ``P(f(x))`` for an element-wise ``f``, and for every operator whose axes or
+                        layout can be renamed (``_sinking``): reductions, softmax, pooling, ...
+``P(x) + P(y)``         ``P(x + y)``, likewise every broadcasting binary operator
+``P(x) + constant``     ``P(x + Q(constant))``, ``Q`` computed here
+``concat(P(x), P(y))``  ``P(concat(x, y))``
+``split(P(x))[i]``      ``P(split(x)[i])``
+======================  ===========================
 
 Afterwards a transpose that moves only axes of extent 1 becomes a reshape, which costs nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune.graph._rewrite import call_of, is_constant, scalar
+from foretune.graph._rewrite import (
+    axes_of,
+    call_of,
+    cleaned,
+    constant,
+    extents,
+    is_constant,
+    scalar,
+)
+from foretune.graph._sinking import REDUCE, Axes, rule_of
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
 
 _PERMUTE = frozenset({"relax.permute_dims"})
-UNARY = frozenset(
-    {
-        *("relax.abs", "relax.ceil", "relax.cos", "relax.erf", "relax.exp", "relax.floor"),
-        *("relax.log", "relax.negative", "relax.round", "relax.rsqrt", "relax.sigmoid"),
-        *("relax.sign", "relax.sin", "relax.sqrt", "relax.square", "relax.tanh"),
-        *("relax.astype", "relax.clip", "relax.nn.relu", "relax.nn.relu6", "relax.nn.gelu"),
-        *("relax.nn.gelu_tanh", "relax.nn.silu", "relax.nn.leakyrelu", "relax.nn.softplus"),
-        "relax.nn.selu",
-    }
-)
-BINARY = frozenset(
-    {
-        *("relax.add", "relax.subtract", "relax.multiply", "relax.divide", "relax.power"),
-        *("relax.maximum", "relax.minimum", "relax.floor_divide"),
-    }
-)
-_REDUCE = frozenset({"relax.mean", "relax.sum", "relax.max", "relax.min"})
+_SPLIT = frozenset({"relax.split"})
 
 
 def sink_transposes(module: IRModule) -> IRModule:
     """Moves transposes of ``main`` down and removes those that cancel."""
     return cleaned(module, _view_mutator().visit_expr(_mutator().visit_expr(module["main"])))
-
-
-def cleaned(module: IRModule, main: Any) -> IRModule:
-    """``module`` with another ``main``, without the bindings that nothing uses any more."""
-    from foretune import _tvm
-
-    result = _tvm.IRModule(dict(module.functions.items()))
-    result.update_func(module.get_global_var("main"), main)
-    transform = _tvm.tvm.relax.transform
-    return _tvm.tvm.transform.Sequential(
-        [
-            transform.Normalize(),
-            transform.CanonicalizeBindings(),
-            transform.DeadCodeElimination(["main"]),
-        ]
-    )(result)
 
 
 def _mutator() -> Any:
@@ -80,108 +59,78 @@ def _mutator() -> Any:
 
         def visit_call_(self, call: Any) -> Any:
             call = self.visit_expr_post_order(call)
-            name = getattr(call.op, "name", "")
-            if name == "relax.permute_dims":
+            if call_of(call, _PERMUTE):
                 return self._cancel(call)
-            if name in UNARY:
-                return self._sink(
-                    call,
-                    call.args[:1],
-                    lambda axes: relax.Call(
-                        call.op, [self._below(call.args[0]), *call.args[1:]], call.attrs
-                    ),
-                )
-            if name in _REDUCE:
-                return self._reduce(call)
-            if name == "relax.nn.pad":
-                return self._sink(call, call.args[:1], lambda axes: self._pad(call, axes))
-            if name in BINARY:
-                return self._sink(
-                    call,
-                    call.args,
-                    lambda axes: relax.Call(
-                        call.op, [self._operand(a, axes) for a in call.args], call.attrs
-                    ),
-                )
-            return call
+            rule = rule_of(str(getattr(call.op, "name", "")))
+            operands = [] if rule is None else rule.operands(call)
+            axes = self._shared(operands)
+            if rule is None or axes is None:
+                return call
+            inner = rule.make(call, [self._above(o, axes) for o in operands], axes)
+            if inner is None:
+                return call
+            below = relax.op.permute_dims(self.builder_.emit(inner), list(axes))
+            if str(call.op.name) in REDUCE and not call.attrs.keepdims:
+                return relax.op.reshape(self.builder_.emit(below), call.ty.shape)
+            return below
 
-        def _axes(self, expression: Any) -> tuple[int, ...] | None:
-            """The axes of the transpose that made a variable, None if something else did."""
-            if not isinstance(expression, relax.Var):
-                return None
-            value = self.lookup_binding(expression)
-            if not call_of(value, _PERMUTE):
-                return None
-            rank = len(value.ty.shape)
-            given = value.attrs.axes
-            return (
-                tuple(int(a) % rank for a in given)
-                if given is not None
-                else tuple(reversed(range(rank)))
+        def visit_tuple_getitem_(self, item: Any) -> Any:
+            item = self.visit_expr_post_order(item)
+            split = self._value(item.tuple_value)
+            axes = self._axes(split.args[0]) if call_of(split, _SPLIT) else None
+            if axes is None:
+                return item
+            attrs = split.attrs
+            parts = attrs.indices_or_sections
+            moved = relax.op.split(
+                self._above(split.args[0], axes),
+                int(parts.value) if hasattr(parts, "value") else list(parts),
+                axis=axes[int(attrs.axis)],
             )
+            # One split per part: equal ones are merged afterwards.
+            part = self.builder_.emit(relax.TupleGetItem(self.builder_.emit(moved), item.index))
+            return relax.op.permute_dims(part, list(axes))
 
-        def _below(self, variable: Any) -> Any:
-            return self.lookup_binding(variable).args[0]
+        def _value(self, expression: Any) -> Any:
+            """What a variable is bound to; None for other expressions."""
+            return self.lookup_binding(expression) if isinstance(expression, relax.Var) else None
+
+        def _axes(self, expression: Any) -> Axes | None:
+            """The axes of the transpose that made a variable, None if something else did."""
+            value = self._value(expression)
+            return tuple(axes_of(value)) if call_of(value, _PERMUTE) else None
 
         def _cancel(self, call: Any) -> Any:
             if is_constant(call.args[0]):
-                axes = None if call.attrs.axes is None else [int(a) for a in call.attrs.axes]
-                values = np.ascontiguousarray(np.transpose(call.args[0].value.numpy(), axes))
-                return relax.const(values, call.args[0].ty.dtype)
+                return constant(np.transpose(call.args[0].value.numpy(), axes_of(call)))
             inner = self._axes(call.args[0])
             if inner is None:
                 return call
-            outer = call.attrs.axes
-            rank = len(inner)
-            order = list(range(rank))[::-1] if outer is None else [int(a) % rank for a in outer]
-            both = [inner[axis] for axis in order]
-            source = self._below(call.args[0])
-            return source if both == list(range(rank)) else relax.op.permute_dims(source, both)
+            both = [inner[axis] for axis in axes_of(call)]
+            source = self._value(call.args[0]).args[0]
+            return source if both == list(range(len(both))) else relax.op.permute_dims(source, both)
 
-        def _sink(
-            self, call: Any, operands: Sequence[Any], make: Callable[[tuple[int, ...]], Any]
-        ) -> Any:
-            permuted = {axes for axes in map(self._axes, operands) if axes is not None}
-            if len(permuted) != 1:
-                return call
-            (axes,) = permuted
-            if not all(self._movable(operand, axes) for operand in operands):
-                return call
-            return relax.op.permute_dims(self.builder_.emit(make(axes)), list(axes))
+        def _shared(self, operands: Sequence[Any]) -> Axes | None:
+            """The axes of the one transpose that all operands which are no constants have."""
+            transposes = {axes for axes in map(self._axes, operands) if axes is not None}
+            if len(transposes) != 1:
+                return None
+            (axes,) = transposes
+            return axes if all(self._movable(operand, axes) for operand in operands) else None
 
-        def _reduce(self, call: Any) -> Any:
-            axes, reduced = self._axes(call.args[0]), call.attrs.axis
-            if axes is None or reduced is None:
-                return call
-            moved = [axes[int(axis) % len(axes)] for axis in reduced]
-            make = getattr(relax.op, call.op.name.removeprefix("relax."))
-            inner = self.builder_.emit(make(self._below(call.args[0]), moved, keepdims=True))
-            kept = relax.op.permute_dims(inner, list(axes))
-            if call.attrs.keepdims:
-                return kept
-            return relax.op.reshape(self.builder_.emit(kept), call.ty.shape)
+        def _movable(self, operand: Any, axes: Axes) -> bool:
+            if is_constant(operand):
+                return len(extents(operand)) <= len(axes)
+            return self._axes(operand) == axes or scalar(operand) is not None
 
-        def _movable(self, operand: Any, axes: tuple[int, ...]) -> bool:
-            if self._axes(operand) == axes or scalar(operand) is not None:
-                return True
-            return is_constant(operand) and operand.value.numpy().ndim <= len(axes)
-
-        def _operand(self, operand: Any, axes: tuple[int, ...]) -> Any:
+        def _above(self, operand: Any, axes: Axes) -> Any:
             if self._axes(operand) is not None:
-                return self._below(operand)
-            if scalar(operand) is not None:
+                return self._value(operand).args[0]
+            if not is_constant(operand) or not extents(operand):
                 return operand
             values = operand.value.numpy()
             values = values.reshape((1,) * (len(axes) - values.ndim) + values.shape)
-            values = np.ascontiguousarray(np.transpose(values, np.argsort(axes)))
-            return relax.const(values, operand.ty.dtype)
-
-        def _pad(self, call: Any, axes: tuple[int, ...]) -> Any:
-            widths = [int(w) for w in call.attrs.pad_width]
-            moved = [widths[2 * int(a) + side] for a in np.argsort(axes) for side in (0, 1)]
-            return relax.op.nn.pad(
-                self._below(call.args[0]), moved, call.attrs.pad_mode, call.attrs.pad_value
-            )
+            return constant(np.transpose(values, np.argsort(axes)))
 
     return Sinker()
 
@@ -199,9 +148,7 @@ def _view_mutator() -> Any:
             call = self.visit_expr_post_order(call)
             if not call_of(call, _PERMUTE):
                 return call
-            shape = [int(extent) for extent in call.args[0].ty.shape]
-            axes = call.attrs.axes
-            order = [int(a) for a in axes] if axes is not None else list(range(len(shape)))[::-1]
+            shape, order = extents(call.args[0]), axes_of(call)
             kept = [axis for axis in order if shape[axis] != 1]
             if kept != sorted(kept):
                 return call

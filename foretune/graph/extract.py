@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from foretune.graph.simplify import simplify
+from foretune.graph.simplify import Simplified, simplify
 from foretune.workload import Workload
 
 if TYPE_CHECKING:
@@ -29,12 +29,16 @@ class Extraction:
         untunable: Names of calls that are no tensor program: library calls, shape functions...
         program: The fused program they were cut from.
         functions: Function name in ``program`` to workload key.
+        passes: Names of the passes that made the program, in order.
+        left_out: Names of the passes that failed on this model and were left out.
     """
 
     workloads: list[Workload]
     untunable: list[str]
     program: IRModule
     functions: dict[str, str]
+    passes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 def extract(model: Model, hardware: Hardware) -> Extraction:
@@ -47,10 +51,11 @@ def extract_workloads(model: Model, hardware: Hardware) -> list[Workload]:
     return extract(model, hardware).workloads
 
 
-def cut(program: IRModule) -> Extraction:
+def cut(simplified: Simplified) -> Extraction:
     """Cuts a fused program, as ``simplify`` returns it, into workloads."""
     from foretune import _tvm
 
+    program = simplified.program
     calls: dict[str, int] = {}
     untunable: list[str] = []
     for callee, tunable in _calls(program):
@@ -79,7 +84,9 @@ def cut(program: IRModule) -> Extraction:
             unique, workload.key, workload.module_json, workload.flops, workload.weight
         )
     ordered = sorted(found.values(), key=lambda w: -w.flops * w.weight)
-    return Extraction(ordered, untunable, program, functions)
+    return Extraction(
+        ordered, untunable, program, functions, simplified.passes, simplified.left_out
+    )
 
 
 def as_workload(function: Any, name: str, weight: int = 1) -> Workload:

@@ -6,19 +6,25 @@ before tasks are cut, because a task that does not exist needs no trials. In ord
 1. *Rewrites on operators* (``_rewrite``): batch norms behind a convolution into its weights, zero
    padding into the convolution, minimum of maximum into ``clip``, no-op pads away. Constants are
    folded in NumPy here, because TVM's folding compiles a kernel for each of them.
-2. *Layouts*: convolutions to NHWC with HWIO weights on a CPU, where the innermost axis of output
-   and weights is then the output channel: one contiguous vector load per multiply-add, for
-   depthwise convolutions too, and no packing of the input.
-3. *Transpose sinking* (``_transpose``): operators whose layout TVM cannot infer (``clip``, ``pad``,
-   ...) leave a transpose on either side; those move down and cancel.
+2. *Layouts* (``_layout``): on a CPU, convolutions to NHWC with HWIO weights, where the innermost
+   axis of output and weights is then the output channel: one contiguous vector load per
+   multiply-add, for depthwise convolutions too, and no packing of the input. A GPU keeps layouts.
+3. *Transpose sinking* (``_transpose``): the transposes around them move down and cancel.
 4. *Reshape sinking* (``_reshape``): likewise below element-wise operators, so that those fuse.
-5. *Fusion*: TVM's legalisation, pattern annotation and fusion into one PrimFunc per kernel.
+5. *Lowering and fusion*: TVM's legalisation, pattern annotation and fusion into one PrimFunc per
+   kernel.
+
+Each step runs under a guard (``_passes``): one that fails on a network is left out for it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from foretune.graph._layout import assign_layouts
+from foretune.graph._lowering import lower
+from foretune.graph._passes import Passes
 from foretune.graph._reshape import sink_reshapes
 from foretune.graph._rewrite import rewrite_operators
 from foretune.graph._transpose import sink_transposes
@@ -28,45 +34,60 @@ if TYPE_CHECKING:
     from foretune.hardware import Hardware
     from foretune.workload import Model
 
-_LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
+
+@dataclass(frozen=True)
+class Simplified:
+    """A fused program and how it came about.
+
+    Attributes:
+        program: Its ``main`` calls one PrimFunc per kernel.
+        passes: Names of the passes that ran, in order.
+        left_out: Names of those that failed on this network and were left out.
+    """
+
+    program: IRModule
+    passes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
-def simplify(model: Model, hardware: Hardware) -> IRModule:
-    """The fused program of a model: ``main`` calls one PrimFunc per kernel.
+def simplify(model: Model, hardware: Hardware) -> Simplified:
+    """The fused program of a model.
 
     Args:
         model: Its module is left as it is.
         hardware: Fixes the layout and the target that operators are legalised for.
+
+    Raises:
+        UnsupportedOperatorsError: Nothing can lower some of its operators.
     """
     from foretune import _tvm
 
-    tvm, transform = _tvm.tvm, _tvm.tvm.relax.transform
-    before = [
-        transform.Normalize(),
-        transform.CanonicalizeBindings(),
-        transform.DecomposeOpsForInference("main"),
-        transform.FoldConstant(),
-        transform.DeadCodeElimination(["main"]),
-    ]
-    layout = [
-        transform.ConvertLayout(_LAYOUTS),
-        transform.Normalize(),
-        transform.CanonicalizeBindings(),
-    ]
-    fusion = [
-        transform.LegalizeOps(),
-        transform.AnnotateTIROpPattern(),
-        transform.FoldConstant(),
-        transform.FuseOps(),
-        transform.FuseTIR(),
-        transform.DeadCodeElimination(["main"]),
-    ]
+    transform, passes = _tvm.tvm.relax.transform, Passes(model.name)
     with hardware.tvm_target():
-        module = rewrite_operators(model.module)
-        module = tvm.transform.Sequential(before)(module)
-        module = rewrite_operators(module)
-        module = tvm.transform.Sequential(layout)(module)
-        module = rewrite_operators(sink_transposes(module))
-        module = rewrite_operators(sink_reshapes(module))
-        module = tvm.transform.Sequential(fusion)(module)
-    return module
+        module = passes.run(
+            "normal form",
+            model.module,
+            transform.Normalize(),
+            transform.CanonicalizeBindings(),
+        )
+        module = passes.run("rewrites", module, rewrite_operators)
+        module = passes.run(
+            "operators of inference", module, transform.DecomposeOpsForInference("main")
+        )
+        module = passes.run("constants", module, transform.FoldConstant())
+        module = passes.run("dead code", module, transform.DeadCodeElimination(["main"]))
+        module = passes.run("rewrites", module, rewrite_operators)
+        if hardware.kind == "llvm":
+            module = passes.run("layouts", module, assign_layouts, sink_transposes)
+        else:
+            module = passes.run("transposes", module, sink_transposes)
+        module = passes.run("equal operators", module, transform.EliminateCommonSubexpr())
+        module = passes.run("rewrites", module, rewrite_operators)
+        module = passes.run("reshapes", module, sink_reshapes)
+        module = passes.run("rewrites", module, rewrite_operators)
+        module = lower(module, model.name)
+        module = passes.run("patterns", module, transform.AnnotateTIROpPattern())
+        module = passes.run("constants", module, transform.FoldConstant())
+        module = passes.run("fusion", module, transform.FuseOps(), transform.FuseTIR())
+        module = passes.run("dead code", module, transform.DeadCodeElimination(["main"]))
+    return Simplified(module, tuple(passes.ran), tuple(passes.left_out))
