@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from foretune import _tvm
-from foretune.workload.importers.onnx._node import attributes_of
+from foretune.workload.importers.onnx._types import attributes_of
 from foretune.workload.importers.onnx._values import MISSING, Missing, Slot, Value
 
 _LONGEST = 64

@@ -30,8 +30,9 @@ def window_of(node: Node) -> pooling.Window:
     result = list(node.output_shape()[2:])
     if way.startswith("SAME"):
         for at, extent in enumerate(spatial):
-            reach = (kernel[at] - 1) * dilations[at] + 1
-            missing = max(0, (result[at] - 1) * strides[at] + reach - extent)
+            # Of the kernel without its dilations, as ONNX Runtime has it.
+            count = -(-extent // strides[at])
+            missing = max(0, (count - 1) * strides[at] + kernel[at] - extent)
             small, large = missing // 2, missing - missing // 2
             pads[at], pads[at + rank] = (small, large) if way == "SAME_UPPER" else (large, small)
     elif way == "VALID":

@@ -117,13 +117,6 @@ class Node:
         return at < len(self.outputs) and self.outputs[at] is not None
 
 
-def attributes_of(proto: Any) -> dict[str, Any]:
-    """Attributes by name, strings as bytes."""
-    import onnx
-
-    return {a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute}
-
-
 def with_text(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """The same with strings as ``str``."""
     return {name: _text(value) for name, value in attributes.items()}

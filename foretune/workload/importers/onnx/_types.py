@@ -12,6 +12,13 @@ _KNOWN = 4096
 """Elements of a constant up to which the inference may read it: shapes, axes, scales."""
 
 
+def attributes_of(proto: Any) -> dict[str, Any]:
+    """Attributes by name, strings as bytes."""
+    import onnx
+
+    return {a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute}
+
+
 class Expected(NamedTuple):
     """Type of an output as far as it is known."""
 
@@ -86,7 +93,33 @@ def infer(
     found = onnx.shape_inference.infer_node_outputs(
         schema, node, types, data, opset_imports=imports
     )
-    return [_expected(found.get(name)) if name else None for name in node.output]
+    expected = [_expected(found.get(name)) if name else None for name in node.output]
+    return _of_runtime(node, inputs, expected)
+
+
+def _of_runtime(
+    node: Any, inputs: Sequence[Value | None], expected: list[Expected | None]
+) -> list[Expected | None]:
+    """Types as ONNX Runtime has them where it deviates: dilated pools with implicit padding.
+
+    It pads for the kernel without its dilations, so that such a pool shrinks; models are made,
+    and proven, with that runtime.
+    """
+    if node.op_type not in ("AveragePool", "LpPool", "MaxPool") or node.domain:
+        return expected
+    attributes = attributes_of(node)
+    dilations = attributes.get("dilations", [])
+    data = inputs[0]
+    if not attributes.get("auto_pad", b"").startswith(b"SAME") or set(dilations) <= {1}:
+        return expected
+    assert data is not None
+    shape = list(data.shape[:2])
+    strides = attributes.get("strides", [1] * len(dilations))
+    for at, extent in enumerate(data.shape[2:]):
+        kernel = attributes["kernel_shape"][at]
+        padded = max(extent, (-(-extent // strides[at]) - 1) * strides[at] + kernel)
+        shape.append((padded - dilations[at] * (kernel - 1) - 1) // strides[at] + 1)
+    return [None if type_ is None else Expected(tuple(shape), type_.dtype) for type_ in expected]
 
 
 def _expected(kind: Any | None) -> Expected:

@@ -18,11 +18,10 @@ from foretune.workload.importers.onnx._node import (
     Node,
     NotLoweredError,
     UseConverterError,
-    attributes_of,
     with_text,
 )
 from foretune.workload.importers.onnx._table import LOWERINGS
-from foretune.workload.importers.onnx._types import Expected, infer, schema_of
+from foretune.workload.importers.onnx._types import Expected, attributes_of, infer, schema_of
 from foretune.workload.importers.onnx._values import MISSING, Missing, Slot, Value, element_type
 
 if TYPE_CHECKING:
