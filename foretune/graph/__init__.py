@@ -7,6 +7,7 @@ from foretune.graph._compare import (
     integer_distance,
     largest_difference,
 )
+from foretune.graph._input_sets import InputSet, verification_inputs
 from foretune.graph._sample import Sample
 from foretune.graph._verify import Verification, default_tolerance, verify
 from foretune.graph.artifact import Artifact, require_compiler
@@ -18,6 +19,7 @@ __all__ = [
     "Arguments",
     "Artifact",
     "Extraction",
+    "InputSet",
     "OutputDifference",
     "Sample",
     "Simplified",
@@ -33,5 +35,6 @@ __all__ = [
     "largest_difference",
     "require_compiler",
     "simplify",
+    "verification_inputs",
     "verify",
 ]

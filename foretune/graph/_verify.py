@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from foretune.graph._compare import OutputDifference, compare_outputs, largest_difference
+from foretune.graph._input_sets import InputSet, verification_inputs
 
 if TYPE_CHECKING:
     from foretune.graph.artifact import Artifact
@@ -30,6 +31,7 @@ class Verification:
         tolerance: Bound on ``max_relative_error`` that was applied.
         inputs: Names of the sets of inputs that were compared.
         message: What differs first, and how far, in one line; empty if ``ok``.
+        left_out: Names of the sets that could not be compared, and why.
     """
 
     ok: bool
@@ -38,6 +40,7 @@ class Verification:
     tolerance: float
     inputs: tuple[str, ...]
     message: str = ""
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 def verify(
@@ -45,36 +48,46 @@ def verify(
     model: Model,
     seeds: Sequence[int] = (0, 1, 2),
     tolerance: float | None = None,
+    *,
+    inputs: Sequence[InputSet] | None = None,
+    steps: Sequence[float] = (),
 ) -> Verification:
-    """Compares an artifact with the original on random inputs.
-
-    The tolerance grows with the square root of the additions behind one output element, as the
-    rounding error of a sum in another order does, and is never below 1e-4 of the largest output.
+    """Compares an artifact with the original: on the examples, random inputs and border cases.
 
     Args:
         artifact: The compiled model.
         model: What it was compiled from.
-        seeds: One set of inputs is drawn per seed; the examples are compared too.
-        tolerance: Overrides the computed one.
+        seeds: One set of random inputs is drawn per seed.
+        tolerance: Overrides ``default_tolerance``.
+        inputs: Some of what ``verification_inputs`` returned, in place of all of it: so that a
+            network can be proven on the first two and verified on the others later. They keep the
+            original's outputs.
+        steps: Per output, the step it is quantised with, in its own units: it may differ by one.
     """
     if tolerance is None:
         tolerance = default_tolerance(model)
     names = [spec.name for spec in model.outputs]
-    sets = {"examples": model.examples, **{f"seed {s}": model.draw_inputs(s) for s in seeds}}
     found: list[OutputDifference] = []
-    message = ""
-    for label, inputs in sets.items():
-        expected, actual = model.reference(inputs), artifact.run(inputs)
+    compared, left_out, message = [], {}, ""
+    for given in verification_inputs(model, seeds) if inputs is None else inputs:
+        expected = given.expected()
+        if expected is None:
+            left_out[given.name] = given.refusal
+            continue
+        compared.append(given.name)
+        actual = artifact.run(given.arrays)
         if len(expected) != len(actual):
             message = f"{len(actual)} outputs where the original has {len(expected)}"
-            return Verification(False, np.nan, np.nan, tolerance, (label,), message)
-        differences = compare_outputs(expected, actual, names)
+            return Verification(False, np.nan, np.nan, tolerance, tuple(compared), message)
+        differences = compare_outputs(expected, actual, names, steps)
         found += differences
         wrong = [d for d in differences if not d.within(tolerance)]
         if wrong and not message:
-            message = f"{wrong[0].describe(tolerance)} (inputs: {label})"
+            message = f"{wrong[0].describe(tolerance)} (inputs: {given.name})"
     absolute, relative = largest_difference(found)
-    return Verification(not message, absolute, relative, tolerance, tuple(sets), message)
+    return Verification(
+        not message, absolute, relative, tolerance, tuple(compared), message, left_out
+    )
 
 
 def default_tolerance(model: Model) -> float:

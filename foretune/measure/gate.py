@@ -11,7 +11,7 @@ inputs are compared with their snapshot afterwards.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune.errors import BadInputError
-from foretune.workload import parameter_position, parameter_roles
+from foretune.workload import index_limits, parameter_roles, walk
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
@@ -91,20 +91,9 @@ class Signature:
         return _signature(workload.module, workload.name)
 
 
-def walk(node: Any) -> Iterator[Any]:
-    """Every statement and expression below a node, parents first."""
-    from foretune import _tvm
-
-    stack = [node]
-    while stack:
-        top = stack.pop()
-        yield top
-        stack.extend(reversed(_tvm.children(top)))
-
-
 def _signature(module: IRModule, name: str) -> Signature:
     function = module["main"]
-    limits = _index_limits(function)
+    limits = index_limits(function)
     reduction = 1 + sum(
         _reduction_of(node) for node in walk(function.body) if type(node).__name__ == "SBlock"
     )
@@ -123,79 +112,6 @@ def _reduction_of(block: Any) -> int:
         if axis.iter_type == _REDUCTION_AXIS and hasattr(axis.dom.extent, "value")
     ]
     return math.prod(extents) if extents else 0
-
-
-def _index_limits(function: Any) -> dict[int, int]:
-    """Position of each parameter whose values end up as an index, and what they must stay below.
-
-    Values are followed through the stages in between, because indices are often cast and reshaped
-    before they are used: so TVM imports PyTorch's embedding. Out of bounds nothing checks them.
-    """
-    given: list[tuple[Any, Any]] = []  # a buffer or variable, and a value it takes
-    used: list[tuple[Any, int]] = []  # an index, and the length of the dimension it indexes
-    for node in walk(function.body):
-        kind = type(node).__name__
-        if kind == "BufferStore":
-            given.append((node.buffer, node.value))
-            used += _indices(node.buffer, node.indices)
-        elif kind == "TensorLoad":
-            used += _indices(node.source, node.indices)
-        elif kind in ("Bind", "Let"):
-            given.append((node.var, node.value))
-    parameters = list(function.params)
-    limits: dict[int, int] = {}
-    for index, extent in used:
-        for at in _origins(index, parameters, given):
-            limits[at] = min(limits.get(at, extent), extent)
-    return limits
-
-
-def _indices(buffer: Any, indices: Any) -> list[tuple[Any, int]]:
-    """Each index with the length of its dimension, where that is fixed."""
-    shape = getattr(buffer, "shape", None) or ()
-    return [
-        (index, int(extent))
-        for index, extent in zip(indices, shape, strict=False)
-        if hasattr(extent, "value")
-    ]
-
-
-def _origins(index: Any, parameters: list[Any], given: Sequence[tuple[Any, Any]]) -> set[int]:
-    """Positions of the parameters that an index takes its values from, through other buffers too.
-
-    All of them where one of these buffers is filled by something that cannot be looked into.
-    """
-    found: set[int] = set()
-    seen: list[Any] = []
-    pending = [index]
-    while pending:
-        for source in _values(pending.pop()):
-            if any(source.same_as(other) for other in seen):
-                continue
-            seen.append(source)
-            at = parameter_position(source, parameters)
-            values = [value for target, value in given if target.same_as(source)]
-            if at is not None:
-                found.add(at)
-            elif not values and hasattr(source, "shape"):
-                return set(range(len(parameters)))
-            pending += values
-    return found
-
-
-def _values(expression: Any) -> Iterator[Any]:
-    """The buffers and variables an expression takes its value from; not those that say where."""
-    from foretune import _tvm
-
-    stack = [expression]
-    while stack:
-        node = stack.pop()
-        if type(node).__name__ == "TensorLoad":
-            yield node.source
-        elif isinstance(node, _tvm.tvm.ir.Var):
-            yield node
-        else:
-            stack.extend(_tvm.children(node))
 
 
 def _parameter(var: Any, role: str, index_below: int | None, workload: str) -> Parameter:

@@ -1,6 +1,7 @@
 """What is tuned: workloads, models, importers and the catalog."""
 
 from foretune.workload._base import Workload
+from foretune.workload._indices import index_limits, walk
 from foretune.workload._roles import parameter_position, parameter_roles
 from foretune.workload.importers import from_object, load_input
 from foretune.workload.model import Model, OnnxSource, TensorSpec, TorchSource
@@ -12,7 +13,9 @@ __all__ = [
     "TorchSource",
     "Workload",
     "from_object",
+    "index_limits",
     "load_input",
     "parameter_position",
     "parameter_roles",
+    "walk",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune.errors import MissingDependencyError, UnsupportedModelError
+from foretune.workload._index_inputs import input_index_limits
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
@@ -113,7 +115,7 @@ class OnnxSource:
         onnxruntime = require_onnxruntime()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # what it raises, it need not print as well
         with tempfile.TemporaryDirectory(prefix="foretune-") as folder:
             path = self.path
             if self.until:
@@ -193,6 +195,14 @@ class Model:
         """
         rng = np.random.default_rng(seed)
         return tuple(_draw(example, rng) for example in self.examples)
+
+    @functools.cached_property
+    def index_limits(self) -> dict[int, int]:
+        """Position of each integer input that ends up as an index: what it must stay below.
+
+        An upper bound: what is calculated on the way is not looked at.
+        """
+        return input_index_limits(self.module)
 
     @classmethod
     def from_relax(

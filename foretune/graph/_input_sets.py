@@ -1,0 +1,192 @@
+"""The inputs an artifact is verified on: the examples, random ones, and borders of what is legal.
+
+What is legal only the original knows. It runs first, and what it refuses is left out: an artifact
+checks no index and would read outside of its tables. Left out as well is what tells nothing, where
+nothing the original returns is finite, and inputs so large that the original overflows: whether
+65519 becomes infinite in float16 is a matter of rounding. NaN is no input: compiled minima and
+maxima may return their other operand, as they do for the fastest code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from foretune.workload import Model, TorchSource
+from foretune.workload.model import Array, is_float
+
+_LARGE = 1e4
+# A hundred products of it with weights near one stay finite.
+_LARGE_HALF = 64.0
+
+
+@dataclass
+class InputSet:
+    """Inputs of a model, and what the original makes of them.
+
+    Attributes:
+        name: What they stand for.
+        arrays: One per input of the model.
+        model: Whose inputs they are.
+        must: Whether what the original raises is an error of the caller's, not a reason to leave
+            them out.
+        finite: Whether they are left out where the original returns something not finite.
+        refusal: Why they are left out; empty as long as ``expected`` was not asked for.
+    """
+
+    name: str
+    arrays: tuple[Array, ...] = field(repr=False)
+    model: Model = field(repr=False)
+    must: bool = False
+    finite: bool = False
+    refusal: str = ""
+    _outputs: list[Array] | None = field(default=None, repr=False)
+
+    def expected(self) -> list[Array] | None:
+        """The original's outputs, computed once; None if these inputs are left out."""
+        if self._outputs is None and not self.refusal:
+            self._outputs = self._run()
+        return self._outputs
+
+    def _run(self) -> list[Array] | None:
+        try:
+            with np.errstate(all="ignore"):
+                outputs = self.model.reference(self.arrays)
+        except Exception as error:  # the original raises whatever its operators raise
+            if self.must:
+                raise
+            lines = str(error).strip().splitlines()
+            self.refusal = f"the original refuses them: {lines[0] if lines else type(error)}"
+            return None
+        floats = [a for a in outputs if is_float(a.dtype) and a.size]
+        finite = [np.isfinite(a.astype("float64")) for a in floats]
+        if self.must or not floats:
+            return outputs
+        if not any(part.any() for part in finite) and len(floats) == len(outputs):
+            self.refusal = "nothing that the original returns is finite"
+        elif self.finite and not all(part.all() for part in finite):
+            self.refusal = "the original overflows"
+        return None if self.refusal else outputs
+
+
+def verification_inputs(model: Model, seeds: Sequence[int] = (0, 1, 2)) -> list[InputSet]:
+    """Sets of inputs for ``verify``, in the order of what they tell: the examples come first.
+
+    Args:
+        model: The network.
+        seeds: One set of random inputs is drawn for each; the borders are drawn from the first.
+    """
+    found = [InputSet("examples", model.examples, model, must=True)]
+    if not model.inputs:
+        return found
+    for seed in seeds:
+        found.append(InputSet(f"random {seed}", model.draw_inputs(seed), model))
+    rng = np.random.default_rng([*seeds[:1], len(seeds)])
+    base = model.draw_inputs(seeds[0]) if seeds else model.examples
+    for name, change, overflows in _borders(model):
+        arrays = tuple(change(at, array, rng) for at, array in enumerate(base))
+        if any(not _same(new, old) for new, old in zip(arrays, base, strict=True)):
+            found.append(InputSet(name, arrays, model, finite=overflows))
+    return found
+
+
+_Change = Callable[[int, Array, np.random.Generator], Array]
+
+
+def _borders(model: Model) -> list[tuple[str, _Change, bool]]:
+    """Names of border cases, how each input changes for it, and whether it may overflow."""
+    cases: list[tuple[str, _Change, bool]] = [
+        ("zeros", _for_floats(lambda a, _rng: np.zeros_like(a)), False),
+        ("negative", _for_floats(lambda a, _rng: -np.abs(a)), False),
+        (
+            "positive",
+            _for_floats(lambda a, rng: (rng.random(a.shape) + 0.5).astype(a.dtype)),
+            False,
+        ),
+        ("large", _for_floats(lambda a, _rng: a * np.array(_size(a), a.dtype)), True),
+        ("empty mask", _for_masks(model, lambda a, _rng: np.zeros_like(a)), False),
+        ("full mask", _for_masks(model, lambda a, _rng: np.ones_like(a)), False),
+        (
+            "half a mask",
+            _for_masks(model, lambda a, rng: rng.integers(0, 2, a.shape).astype(a.dtype)),
+            False,
+        ),
+        ("any byte", _for_bytes(model), False),
+    ]
+    if _on_host(model):
+        cases += [
+            ("any index", _for_indices(model, lambda n, s, rng: rng.integers(0, n, s)), False),
+            ("first index", _for_indices(model, lambda _n, s, _rng: np.zeros(s, "int64")), False),
+            ("last index", _for_indices(model, lambda n, s, _rng: np.full(s, n - 1)), False),
+            ("negative index", _for_indices(model, _negative), False),
+        ]
+    return cases
+
+
+def _on_host(model: Model) -> bool:
+    """Whether an index that is out of range raises; on an accelerator it ends all work there."""
+    if not isinstance(model.source, TorchSource):
+        return True
+    from torch.utils import _pytree as pytree
+
+    leaves = pytree.tree_leaves((model.source.args, model.source.kwargs))
+    return all(leaf.device.type == "cpu" for leaf in leaves if hasattr(leaf, "device"))
+
+
+def _for_floats(change: Callable[[Array, np.random.Generator], Array]) -> _Change:
+    return lambda _at, a, rng: change(a, rng) if is_float(a.dtype) else a
+
+
+def _size(array: Array) -> float:
+    return _LARGE_HALF if array.dtype.itemsize == 2 and array.dtype.kind == "f" else _LARGE
+
+
+def _is_mask(model: Model, at: int) -> bool:
+    """Booleans, and integers that index nothing and are 0 or 1 in the examples."""
+    example = model.examples[at]
+    if example.dtype.kind == "b":
+        return True
+    known = example.dtype.kind in "iu" and at not in model.index_limits
+    return known and bool(np.isin(example, (0, 1)).all())
+
+
+def _for_masks(model: Model, change: Callable[[Array, np.random.Generator], Array]) -> _Change:
+    return lambda at, a, rng: change(a, rng) if _is_mask(model, at) else a
+
+
+def _for_indices(
+    model: Model, change: Callable[[int, tuple[int, ...], np.random.Generator], Array]
+) -> _Change:
+    def indices(at: int, array: Array, rng: np.random.Generator) -> Array:
+        below = model.index_limits.get(at)
+        if below is None:
+            return array
+        below = max(1, min(below, int(np.iinfo(array.dtype).max) + 1))
+        drawn = change(below, array.shape, rng)
+        return array if array.dtype.kind == "u" and (drawn < 0).any() else drawn.astype(array.dtype)
+
+    return indices
+
+
+def _negative(below: int, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """From -1 back to the first element, with that border in it."""
+    drawn = rng.integers(-below, 0, shape)
+    if drawn.size:
+        drawn.flat[-1] = -below
+    return drawn
+
+
+def _for_bytes(model: Model) -> _Change:
+    def spread(at: int, array: Array, rng: np.random.Generator) -> Array:
+        if array.dtype.kind not in "iu" or array.itemsize > 1 or at in model.index_limits:
+            return array
+        info = np.iinfo(array.dtype)
+        return rng.integers(info.min, int(info.max) + 1, array.shape).astype(array.dtype)
+
+    return spread
+
+
+def _same(one: Array, other: Array) -> bool:
+    return one is other or bool(np.array_equal(one, other))
