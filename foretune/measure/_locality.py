@@ -14,7 +14,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from foretune.measure.gate import walk
+from foretune.workload import walk
 
 if TYPE_CHECKING:
     from tvm import IRModule

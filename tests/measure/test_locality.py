@@ -15,8 +15,7 @@ from foretune import _tvm
 from foretune.hardware import Hardware
 from foretune.measure._buffers import compute_reference
 from foretune.measure._locality import in_cache_order
-from foretune.measure.gate import walk
-from foretune.workload import Workload, load_input
+from foretune.workload import Workload, load_input, walk
 from tests.measure import programs
 
 
