@@ -21,6 +21,7 @@ from foretune.cli._compare import add_bench, add_compare
 from foretune.cli._journals import add_db
 from foretune.cli._learn import add_eval, add_rankers, add_train
 from foretune.cli._options import INTERRUPTED, Parser
+from foretune.cli._run import add_run
 from foretune.cli._show import add_lists, add_probe, add_report
 from foretune.cli._tune import add_tune
 from foretune.errors import ForetuneError
@@ -80,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     add_tune(commands)
     add_bench(commands)
     add_compare(commands)
+    add_run(commands)
     add_collect(commands)
     add_train(commands)
     add_eval(commands)

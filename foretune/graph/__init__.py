@@ -8,7 +8,7 @@ from foretune.graph._compare import (
     largest_difference,
 )
 from foretune.graph._input_sets import InputSet, verification_inputs
-from foretune.graph._sample import Sample
+from foretune.graph._sample import Sample, pack_arrays, read_inputs
 from foretune.graph._verify import Verification, default_tolerance, verify
 from foretune.graph.artifact import Artifact, require_compiler
 from foretune.graph.compile import compile_model, compile_workload
@@ -33,6 +33,8 @@ __all__ = [
     "extract_workloads",
     "integer_distance",
     "largest_difference",
+    "pack_arrays",
+    "read_inputs",
     "require_compiler",
     "simplify",
     "verification_inputs",

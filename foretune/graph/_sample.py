@@ -5,10 +5,12 @@ Whoever gets the artifact can run it on them and see that it computes the same o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import io
+import zipfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -53,12 +55,11 @@ def sample_file(library: Path) -> Path:
     return library.with_suffix(".sample.npz")
 
 
-def write_sample(file: Path, sample: Sample) -> None:
-    """Writes the arrays; element types that NumPy's format lacks go as integers of their bits."""
-    named: dict[str, Any] = {f"input{n}": storable(a) for n, a in enumerate(sample.inputs)}
-    named.update({f"output{n}": storable(a) for n, a in enumerate(sample.outputs)})
-    with file.open("wb") as stream:
-        np.savez(stream, **named)
+def pack_sample(sample: Sample) -> bytes:
+    """The content of the file: the arrays by their places."""
+    named = {f"input{n}": array for n, array in enumerate(sample.inputs)}
+    named |= {f"output{n}": array for n, array in enumerate(sample.outputs)}
+    return pack_arrays(named)
 
 
 def read_sample(
@@ -67,7 +68,7 @@ def read_sample(
     outputs: Sequence[TensorSpec],
     tolerance: Sequence[float],
 ) -> Sample:
-    """Reads what ``write_sample`` wrote.
+    """Reads what ``pack_sample`` made.
 
     Raises:
         BadInputError: It holds other arrays than the artifact takes and returns.
@@ -82,6 +83,46 @@ def read_sample(
             f"{file} cannot be read ({error}): compile the artifact again"
         ) from error
     return Sample(tuple(read), tuple(results), tuple(float(t) for t in tolerance))
+
+
+def pack_arrays(arrays: Mapping[str, Array]) -> bytes:
+    """The content of an ``.npz`` of arrays by name.
+
+    Element types that NumPy's format lacks go as unsigned integers of their bits; the manifest of
+    the artifact says what they are.
+    """
+    buffer = io.BytesIO()
+    # An archive that is put together here: `savez` takes names as keywords, `file` among them.
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, storable(array), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def read_inputs(file: Path, specs: Sequence[TensorSpec]) -> dict[str, Array]:
+    """Arrays by name from an ``.npz`` of whoever uses an artifact.
+
+    Raises:
+        BadInputError: It is missing or no ``.npz``.
+    """
+    known = {spec.name: spec for spec in specs}
+    remedy = "save arrays by name with numpy.savez"
+    try:
+        loaded = np.load(file, allow_pickle=False)
+        with contextlib.nullcontext({}) if isinstance(loaded, np.ndarray) else loaded as arrays:
+            read = dict(arrays.items())
+    except FileNotFoundError:
+        raise BadInputError(f"{file} is missing: {remedy}") from None
+    # zipfile and NumPy raise whatever a damaged archive leads them to.
+    except Exception as error:
+        raise BadInputError(f"{file} cannot be read ({error}): {remedy}") from error
+    if isinstance(loaded, np.ndarray):
+        raise BadInputError(f"{file} is a single array and no .npz: {remedy}")
+    return {
+        name: restored(array, known[name]) if name in known else array
+        for name, array in read.items()
+    }
 
 
 def storable(array: Array) -> Array:

@@ -36,7 +36,7 @@ from foretune.graph._manifest import (
     tensor_from_json,
     tensor_to_json,
 )
-from foretune.graph._sample import SAMPLE_BYTES, Sample, read_sample, sample_file, write_sample
+from foretune.graph._sample import SAMPLE_BYTES, Sample, pack_sample, read_sample, sample_file
 from foretune.graph._threads import ForkedLock, choose_threads, use_threads
 from foretune.workload import TensorSpec
 from foretune.workload.model import Array, leaves
@@ -260,7 +260,7 @@ class Artifact:
         if sample.nbytes > SAMPLE_BYTES:
             return {"left_out": f"{sample.nbytes} bytes, and at most {SAMPLE_BYTES} are kept"}
         file = sample_file(library)
-        write_sample(file, sample)
+        file.write_bytes(pack_sample(sample))
         return {"sha256": digest(file), "tolerance": list(sample.tolerances)}
 
     def _link(self, library: Path) -> None:

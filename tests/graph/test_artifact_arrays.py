@@ -1,4 +1,4 @@
-"""What goes into an artifact and comes out: element types, ranks, layouts, states, samples."""
+"""What goes into an artifact and comes out: every element type, rank and layout."""
 
 from __future__ import annotations
 
