@@ -18,10 +18,9 @@ if TYPE_CHECKING:
         Measurement,
         MeasurePolicy,
         Measurer,
-        ReplayMeasurer,
         Status,
     )
-    from foretune.records import Journal, Record
+    from foretune.records import Journal, Record, ReplayMeasurer
     from foretune.search import Strategy
     from foretune.space import Candidate, Space
     from foretune.tuning import Task, TuneResult, tune
@@ -74,7 +73,7 @@ _EXPORTS = {
     "Model": "foretune.workload",
     "Prediction": "foretune.cost",
     "Record": "foretune.records",
-    "ReplayMeasurer": "foretune.measure",
+    "ReplayMeasurer": "foretune.records",
     "Space": "foretune.space",
     "Status": "foretune.measure",
     "Strategy": "foretune.search",

@@ -28,8 +28,8 @@ from foretune.cost import CostModel
 from foretune.dataset import Group
 from foretune.errors import BadInputError, IllegalCandidateError, unknown_name
 from foretune.hardware import Hardware
-from foretune.measure import Measurement, ReplayMeasurer, Status
-from foretune.records import Record
+from foretune.measure import Measurement, Status
+from foretune.records import Record, ReplayMeasurer
 from foretune.space import ROOT, Candidate, Choice, ComputeLocation, PerfectTile, Sketch, Space
 from foretune.workload import Workload
 

@@ -1,14 +1,10 @@
 """Records of measured candidates: the journal, queries and interchange."""
 
-from foretune.records._record import Record
+from foretune.records._record import CONFIRM, DEFAULT, KNOWLEDGE, UNTUNED, Record
 from foretune.records.journal import Journal, SkippedLine
 from foretune.records.metaschedule_export import ExportOutcome, export_metaschedule
 from foretune.records.metaschedule_import import ImportOutcome, import_metaschedule
 from foretune.records.queries import (
-    CONFIRM,
-    DEFAULT,
-    KNOWLEDGE,
-    UNTUNED,
     TimeSplit,
     add_missing,
     best_of_each,
@@ -22,6 +18,8 @@ from foretune.records.queries import (
     time_split,
     top,
 )
+from foretune.records.replay import ReplayMeasurer
+from foretune.records.standings import Standings
 from foretune.records.trace_form import TraceForm, TraceMatcher, trace_form
 
 __all__ = [
@@ -33,7 +31,9 @@ __all__ = [
     "ImportOutcome",
     "Journal",
     "Record",
+    "ReplayMeasurer",
     "SkippedLine",
+    "Standings",
     "TimeSplit",
     "TraceForm",
     "TraceMatcher",

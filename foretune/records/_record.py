@@ -12,6 +12,15 @@ from foretune.measure import Measurement
 if TYPE_CHECKING:
     from foretune.space import Candidate
 
+UNTUNED = "untuned"
+"""Origin of records of the untuned program; they are not trials."""
+DEFAULT = "default"
+"""Origin of records of the default schedule, which tuning has to beat; they are not trials."""
+CONFIRM = "confirm"
+"""Origin of records of bests measured again in quiet; they are not trials either."""
+KNOWLEDGE = frozenset({"metaschedule"})
+"""Origins of records that others measured: no trials of ours, and nobody checked the outputs."""
+
 
 @dataclass(frozen=True)
 class Record:
@@ -58,6 +67,20 @@ class Record:
             time=time.time(),
             environment=environment,
             candidate=candidate,
+        )
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What tells a record from all others: records of one identity are copies of one line."""
+        measurement = self.measurement
+        return (
+            self.workload,
+            self.hardware,
+            self.candidate_key,
+            self.origin,
+            self.time,
+            measurement.status,
+            measurement.seconds,
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -11,21 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from foretune.measure import Status
-from foretune.records._record import Record
+from foretune.records._record import CONFIRM, DEFAULT, KNOWLEDGE, UNTUNED, Record
+from foretune.records.standings import Standings
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from foretune.records.journal import Journal
-
-UNTUNED = "untuned"
-"""Origin of records of the untuned program; they are not trials."""
-DEFAULT = "default"
-"""Origin of records of the default schedule, which tuning has to beat; they are not trials."""
-CONFIRM = "confirm"
-"""Origin of records of bests measured again in quiet; they are not trials either."""
-KNOWLEDGE = frozenset({"metaschedule"})
-"""Origins of records that others measured: no trials of ours, and nobody checked the outputs."""
 
 
 @dataclass(frozen=True)
@@ -56,41 +48,15 @@ def spent_trials(records: Iterable[Record]) -> int:
 def top(records: Iterable[Record], k: int | None = None) -> list[Record]:
     """The ``k`` best candidates of one workload on one hardware, best first; all if None.
 
-    One ``ok`` record per candidate: where a candidate was measured again side by side
-    (``CONFIRM``), the last such record stands for it, else its fastest. Those of the last
-    comparison come first: the lowest of many single readings flatters itself, and so may a
-    comparison of another day. Records of one comparison share their time. A candidate that was ever
-    seen to compute a wrong output, or failed when it was measured again, is left out.
+    One ``ok`` record per candidate, by the rules of ``foretune.records.standings``. The order of
+    the records does not matter.
     """
-    chosen: dict[str, tuple[bool, float, Record]] = {}
-    wrong: set[str] = set()
-    compared: set[str] = set()
-    compared_at: float | None = None
-    for record in records:
-        measurement = record.measurement
-        confirmed = record.origin == CONFIRM
-        if confirmed and record.time != compared_at:
-            compared, compared_at = set(), record.time
-        if measurement.status is Status.WRONG_OUTPUT or (confirmed and not measurement.ok):
-            wrong.add(record.candidate_key)
-        seconds = measurement.best_s if measurement.ok else None
-        if seconds is None:
-            continue
-        if confirmed:
-            compared.add(record.candidate_key)
-        known = chosen.get(record.candidate_key)
-        if known is None or confirmed or (not known[0] and seconds < known[1]):
-            chosen[record.candidate_key] = (confirmed, seconds, record)
-    ranked = sorted(
-        (record for key, (_, _, record) in chosen.items() if key not in wrong),
-        key=lambda r: (r.candidate_key not in compared, chosen[r.candidate_key][1]),
-    )
-    return ranked[:k]
+    return Standings(records).ranked()[:k]
 
 
 def fastest(records: Iterable[Record]) -> Record | None:
     """The first of ``top``, or None where nothing is ``ok``."""
-    return next(iter(top(records, 1)), None)
+    return Standings(records).best
 
 
 def best_of_each(journal: Journal) -> list[Record]:
@@ -145,29 +111,16 @@ def merge(journal: Journal, source: Journal) -> int:
 
 def add_missing(journal: Journal, records: Iterable[Record]) -> int:
     """Appends the records that the journal does not hold yet; returns how many those were."""
-    have = Counter(map(_identity, journal.records()))
+    have = Counter(record.identity for record in journal.records())
     missing = []
     for record in records:
-        identity = _identity(record)
+        identity = record.identity
         if have[identity]:
             have[identity] -= 1
         else:
             missing.append(record)
     journal.extend(missing)
     return len(missing)
-
-
-def _identity(record: Record) -> tuple[object, ...]:
-    measurement = record.measurement
-    return (
-        record.workload,
-        record.hardware,
-        record.candidate_key,
-        record.origin,
-        record.time,
-        measurement.status,
-        measurement.seconds,
-    )
 
 
 def print_info(journal: Journal, console: Console | None = None) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,8 @@ from foretune import cost, search
 from foretune.cost import CostModel
 from foretune.errors import BadInputError, IllegalCandidateError, unknown_name
 from foretune.hardware import Hardware
-from foretune.measure import Measurement, Status
-from foretune.records import CONFIRM, DEFAULT, KNOWLEDGE, UNTUNED, Record, is_trial
+from foretune.measure import Measurement
+from foretune.records import CONFIRM, DEFAULT, KNOWLEDGE, UNTUNED, Record, Standings, is_trial
 from foretune.space import Candidate, Space
 from foretune.workload import Workload
 
@@ -147,19 +148,14 @@ class Task:
             self.strategy_name, self.space, self.model, rng, **(options or {})
         )
         self.trials: list[Trial] = []
-        self.untuned_s: float | None = None
         self.exhausted = False
         self.environment: Mapping[str, Any] | None = None
-        self._best: Record | None = None
-        self._compared: dict[str, float] = {}
-        self._compared_at: float | None = None
+        self._standings = Standings(comparable=self._comparable)
+        self._suggested = Standings()
         self._tried_since = False
-        self._ok: dict[str, Record] = {}
         self._tried: set[str] = set()
-        self._wrong: set[str] = set()
         self._baselines: dict[str, bool] = {}
-        self._known: set[tuple[str, str, float]] = set()
-        self._suggested: dict[str, Record] = {}
+        self._known: set[tuple[object, ...]] = set()
         self._without_untuned = False
 
     @property
@@ -175,17 +171,25 @@ class Task:
     @property
     def best(self) -> Candidate | None:
         """The fastest correct candidate so far; the untuned program if nothing beats it."""
-        return self._best.candidate if self._best is not None else None
+        best = self._standings.leader
+        return None if best is None else best.candidate
 
     @property
     def best_s(self) -> float | None:
         """Seconds per call of ``best``: the confirmed value where it was re-measured."""
-        return None if self._best is None else self._seconds(self._best)
+        best = self._standings.leader
+        return None if best is None else best.measurement.best_s
+
+    @property
+    def untuned_s(self) -> float | None:
+        """Seconds per call of the untuned program, None while they are unknown."""
+        return self._standings.seconds(self.space.untuned.key)
 
     @property
     def tuned(self) -> bool:
         """Whether ``best`` is neither the untuned program nor the default schedule."""
-        return self._best is not None and self._best.candidate_key not in self._baselines
+        best = self._standings.leader
+        return best is not None and best.candidate_key not in self._baselines
 
     @property
     def confirmed(self) -> bool:
@@ -193,7 +197,8 @@ class Task:
 
         Without the latter where that takes many times as long.
         """
-        return self._best is not None and self._best.candidate_key in self._compared
+        best = self._standings.leader
+        return best is not None and self._standings.was_compared(best.candidate_key)
 
     def ask(self, n: int) -> list[Candidate]:
         """Up to ``n`` candidates worth measuring next; empty when the space is exhausted."""
@@ -261,22 +266,20 @@ class Task:
             self.model.update(trials)
             self.strategy.tell(trials)
 
-    def restore(self, records: Sequence[Record]) -> list[Record]:
+    def restore(self, records: Iterable[Record]) -> list[Record]:
         """Takes in records read from a journal and not yet seen here, and teaches the model.
+
+        In the order of their time: that of the lines means nothing in a journal that others were
+        merged into.
 
         Returns:
             The trials among them, with their candidates. A record whose decisions this TVM no
             longer generates is left out: an invalid entry is a miss.
         """
-        restored, told, others = [], [], []
-        tried: set[str] = set()
-        for record in records:
-            if _identity(record) in self._known:
-                continue
+        told, others = [], []
+        for record in sorted(records, key=lambda r: r.time):
             key = record.candidate_key
-            if is_trial(record) and (key in self._tried or key in tried):
-                continue
-            if record.origin in KNOWLEDGE and record.candidate_key in self._suggested:
+            if record.identity in self._known:
                 continue
             try:
                 candidate = self.space.candidate(record.decisions)
@@ -284,15 +287,16 @@ class Task:
                 continue
             whole = replace(record, candidate=candidate)
             if whole.origin in KNOWLEDGE:
-                self._suggested[whole.candidate_key] = whole
-                others.append(whole)
+                if self._suggested.record(key) is None:
+                    others.append(whole)
+                self._known.add(whole.identity)
+                self._suggested.add(whole)
                 continue
-            restored.append(whole)
-            if is_trial(whole):
-                # Tuners that share a journal may both have tried what a third one suggested.
-                tried.add(whole.candidate_key)
+            # Tuners that share a journal may both have tried what a third one suggested.
+            counts = is_trial(whole) and key not in self._tried
+            if counts:
                 told.append(whole)
-        self.take(restored)
+            self._take(whole, counts)
         if told or others:
             self.model.update([*others, *told])
         if told:
@@ -302,51 +306,20 @@ class Task:
     def take(self, records: Sequence[Record]) -> None:
         """Book-keeping of records: trials, baselines, comparisons, the best."""
         for record in records:
-            self._known.add(_identity(record))
-            if record.origin == CONFIRM:
-                self._take_comparison(record)
-            else:
-                self._take_reading(record)
-            if is_trial(record):
-                self._count(record)
+            self._take(record, counts=is_trial(record))
 
-    def _take_reading(self, record: Record) -> None:
-        """A candidate measured on its own, or a baseline."""
-        measurement, key = record.measurement, record.candidate_key
-        baseline = record.origin in (UNTUNED, DEFAULT)
-        if baseline:
+    def _take(self, record: Record, counts: bool) -> None:
+        key, compared_at = record.candidate_key, self._standings.compared_at
+        self._known.add(record.identity)
+        self._standings.add(record)
+        if record.origin in (UNTUNED, DEFAULT) or (
+            record.origin == CONFIRM and self._is_fixed(key)
+        ):
             self._baselines[key] = self._baselines.get(key, False) or self._comparable(record)
-        if measurement.status is Status.WRONG_OUTPUT:
-            self._forbid(key)
-        elif measurement.status is Status.OK and key not in self._wrong:
-            # A baseline is measured again where the first time was in another environment.
-            self._ok[key] = record if baseline else self._ok.get(key, record)
-            if baseline and self._best is not None and self._best.candidate_key == key:
-                self._best = self._fastest()
-            elif self._best is None or self._seconds(record) < self._seconds(self._best):
-                self._best = record
-        if key == self.space.untuned.key and measurement.best_s is not None:
-            self.untuned_s = self._compared.get(key, measurement.best_s)
-
-    def _take_comparison(self, record: Record) -> None:
-        """One record of a comparison, all of which have the same time; the last one counts."""
-        measurement, key = record.measurement, record.candidate_key
-        comparable = self._comparable(record)
-        if measurement.status is Status.WRONG_OUTPUT or (comparable and not measurement.ok):
-            self._forbid(key)
-        if not comparable:
-            return
-        if record.time != self._compared_at:
-            self._compared, self._compared_at = {}, record.time
+        if self._standings.compared_at != compared_at:
             self._tried_since = False
-        if any(key == candidate.key for candidate, _ in self._fixed()):
-            self._baselines[key] = True
-        if measurement.ok and measurement.best_s is not None and key not in self._wrong:
-            self._ok.setdefault(key, record)
-            self._compared[key] = measurement.best_s
-            if key == self.space.untuned.key:
-                self.untuned_s = measurement.best_s
-        self._best = self._fastest()
+        if counts:
+            self._count(record)
 
     def _count(self, record: Record) -> None:
         self._tried.add(record.candidate_key)
@@ -370,7 +343,8 @@ class Task:
     def default_known(self) -> bool:
         """Whether the default schedule was measured in this environment, and computes the same."""
         key = None if self.space.default is None else self.space.default.key
-        return key in self._ok and self._baselines.get(key, False)
+        known = key is not None and self._standings.record(key) is not None
+        return known and self._baselines.get(key, False)
 
     def leave_untuned(self) -> None:
         """Has the untuned program never measured: its default schedule is what has to be beaten.
@@ -385,6 +359,9 @@ class Task:
             )
         self._without_untuned = True
 
+    def _is_fixed(self, key: str) -> bool:
+        return any(key == candidate.key for candidate, _ in self._fixed())
+
     def _fixed(self) -> list[tuple[Candidate, str]]:
         """The candidates that need no search, with the origins of their records."""
         known = [] if self._without_untuned else [(self.space.untuned, UNTUNED)]
@@ -398,15 +375,18 @@ class Task:
         Readings of another environment are ranked apart, and only until a first comparison.
         """
         ranked = sorted(
-            (r for key, r in self._ok.items() if key != self.space.untuned.key), key=self._seconds
+            (r for r in self._standings.ranked() if r.candidate_key != self.space.untuned.key),
+            key=_seconds,
         )
-        here = [r for r in ranked if r.candidate_key in self._compared or self._comparable(r)]
-        elsewhere = [] if self._compared else [r for r in ranked if not self._comparable(r)]
+        here = [r for r in ranked if self._comparable(r)]
+        elsewhere = [r for r in ranked if not self._comparable(r)]
+        if self._standings.last_comparison():
+            elsewhere = []
         return [
             r.candidate
             for group in (here, elsewhere)
             for r in group[:limit]
-            if self._seconds(r) <= within * self._seconds(group[0]) and r.candidate is not None
+            if _seconds(r) <= within * _seconds(group[0]) and r.candidate is not None
         ]
 
     def to_confirm(self) -> list[Candidate]:
@@ -418,8 +398,8 @@ class Task:
         others were much faster on their own.
         """
         found = self.contenders()
-        champion = min(self._last_comparison(), key=self._seconds, default=None)
-        news = any(c.key not in self._compared for c in found) and (
+        champion = next(iter(self._standings.last_comparison()), None)
+        news = any(not self._standings.was_compared(c.key) for c in found) and (
             self._tried_since or self._is_doubtful(champion, found)
         )
         if not found or (self.confirmed and not news):
@@ -444,41 +424,17 @@ class Task:
         """Whether a baseline was the best of a comparison and a contender is much faster."""
         if champion is None or champion.candidate_key not in self._baselines:
             return False
-        fastest = min(self._seconds(self._ok[c.key]) for c in contenders)
-        return fastest < _DOUBTFUL * self._seconds(champion)
+        known = [self._standings.record(candidate.key) for candidate in contenders]
+        fastest = min(_seconds(record) for record in known if record is not None)
+        return fastest < _DOUBTFUL * _seconds(champion)
 
     def _best_of_others(self, n: int) -> list[Candidate]:
         """The fastest candidates that others measured and this task has not: a warm start.
 
         Nobody here checked what they compute, so they are measured like any other candidate.
         """
-        ranked = sorted(
-            (r.measurement.best_s, key)
-            for key, r in self._suggested.items()
-            if r.measurement.best_s is not None and key not in self._tried
-        )
-        chosen = [self._suggested[key].candidate for _, key in ranked[:n]]
-        return [candidate for candidate in chosen if candidate is not None]
-
-    def _forbid(self, key: str) -> None:
-        """A candidate that once computed something wrong, or failed again, is never best."""
-        self._wrong.add(key)
-        self._ok.pop(key, None)
-        self._compared.pop(key, None)
-        if self._best is not None and self._best.candidate_key == key:
-            self._best = self._fastest()
-
-    def _last_comparison(self) -> list[Record]:
-        return [self._ok[key] for key in self._compared if key in self._ok]
-
-    def _fastest(self) -> Record | None:
-        """The best of the last comparison; of all readings where there was none.
-
-        The lowest of many single readings flatters itself: once the contenders were timed side by
-        side, the best is one of them.
-        """
-        records = self._last_comparison() or list(self._ok.values())
-        return min(records, key=self._seconds, default=None)
+        ranked = (r for r in self._suggested.ranked() if r.candidate_key not in self._tried)
+        return [r.candidate for r in islice(ranked, n) if r.candidate is not None]
 
     def _comparable(self, record: Record) -> bool:
         """Whether a record was measured in the environment of this run."""
@@ -486,17 +442,11 @@ class Task:
             return True
         return _settings(record.environment) == _settings(self.environment)
 
-    def _seconds(self, record: Record) -> float:
-        if record.candidate_key in self._compared:
-            return self._compared[record.candidate_key]
-        best = record.measurement.best_s
-        assert best is not None, "an ok measurement has at least one reading"
-        return best
 
-
-def _identity(record: Record) -> tuple[str, str, float]:
-    """What tells a record of a task from its others."""
-    return record.candidate_key, record.origin, record.time
+def _seconds(record: Record) -> float:
+    best = record.measurement.best_s
+    assert best is not None, "an ok measurement has at least one reading"
+    return best
 
 
 def _settings(environment: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 
 import foretune
 from foretune.measure import Measurement, Status
-from foretune.records import CONFIRM
+from foretune.records import CONFIRM, UNTUNED
 from foretune.space import Candidate
 from foretune.tuning import Task, TuneResult
 from tests.tuning.support import HARDWARE, FormulaMeasurer, matmul, ok, seconds_of
@@ -153,3 +155,41 @@ def test_what_a_journal_holds_counts_once() -> None:
     task.restore([*records, comparison])
     assert task.best == later, "an old comparison read again decides nothing anew"
     assert task.spent == 5
+
+
+def test_a_restored_task_does_not_depend_on_the_order_of_lines() -> None:
+    """An older journal merged behind a newer one must not change what ships."""
+
+    def fresh() -> Task:
+        return Task(matmul(), HARDWARE, strategy="random", cost_model="random")
+
+    task = fresh()
+    measured = task.ask(5)
+    started = time.time() - 100
+    records = [
+        task.record(candidate, ok(candidate), ended=started + at)
+        for at, candidate in enumerate(measured)
+    ]
+    for at, factor in ((10, 2.0), (20, 5.0)):
+        records += [
+            task.record(
+                c, scaled(factor * (1 + (i + at) % 3))(c), origin=CONFIRM, ended=started + at
+            )
+            for i, c in enumerate(measured[:3])
+        ]
+    records.append(task.record(task.space.untuned, ok(task.space.untuned), origin=UNTUNED))
+    expected = None
+    for seed in range(6):
+        order = [*records]
+        random.Random(seed).shuffle(order)
+        at_once, in_turns = fresh(), fresh()
+        at_once.restore(order)
+        for record in order:
+            in_turns.restore([record])
+        trials = [trial.to_json() for trial in at_once.trials]
+        told = (at_once.best, at_once.best_s, at_once.untuned_s, at_once.confirmed)
+        assert (in_turns.best, in_turns.best_s, in_turns.untuned_s, in_turns.confirmed) == told
+        expected = expected or (*told, trials)
+        assert (*told, trials) == expected
+    assert expected is not None
+    assert expected[0] in measured[:3], "one of those compared last"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from foretune.errors import BadInputError, NothingMeasuredError
 from foretune.hardware import Hardware
-from foretune.measure import Measurement, ReplayMeasurer, Status
-from foretune.records import Record
+from foretune.measure import Measurement, Status
+from foretune.records import Record, ReplayMeasurer
 from foretune.space import Candidate, Space
 from tests.measure.programs import matmul
 
@@ -19,13 +21,14 @@ def candidates(hardware: Hardware) -> list[Candidate]:
     return space.sample(np.random.default_rng(0), 4)
 
 
-def _record(candidate: Candidate, measurement: Measurement) -> Record:
+def _record(candidate: Candidate, measurement: Measurement, time: float = 0.0) -> Record:
     return Record(
         workload=candidate.workload.key,
         hardware=candidate.hardware.key,
         candidate_key=candidate.key,
         decisions=candidate.to_json(),
         measurement=measurement,
+        time=time,
     )
 
 
@@ -43,12 +46,23 @@ def test_measurements_come_back_in_the_order_asked(candidates: list[Candidate]) 
         assert measurer.environment() == {"measurer": "replay"}
 
 
-def test_the_first_record_that_worked_counts(candidates: list[Candidate]) -> None:
+def test_the_earliest_record_that_worked_counts_in_any_order(candidates: list[Candidate]) -> None:
     first = candidates[0]
     failed = Measurement(Status.TIMEOUT, message="slow day")
-    records = [_record(first, m) for m in (failed, _ok(2.0), _ok(1.0))]
-    ((_, found),) = ReplayMeasurer(records).measure([first])
-    assert found.best_s == 2.0
+    told = [failed, _ok(2.0), _ok(1.0)]
+    records = [_record(first, m, time) for time, m in enumerate(told)]
+    for order in itertools.permutations(records):
+        ((_, found),) = ReplayMeasurer(order).measure([first])
+        assert found.best_s == 2.0
+
+
+def test_a_wrong_output_is_replayed_as_one(candidates: list[Candidate]) -> None:
+    first = candidates[0]
+    wrong = Measurement(Status.WRONG_OUTPUT, message="differs")
+    records = [_record(first, _ok(1.0), 0.0), _record(first, wrong, 1.0)]
+    for order in (records, records[::-1]):
+        ((_, found),) = ReplayMeasurer(order).measure([first])
+        assert found == wrong
 
 
 def test_a_missing_record_is_an_error_unless_asked_otherwise(candidates: list[Candidate]) -> None:
