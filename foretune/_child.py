@@ -92,3 +92,36 @@ def last_lines(output: Path, count: int = 3) -> str:
     """The end of what a child wrote into a file, where it says what went wrong, as one line."""
     text = output.read_text(encoding="utf-8", errors="replace")
     return " | ".join(text.strip().splitlines()[-count:])[-800:]
+
+
+def how_it_ended(code: int) -> str:
+    """The end of a process in words, from its ``returncode`` as ``subprocess`` gives it.
+
+    Before → after: 3 → ``"exit status 3"``; -9 → ``"killed by SIGKILL"``; -37 → ``"killed by
+    SIGRTMIN+3"``, which ``signal.Signals`` has no name for.
+    """
+    return f"exit status {code}" if code >= 0 else f"killed by {signal_name(-code)}"
+
+
+def signal_name(number: int) -> str:
+    """The name of a signal; those without one by their distance to the first real-time signal."""
+    with contextlib.suppress(ValueError):
+        return signal.Signals(number).name
+    first = getattr(signal, "SIGRTMIN", None)
+    last = getattr(signal, "SIGRTMAX", None)
+    if first is not None and last is not None and first < number < last:
+        return f"SIGRTMIN+{number - first}"
+    return f"signal {number}"
+
+
+_NO_MEMORY = ("bad_alloc", "out of memory", "cannot allocate memory")
+
+
+def tells_of_no_memory(text: str) -> bool:
+    """Whether the message of an error, or the last words of a process, mean that memory ran out.
+
+    C++'s allocator, CUDA and the operating system say it in words only: by the time they reach us
+    through TVM there is no type left that would tell.
+    """
+    told = text.lower()
+    return any(sign in told for sign in _NO_MEMORY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -89,3 +90,50 @@ def test_the_last_lines_are_one_line(tmp_path: Path) -> None:
     output = tmp_path / "output.txt"
     output.write_bytes(b"first\nsecond\n\xff third\nlast\n\n")
     assert _child.last_lines(output) == "second | \ufffd third | last"
+
+
+@pytest.mark.parametrize("number", sorted({*range(1, signal.NSIG), signal.SIGRTMAX}))
+def test_every_signal_has_a_name(number: int) -> None:
+    name = _child.signal_name(number)
+    assert _child.how_it_ended(-number) == f"killed by {name}"
+    if name.startswith("SIGRTMIN+"):
+        assert signal.SIGRTMIN + int(name.removeprefix("SIGRTMIN+")) == number
+    elif name.startswith("SIG"):
+        assert getattr(signal, name) == number
+    else:
+        assert name == f"signal {number}"
+
+
+def test_an_end_by_a_real_time_signal_is_told() -> None:
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGRTMIN + 5)"
+    ended = subprocess.run([sys.executable, "-c", code], timeout=60).returncode
+    assert _child.how_it_ended(ended) == "killed by SIGRTMIN+5"
+    assert _child.how_it_ended(4) == "exit status 4"
+
+
+_NO_MEMORY = """
+import resource, sys
+import {module}
+size = 1 << 44
+resource.setrlimit(resource.RLIMIT_AS, (size, size))
+try:
+    {attempt}
+except Exception as error:
+    sys.stderr.write(str(error))
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "attempt"),
+    [
+        ("tvm", "tvm.runtime.empty((1 << 45,), 'int8')"),
+        ("mmap", "mmap.mmap(-1, 1 << 46)"),
+    ],
+)
+def test_what_the_installed_libraries_say_when_memory_runs_out_is_known(
+    module: str, attempt: str
+) -> None:
+    code = _NO_MEMORY.format(module=module, attempt=attempt)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert _child.tells_of_no_memory(done.stderr), done.stderr
+    assert not _child.tells_of_no_memory("no such file: bad input")

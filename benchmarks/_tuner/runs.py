@@ -245,7 +245,7 @@ def _our_run(plan: Plan, hardware: Hardware, folder: Path) -> NetworkRun:
     command = [sys.executable, "-m", "benchmarks._tuner.child", str(folder / "request.json")]
     ended = _child.run(command, hardware.threads, folder / "output.txt", plan.time_s + _GRACE_S)
     if ended != 0:
-        end = "stuck" if ended is None else f"exit status {ended}"
+        end = "stuck" if ended is None else _child.how_it_ended(ended)
         words = _child.last_lines(folder / "output.txt")
         raise SideError(f"tuning {plan.network!r} for {plan.time_s:g} s failed ({end}): {words}")
     answer = read_json(folder / "answer.json")

@@ -11,6 +11,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from filelock import FileLock, Timeout
 
-from foretune import _tvm, cost
+from foretune import _tvm
 from foretune._files import write_json
 from foretune.bench._sides import (
     Point,
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
 SCHEMA = "foretune.bench/1"
 _ANSWERS = ".jsonl"
 """Ends the names of files with a language model's answers, which cost money."""
+_LONGEST_NAME = 80
+"""Characters of a strategy or cost model in a file's name, which has 255 at most."""
 Say = Callable[[str], None]
 
 
@@ -254,7 +258,12 @@ class _Bench:
         self._rows: dict[int, list[dict[str, Any]]] = {}
         self.started = time.time()
         self._spaces: dict[str, Space] = {}
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInputError(
+                f"finished runs cannot be kept in {folder} ({error.strerror}): choose another place"
+            ) from error
 
     @property
     def runs(self) -> list[dict[str, Any]]:
@@ -327,12 +336,13 @@ class _Bench:
 
     def _file(self, row: Mapping[str, Any]) -> Path:
         side = side_of(row)
-        parts = [row["key"], self.hardware.key, side.strategy, _file_name(side.cost_model)]
+        parts = [row["key"], self.hardware.key]
+        parts += [_file_name(side.strategy), _file_name(side.cost_model)]
         parts += [self._trials_of(side), row["seed"]]
         if side.batch is not None:
             parts.append(f"batch{side.batch}")
         if not side.is_peer and (state := self._state_of(side)):
-            parts.append(state)
+            parts.append(_file_name(state))
         if self.llm and asks_llm(row["strategy"]):
             parts.append(self.llm_identity)
         return self.folder / ("-".join(map(str, parts)) + ".json")
@@ -449,10 +459,24 @@ def _ms(seconds: float | None) -> str:
     return "unknown" if seconds is None else f"{seconds * 1e3:.4f} ms"
 
 
-def _file_name(cost_model: str) -> str:
-    """A cost model in the name of a file: a trained one by what is in its own."""
-    base, _options = cost.split_name(cost_model)
-    if not base.endswith(".npz"):
-        return cost_model
-    digest = hashlib.blake2b(Path(base).read_bytes(), digest_size=6).hexdigest()
-    return f"{Path(base).stem}.{digest}{cost_model.removeprefix(base)}"
+def _file_name(name: str) -> str:
+    """A strategy or cost model with its options, as a part of a file's name.
+
+    Before → after: ``gradient:weights=/a/net.npz`` → ``gradient:weights=net.8d1f0c5e21aa``. Files
+    are told apart by what is in them, wherever they are; other names that no file can have, or
+    that differ in such letters only, by a digest.
+    """
+    words = []
+    for word in name.split(":"):
+        option, equals, value = word.rpartition("=")
+        path = Path(value)
+        if os.path.isfile(value) and (path.suffix == ".npz" or os.sep in value):
+            value = f"{path.stem}.{_digest(path.read_bytes())}"
+        words.append(f"{option}{equals}{value}")
+    told = ":".join(words)
+    plain = re.sub(r"[^A-Za-z0-9_.:=+,@ -]", "_", told)[:_LONGEST_NAME]
+    return told if plain == told else f"{plain}.{_digest(os.fsencode(told))}"
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=6).hexdigest()

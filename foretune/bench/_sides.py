@@ -311,7 +311,7 @@ def _run_ours(
     elapsed = time.monotonic() - started
     if ended != 0:
         words = _child.last_lines(folder / "output.txt")
-        end = f"no end after {timeout_s} s" if ended is None else f"exit status {ended}"
+        end = f"no end after {timeout_s} s" if ended is None else _child.how_it_ended(ended)
         raise SideError(f"tuning {workload.name!r} failed ({end}): {words}")
     answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
     return _our_side(answer, folder / "work" / "journal.jsonl", workload.key, epoch, elapsed)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from foretune._child import how_it_ended
 from foretune.engines._names import ARTIFACT
 from foretune.engines._serve import load_arrays, save_arrays
 from foretune.errors import BadInputError, MissingDependencyError
@@ -267,7 +268,9 @@ class Child:
         code = self._process.wait()
         text = self._log.read_text(errors="replace")
         lines = [line for line in text.splitlines() if line.strip()]
-        return BadInputError(f"{self.name} ended with code {code}: {lines[-1] if lines else ''}")
+        return BadInputError(
+            f"{self.name} ended, {how_it_ended(code)}: {lines[-1] if lines else ''}"
+        )
 
 
 def _read_line(process: subprocess.Popen[str], seconds: float) -> str:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from foretune._child import how_it_ended, tells_of_no_memory
 from foretune.errors import ForetuneError
 from foretune.measure._base import Status
 from foretune.measure._layout import fixed_addresses
@@ -140,6 +141,7 @@ class Worker:
         self.fixed_addresses = fixed
         self.alive = True
         self.killed_for: tuple[Status, str] | None = None
+        self.ended_by: int | None = None
         self._unsent = bytearray()
         self._frames = FrameReader()
         self._errors = bytearray()
@@ -240,6 +242,7 @@ class Worker:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(0.2 if dying and not self.killed_for else 0.0)
         code = self._process.poll()
+        self.ended_by = -code if code is not None and code < 0 else None
         self.kill()
         self._process.wait()
         self.receive_errors()
@@ -252,15 +255,15 @@ class Worker:
     def _classify(self, code: int | None) -> tuple[Status, str]:
         text = self._errors.decode(errors="replace")
         last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
-        if "bad_alloc" in text or "out of memory" in text.lower():
+        if tells_of_no_memory(text):
             return Status.OUT_OF_MEMORY, f"out of memory: {last[:300]}"
         if code is None:
             return Status.CRASH, "closed its pipe and went on running"
         if code >= 0:
-            return Status.CRASH, f"the process exited with status {code} {last[:300]}".rstrip()
-        name = signal.Signals(-code).name
-        hint = " (the system's out-of-memory killer, or somebody's hand)" if code == -9 else ""
-        return Status.CRASH, f"killed by {name}{hint}"
+            return Status.CRASH, f"the process ended, {how_it_ended(code)} {last[:300]}".rstrip()
+        killed = code == -signal.SIGKILL
+        hint = " (the system's out-of-memory killer, or somebody's hand)" if killed else ""
+        return Status.CRASH, f"{how_it_ended(code)}{hint}"
 
     def _task(self, id: int, limit_s: float, what: str) -> Task:
         return Task(id, time.monotonic() + limit_s, what, limit_s, self.resident())
@@ -404,7 +407,7 @@ class WorkerPool:
             id=task.id if task is not None and guilty and task.id else None,
             status=status,
             message=message,
-            from_outside=worker.killed_for is None and "SIGKILL" in message,
+            from_outside=worker.killed_for is None and worker.ended_by == signal.SIGKILL,
         )
 
     def _forget(self, worker: Worker) -> None:

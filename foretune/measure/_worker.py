@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
+from foretune._child import tells_of_no_memory
 from foretune._files import write_all
 from foretune.measure._base import Status
 from foretune.measure._layout import (
@@ -55,10 +56,7 @@ def build(candidate: Candidate) -> Any:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    text = str(error)
-    return isinstance(error, MemoryError) or any(
-        sign in text for sign in ("bad_alloc", "out of memory", "Cannot allocate memory")
-    )
+    return isinstance(error, MemoryError) or tells_of_no_memory(str(error))
 
 
 def _one_line(error: BaseException) -> str:

@@ -173,7 +173,7 @@ def run_peer(
         elapsed = time.monotonic() - started
         measured = _read_log(log, started, [workload.key])
         if ended != 0 and len(measured) < trials:
-            end = f"no end after {timeout_s} s" if ended is None else f"exit status {ended}"
+            end = f"no end after {timeout_s} s" if ended is None else _child.how_it_ended(ended)
             raise PeerError(
                 f"TVM's tuner measured {len(measured)} of {trials} candidates of "
                 f"{workload.name!r} ({end}): {_child.last_lines(output)}"
@@ -221,8 +221,8 @@ def run_peer_on_model(
         elapsed = time.monotonic() - started
         if ended not in (None, 0):
             raise PeerError(
-                f"TVM's tuner ended after {elapsed:.0f} of {seconds:g} s on {model!r} (exit status "
-                f"{ended}): {_child.last_lines(Path(folder) / 'output.txt')}"
+                f"TVM's tuner ended after {elapsed:.0f} of {seconds:g} s on {model!r} "
+                f"({_child.how_it_ended(ended)}): {_child.last_lines(Path(folder) / 'output.txt')}"
             )
         keys = json.loads(tasks.read_text(encoding="utf-8")) if tasks.exists() else []
         measured = _read_log(log, started, keys)

@@ -95,18 +95,19 @@ def import_metaschedule(
     programs, skipped_workloads = _read_workloads(_find(base, WORKLOADS))
     path = _find(base, RECORDS)
     reader = _RecordReader(programs, hardware, dict(spaces or {}), path.stat().st_mtime)
-    records, skipped = [], []
+    records, skipped, unmatched = [], [], 0
     for number, line in _lines(path):
         try:
             records.append(reader.read(line))
         except _SkipError as reason:
             skipped.append(SkippedLine(number, str(reason)))
+            unmatched += isinstance(reason, _UnmatchedError)
     return ImportOutcome(
         workloads=tuple({w.key: w for w in programs.values() if w is not None}.values()),
         records=tuple(records),
         skipped_workloads=tuple(skipped_workloads),
         skipped=tuple(skipped),
-        unmatched=sum(line.reason.startswith(_UNMATCHED) for line in skipped),
+        unmatched=unmatched,
     )
 
 
@@ -114,7 +115,8 @@ class _SkipError(Exception):
     """A line gives no record; the message is the reason, the same for lines of the same kind."""
 
 
-_UNMATCHED = "the trace"
+class _UnmatchedError(_SkipError):
+    """A record was read, but this TVM does not generate its program."""
 
 
 class _RecordReader:
@@ -171,11 +173,11 @@ class _RecordReader:
             raise _SkipError("not a tuning record") from error
         matcher = self._matchers_of(workload).get(form.skeleton)
         if matcher is None:
-            raise _SkipError(f"{_UNMATCHED} is not one of a sketch of this TVM version")
+            raise _UnmatchedError("the trace is not one of a sketch of this TVM version")
         try:
             return matcher.candidate(form)
         except IllegalCandidateError as error:
-            raise _SkipError(f"{_UNMATCHED} holds a decision outside its domain") from error
+            raise _UnmatchedError("the trace holds a decision outside its domain") from error
 
     def _matchers_of(self, workload: Workload) -> dict[str, TraceMatcher]:
         if workload.key not in self._matchers:

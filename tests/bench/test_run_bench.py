@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 from filelock import FileLock
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rich.console import Console
 
 from foretune.bench import (
@@ -541,6 +544,56 @@ def test_a_trained_cost_model_is_kept_by_what_is_in_its_file(
     weights = weights.rename(tmp_path / "w.npz")
     given["cost_models"] = [str(weights)]
     assert again() == 0, "the same weights elsewhere are the same cost model"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "state"),
+    [
+        ("gradient:weights=HERE/net.npz", ""),
+        ("gradient:weights=HERE/net.npz:rounds=2@4", "HERE/a b:c"),
+        ("evolutionary+HERE/net.npz", "x" * 300),
+    ],
+)
+def test_runs_whose_options_hold_paths_are_kept_and_found_again(
+    calls: list[tuple[str, int]],
+    workload: Workload,
+    hardware: Hardware,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    strategy: str,
+    state: str,
+) -> None:
+    """A run is paid for: no option's value may keep its result from being written."""
+    # Whether the strategy has such an option is not what is asked here.
+    monkeypatch.setattr(_sides, "resolve_names", lambda strategy, model, options: (strategy, model))
+    folders = [tmp_path / "one", tmp_path / "an other"]
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        (folder / "net.npz").write_bytes(bytes([number]) * 9)
+
+    def again(folder: Path) -> int:
+        before = len(calls)
+        found = run_bench(
+            [workload], [strategy.replace("HERE", str(folder))], 4, 1, hardware=hardware,
+            state=state, work_dir=tmp_path / "kept",
+        )  # fmt: skip
+        assert found["failures"] == []
+        return len(calls) - before
+
+    assert [again(folder) for folder in folders] == [1, 1], "other weights, another side"
+    assert [again(folder) for folder in folders] == [0, 0]
+    (folders[0] / "net.npz").write_bytes(b"trained anew")
+    assert again(folders[0]) == 1
+
+
+@settings(max_examples=200)
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_every_name_is_a_name_of_a_file_and_its_own(first: str, second: str) -> None:
+    names = [_bench._file_name(name) for name in (first, second)]
+    for name in names:
+        assert os.sep not in name and "\0" not in name
+        assert len(name.encode()) <= 120
+    assert (names[0] == names[1]) == (first == second)
 
 
 # The last choice of a tuner

@@ -88,6 +88,16 @@ def _segfault() -> None:
     ctypes.string_at(0)
 
 
+def _die_of_real_time_signal() -> None:
+    os.kill(os.getpid(), signal.SIGRTMIN + 3)
+    time.sleep(60)
+
+
+def _say_sigkill_and_exit() -> None:
+    os.write(2, b"the last words name SIGKILL\n")
+    os._exit(3)
+
+
 def _loop() -> None:
     while True:
         pass
@@ -199,6 +209,8 @@ _WHEN_RUN: dict[str, Callable[..., None]] = {
     "allocates": functools.partial(_then_run, _allocate),
     "allocates_at_once": functools.partial(_then_run, _allocate_at_once),
     "exits": functools.partial(_then_run, _exit),
+    "dies_of_real_time_signal": functools.partial(_then_run, _die_of_real_time_signal),
+    "names_sigkill": functools.partial(_then_run, _say_sigkill_and_exit),
     "writes_garbage": functools.partial(_then_run, _garbage),
     "raises": functools.partial(_then_run, _raise),
     "chatters": functools.partial(_then_run, _chatter),

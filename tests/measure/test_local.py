@@ -87,6 +87,8 @@ def wait_until_gone(pids: list[int], seconds: float = 10.0) -> bool:
     [
         ("segfaults", Status.CRASH, "SIGSEGV"),
         ("exits", Status.CRASH, "status 3"),
+        ("dies_of_real_time_signal", Status.CRASH, "killed by SIGRTMIN+3"),
+        ("names_sigkill", Status.CRASH, "status 3 the last words name SIGKILL"),
         ("writes_garbage", Status.CRASH, "garbage"),
         ("loops", Status.TIMEOUT, "running took longer than 2 s"),
         ("holds_interpreter", Status.TIMEOUT, "running took longer than 2 s"),
