@@ -343,8 +343,9 @@ class Task:
     def default_known(self) -> bool:
         """Whether the default schedule was measured in this environment, and computes the same."""
         key = None if self.space.default is None else self.space.default.key
-        known = key is not None and self._standings.record(key) is not None
-        return known and self._baselines.get(key, False)
+        if key is None or self._standings.record(key) is None:
+            return False
+        return self._baselines.get(key, False)
 
     def leave_untuned(self) -> None:
         """Has the untuned program never measured: its default schedule is what has to be beaten.
