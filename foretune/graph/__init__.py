@@ -9,7 +9,8 @@ from foretune.graph._compare import (
 )
 from foretune.graph._input_sets import InputSet, verification_inputs
 from foretune.graph._sample import Sample, pack_arrays, read_inputs
-from foretune.graph._verify import Verification, default_tolerance, verify
+from foretune.graph._tolerance import default_tolerance
+from foretune.graph._verify import Verification, verify
 from foretune.graph.artifact import Artifact, require_compiler
 from foretune.graph.compile import compile_model, compile_workload
 from foretune.graph.extract import Extraction, extract, extract_workloads

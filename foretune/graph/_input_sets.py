@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from foretune.graph._exact import Exact, exact_outputs
+from foretune.graph._tolerance import arithmetic_of
 from foretune.workload import Model, TorchSource
 from foretune.workload.model import Array, is_float
 
-_LARGE = 1e4
-# A hundred products of it with weights near one stay finite.
-_LARGE_HALF = 64.0
+_LARGE, _SMALL = 1e4, 1e-3
+# A thousand products of two such numbers stay finite in float16.
+_LARGE_HALF = 8.0
 
 
 @dataclass
@@ -43,12 +45,19 @@ class InputSet:
     finite: bool = False
     refusal: str = ""
     _outputs: list[Array] | None = field(default=None, repr=False)
+    _exact: list[Exact | None] = field(default_factory=list, repr=False)
 
     def expected(self) -> list[Array] | None:
         """The original's outputs, computed once; None if these inputs are left out."""
         if self._outputs is None and not self.refusal:
             self._outputs = self._run()
         return self._outputs
+
+    def exact(self) -> Exact | None:
+        """The original's outputs in float64, computed once; None where nobody can."""
+        if not self._exact:
+            self._exact.append(exact_outputs(self.model, self.arrays))
+        return self._exact[0]
 
     def _run(self) -> list[Array] | None:
         try:
@@ -97,6 +106,7 @@ _Change = Callable[[int, Array, np.random.Generator], Array]
 
 def _borders(model: Model) -> list[tuple[str, _Change, bool]]:
     """Names of border cases, how each input changes for it, and whether it may overflow."""
+    large = _LARGE_HALF if arithmetic_of(model).has_float16 else _LARGE
     cases: list[tuple[str, _Change, bool]] = [
         ("zeros", _for_floats(lambda a, _rng: np.zeros_like(a)), False),
         ("negative", _for_floats(lambda a, _rng: -np.abs(a)), False),
@@ -105,7 +115,8 @@ def _borders(model: Model) -> list[tuple[str, _Change, bool]]:
             _for_floats(lambda a, rng: (rng.random(a.shape) + 0.5).astype(a.dtype)),
             False,
         ),
-        ("large", _for_floats(lambda a, _rng: a * np.array(_size(a), a.dtype)), True),
+        ("small", _for_floats(lambda a, _rng: a * np.array(_SMALL, a.dtype)), False),
+        ("large", _for_floats(lambda a, _rng: a * np.array(large, a.dtype)), True),
         ("empty mask", _for_masks(model, lambda a, _rng: np.zeros_like(a)), False),
         ("full mask", _for_masks(model, lambda a, _rng: np.ones_like(a)), False),
         (
@@ -137,10 +148,6 @@ def _on_host(model: Model) -> bool:
 
 def _for_floats(change: Callable[[Array, np.random.Generator], Array]) -> _Change:
     return lambda _at, a, rng: change(a, rng) if is_float(a.dtype) else a
-
-
-def _size(array: Array) -> float:
-    return _LARGE_HALF if array.dtype.itemsize == 2 and array.dtype.kind == "f" else _LARGE
 
 
 def _is_mask(model: Model, at: int) -> bool:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from foretune.graph._compare import OutputDifference, compare_outputs, largest_difference
 from foretune.graph._input_sets import InputSet, verification_inputs
+from foretune.graph._judge import still_wrong
+from foretune.graph._tolerance import default_tolerance
 
 if TYPE_CHECKING:
     from foretune.graph.artifact import Artifact
     from foretune.workload import Model
 
-_FLOOR = 1e-4
+TOLERANCE = "tolerance"
+"""What judged where nothing else was needed."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class Verification:
         inputs: Names of the sets of inputs that were compared.
         message: What differs first, and how far, in one line; empty if ``ok``.
         left_out: Names of the sets that could not be compared, and why.
+        judged_by: ``"tolerance"`` if everything was within it, or no more was to be had; else what
+            computed the float64 that something outside of it was judged by.
     """
 
     ok: bool
@@ -41,6 +46,16 @@ class Verification:
     inputs: tuple[str, ...]
     message: str = ""
     left_out: Mapping[str, str] = field(default_factory=dict)
+    judged_by: str = TOLERANCE
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object for the manifest of what was verified."""
+        return {
+            "inputs": list(self.inputs),
+            "left_out": dict(self.left_out),
+            "tolerance": self.tolerance,
+            "judged_by": self.judged_by,
+        }
 
 
 def verify(
@@ -58,17 +73,22 @@ def verify(
         artifact: The compiled model.
         model: What it was compiled from.
         seeds: One set of random inputs is drawn per seed.
-        tolerance: Overrides ``default_tolerance``.
+        tolerance: Overrides ``default_tolerance``, and is the last word. Otherwise what differs by
+            more is judged by the original's program in float64, where that can be had: right is
+            what is about as exact as the original.
         inputs: Some of what ``verification_inputs`` returned, in place of all of it: so that a
             network can be proven on the first two and verified on the others later. They keep the
             original's outputs.
         steps: Per output, the step it is quantised with, in its own units: it may differ by one.
     """
+    judges = tolerance is None
     if tolerance is None:
         tolerance = default_tolerance(model)
     names = [spec.name for spec in model.outputs]
     found: list[OutputDifference] = []
-    compared, left_out, message = [], {}, ""
+    compared: list[str] = []
+    left_out: dict[str, str] = {}
+    message, judged_by = "", TOLERANCE
     for given in verification_inputs(model, seeds) if inputs is None else inputs:
         expected = given.expected()
         if expected is None:
@@ -81,42 +101,22 @@ def verify(
             return Verification(False, np.nan, np.nan, tolerance, tuple(compared), message)
         differences = compare_outputs(expected, actual, names, steps)
         found += differences
-        wrong = [d for d in differences if not d.within(tolerance)]
+        wrong = [(n, d) for n, d in enumerate(differences) if not d.within(tolerance)]
+        exact = given.exact() if wrong and judges else None
+        if exact is not None:
+            judged_by = exact.by
+            own = exact.own or expected
+            wrong = still_wrong(wrong, expected, actual, exact.outputs, own)
         if wrong and not message:
-            message = f"{wrong[0].describe(tolerance)} (inputs: {given.name})"
+            message = f"{wrong[0][1].describe(tolerance)} (inputs: {given.name})"
     absolute, relative = largest_difference(found)
     return Verification(
-        not message, absolute, relative, tolerance, tuple(compared), message, left_out
+        not message,
+        absolute,
+        relative,
+        tolerance,
+        tuple(compared),
+        message,
+        left_out,
+        judged_by,
     )
-
-
-def default_tolerance(model: Model) -> float:
-    """Relative tolerance for a model: machine epsilon times the depth of its reductions."""
-    dtypes = {spec.dtype for spec in (*model.inputs, *model.outputs)}
-    epsilon = max(
-        (float(np.finfo(d).eps) for d in dtypes if d in ("float16", "float32", "float64")),
-        default=float(np.finfo("float32").eps),
-    )
-    return max(_FLOOR, epsilon * _depth(model))
-
-
-def _depth(model: Model) -> float:
-    """Sum over contractions of the square root of the additions per output element."""
-    from foretune import _tvm
-
-    total = 0.0
-    relax = _tvm.tvm.relax
-
-    def visit(node: object) -> None:
-        nonlocal total
-        name = str(getattr(getattr(node, "op", None), "name", ""))
-        if not isinstance(node, relax.Call):
-            return
-        if name.startswith("relax.nn.conv"):
-            extents = [int(extent) for extent in node.args[1].ty.shape]
-            total += float(np.sqrt(np.prod(extents) / max(extents[0], 1)))
-        elif name == "relax.matmul":
-            total += float(np.sqrt(int(node.args[0].ty.shape[-1])))
-
-    relax.analysis.post_order_visit(model.module["main"], visit)
-    return total

@@ -1,0 +1,112 @@
+"""How far rounding may move a network's outputs, from the arithmetic in its graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from foretune.workload.model import element_type, is_float
+
+if TYPE_CHECKING:
+    from foretune.workload import Model
+
+_FLOOR = 1e-4
+# Sums of half-precision products are kept in float32; what is rounded is what a call returns.
+_ACCUMULATOR = float(np.finfo("float32").eps)
+_MOVES = ("reshape", "permute_dims", "expand_dims", "squeeze", "concat", "split", "strided_slice")
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """What a network computes with.
+
+    Attributes:
+        halves: Calls whose results are rounded to a type of two bytes or less.
+        half_epsilon: Largest rounding unit among those; 0 if there are none.
+        epsilon: Rounding unit of the other floating-point numbers; of float32 if there are none.
+        depth: Sum over contractions of the square root of the additions per output element.
+        work: Multiply-adds of all contractions.
+        has_float16: Whether something is computed in float16, which ends at 65504.
+    """
+
+    halves: int
+    half_epsilon: float
+    epsilon: float
+    depth: float
+    work: float
+    has_float16: bool
+
+    @property
+    def tolerance(self) -> float:
+        """Largest difference that rounding explains, relative to the largest output."""
+        rounded = self.half_epsilon * float(np.sqrt(self.halves))
+        # Both runtimes round, each its own way.
+        return max(_FLOOR, self.epsilon * self.depth + rounded)
+
+
+def default_tolerance(model: Model) -> float:
+    """Relative tolerance for a model, from the element types and the reductions in its graph.
+
+    As the rounding error of a sum in another order does, it grows with the square root of the
+    number of additions, and with that of the number of results that are rounded to half precision.
+    It is never below 1e-4.
+    """
+    return arithmetic_of(model).tolerance
+
+
+def arithmetic_of(model: Model) -> Arithmetic:
+    """Reads the graph of a model."""
+    from foretune import _tvm
+
+    relax = _tvm.tvm.relax
+    calls: list[Any] = []
+    relax.analysis.post_order_visit(
+        model.module["main"], lambda n: calls.append(n) if isinstance(n, relax.Call) else None
+    )
+    halves, depth, work, seen = 0, 0.0, 0.0, {element_type(s.dtype) for s in model.inputs}
+    epsilons: dict[bool, float] = {}
+    for call in calls:
+        name = str(getattr(call.op, "name", "")).removeprefix("relax.")
+        for dtype in _dtypes(call.ty):
+            epsilon = float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+            seen.add(dtype)
+            is_half = dtype.itemsize <= 2
+            epsilons[is_half] = max(epsilons.get(is_half, 0.0), epsilon)
+            halves += is_half and name not in _MOVES
+        additions = _additions(name, call)
+        depth += float(np.sqrt(additions))
+        work += additions * float(np.prod([int(e) for e in getattr(call.ty, "shape", None) or ()]))
+    wide = [element_type(s.dtype) for s in (*model.inputs, *model.outputs)]
+    for dtype in (d for d in wide if is_float(d)):
+        epsilons.setdefault(dtype.itemsize <= 2, float(ml_dtypes.finfo(dtype).eps))  # type: ignore[no-untyped-call]
+    return Arithmetic(
+        halves,
+        epsilons.get(True, 0.0),
+        epsilons.get(False, _ACCUMULATOR),
+        depth,
+        work,
+        np.dtype("float16") in seen,
+    )
+
+
+def _dtypes(ty: Any) -> list[Any]:
+    """Floating-point types of a tensor, or of the tensors of a tuple."""
+    fields = getattr(ty, "fields", None)
+    if fields is not None:
+        return [dtype for part in fields for dtype in _dtypes(part)]
+    name = str(getattr(ty, "dtype", ""))
+    dtype = element_type(name) if name.startswith(("float", "bfloat")) else None
+    return [dtype] if dtype is not None and is_float(dtype) else []
+
+
+def _additions(name: str, call: Any) -> int:
+    """Products that a contraction sums into one element; 0 for what is none."""
+    if name.startswith("nn.conv"):
+        extents = [int(extent) for extent in call.args[1].ty.shape]
+        return int(np.prod(extents) // max(extents[0], 1))
+    if name == "matmul":
+        return int(call.args[0].ty.shape[-1])
+    return 0
