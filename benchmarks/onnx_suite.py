@@ -129,7 +129,8 @@ def page(results: Mapping[str, Any], cases: dict[str, Any], left_out: Mapping[st
             f"{of_those} tests: " + ", ".join(f"{total[o]} {o}" for o in OUTCOMES) + ".",
             f"{100 * total['pass'] / max(1, of_those):.1f} % pass. In {bound} of those that pass, "
             "inputs that decide sizes or axes are known at import: integers and truth values of "
-            "rank 0 or 1, and scales.",
+            "rank 0 or 1, and scales. Tolerances are the tests' own, and the last place of the "
+            "largest expected number.",
             "",
             f"Left out: {len(left_out)} tests ("
             + "; ".join(f"{count}: {reason}" for reason, count in sorted(reasons.items()))

@@ -100,8 +100,16 @@ def _decides_sizes(name: str, array: Any) -> bool:
     return array.ndim <= 1 and (array.dtype.kind in "iub" or name in _SIZES)
 
 
+def _unit(wanted: Any) -> float:
+    """The last place of the largest expected number, which rounding alone decides."""
+    if wanted.dtype.kind != "f" or not wanted.size:
+        return 0.0
+    finite = np.abs(wanted[np.isfinite(wanted)].astype("float64"))
+    return float(np.finfo(wanted.dtype).eps * finite.max()) if finite.size else 0.0
+
+
 def difference(actual: Any, expected: Any, rtol: float, atol: float) -> str:
-    """What differs beyond the tolerance of the test; empty if nothing does."""
+    """What differs beyond the tolerance of the test and ``_unit``; empty if nothing does."""
     if len(actual) != len(expected):
         return f"{len(actual)} outputs instead of {len(expected)}"
     for at, (got, wanted) in enumerate(zip(actual, expected, strict=True)):
@@ -111,9 +119,9 @@ def difference(actual: Any, expected: Any, rtol: float, atol: float) -> str:
             return f"output {at} has type {got.dtype} instead of {wanted.dtype}"
         half = got.dtype.name == "bfloat16"
         pair = (got.astype("float32"), wanted.astype("float32")) if half else (got, wanted)
-        tolerance = max(rtol, _BFLOAT16_RTOL) if half else rtol
+        relative = max(rtol, _BFLOAT16_RTOL) if half else rtol
         try:
-            np.testing.assert_allclose(*pair, rtol=tolerance, atol=atol)
+            np.testing.assert_allclose(*pair, rtol=relative, atol=max(atol, _unit(pair[1])))
         except AssertionError as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             return f"output {at}: {' '.join(lines[1:5])[:200]}"

@@ -136,7 +136,7 @@ def _lift_constants(module: IRModule) -> tuple[IRModule, dict[str, Any]]:
             elements = 1
             for extent in value.shape:
                 elements *= int(extent)
-            if elements < _SMALL:
+            if 0 < elements < _SMALL:
                 return constant
             if constant not in variables:
                 name = f"p{len(variables)}"

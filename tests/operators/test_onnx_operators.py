@@ -96,6 +96,9 @@ CASES = {
         {"i": np.array([5, 5]), "k": np.array([2, 3])}, {}, 1),
     "sequences of own lengths": (
         "ReverseSequence", {"a": floats(4, 3), "n": np.array([1, 4, 2])}, {}, {}, 1),
+    "softplus far from zero": (
+        "Softplus", {"a": np.array([-60, -15, -1e-3, 0, 3, 90], "float32")}, {}, {}, 1),
+    "space to depth": ("SpaceToDepth", {"a": floats(2, 3, 4, 6)}, {}, {"blocksize": 2}, 1),
     "triangle": ("Trilu", {"a": floats(3, 4)}, {"k": np.array(-1)}, {"upper": 0}, 1),
     "RNN, reversed": (
         "RNN", SEQUENCE, cell(1), {"hidden_size": 4, "direction": "reverse"}, 2),

@@ -125,25 +125,51 @@ def _lp_normalization(node: Node) -> Any:
 
 
 def _scan(name: str, neutral: int) -> Lowering:
-    """Cumulative sum or product, from either end, with or without the element itself."""
+    """Cumulative sum or product, from either end, with or without the element itself.
+
+    In steps of doubling distance (Hillis and Steele): element-wise operators that every target has.
+    """
 
     def lowering(node: Node) -> Any:
         relax, op = _tvm.tvm.relax, _tvm.tvm.relax.op
         value = node.value(0)
         axis = int(node.constant(1).reshape(-1)[0]) % len(value.shape)
-        data, backward = value.expression, bool(node.attribute("reverse", 0))
-        if backward:
-            data = op.flip(data, axis)
-        if bool(node.attribute("exclusive", 0)):
+        extent, data = value.shape[axis], value.expression
+
+        def shifted(part: Any, by: int) -> Any:
             shape = list(value.shape)
-            shape[axis] = 1
-            ahead = relax.const(np.full(shape, neutral, dtype=value.dtype), value.dtype)
-            cut = op.strided_slice(data, [axis], [0], [value.shape[axis] - 1])
-            data = op.concat([ahead, cut], axis)
-        data = getattr(op, name)(data, axis, dtype=value.dtype)
+            shape[axis] = min(by, extent)
+            ahead = np.full(shape, neutral, dtype=_numpy(value.dtype))
+            if by >= extent:
+                return relax.const(ahead, value.dtype)
+            cut = op.strided_slice(part, [axis], [0], [extent - by])
+            return node.emit(op.concat([relax.const(ahead, value.dtype), cut], axis))
+
+        backward = bool(node.attribute("reverse", 0))
+        if backward:
+            data = node.emit(op.flip(data, axis))
+        if bool(node.attribute("exclusive", 0)):
+            data = shifted(data, 1)
+        distance = 1
+        while distance < extent:
+            data = node.emit(getattr(op, name)(data, shifted(data, distance)))
+            distance *= 2
         return op.flip(data, axis) if backward else data
 
     return lowering
+
+
+def _softplus(node: Node) -> Any:
+    """``max(x, 0) + log1p(exp(-|x|))``; ``log1p(u) = u log(1 + u) / ((1 + u) - 1)`` (Kahan)."""
+    relax, op = _tvm.tvm.relax, _tvm.tvm.relax.op
+    dtype = node.value(0).dtype
+    one, zero = relax.const(1, dtype), relax.const(0, dtype)
+    rest = node.emit(op.exp(op.negative(op.abs(node[0]))))
+    above = node.emit(op.add(one, rest))
+    gap = node.emit(op.subtract(above, one))
+    lost = node.emit(op.equal(gap, zero))
+    exact = op.divide(op.multiply(rest, op.log(above)), op.where(lost, one, gap))
+    return op.add(op.maximum(node[0], zero), op.where(lost, rest, exact))
 
 
 def _determinant(node: Node) -> Any:
@@ -374,8 +400,8 @@ def _inverse_half(given: int, length: int) -> tuple[Any, Any]:
 TABLE: dict[str, Lowering] = {
     "BitCast": _bit_cast,
     "BitShift": _bit_shift,
-    "CumProd": _scan("cumprod", 1),
-    "CumSum": _scan("cumsum", 0),
+    "CumProd": _scan("multiply", 1),
+    "CumSum": _scan("add", 0),
     "DFT": _dft,
     "Det": _determinant,
     "Dropout": _dropout,
@@ -392,6 +418,7 @@ TABLE: dict[str, Lowering] = {
     "Pow": _pow,
     "ReduceMax": _extreme(largest=True),
     "ReduceMin": _extreme(largest=False),
+    "Softplus": _softplus,
     "Sum": _variadic("add"),
 }
 """Operator to lowering."""

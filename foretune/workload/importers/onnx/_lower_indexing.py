@@ -183,6 +183,17 @@ def _split(node: Node) -> Any:
     return parts
 
 
+def _space_to_depth(node: Node) -> Any:
+    """Blocks of pixels become channels: ahead of the channels there are (``DCR``), or behind."""
+    op = _tvm.tvm.relax.op
+    batch, channels, height, width = node.value(0).shape
+    size = int(node.attribute("blocksize"))
+    parts = [batch, channels, height // size, size, width // size, size]
+    behind = str(node.attribute("mode", "DCR")) == "CRD"
+    order = [0, 1, 3, 5, 2, 4] if behind else [0, 3, 5, 1, 2, 4]
+    return op.reshape(op.permute_dims(op.reshape(node[0], parts), order), node.output_shape())
+
+
 TABLE: dict[str, Lowering] = {
     "Col2Im": _column_image,
     "Compress": _compress,
@@ -194,6 +205,7 @@ TABLE: dict[str, Lowering] = {
     "Pad": _pad,
     "Reshape": _reshape,
     "ReverseSequence": _reverse_sequence,
+    "SpaceToDepth": _space_to_depth,
     "Split": _split,
     "Trilu": _trilu,
 }

@@ -263,6 +263,13 @@ def _global_lp_pool(node: Node) -> Any:
     return op.power(total, root)
 
 
+def _roi_align(node: Node) -> Any:
+    """TVM takes the largest of other samples than ONNX does; its mean is right."""
+    if str(node.attribute("mode", "avg")) != "avg":
+        raise NotLoweredError("the largest sample")
+    raise UseConverterError
+
+
 TABLE: dict[str, Lowering] = {
     "AveragePool": _average_pool,
     "ConvTranspose": _conv_transpose,
@@ -272,5 +279,6 @@ TABLE: dict[str, Lowering] = {
     "LpPool": _lp_pool,
     "MaxPool": _max_pool,
     "Resize": _resize,
+    "RoiAlign": _roi_align,
 }
 """Operator to lowering."""

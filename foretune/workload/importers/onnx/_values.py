@@ -40,7 +40,10 @@ class Value:
         if isinstance(expression, _tvm.tvm.ir.GenericConst):
             return cls.constant(expression.value.numpy())
         shape = tuple(int(extent) for extent in expression.ty.shape)
-        return cls(shape, str(expression.ty.dtype), None, expression)
+        dtype = str(expression.ty.dtype)
+        # Without elements there is nothing to compute: the value is known.
+        known = blank(shape, dtype) if 0 in shape else None
+        return cls(shape, dtype, known, expression)
 
     @property
     def expression(self) -> Any:
