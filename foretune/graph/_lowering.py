@@ -19,7 +19,7 @@ _LOWERED = (
 
 
 def lower(module: IRModule, network: str) -> IRModule:
-    """Every operator of ``main`` as a call of a tensor program.
+    """Every operator of ``main`` as a call of a tensor program, save what ``dispatched`` takes.
 
     Raises:
         UnsupportedOperatorsError: TVM has no lowering for some, or it fails on them.
@@ -35,10 +35,20 @@ def lower(module: IRModule, network: str) -> IRModule:
         if not failing:
             raise
         raise UnsupportedOperatorsError(network, failing) from None
-    left = _grouped((name, call) for name, call in _calls(lowered))
+    left = _grouped(_calls(legalize(dispatched(lowered))))
     if left:
         raise UnsupportedOperatorsError(network, left)
     return lowered
+
+
+def dispatched(module: IRModule) -> IRModule:
+    """Sorting, scans and sampling as calls of TVM's own programs, which nothing fuses with."""
+    from foretune import _tvm
+
+    backend = _tvm.tvm.relax.backend
+    passes = [backend.DispatchSampling(), backend.DispatchSortScan()]
+    done: IRModule = _tvm.tvm.transform.Sequential(passes)(module)
+    return done
 
 
 def _calls(module: IRModule) -> Iterator[tuple[str, Any]]:

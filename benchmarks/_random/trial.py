@@ -1,0 +1,135 @@
+"""What becomes of one random network: exported, imported, compiled, run, compared with PyTorch."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from benchmarks._random.network import Network, draw
+from foretune.errors import ForetuneError
+from foretune.hardware import Hardware
+
+PASS, REFUSED, DIFFERS, BROKEN = "pass", "refused", "another result", "broken"
+NOT_EXPORTED, CRASHED = "not exported", "crash"
+
+TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
+"""Largest difference that counts as equal, over the larger of 1 and the largest magnitude."""
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one network ended.
+
+    Attributes:
+        seed: Draws the network.
+        status: ``PASS``, ``REFUSED``, ``DIFFERS``, ``BROKEN``, ``NOT_EXPORTED`` or ``CRASHED``.
+        operators: What it is made of.
+        dtypes: Of its inputs and weights.
+        message: Why it did not pass.
+        left_out: Passes that failed on it.
+    """
+
+    seed: int
+    status: str
+    operators: list[str] = field(default_factory=list)
+    dtypes: list[str] = field(default_factory=list)
+    message: str = ""
+    left_out: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return asdict(self)
+
+
+def attempt(seed: int, hardware: Hardware) -> Outcome:
+    """Draws the network of a seed and sees whether it computes what PyTorch does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        network, inputs = draw(seed)
+        about = network.operators, sorted({str(t.dtype).removeprefix("torch.") for t in inputs})
+        try:
+            with torch.no_grad():
+                torch.export.export(network, inputs, strict=False)
+        # Whatever PyTorch cannot export is no subject here.
+        except Exception as error:
+            return Outcome(seed, NOT_EXPORTED, *about, _line(error))
+        status, message, left_out = _compiled(network, inputs, seed, hardware)
+    return Outcome(seed, status, *about, message, left_out)
+
+
+def _compiled(
+    network: Network, inputs: tuple[torch.Tensor, ...], seed: int, hardware: Hardware
+) -> tuple[str, str, list[str]]:
+    from foretune.graph import compile_model, extract
+    from foretune.workload import from_object
+
+    try:
+        model = from_object((network, inputs), f"random {seed}", "a benchmark")
+        extraction = extract(model, hardware)
+        artifact = compile_model(model, hardware, {}, extraction)
+        for given in (inputs, _shuffled(inputs, seed)):
+            with torch.no_grad():
+                expected = network(*given)
+            # Kept from the first run to the second, which may not write into them.
+            actual = artifact.run([_array(tensor) for tensor in given])
+            fault = difference([_array(tensor) for tensor in expected], actual)
+            if fault:
+                return DIFFERS, fault, list(extraction.left_out)
+    except ForetuneError as error:
+        return REFUSED, _line(error), []
+    # Everything else is a fault of ours: it is what this counts.
+    except Exception as error:
+        return BROKEN, f"{type(error).__name__}: {_line(error)}", []
+    return PASS, "", list(extraction.left_out)
+
+
+def difference(expected: list[Array], actual: list[Array]) -> str:
+    """The first output that differs in number, shape, element type or values; empty if none."""
+    if len(expected) != len(actual):
+        return f"{len(actual)} outputs in place of {len(expected)}"
+    for index, (one, other) in enumerate(zip(expected, actual, strict=True)):
+        if one.shape != other.shape or one.dtype != other.dtype:
+            found = f"{other.dtype}{list(other.shape)}"
+            return f"output {index} is {found} in place of {one.dtype}{list(one.shape)}"
+        tolerance = TOLERANCES.get(str(one.dtype), 0.0)
+        if not tolerance:
+            if not np.array_equal(one, other):
+                return f"output {index} ({one.dtype}) differs in {int((one != other).sum())} places"
+            continue
+        wide, found_wide = one.astype("float64"), other.astype("float64")
+        if not np.array_equal(np.isnan(wide), np.isnan(found_wide)):
+            return f"output {index} ({one.dtype}) has NaN in other places"
+        apart = float(np.nanmax(np.abs(wide - found_wide), initial=0.0))
+        scale = max(1.0, float(np.nanmax(np.abs(wide), initial=0.0)))
+        if apart > tolerance * scale:
+            return f"output {index} ({one.dtype}) is off by {apart:.2g} of {scale:.2g}"
+    return ""
+
+
+def _shuffled(inputs: tuple[torch.Tensor, ...], seed: int) -> tuple[torch.Tensor, ...]:
+    """Other inputs with the same elements: what is legal for one is for the other."""
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(
+        t.flatten()[torch.randperm(t.numel(), generator=generator)].reshape(t.shape) for t in inputs
+    )
+
+
+def _array(tensor: torch.Tensor) -> Array:
+    if tensor.dtype != torch.bfloat16:
+        return np.ascontiguousarray(tensor.numpy()).reshape(tensor.shape)
+    import ml_dtypes
+
+    bits = np.ascontiguousarray(tensor.contiguous().view(torch.int16).numpy())
+    return bits.view(ml_dtypes.bfloat16).reshape(tensor.shape)
+
+
+def _line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:300] if lines else type(error).__name__
