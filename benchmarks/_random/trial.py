@@ -74,12 +74,15 @@ def _compiled(
         model = from_object((network, inputs), f"random {seed}", "a benchmark")
         extraction = extract(model, hardware)
         artifact = compile_model(model, hardware, {}, extraction)
+        runs = []
         for given in (inputs, _shuffled(inputs, seed)):
             with torch.no_grad():
                 expected = network(*given)
-            # Kept from the first run to the second, which may not write into them.
-            actual = artifact.run([_array(tensor) for tensor in given])
-            fault = difference([_array(tensor) for tensor in expected], actual)
+            arrays = [_array(tensor) for tensor in given]
+            runs.append(([_array(tensor) for tensor in expected], artifact.run(arrays)))
+        # Compared at the end: the second run may not have written into what the first returned.
+        for expected_arrays, actual in runs:
+            fault = difference(expected_arrays, actual)
             if fault:
                 return DIFFERS, fault, list(extraction.left_out)
     except ForetuneError as error:

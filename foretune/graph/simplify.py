@@ -6,7 +6,7 @@ before tasks are cut, because a task that does not exist needs no trials. In ord
 1. *Rewrites on operators* (``_rewrite``): batch norms behind a convolution into its weights, zero
    padding into the convolution, minimum of maximum into ``clip``, no-op pads away. Constants are
    folded in NumPy here, because TVM's folding compiles a kernel for each of them.
-   Sums of half-precision values are accumulated in float32 (``_half``).
+   Sums of half-precision values are accumulated in float32 (``_element_types``).
 2. *Layouts* (``_layout``): on a CPU, convolutions to NHWC with HWIO weights, where the innermost
    axis of output and weights is then the output channel: one contiguous vector load per
    multiply-add, for depthwise convolutions too, and no packing of the input. A GPU keeps layouts.
@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from foretune.graph._half import sum_in_float32
+from foretune.graph._element_types import legal_types
 from foretune.graph._layout import assign_layouts
 from foretune.graph._lowering import lower
 from foretune.graph._passes import Passes
@@ -73,13 +73,13 @@ def simplify(model: Model, hardware: Hardware) -> Simplified:
             transform.CanonicalizeBindings(),
         )
         module = passes.run("rewrites", module, rewrite_operators)
+        module = passes.run("element types", module, legal_types)
         module = passes.run(
             "operators of inference", module, transform.DecomposeOpsForInference("main")
         )
         module = passes.run("constants", module, transform.FoldConstant())
         module = passes.run("dead code", module, transform.DeadCodeElimination(["main"]))
         module = passes.run("rewrites", module, rewrite_operators)
-        module = passes.run("sums in float32", module, sum_in_float32)
         if hardware.kind == "llvm":
             module = passes.run("layouts", module, assign_layouts, sink_transposes)
         else:

@@ -5,7 +5,9 @@ Before → after, for a product of float16 operands::
     matmul(a, b)  →  astype(matmul(a, b, out_dtype="float32"), "float16")
 
 A sum of a thousand float16 products that is rounded after each of them keeps one or two digits.
-Operators that sum and cannot be told the type of their sums compute in float32 altogether.
+Operators that sum and cannot be told the type of their sums compute in float32 altogether, and
+so do those that TVM lowers for bfloat16 to nothing or to something else. Norms of float64, which
+TVM does not have, are written as means and products.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from foretune.graph._rewrite import cleaned
+from foretune.operators.normalization import NORMALIZATIONS
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
@@ -35,10 +38,28 @@ _SUMS = frozenset(
         *(f"relax.nn.adaptive_avg_pool{n}d" for n in (1, 2, 3)),
     }
 )
+# Element-wise functions: LLVM has some of them for no half precision, and each step of the others
+# would be rounded. In float32 they fuse as they are.
+_FUNCTIONS = frozenset(
+    {
+        *(f"relax.{hyper}{name}" for name in ("sin", "cos", "tan") for hyper in ("", "a")),
+        *(f"relax.{hyper}{name}h" for name in ("sin", "cos", "tan") for hyper in ("", "a")),
+        *("relax.exp", "relax.log", "relax.sqrt", "relax.rsqrt", "relax.sigmoid", "relax.erf"),
+        *("relax.power", "relax.atan2", "relax.nn.gelu", "relax.nn.gelu_tanh", "relax.nn.silu"),
+        *("relax.nn.softplus", "relax.nn.selu"),
+    }
+)
+# Order: TVM compares bfloat16 by its bits.
+_BFLOAT16 = frozenset(
+    {
+        *("relax.sort", "relax.argsort", "relax.topk"),
+        *("relax.argmax", "relax.argmin"),
+    }
+)
 
 
-def sum_in_float32(module: IRModule) -> IRModule:
-    """``main`` with every sum of float16 or bfloat16 values accumulated in float32."""
+def legal_types(module: IRModule) -> IRModule:
+    """``main`` with half-precision sums in float32, and no element type that TVM cannot lower."""
     return cleaned(module, _mutator().visit_expr(module["main"]))
 
 
@@ -53,18 +74,33 @@ def _mutator() -> Any:
 
         def visit_call_(self, call: Any) -> Any:
             call = self.visit_expr_post_order(call)
-            name, dtype = str(getattr(call.op, "name", "")), _dtype(call)
-            if dtype not in _HALF or name not in _PRODUCTS | _SUMS:
-                return call
+            name = str(getattr(call.op, "name", ""))
+            kinds = {_dtype(operand) for operand in call.args}
+            if "float64" in kinds and name in NORMALIZATIONS:
+                return NORMALIZATIONS[name](call)
             # What is computed from whole numbers only has no half-precision sum.
-            if all(_dtype(operand) not in _HALF for operand in call.args):
+            half = next((kind for kind in _HALF if kind in kinds), None)
+            if half is None:
                 return call
             if name in _PRODUCTS:
                 wide = _product(call, name)
-            else:
+            elif name in _SUMS | _FUNCTIONS or (half == "bfloat16" and name in _BFLOAT16):
                 operands = [self._wide(operand) for operand in call.args]
                 wide = relax.Call(call.op, operands, _wide_attributes(call))
-            return relax.op.astype(self.builder_.emit(wide), dtype)
+            else:
+                return call
+            return self._narrow(self.builder_.emit(wide), call.ty)
+
+        def _narrow(self, wide: Any, wanted: Any) -> Any:
+            """``wide`` in the element types there were: of each part, where it is a tuple."""
+            if isinstance(wanted, relax.TupleType):
+                parts = [
+                    self._narrow(self.builder_.emit(relax.TupleGetItem(wide, i)), part)
+                    for i, part in enumerate(wanted.fields)
+                ]
+                return relax.Tuple(parts)
+            dtype = str(wanted.dtype)
+            return wide if _dtype(wide) == dtype else relax.op.astype(wide, dtype)
 
         def _wide(self, operand: Any) -> Any:
             if isinstance(operand, relax.Tuple):
