@@ -1,6 +1,7 @@
 """Whole graphs: simplification, extraction of workloads, compilation, artifacts."""
 
 from foretune.graph._arguments import Arguments, arguments_of
+from foretune.graph._bisect import Difference, first_difference
 from foretune.graph._compare import (
     OutputDifference,
     compare_outputs,
@@ -19,6 +20,7 @@ from foretune.graph.simplify import Simplified, simplify
 __all__ = [
     "Arguments",
     "Artifact",
+    "Difference",
     "Extraction",
     "InputSet",
     "OutputDifference",
@@ -32,6 +34,7 @@ __all__ = [
     "default_tolerance",
     "extract",
     "extract_workloads",
+    "first_difference",
     "integer_distance",
     "largest_difference",
     "pack_arrays",

@@ -7,7 +7,7 @@ others. Leaving a pass out costs speed, so that the network still compiles to wh
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,11 +23,13 @@ class Passes:
 
     Attributes:
         ran: Names of the passes that were applied, in order, each once.
+        without: Names of those that do not run.
         left_out: Names of those that failed on this network.
     """
 
-    def __init__(self, network: str) -> None:
+    def __init__(self, network: str, without: Collection[str] = ()) -> None:
         self.network = network
+        self.without = without
         self.ran: list[str] = []
         self.left_out: list[str] = []
 
@@ -39,6 +41,8 @@ class Passes:
             module: Is left as it is.
             changes: What the pass consists of, in order: all of them count or none.
         """
+        if name in self.without:
+            return module
         changed = module
         try:
             for change in changes:

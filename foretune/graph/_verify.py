@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from foretune.graph._judge import still_wrong
 from foretune.graph._tolerance import default_tolerance
 
 if TYPE_CHECKING:
-    from foretune.graph.artifact import Artifact
     from foretune.workload import Model
+    from foretune.workload.model import Array
 
 TOLERANCE = "tolerance"
 """What judged where nothing else was needed."""
@@ -58,8 +58,16 @@ class Verification:
         }
 
 
+class Runnable(Protocol):
+    """An artifact, or whatever else computes outputs from inputs."""
+
+    @property
+    def run(self) -> Callable[[Sequence[Array]], list[Array]]:
+        """Outputs for one array per input."""
+
+
 def verify(
-    artifact: Artifact,
+    artifact: Runnable,
     model: Model,
     seeds: Sequence[int] = (0, 1, 2),
     tolerance: float | None = None,

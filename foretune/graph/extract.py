@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,9 +41,9 @@ class Extraction:
     left_out: tuple[str, ...] = ()
 
 
-def extract(model: Model, hardware: Hardware) -> Extraction:
-    """Simplifies a model and cuts it into workloads."""
-    return cut(simplify(model, hardware))
+def extract(model: Model, hardware: Hardware, without: Collection[str] = ()) -> Extraction:
+    """Simplifies a model, ``without`` the passes named, and cuts it into workloads."""
+    return cut(simplify(model, hardware, without))
 
 
 def extract_workloads(model: Model, hardware: Hardware) -> list[Workload]:

@@ -20,6 +20,7 @@ Each step runs under a guard (``_passes``): one that fails on a network is left 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -52,19 +53,20 @@ class Simplified:
     left_out: tuple[str, ...] = ()
 
 
-def simplify(model: Model, hardware: Hardware) -> Simplified:
+def simplify(model: Model, hardware: Hardware, without: Collection[str] = ()) -> Simplified:
     """The fused program of a model.
 
     Args:
         model: Its module is left as it is.
         hardware: Fixes the layout and the target that operators are legalised for.
+        without: Names of passes that do not run: to find the one that is wrong.
 
     Raises:
         UnsupportedOperatorsError: Nothing can lower some of its operators.
     """
     from foretune import _tvm
 
-    transform, passes = _tvm.tvm.relax.transform, Passes(model.name)
+    transform, passes = _tvm.tvm.relax.transform, Passes(model.name, without)
     with hardware.tvm_target():
         module = passes.run(
             "normal form",

@@ -4,15 +4,19 @@ from foretune.workload._base import Workload
 from foretune.workload._indices import index_limits, walk
 from foretune.workload._roles import parameter_position, parameter_roles
 from foretune.workload.importers import from_object, load_input
+from foretune.workload.importers._cut import GraphNode, cut_model, graph_nodes
 from foretune.workload.model import Model, OnnxSource, TensorSpec, TorchSource
 
 __all__ = [
+    "GraphNode",
     "Model",
     "OnnxSource",
     "TensorSpec",
     "TorchSource",
     "Workload",
+    "cut_model",
     "from_object",
+    "graph_nodes",
     "index_limits",
     "load_input",
     "parameter_position",

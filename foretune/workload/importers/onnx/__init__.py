@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from foretune.workload.importers.onnx._load import load
+from foretune.workload.importers.onnx._load import load, read_by
 from foretune.workload.importers.onnx._prepare import cut, prepare
 from foretune.workload.model import Array, Model, OnnxSource
 
-__all__ = ["cut", "import_onnx", "load"]
+__all__ = ["cut", "import_onnx", "load", "read_by"]
 
 
 def import_onnx(

@@ -1,0 +1,64 @@
+"""The nodes of an original's graph, and the model cut at some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from foretune.workload.model import Model, OnnxSource
+
+
+@dataclass(frozen=True)
+class GraphNode:
+    """An operator of the original's graph.
+
+    Attributes:
+        operator: Its name in the original's framework.
+        outputs: Names of the tensors it computes; ``cut_model`` takes them.
+        reads: Names of the tensors it reads, those of graphs inside of it included.
+    """
+
+    operator: str
+    outputs: tuple[str, ...]
+    reads: tuple[str, ...]
+
+
+def graph_nodes(model: Model) -> list[GraphNode]:
+    """The nodes that an input reaches, each after those it reads from.
+
+    What depends on constants alone is not listed: importers fold it. Empty if there is no original
+    with a graph.
+    """
+    if not isinstance(model.source, OnnxSource):
+        return []
+    from foretune.workload.importers.onnx import read_by
+
+    graph = model.source.proto().graph
+    held = {tensor.name for tensor in graph.initializer} | set(model.source.constants)
+    reached = {value.name for value in graph.input} - held
+    found = []
+    for node in graph.node:
+        reads = tuple(read_by(node))
+        if reached.isdisjoint(reads):
+            continue
+        outputs = tuple(name for name in node.output if name)
+        reached.update(outputs)
+        found.append(GraphNode(str(node.op_type), outputs, reads))
+    return found
+
+
+def cut_model(model: Model, until: Sequence[str]) -> Model:
+    """The part of a model that computes these tensors, imported anew; they are its outputs.
+
+    Raises:
+        BadInputError: There is no tensor of such a name.
+        UnsupportedModelError: That part cannot be imported.
+        ValueError: The model has no original with a graph.
+    """
+    if not isinstance(model.source, OnnxSource):
+        raise ValueError(f"{model.name} has no graph to cut")
+    from foretune.workload.importers.onnx import import_onnx
+
+    source = model.source
+    return import_onnx(Path(source.path), source.shapes, until=until, constants=source.constants)
