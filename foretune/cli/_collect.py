@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from foretune.cli._files import same_place
 from foretune.cli._options import add_command, require_seed, require_temporary_files
 from foretune.errors import BadInputError
 
@@ -132,5 +133,9 @@ def _refuse_settings(args: argparse.Namespace) -> None:
         raise BadInputError(f"`min-age >= 0` must hold, but got --min-age {args.min_age}")
     if args.pack and args.output is None:
         raise BadInputError("`--pack` writes a data set and needs its directory: add -o DIR")
+    if args.output is not None and same_place(args.output, args.work_dir):
+        raise BadInputError(
+            f"-o {args.output} is the --work-dir as well: choose another place for the data set"
+        )
     if args.output is not None and not args.pack:
         raise BadInputError(f"-o is where --pack writes, but got -o {args.output}: add --pack")

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from foretune._files import write_json
+from foretune.cli._files import check_files, files_named
 from foretune.cli._options import (
     add_command,
     add_hardware,
     add_input,
-    check_writable,
     open_llm,
     parse_shapes,
     parse_until,
@@ -79,7 +79,8 @@ def add_compare(commands: Any) -> None:
 def _bench(args: argparse.Namespace) -> int:
     from foretune.bench import print_bench, run_bench
 
-    check_writable(args.json)
+    inputs = files_named(args.workloads, args.strategies, args.cost_models, args.llm)
+    check_files({"--json": args.json}, {"an input": inputs})
     require_temporary_files()
     if args.trials < 1 or args.seeds < 1:
         raise BadInputError(
@@ -105,11 +106,14 @@ def _bench(args: argparse.Namespace) -> int:
 
 def _compare(args: argparse.Namespace) -> int:
     from foretune.engines import compare
-    from foretune.graph import Artifact
+    from foretune.graph import Artifact, artifact_files
     from foretune.report import print_comparison
     from foretune.workload import Model, load_input
 
-    check_writable(args.json)
+    check_files(
+        {"--json": args.json},
+        {"INPUT": files_named(args.input), "--artifact": artifact_files(args.artifact)},
+    )
     # Says what is wrong with it before other engines start.
     manifest = Artifact.load(args.artifact).manifest
     until = parse_until(args.until) or tuple(manifest.get("until", ()))

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from foretune._files import write_json
+from foretune.cli._files import check_files
 from foretune.cli._options import (
     Parser,
     add_command,
     add_hardware,
-    check_writable,
     probe_hardware,
 )
 from foretune.errors import BadInputError
@@ -73,8 +73,9 @@ def _db_info(args: argparse.Namespace) -> int:
 def _db_best(args: argparse.Namespace) -> int:
     from foretune.records import Journal, best_of_each
 
-    check_writable(args.json)
-    with Journal(_journal_path(args.journal), read_only=True) as journal:
+    path = _journal_path(args.journal)
+    check_files({"--json": args.json}, {"JOURNAL": path})
+    with Journal(path, read_only=True) as journal:
         bests = best_of_each(journal)
         for record in bests:
             known = journal.workloads().get(record.workload)

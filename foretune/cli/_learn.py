@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretune._files import write_json
+from foretune.cli._files import check_files, files_named
 from foretune.cli._options import (
     add_command,
-    check_writable,
     parse_options,
     require_seed,
     say,
@@ -151,8 +151,10 @@ def _train(args: argparse.Namespace) -> int:
             f"`0 <= validation < 1` must hold, but got --validation {args.validation}"
         )
     check_output(args.output)
-    check_writable(args.output)
-    check_writable(provenance_path(args.output))
+    check_files(
+        {"-o": [args.output, provenance_path(args.output)]},
+        {"--data": files_named(args.data), "--option": files_named(*args.option)},
+    )
     options = parse_options(args.option)
     ranker = _create(args, args.seed, options)
     data, groups = _read(args)
@@ -180,7 +182,13 @@ def _train(args: argparse.Namespace) -> int:
 
 
 def _eval(args: argparse.Namespace) -> int:
-    from foretune.evaluate import NONE, check_request, evaluate, print_evaluation
+    from foretune.evaluate import (
+        NONE,
+        check_request,
+        evaluate,
+        print_evaluation,
+        provenance_path,
+    )
 
     trained = args.model.endswith(_WEIGHTS)
     by = args.split or (NONE if trained else _SPLIT)
@@ -191,7 +199,15 @@ def _eval(args: argparse.Namespace) -> int:
             "out"
         )
     check_request(trained, by, args.folds, args.seeds, args.programs)
-    check_writable(args.json)
+    model = files_named(args.model)
+    check_files(
+        {"--json": args.json},
+        {
+            "MODEL": [*model, *map(provenance_path, model)],
+            "--data": files_named(args.data),
+            "--option": files_named(*args.option),
+        },
+    )
     options = parse_options(args.option)
     if trained and (options or args.features_cache is not None):
         raise BadInputError(

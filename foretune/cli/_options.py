@@ -8,7 +8,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from foretune._files import no_temporary_files
@@ -88,20 +87,6 @@ def llm_identity(text: str) -> str:
     from foretune.llm import identity
 
     return identity(text, environment=os.environ)
-
-
-def check_writable(path: Path | None) -> None:
-    """Finds out before hours of tuning, not after, that a result cannot be written."""
-    if path is None:
-        return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInputError(
-            f"{path} cannot be written ({error.strerror}): choose another place"
-        ) from error
-    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise BadInputError(f"{path} cannot be written: choose another place")
 
 
 def require_temporary_files() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretune._files import write_bytes
-from foretune.cli._options import add_command, check_writable
+from foretune.cli._files import check_files
+from foretune.cli._options import add_command
 from foretune.errors import BadInputError, WrongResultError
 
 if TYPE_CHECKING:
@@ -37,11 +38,16 @@ def add_run(commands: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from foretune.graph import Artifact, read_inputs
+    from foretune.graph import Artifact, artifact_files, read_inputs
 
     if args.repeat < 1:
         raise BadInputError(f"`repeat >= 1` must hold, but got --repeat {args.repeat}")
-    _refuse_output(args)
+    if args.output is not None and args.output.suffix != ".npz":
+        raise BadInputError(f"outputs are written as .npz, but got -o {args.output}: name it *.npz")
+    check_files(
+        {"-o": args.output},
+        {"the artifact": artifact_files(args.artifact), "--inputs": args.inputs},
+    )
     artifact = Artifact.load(args.artifact)
     if args.inputs is not None:
         sample, inputs = None, read_inputs(args.inputs, artifact.inputs)
@@ -60,20 +66,6 @@ def _run(args: argparse.Namespace) -> int:
             f"{'; '.join(different)}; compile it again"
         )
     return 0
-
-
-def _refuse_output(args: argparse.Namespace) -> None:
-    """The outputs must not take the place of what they are computed from."""
-    if args.output is None:
-        return
-    if args.output.suffix != ".npz":
-        raise BadInputError(f"outputs are written as .npz, but got -o {args.output}: name it *.npz")
-    library = args.artifact
-    own = [library.with_suffix(s) for s in (".so", ".params", ".sample.npz", ".json")]
-    for path in (*own, *([args.inputs] if args.inputs is not None else [])):
-        if args.output.resolve() == path.resolve():
-            raise BadInputError(f"-o {args.output} would overwrite {path}: choose another name")
-    check_writable(args.output)
 
 
 def _sample_of(artifact: Artifact, library: Path) -> Sample:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from foretune._files import write_json
-from foretune.cli._options import add_command, add_hardware, check_writable, probe_hardware
+from foretune.cli._files import check_files
+from foretune.cli._options import add_command, add_hardware, probe_hardware
 from foretune.errors import BadInputError
 
 
@@ -39,10 +40,12 @@ def add_lists(commands: Any) -> None:
 
 def _report(args: argparse.Namespace) -> int:
     from foretune.report import write_report
+    from foretune.tuning import JOURNAL, RESULT, TRANSCRIPT
 
     data = _read_result(args.work_dir)
     output = args.output or args.work_dir / "report.html"
-    check_writable(output)
+    own = [args.work_dir / name for name in (RESULT, JOURNAL, TRANSCRIPT)]
+    check_files({"-o": output}, {"a file of the run": own})
     write_report(data, output)
     print(output)
     return 0
@@ -71,7 +74,7 @@ def _read_result(work_dir: Path) -> Any:
 def _hardware(args: argparse.Namespace) -> int:
     from foretune.report import print_hardware
 
-    check_writable(args.json)
+    check_files({"--json": args.json})
     hardware = probe_hardware(args, measure=True)
     print_hardware(hardware)
     if args.json is not None:

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretune._files import write_json
+from foretune.cli._files import check_files, files_named, same_place
 from foretune.cli._options import (
     INTERRUPTED,
     add_command,
     add_hardware,
     add_input,
-    check_writable,
     llm_identity,
     open_llm,
     parse_options,
@@ -123,6 +123,7 @@ def _tune(args: argparse.Namespace) -> int:
     work_dir = args.work_dir or default_work_dir(
         args.input, hardware, strategy, cost_model, args.seed, *chosen
     )
+    _check_files(args, work_dir)
     with contextlib.ExitStack() as stack:
         if llm is not None:
             stack.callback(llm.close)
@@ -185,18 +186,46 @@ def _refuse_settings(args: argparse.Namespace) -> tuple[str, str]:
     check_batch(args.batch)
     strategy, cost_model = resolve_names(args.strategy, args.cost_model)
     require_seed(args.seed)
-    for path in (args.output, args.json):
-        check_writable(path)
+    if args.output is not None and args.output.suffix != ".so":
+        raise BadInputError(
+            f"an artifact is a .so file, but got -o {args.output}: name it artifact.so"
+        )
+    _check_files(args, args.work_dir)
     require_temporary_files()
     if args.output is not None:
         from foretune.graph import require_compiler
 
-        if args.output.suffix != ".so":
-            raise BadInputError(
-                f"an artifact is a .so file, but got -o {args.output}: name it artifact.so"
-            )
         require_compiler()
     return strategy, cost_model
+
+
+def _check_files(args: argparse.Namespace, work_dir: Path | None) -> None:
+    """No two outputs are one file, and none is an input.
+
+    But the result may be asked for in the work directory, under the name it has there anyway, and
+    so may a transcript that is replayed be the run's own.
+    """
+    from foretune.graph import artifact_files
+    from foretune.tuning import JOURNAL, RESULT, TRANSCRIPT
+
+    inputs = files_named(args.input)
+    settings = files_named(args.llm, args.strategy, args.cost_model, *args.option)
+    own = []
+    if work_dir is not None:
+        shared = {RESULT: [args.json] if args.json else [], TRANSCRIPT: settings, JOURNAL: []}
+        own = [
+            work_dir / name
+            for name, others in shared.items()
+            if not any(same_place(work_dir / name, other) for other in others)
+        ]
+    check_files(
+        {
+            "-o": None if args.output is None else artifact_files(args.output),
+            "--json": args.json,
+            "a file of --work-dir": own,
+        },
+        {"INPUT": inputs, "an option's file": settings},
+    )
 
 
 def _refuse_source(source: Model | Workload, saved: bool) -> None:

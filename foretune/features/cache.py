@@ -7,7 +7,8 @@ where they are not certain; or ``"formulas_only"``, which are close there. Rows 
 apart.
 
 A folder holds one file per workload and target, named by these and the version of the features, so
-that another version never meets old rows. A file that cannot be read is a miss.
+that another version never meets old rows. A file that cannot be read is a miss. Processes that
+share a folder add to its files in turns.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from filelock import FileLock
 
 from foretune._files import write_bytes
 from foretune.errors import BadInputError, MissingDependencyError, RecordError, unknown_name
@@ -112,7 +114,7 @@ def candidate_rows(
             stored = _read(path)
             made = _extract({key: c for key, c in group.items() if key not in stored}, source)
             if made:
-                _write(path, {**stored, **made})
+                _add(path, made)
             found |= {**stored, **made}
     return [found[candidate.key] for candidate in candidates]
 
@@ -163,6 +165,19 @@ def _read(path: Path) -> dict[str, Rows | None]:
     }
 
 
+def _add(path: Path, made: Mapping[str, Rows | None]) -> None:
+    """Adds rows to a file, beside what other processes have put there since it was read."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_suffix(".lock")):
+            _write(path, {**_read(path), **made})
+    except OSError as error:
+        raise RecordError(
+            f"features cannot be kept in {path.parent} ({error.strerror}): make room or choose "
+            "another folder"
+        ) from error
+
+
 def _write(path: Path, programs: Mapping[str, Rows | None]) -> None:
     legal = [rows for rows in programs.values() if rows is not None]
     counts = [_ILLEGAL if rows is None else len(rows) for rows in programs.values()]
@@ -173,11 +188,4 @@ def _write(path: Path, programs: Mapping[str, Rows | None]) -> None:
         counts=np.array(counts),
         rows=np.concatenate([np.zeros((0, PER_STORE), np.float32), *legal]),
     )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RecordError(
-            f"features cannot be kept in {path.parent} ({error.strerror}): make room or choose "
-            "another folder"
-        ) from error
     write_bytes(path, buffer.getvalue())

@@ -1,6 +1,7 @@
 """Whole graphs: simplification, extraction of workloads, compilation, artifacts."""
 
 from foretune.graph._arguments import Arguments, arguments_of
+from foretune.graph._artifact_files import artifact_files
 from foretune.graph._bisect import Difference, first_difference
 from foretune.graph._compare import (
     OutputDifference,
@@ -28,6 +29,7 @@ __all__ = [
     "Simplified",
     "Verification",
     "arguments_of",
+    "artifact_files",
     "compare_outputs",
     "compile_model",
     "compile_workload",

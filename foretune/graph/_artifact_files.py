@@ -11,10 +11,14 @@ from foretune import _tvm
 from foretune.errors import BadInputError
 
 
+def artifact_files(library: Path) -> list[Path]:
+    """Every file that an artifact may consist of, the manifest last."""
+    return [library.with_suffix(s) for s in (".so", ".params", ".sample.npz", ".json")]
+
+
 def publish(folder: Path, library: Path) -> None:
     """Moves complete files into place; until the manifest follows, the old one refuses the rest."""
-    for suffix in (".so", ".params", ".sample.npz", ".json"):
-        place = library.with_suffix(suffix)
+    for place in artifact_files(library):
         source = folder / place.name
         if source.exists():
             source.replace(place)

@@ -131,17 +131,29 @@ def _view(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _call(data: Mapping[str, Any], hardware: Mapping[str, Any]) -> str:
-    """What a program would write to do the same anew; ``source`` is what it tuned."""
+    """What a program would write to do the same anew.
+
+    ``source`` is what it tuned, and ``llm`` the session with its language model, if it had one.
+    """
+    budget = data.get("budget")
+    if budget is None:
+        # Results of earlier versions tell no budget; the trials are what the run made of it.
+        trials = sum(len(task["trials"]) for task in data["tasks"])
+        budget = {"trials": max(1, trials), "seconds": None}
     arguments = {
         "target": hardware.get("target"),
         "threads": hardware["threads"],
         "strategy": data["strategy"],
         "cost_model": data["cost_model"],
-        # A run may also have had seconds to spend; the trials are what it made of them.
-        "trials": max(1, sum(len(task["trials"]) for task in data["tasks"])),
+        "trials": budget["trials"],
+        "time_s": budget["seconds"],
+        "patience": budget.get("patience"),
+        "batch": data.get("batch"),
         "seed": data["seed"],
+        "options": data.get("options") or None,
     }
-    lines = [f"    {name}={value!r}," for name, value in arguments.items()]
+    lines = [f"    {name}={value!r}," for name, value in arguments.items() if value is not None]
+    lines += ["    llm=llm,"] if data.get("llm") else []
     return "\n".join(["foretune.tune(", "    source,", *lines, ")"])
 
 

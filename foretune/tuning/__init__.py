@@ -3,6 +3,7 @@
 from foretune.tuning.api import (
     JOURNAL,
     RESULT,
+    TRANSCRIPT,
     default_work_dir,
     prepare,
     strategy_options,
@@ -15,6 +16,7 @@ from foretune.tuning.tuner import Budget, Progress, Tuner, check_batch, fitting_
 __all__ = [
     "JOURNAL",
     "RESULT",
+    "TRANSCRIPT",
     "Budget",
     "Progress",
     "Task",

@@ -295,6 +295,7 @@ class _Run:
             cost_model=self.cost_model,
             seed=self.seed,
             batch=self.tuner.batch,
+            budget=self.tuner.budget,
             elapsed_s=self.tuner.elapsed_s,
             spent_s=_spent(self.tuner, self.measurer),
             environment=self.tuner.environment,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from foretune._files import write_json
 from foretune.hardware import Hardware
 from foretune.space import Candidate
 from foretune.tuning.task import Task, Trial
+from foretune.tuning.tuner import Budget
 from foretune.workload import Model, Workload
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class TuneResult:
         tasks: One result per distinct workload.
         strategy, cost_model, seed: How.
         batch: Candidates per round, given or fitted to the budget.
+        budget: What could be spent.
         elapsed_s: Wall seconds, those of resumed runs included.
         spent_s: This run's wall seconds by purpose: ``search_s``, ``build_s``, ``measure_s``...
         environment: Versions and measurement policy.
@@ -112,6 +114,7 @@ class TuneResult:
     options: Mapping[str, Any] = field(default_factory=dict)
     llm: Mapping[str, Any] | None = None
     batch: int | None = None
+    budget: Budget | None = None
 
     @property
     def best(self) -> dict[str, Candidate]:
@@ -176,6 +179,7 @@ class TuneResult:
             "cost_model": self.cost_model,
             "seed": self.seed,
             "batch": self.batch,
+            "budget": None if self.budget is None else asdict(self.budget),
             "elapsed_s": self.elapsed_s,
             "search_s": 0.0,
             "build_s": 0.0,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
+from foretune import _child
 from foretune.dataset import Program
 from foretune.errors import BadInputError, MissingDependencyError, RecordError
 from foretune.features import _memory, cache, extract_per_store
@@ -66,7 +70,7 @@ def test_rows_of_formulas_and_of_programs_have_different_files(extract, tmp_path
     candidates = drawn()
     cache.candidate_rows(candidates, tmp_path, "formulas")
     cache.candidate_rows(candidates, tmp_path)
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(list(tmp_path.glob("*.npz"))) == 2
     assert len(extract.asked) == len(candidates)
 
 
@@ -142,7 +146,7 @@ def test_a_folder_serves_another_process(extract, tmp_path):
     every = [*more, *candidates]
     same(cache.program_rows(programs(every), tmp_path / "rows"), every)
     assert len(extract.asked) == len(set(extract.asked))
-    assert len(list((tmp_path / "rows").iterdir())) == 2
+    assert len(list((tmp_path / "rows").glob("*.npz"))) == 2
 
 
 def test_illegal_programs_stay_illegal(extract, tmp_path):
@@ -160,7 +164,7 @@ def test_illegal_programs_stay_illegal(extract, tmp_path):
 def test_a_damaged_file_is_a_miss(extract, tmp_path, content):
     candidates = drawn()
     cache.candidate_rows(candidates, tmp_path)
-    (path,) = tmp_path.iterdir()
+    (path,) = tmp_path.glob("*.npz")
     path.write_bytes(content)
     same(cache.candidate_rows(candidates, tmp_path), candidates)
     assert len(extract.asked) == 2 * len(candidates)
@@ -171,7 +175,7 @@ def test_a_damaged_file_is_a_miss(extract, tmp_path, content):
 def test_a_truncated_file_is_a_miss(extract, tmp_path):
     candidates = drawn()
     cache.candidate_rows(candidates, tmp_path)
-    (path,) = tmp_path.iterdir()
+    (path,) = tmp_path.glob("*.npz")
     path.write_bytes(path.read_bytes()[:-200])
     same(cache.candidate_rows(candidates, tmp_path), candidates)
 
@@ -196,3 +200,48 @@ def test_programs_of_others_are_refused():
 
 def test_nothing_gives_nothing(tmp_path):
     assert cache.program_rows([]) == [] and cache.program_rows([], tmp_path) == []
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+import numpy as np
+from foretune.features import cache
+
+path, me = Path(sys.argv[1]), int(sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(40):
+    rows = np.full((number % 3, cache.PER_STORE), me, np.float32)
+    cache._add(path, {f"{me}/{number}": rows, f"{me}/illegal{number}": None})
+"""
+
+
+def test_what_processes_write_at_once_is_all_kept(tmp_path):
+    path = tmp_path / "kept" / "rows.npz"
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", _WRITER, str(path), str(me)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=_child.environment(1),
+            text=True,
+        )
+        for me in (1, 2)
+    ]
+    for writer in writers:
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    for writer in writers:
+        writer.communicate(timeout=120)
+        assert writer.returncode == 0
+    kept = cache._read(path)
+    assert len(kept) == 2 * 80
+    for me in (1, 2):
+        for number in range(40):
+            assert kept[f"{me}/illegal{number}"] is None
+            rows = kept[f"{me}/{number}"]
+            assert rows.shape == (number % 3, cache.PER_STORE)
+            assert np.all(rows == me)

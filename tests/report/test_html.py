@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import builtins
+import inspect
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,7 +14,10 @@ from typing import Any
 import pytest
 
 from foretune.errors import BadInputError, MissingDependencyError, RecordError
-from foretune.report import write_report
+from foretune.hardware import Hardware
+from foretune.report import html, write_report
+from foretune.tuning import Budget, TuneResult, tune
+from foretune.workload import Workload
 from tests.report.support import llm, result, task, trial
 
 HOSTILE = (
@@ -164,6 +169,41 @@ def test_a_run_that_python_started_shows_how_python_does_it_again(tmp_path: Path
         "trials": 12,
         "seed": 7,
     }
+
+
+def test_the_call_that_is_shown_has_every_argument_that_matters(tmp_path: Path) -> None:
+    """What was passed to ``foretune.tune`` comes back from the page, word by word."""
+    given: dict[str, Any] = {
+        "strategy": "mcts",
+        "cost_model": "random",
+        "time_s": 7.5,
+        "patience": 9,
+        "batch": 3,
+        "seed": 4,
+        "options": {"branching": 3, "proposer": "random", "depth": 2},
+    }
+    hardware = Hardware("test", '{"kind": "llvm", "mcpu": "x86-64-v3"}', threads=2)
+    budget = Budget(seconds=given["time_s"], patience=given["patience"])
+    told = TuneResult(
+        source=Workload("mm", "0" * 16, "{}", 1e6),
+        hardware=hardware,
+        tasks=(),
+        elapsed_s=1.0,
+        spent_s={},
+        budget=budget,
+        llm={"model": "m", "left_out": None},
+        **{name: value for name, value in given.items() if name not in ("time_s", "patience")},
+    ).to_json()
+    call = ast.parse(html._call(json.loads(json.dumps(told)), told["hardware"]), mode="eval").body
+    assert isinstance(call, ast.Call)
+    shown = {word.arg: ast.unparse(word.value) for word in call.keywords}
+    assert shown.pop("llm") == "llm"
+    values = {name: ast.literal_eval(text) for name, text in shown.items()}
+    assert values == {**given, "target": hardware.target, "threads": 2}
+    # Where results are kept, who is told and who measures changes nothing of what is found.
+    apart = {"what", "work_dir", "fresh", "measurer", "policy", "progress", "command", "trials"}
+    known = set(inspect.signature(tune).parameters)
+    assert known - apart == {*values, "llm"}
 
 
 def test_the_page_tells_what_the_language_model_cost(tmp_path: Path) -> None:
