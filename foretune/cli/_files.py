@@ -17,7 +17,7 @@ from foretune.errors import BadInputError
 _Files = Mapping[str, "Path | Iterable[Path] | None"]
 
 
-def check_files(written: _Files, read: _Files | None = None) -> None:
+def check_files(written: _Files, read: _Files | None = None, kept: _Files | None = None) -> None:
     """Refuses outputs that cannot be written, that are one file, or that are an input.
 
     Links, ``..`` and, where the file system does not tell them apart, capitals are seen through. A
@@ -28,6 +28,7 @@ def check_files(written: _Files, read: _Files | None = None) -> None:
         written: Name of an output, as messages give it, to its path or paths; None for one that
             was not asked for.
         read: Likewise of inputs. Those that are no files, catalog names for example, are ignored.
+        kept: Likewise of outputs in a folder that the run makes, and finds wanting, by itself.
 
     Raises:
         BadInputError: See above.
@@ -36,7 +37,7 @@ def check_files(written: _Files, read: _Files | None = None) -> None:
     for name, path in _pairs(read or {}):
         if os.path.isfile(path):
             taken.setdefault(_place(path), (name, path))
-    outputs = list(_pairs(written))
+    outputs = [*_pairs(written), *_pairs(kept or {})]
     for name, path in outputs:
         if _place(path) in taken:
             other, there = taken[_place(path)]
@@ -59,7 +60,7 @@ def check_files(written: _Files, read: _Files | None = None) -> None:
                     f"{name} would be written to {path}, but {there} is to be a file "
                     f"({other}) and no folder: choose another place for one of them"
                 )
-    for _, path in outputs:
+    for _, path in _pairs(written):
         check_writable(path)
 
 

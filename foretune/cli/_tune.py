@@ -222,9 +222,9 @@ def _check_files(args: argparse.Namespace, work_dir: Path | None) -> None:
         {
             "-o": None if args.output is None else artifact_files(args.output),
             "--json": args.json,
-            "a file of --work-dir": own,
         },
         {"INPUT": inputs, "an option's file": settings},
+        {"a file of --work-dir": own},
     )
 
 
