@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -412,7 +413,7 @@ def test_a_kernel_that_computes_something_else_is_not_saved(
 ) -> None:
     here = program.parent
     arguments = ["tune", f"{program}:matmul", "--trials", "1", "-o", str(here / "m.so"),
-                 "--json", str(here / "m.json")]  # fmt: skip
+                 "--json", str(here / "result.json")]  # fmt: skip
     other = load_input(f"{program}:swapped")
     with monkeypatch.context() as patched:
         patched.setattr(TuneResult, "compile", lambda self: compile_workload(other, self.hardware))
@@ -421,7 +422,7 @@ def test_a_kernel_that_computes_something_else_is_not_saved(
     assert "elements of C are wrong" in err.splitlines()[-1]
     assert "Traceback" not in err
     assert not (here / "m.so").exists()
-    assert json.loads((here / "m.json").read_text())["verified"] is False
+    assert json.loads((here / "result.json").read_text())["verified"] is False
     code, out, _ = call(capsys, *arguments)
     assert code == 0
     assert "largest difference to the untuned program" in out
@@ -462,7 +463,7 @@ def test_comparing_a_wrong_artifact_ends_with_exit_code_3(
 ) -> None:
     own = EngineResult(1e-3, 1e-3, 1e-3, 0.5, 0.5, within_tolerance=right)
     monkeypatch.setattr(engines, "compare", lambda *_args, **_options: {"foretune": own})
-    monkeypatch.setattr(Artifact, "load", lambda _path: None)
+    monkeypatch.setattr(Artifact, "load", lambda _path: SimpleNamespace(manifest={}))
     code, out, err = call(capsys, "compare", network, "--artifact", "net.so")
     assert code == expected
     assert ("foretune computes something else" in out) is not right
