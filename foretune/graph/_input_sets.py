@@ -17,7 +17,7 @@ import numpy as np
 from foretune.graph._exact import Exact, exact_outputs
 from foretune.graph._tolerance import arithmetic_of
 from foretune.workload import Model, TorchSource
-from foretune.workload.model import Array, is_float
+from foretune.workload.model import Array, Run, is_float
 
 _LARGE, _SMALL = 1e4, 1e-3
 # A thousand products of two such numbers stay finite in float16.
@@ -35,6 +35,7 @@ class InputSet:
         must: Whether what the original raises is an error of the caller's, not a reason to leave
             them out.
         finite: Whether they are left out where the original returns something not finite.
+        original: Runs the original; by default it is loaded for these inputs alone.
         refusal: Why they are left out; empty as long as ``expected`` was not asked for.
     """
 
@@ -44,6 +45,7 @@ class InputSet:
     must: bool = False
     finite: bool = False
     refusal: str = ""
+    original: Run | None = field(default=None, repr=False)
     _outputs: list[Array] | None = field(default=None, repr=False)
     _exact: list[Exact | None] = field(default_factory=list, repr=False)
 
@@ -62,7 +64,7 @@ class InputSet:
     def _run(self) -> list[Array] | None:
         try:
             with np.errstate(all="ignore"):
-                outputs = self.model.reference(self.arrays)
+                outputs = (self.original or self.model.reference)(self.arrays)
         except Exception as error:  # the original raises whatever its operators raise
             if self.must:
                 raise
@@ -80,6 +82,19 @@ class InputSet:
         return None if self.refusal else outputs
 
 
+class _Original:
+    """The original of a model, loaded when it is first run and then kept."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._run: Run | None = None
+
+    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
+        if self._run is None:
+            self._run = self._model.prepare_reference()
+        return self._run(inputs)
+
+
 def verification_inputs(model: Model, seeds: Sequence[int] = (0, 1, 2)) -> list[InputSet]:
     """Sets of inputs for ``verify``, in the order of what they tell: the examples come first.
 
@@ -87,17 +102,18 @@ def verification_inputs(model: Model, seeds: Sequence[int] = (0, 1, 2)) -> list[
         model: The network.
         seeds: One set of random inputs is drawn for each; the borders are drawn from the first.
     """
-    found = [InputSet("examples", model.examples, model, must=True)]
+    original = _Original(model)
+    found = [InputSet("examples", model.examples, model, must=True, original=original)]
     if not model.inputs:
         return found
     for seed in seeds:
-        found.append(InputSet(f"random {seed}", model.draw_inputs(seed), model))
+        found.append(InputSet(f"random {seed}", model.draw_inputs(seed), model, original=original))
     rng = np.random.default_rng([*seeds[:1], len(seeds)])
     base = model.draw_inputs(seeds[0]) if seeds else model.examples
     for name, change, overflows in _borders(model):
         arrays = tuple(change(at, array, rng) for at, array in enumerate(base))
         if any(not _same(new, old) for new, old in zip(arrays, base, strict=True)):
-            found.append(InputSet(name, arrays, model, finite=overflows))
+            found.append(InputSet(name, arrays, model, finite=overflows, original=original))
     return found
 
 

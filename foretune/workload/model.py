@@ -6,7 +6,7 @@ import contextlib
 import functools
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from foretune._tvm import IRModule
 
 Array = npt.NDArray[Any]
+Run = Callable[[Sequence[Array]], list[Array]]
+"""Outputs for one array per input."""
 
 # Element types that cannot be checked, by how TVM's names for them begin: narrower than a byte, or
 # without arithmetic in the compiler. Examples and references are NumPy arrays; those of bfloat16
@@ -107,10 +109,14 @@ class OnnxSource:
         return cut(proto, Path(self.path), self.until) if self.until else proto
 
     def run(self, inputs: Sequence[Array], threads: int = 0) -> list[Array]:
-        """Outputs in the order of the graph's outputs.
+        """Outputs in the order of the graph's outputs: see ``prepare``."""
+        return self.prepare(threads)(inputs)
 
-        They are ONNX Runtime's, or of ONNX's reference where the runtime lacks an operator or its
-        type.
+    def prepare(self, threads: int = 0) -> Run:
+        """Loads the model once, and returns what runs it on inputs.
+
+        Outputs are ONNX Runtime's, or of ONNX's reference where the runtime lacks an operator or
+        its type.
         """
         onnxruntime = require_onnxruntime()
         options = onnxruntime.SessionOptions()
@@ -127,9 +133,13 @@ class OnnxSource:
                 )
                 names = [i.name for i in session.get_inputs()]
             except Exception:  # raised in several kinds for an operator or type it lacks
-                return self._evaluate(inputs)
-        outputs = session.run(None, self._feed(names, inputs))
-        return [np.asarray(output) for output in outputs]
+                return self._evaluate
+
+        def run(inputs: Sequence[Array]) -> list[Array]:
+            outputs = session.run(None, self._feed(names, inputs))
+            return [np.asarray(output) for output in outputs]
+
+        return run
 
     def _feed(self, names: Sequence[str], inputs: Sequence[Array]) -> dict[str, Array]:
         free = [name for name in names if name not in self.constants]
@@ -176,9 +186,15 @@ class Model:
 
     def reference(self, inputs: Sequence[Array]) -> list[Array]:
         """Outputs of the original: eager PyTorch, ONNX Runtime, or the untuned Relax program."""
+        return self.prepare_reference()(inputs)
+
+    def prepare_reference(self) -> Run:
+        """What ``reference`` is, for many inputs: loaded or compiled only once."""
+        if isinstance(self.source, OnnxSource):
+            return self.source.prepare()
         if self.source is not None:
-            return self.source.run(inputs)
-        return _run_relax(self.module, inputs)
+            return self.source.run
+        return _prepare_relax(self.module)
 
     def require_reference(self) -> None:
         """Refuses to go on where ``reference`` could not run.
@@ -386,14 +402,18 @@ def _static(extent: Any) -> int | None:
     return None if value is None else int(value)
 
 
-def _run_relax(module: IRModule, inputs: Sequence[Array]) -> list[Array]:
+def _prepare_relax(module: IRModule) -> Run:
     from foretune import _tvm
 
     tvm = _tvm.tvm
     executable = tvm.compile(module, tvm.target.Target("llvm"))
     machine = tvm.relax.VirtualMachine(executable, tvm.cpu())
-    outputs = machine["main"](*[tvm.runtime.tensor(np.asarray(a, order="C")) for a in inputs])
-    return [tensor.numpy() for tensor in leaves(outputs)]
+
+    def run(inputs: Sequence[Array]) -> list[Array]:
+        outputs = machine["main"](*[tvm.runtime.tensor(np.asarray(a, order="C")) for a in inputs])
+        return [tensor.numpy() for tensor in leaves(outputs)]
+
+    return run
 
 
 def leaves(outputs: Any) -> list[Any]:

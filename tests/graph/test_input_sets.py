@@ -141,18 +141,20 @@ def test_an_artifact_gets_only_what_the_original_accepts(model):
 
 def test_verification_goes_in_two_steps_and_asks_the_original_once(model, monkeypatch):
     calls = []
-    original = type(model).reference
+    loaded = []
+    original = type(model).prepare_reference
 
-    def counted(self, inputs):
-        calls.append(1)
-        return original(self, inputs)
+    def counted(self):
+        loaded.append(1)
+        run = original(self)
+        return lambda inputs: (calls.append(1), run(inputs))[1]
 
-    monkeypatch.setattr(type(model), "reference", counted)
+    monkeypatch.setattr(type(model), "prepare_reference", counted)
     sets = verification_inputs(model)
 
     class Same:
         def run(self, inputs):
-            return original(model, inputs)
+            return original(model)(inputs)
 
     first = verify(Same(), model, inputs=sets[:2])
     assert first.inputs == ("examples", "random 0")
@@ -160,6 +162,7 @@ def test_verification_goes_in_two_steps_and_asks_the_original_once(model, monkey
     assert verify(Same(), model, inputs=sets).ok
     assert verify(Same(), model, inputs=sets).ok
     assert len(calls) == len(sets)
+    assert len(loaded) == 1
 
 
 def test_what_tells_nothing_is_left_out(hardware):
