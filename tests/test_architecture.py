@@ -51,7 +51,6 @@ SEAM = "_tvm.py"
 DIRECT_TVM = {
     # The front ends of TVM are as large as their frameworks: each has the one file that calls it.
     "workload/importers/onnx/_front_end.py",
-    "workload/importers/_torch.py",
     # TVM's default GPU schedules, for programs that stay untuned.
     "graph/_default.py",
     # Runs TVM's own tuner as the peer, in a process that is to have nothing of ours in it.

@@ -46,18 +46,23 @@ class TorchSource:
 
     Attributes:
         module: A ``torch.nn.Module`` in evaluation mode, or the module of an exported program.
-        args: Example arguments, structured as the module takes them; leaves are tensors.
+        args: Example arguments, structured as the module takes them; leaves that are no tensors
+            are constants.
         kwargs: Example keyword arguments, likewise.
+        states: Names of the buffers that the module writes: their values come and go with each run,
+            after the ordinary inputs and outputs.
     """
 
     module: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any] = field(default_factory=dict)
+    states: tuple[str, ...] = ()
 
     def bind(self, inputs: Sequence[Array]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments of the original with ``inputs`` in place of the tensors, in their order.
 
-        Each goes to the device of the example it stands for: where the module takes it.
+        Each goes to the device of the example it stands for: where the module takes it. States
+        behind them are left to ``run``.
         """
         import torch
         from torch.utils import _pytree as pytree
@@ -65,24 +70,68 @@ class TorchSource:
         leaves, structure = pytree.tree_flatten((self.args, self.kwargs))
         arrays = iter(inputs)
         leaves = [
-            torch.from_numpy(np.array(next(arrays))).to(leaf.device)
-            if isinstance(leaf, torch.Tensor)
-            else leaf
+            to_tensor(next(arrays)).to(leaf.device) if isinstance(leaf, torch.Tensor) else leaf
             for leaf in leaves
         ]
         args, kwargs = pytree.tree_unflatten(leaves, structure)
         return tuple(args), dict(kwargs)
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """Outputs of the original in eager mode, flattened in the order of its tree."""
+        """Outputs of the original in eager mode: the tensors of its tree in their order.
+
+        New states follow. The module's own buffers are as they were afterwards.
+        """
         import torch
         from torch.utils import _pytree as pytree
 
-        args, kwargs = self.bind(inputs)
-        with torch.no_grad():
+        ordinary = len(inputs) - len(self.states)
+        args, kwargs = self.bind(inputs[:ordinary])
+        with torch.no_grad(), self._holding(inputs[ordinary:]) as held:
             outputs = self.module(*args, **kwargs)
-        leaves = [t for t in pytree.tree_leaves(outputs) if isinstance(t, torch.Tensor)]
-        return [t.detach().cpu().numpy() for t in leaves]
+            leaves = [t for t in pytree.tree_leaves(outputs) if isinstance(t, torch.Tensor)]
+            return [from_tensor(t).copy() for t in (*leaves, *held())]
+
+    @contextlib.contextmanager
+    def _holding(self, values: Sequence[Array]) -> Iterator[Callable[[], list[Any]]]:
+        """The module with these values in its states; gives a function that reads the new ones."""
+        owners = [_owner(self.module, name) for name in self.states]
+        before = [(buffers[name], buffers[name].clone()) for buffers, name in owners]
+        for (buffer, _), value in zip(before, values, strict=True):
+            buffer.copy_(to_tensor(value))
+        try:
+            yield lambda: [buffers[name] for buffers, name in owners]
+        finally:
+            for (buffers, name), (buffer, value) in zip(owners, before, strict=True):
+                buffer.copy_(value)
+                buffers[name] = buffer
+
+
+def _owner(module: Any, path: str) -> tuple[dict[str, Any], str]:
+    """The dictionary that holds a buffer, and its key there."""
+    where, _, name = path.rpartition(".")
+    return module.get_submodule(where)._buffers, name
+
+
+def from_tensor(tensor: Any) -> Array:
+    """A tensor of PyTorch as an array; bfloat16 has the element type of ``ml_dtypes``."""
+    import torch
+
+    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+    if tensor.dtype is torch.bfloat16:
+        bits: Array = tensor.contiguous().view(torch.int16).numpy()
+        return bits.view(element_type("bfloat16"))
+    array: Array = tensor.numpy()
+    return array
+
+
+def to_tensor(array: Array) -> Any:
+    """A tensor of PyTorch with a copy of the array's elements."""
+    import torch
+
+    own = np.array(array)
+    if own.dtype == element_type("bfloat16"):
+        return torch.from_numpy(own.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(own)
 
 
 @dataclass(frozen=True)
@@ -229,6 +278,7 @@ class Model:
         examples: Sequence[Array] | None = None,
         seed: int = 0,
         until: Sequence[str] = (),
+        states: Sequence[str] = (),
     ) -> Model:
         """Wraps a Relax module with static shapes and bound parameters.
 
@@ -239,6 +289,7 @@ class Model:
             examples: One array per input; drawn from ``seed`` when absent.
             seed: For drawn examples.
             until: Tensors that the model was cut at.
+            states: Names of its last inputs and last outputs, which are states.
 
         Raises:
             UnsupportedModelError: There is no ``main``, a shape is dynamic, or an element type is
@@ -249,7 +300,9 @@ class Model:
         if examples is None:
             rng = np.random.default_rng(seed)
             examples = [_draw(_blank(spec), rng) for spec in inputs]
-        return cls(name, module, inputs, outputs, tuple(examples), source, until=tuple(until))
+        return cls(
+            name, module, inputs, outputs, tuple(examples), source, tuple(states), tuple(until)
+        )
 
 
 def write_onnx(proto: Any, path: Path) -> None:

@@ -31,7 +31,7 @@ def build(name: str) -> Model:
     Raises:
         MissingDependencyError: PyTorch or transformers is not installed.
     """
-    from foretune.workload.importers._torch import import_module
+    from foretune.workload.importers.torch import import_module
 
     module, inputs = define(name)
     return import_module(module, inputs, name)

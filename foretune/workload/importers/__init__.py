@@ -32,12 +32,13 @@ def load_input(
             of the catalog.
         shapes: Fixed shapes by input name, for ONNX files with dynamic dimensions.
         seed: For example inputs that the file does not hold.
-        until: Names of tensors of an ONNX file that become its outputs; what follows is cut off.
+        until: Names of tensors of an ONNX file, or of nodes of an exported PyTorch graph, that
+            become the outputs; what follows is cut off.
         constants: Values of inputs of an ONNX file that it is specialised for, by name.
 
     Raises:
         BadInputError: Nothing of that name, not what it should be, or shapes, cuts or constants
-            for something else than an ONNX file.
+            for something that has none.
         UnsupportedModelError: A dynamic shape or an unsupported operator.
     """
     path = Path(spec)
@@ -45,18 +46,19 @@ def load_input(
         from foretune.workload.importers.onnx import import_onnx
 
         return import_onnx(_existing(spec), shapes, seed, until, constants)
-    _refuse_cut(spec, until, constants)
+    _refuse_constants(spec, constants)
     path_text, _, function = spec.rpartition(":")
     if path_text.endswith(".py"):
         from foretune.workload.importers._python import import_function
 
         file = _existing(path_text)
         _refuse_shapes(spec, shapes, "let the function take inputs of the wanted shape")
-        return import_function(file, function)
+        return import_function(file, function, until)
     if path.suffix == ".pt2":
-        from foretune.workload.importers._torch import import_archive
+        from foretune.workload.importers.torch import import_archive
 
-        return import_archive(_existing(spec), shapes)
+        return import_archive(_existing(spec), shapes, until)
+    _refuse_cut(spec, until)
     if path.suffix == ".py":
         raise BadInputError(f"{spec} names no function: say {spec}:FUNCTION")
     return _from_catalog(spec, shapes)
@@ -106,13 +108,20 @@ def _refuse_shapes(spec: str, shapes: Mapping[str, Sequence[int]] | None, remedy
         )
 
 
-def _refuse_cut(spec: str, until: Sequence[str], constants: Mapping[str, Array] | None) -> None:
-    for option, names in (("--until", until), ("constants", constants)):
-        if names:
-            raise BadInputError(
-                f"{option} {next(iter(names))} names a tensor of an ONNX file, but got {spec}: "
-                "leave it out"
-            )
+def _refuse_constants(spec: str, constants: Mapping[str, Array] | None) -> None:
+    if constants:
+        raise BadInputError(
+            f"constants {next(iter(constants))} names an input of an ONNX file, but got {spec}: "
+            "leave it out"
+        )
+
+
+def _refuse_cut(spec: str, until: Sequence[str]) -> None:
+    if until:
+        raise BadInputError(
+            f"--until {until[0]} names a tensor of an ONNX file or a node of a PyTorch model, but "
+            f"got {spec}: leave it out"
+        )
 
 
 def _from_catalog(name: str, shapes: Mapping[str, Sequence[int]] | None) -> Workload | Model:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from foretune.errors import BadInputError
@@ -19,19 +20,26 @@ def is_program(value: Any) -> bool:
     return isinstance(value, (_tvm.PrimFunc, _tvm.IRModule)) or _is_torch_module(value)
 
 
-def wrap(value: Any, name: str | None, where: str) -> Workload | Model:
+def wrap(value: Any, name: str | None, where: str, until: Sequence[str] = ()) -> Workload | Model:
     """Makes a workload or a model of an object.
 
     Args:
         value: ``WANTED``, or a ``Workload`` or ``Model``, which is returned as it is.
         name: Name of the workload or model; the function's own or ``"model"`` if None.
         where: What it is, for the error message.
+        until: Nodes of the exported graph of a torch module to cut it at.
 
     Raises:
-        BadInputError: It is something else.
+        BadInputError: It is something else, or something else than a torch module is to be cut.
     """
     from foretune import _tvm
 
+    is_pair = isinstance(value, tuple) and len(value) == 2 and _is_torch_module(value[0])
+    if until and not is_pair:
+        raise BadInputError(
+            f"--until {until[0]} cuts a torch module, but {where} is {type(value).__name__}: "
+            "leave it out"
+        )
     if isinstance(value, (Workload, Model)):
         return value
     if isinstance(value, _tvm.PrimFunc):
@@ -41,10 +49,10 @@ def wrap(value: Any, name: str | None, where: str) -> Workload | Model:
         if any(isinstance(f, relax.Function) for f in value.functions.values()):
             return Model.from_relax(value, name or "model")
         return Workload.from_module(value, name or "model")
-    if isinstance(value, tuple) and len(value) == 2 and _is_torch_module(value[0]):
-        from foretune.workload.importers._torch import import_module
+    if is_pair:
+        from foretune.workload.importers.torch import import_module
 
-        return import_module(value[0], value[1], name or "model")
+        return import_module(value[0], value[1], name or "model", until)
     if _is_torch_module(value):
         raise BadInputError(
             f"{where} is a torch module without inputs: give (module, example_inputs)"

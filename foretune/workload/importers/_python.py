@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import sys
 import types
+from collections.abc import Sequence
 from pathlib import Path
 
 from foretune.errors import BadInputError
@@ -15,7 +16,7 @@ from foretune.workload.importers._objects import WANTED, is_program, wrap
 from foretune.workload.model import Model
 
 
-def import_function(path: Path, name: str) -> Workload | Model:
+def import_function(path: Path, name: str, until: Sequence[str] = ()) -> Workload | Model:
     """Takes a tensor program by its name in a Python file, or what a function of it returns.
 
     The name may stand for a PrimFunc, an IRModule, a pair of module and inputs, or anything that
@@ -31,7 +32,7 @@ def import_function(path: Path, name: str) -> Workload | Model:
         raise BadInputError(f"{path} has no function {name!r}: it defines {known}")
     value = vars(module)[name]
     if is_program(value) or not callable(value):
-        return wrap(value, name, where=f"{name} of {path}")
+        return wrap(value, name, where=f"{name} of {path}", until=until)
     try:
         result = value()
     except (Exception, SystemExit) as error:  # the caller's own code may raise anything
@@ -39,7 +40,7 @@ def import_function(path: Path, name: str) -> Workload | Model:
             f"{name}() of {path} raised {_describe(error)}: it is called without arguments "
             f"and must return {WANTED}"
         ) from error
-    return wrap(result, name, where=f"what {name}() of {path} returned")
+    return wrap(result, name, where=f"what {name}() of {path} returned", until=until)
 
 
 def _run_file(path: Path) -> types.ModuleType:

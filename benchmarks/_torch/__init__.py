@@ -1,0 +1,1 @@
+"""PyTorch's operator samples: which ones, and one through import, compilation and a run."""

@@ -1,0 +1,103 @@
+"""PyTorch's operator samples, and what is left out of them.
+
+A task is called ``NAME:DTYPE:K``: the K-th sample of an operator that ``torch.export`` accepts.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+SAMPLES = 4
+"""Samples per operator in float32; one of integers or truth values where it takes no float32."""
+
+EXCLUDED: dict[str, str] = {
+    r"^(bernoulli|cauchy|exponential|geometric|log_normal|multinomial|normal|rand|randint|randn"
+    r"|uniform|nn\.functional\.(dropout|feature_alpha|alpha_dropout|rrelu|fractional_max)"
+    r"|rand_like|randint_like|randn_like|nn\.functional\.multi_head_attention)": "random numbers",
+    r"sparse|to_sparse|^torch\.ops\.aten\._safe_softmax": "sparse tensors or an internal operator",
+    r"^linalg|^(cholesky|cholesky_inverse|cholesky_solve|geqrf|lu|lu_solve|lu_unpack|ormqr|pinverse"
+    r"|qr|svd|svd_lowrank|pca_lowrank|symeig|triangular_solve|logdet|matrix_exp|inverse|slogdet"
+    r"|det|lobpcg)$": "linear algebra",
+    r"^fft\.|^(stft|istft|view_as_complex|complex|polar|cfloat|cdouble|chalf|hfft)$":
+        "complex numbers",
+    r"^(nonzero|nonzero_static|argwhere|unique|unique_consecutive|masked_select|bincount|histc"
+    r"|histogram|histogramdd|repeat_interleave)$": "sizes that depend on values, or histograms",
+    r"^(empty|empty_like|empty_strided|empty_permuted|new_empty|new_empty_strided|resize_"
+    r"|resize_as_)$": "memory that is not initialised",
+    r"^nn\.functional\.ctc_loss$": "a dynamic programme over lengths given by values",
+}  # fmt: skip
+"""Patterns of operator names to the reason why they are left out."""
+
+
+def excluded(name: str) -> str:
+    """Why an operator is left out; empty if it is not."""
+    return next((reason for text, reason in EXCLUDED.items() if re.search(text, name)), "")
+
+
+def operators() -> dict[str, Any]:
+    """All operators by name and variant, in PyTorch's order."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal.common_methods_invocations import op_db
+    return {
+        f"{info.name}.{info.variant_test_name}" if info.variant_test_name else info.name: info
+        for info in op_db
+    }
+
+
+def dtype_of(info: Any) -> Any:
+    """The type that an operator is tried in: float32 where it takes it."""
+    import torch
+
+    known = info.supported_dtypes("cpu")
+    wanted = (torch.float32, torch.int64, torch.int32, torch.bool, torch.uint8)
+    return next((dtype for dtype in wanted if dtype in known), None)
+
+
+def tasks(infos: dict[str, Any]) -> list[str]:
+    """One name per sample; those an operator does not have turn out when it is run."""
+    import torch
+
+    found = []
+    for name, info in infos.items():
+        dtype = dtype_of(info)
+        if dtype is not None:
+            count = SAMPLES if dtype is torch.float32 else 1
+            found += [f"{name}:{str(dtype)[6:]}:{at}" for at in range(count)]
+    return found
+
+
+def samples(info: Any, dtype: Any) -> Iterator[Any]:
+    """The operator's samples, the same in every process."""
+    import torch
+
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002  PyTorch's samples draw from NumPy's global state
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield from info.sample_inputs("cpu", dtype, requires_grad=False)
+
+
+def module_of(info: Any, sample: Any) -> tuple[Any, tuple[Any, ...]]:
+    """A module that calls the operator on its tensors, and the tensors; all else is constant."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    leaves, structure = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
+    tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+
+    class Call(torch.nn.Module):
+        def forward(self, *given: Any) -> Any:
+            arrays = iter(given)
+            bound = [next(arrays) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+            first, args, kwargs = pytree.tree_unflatten(bound, structure)
+            return info.op(first, *args, **kwargs)
+
+    return Call().eval(), tensors
