@@ -10,73 +10,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import re
 import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from multiprocessing.connection import Connection, wait
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from benchmarks._onnx.cases import excluded, load_cases, model_of, operator_of
 from benchmarks._onnx.worker import serve
+from benchmarks._suites import OUTCOMES, run
 from benchmarks.results import conditions, publish, say, table
 
-OUTCOMES = ("pass", "refused", "another result", "broken", "crash")
 _TITLE = "ONNX's own tests"
-_PATIENCE_S = 180.0
-
-
-class _Worker:
-    """A process that runs one test after the other."""
-
-    def __init__(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.connection: Connection
-        self.connection, other = context.Pipe()
-        self.process = context.Process(target=serve, args=(other,), daemon=True)
-        self.process.start()
-        other.close()
-        self.task = ""
-
-    def end(self) -> None:
-        self.connection.close()
-        self.process.kill()
-        self.process.join()
-
-
-def run(names: Sequence[str], workers: int) -> Iterator[dict[str, Any]]:
-    """Results in the order in which they come."""
-    waiting = list(reversed(names))
-    alive = [_Worker() for _ in range(min(workers, len(names)))]
-    while alive:
-        ready = wait([worker.connection for worker in alive], _PATIENCE_S)
-        for worker in [w for w in alive if w.connection in ready or not ready]:
-            try:
-                result = worker.connection.recv() if ready else None
-            except EOFError:
-                result = None
-            if result is None or "name" in result:
-                crashed = result is None
-                if worker.task:
-                    message = f"exit {worker.process.exitcode}" if ready else "no answer in time"
-                    yield result or {"name": worker.task, "outcome": "crash", "message": message,
-                                     "bound": [], "seconds": 0.0}  # fmt: skip
-                if crashed:
-                    worker.end()
-                    alive.remove(worker)
-                    if waiting:
-                        alive.append(_Worker())
-                    continue
-            worker.task = waiting.pop() if waiting else ""
-            if worker.task:
-                worker.connection.send(worker.task)
-            else:
-                worker.end()
-                alive.remove(worker)
 
 
 def command_line(results: Mapping[str, Any], cases: Mapping[str, Any], count: int) -> list[str]:
@@ -169,7 +117,7 @@ def main() -> None:
         lines = args.records.read_text().splitlines()
         results = {r["name"]: r for r in map(json.loads, lines) if r["name"] in chosen}
     with args.records.open("a") as file:
-        for result in run([n for n in chosen if n not in results], args.workers):
+        for result in run(serve, [n for n in chosen if n not in results], args.workers):
             results[result["name"]] = result
             file.write(json.dumps(result) + "\n")
             file.flush()

@@ -78,7 +78,7 @@ def samples(info: Any, dtype: Any) -> Iterator[Any]:
     import torch
 
     random.seed(0)
-    np.random.seed(0)  # noqa: NPY002  PyTorch's samples draw from NumPy's global state
+    np.random.seed(0)
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -113,11 +113,17 @@ def _difference(module: Any, inputs: Any, hardware: Any) -> str:
             if not np.array_equal(got, wanted):
                 return f"output {at} differs in {int((got != wanted).sum())} of {got.size}"
             continue
-        got, wanted = got.astype("float64"), wanted.astype("float64")
-        finite = np.abs(wanted[np.isfinite(wanted)])
-        bound = _ATOL + _SCALE * float(finite.max(initial=0.0))
-        if not np.allclose(got, wanted, rtol=_RTOL, atol=bound, equal_nan=True):
-            with np.errstate(invalid="ignore"):
-                worst = np.nanmax(np.abs(got - wanted), initial=0.0)
-            return f"output {at} differs by {worst:.3g} of {finite.max(initial=0.0):.3g}"
+        worst, largest = _worst(got.astype("float64"), wanted.astype("float64"))
+        if worst:
+            return f"output {at} differs by {worst:.3g} of {largest:.3g}"
     return ""
+
+
+def _worst(got: Any, wanted: Any) -> tuple[float, float]:
+    """The largest difference if it is beyond the tolerance, else 0; the largest number."""
+    largest = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0))
+    bound = _ATOL + _SCALE * largest
+    if np.allclose(got, wanted, rtol=_RTOL, atol=bound, equal_nan=True):
+        return 0.0, largest
+    with np.errstate(invalid="ignore"):
+        return float(np.nanmax(np.abs(got - wanted), initial=np.finfo("f8").tiny)), largest

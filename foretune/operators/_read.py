@@ -7,4 +7,4 @@ from typing import Any
 
 def value_at(tensor: Any, *position: Any) -> Any:
     """The element at a position, one argument per dimension."""
-    return tensor[position]
+    return tensor(*position)

@@ -44,21 +44,24 @@ def index(x: Any, positions: Sequence[Any], axes: Sequence[int], shape: Sequence
             axis: inside(_at(position, picked), int(x.shape[axis]))
             for axis, position in zip(axes, positions, strict=True)
         }
-        return x[tuple(read[axis] if axis in read else next(rest) for axis in range(len(x.shape)))]
+        return value_at(
+            x, *(read[axis] if axis in read else next(rest) for axis in range(len(x.shape)))
+        )
 
     return te.compute(shape, element)
 
 
 def _at(tensor: Any, at: Sequence[Any]) -> Any:
     own = list(at)[len(at) - len(tensor.shape) :]
-    return tensor[tuple(0 if int(n) == 1 else i for i, n in zip(own, tensor.shape, strict=True))]
+    sizes = zip(own, tensor.shape, strict=True)
+    return value_at(tensor, *(0 if int(n) == 1 else i for i, n in sizes))
 
 
 def gather(x: Any, position: Any, axis: int) -> Any:
     """``out[i, j, k] = x[i, position[i, j, k], k]`` for axis 1, and likewise."""
 
     def element(*at: Any) -> Any:
-        chosen = inside(position[at], int(x.shape[axis]))
+        chosen = inside(value_at(position, *at), int(x.shape[axis]))
         return value_at(x, *at[:axis], chosen, *at[axis + 1 :])
 
     return _tvm.tvm.te.compute(position.shape, element)
@@ -74,7 +77,7 @@ def diagonal(x: Any, offset: int, first: int, second: int) -> Any:
     def element(*at: Any) -> Any:
         read = dict(zip(kept, at[:-1], strict=True))
         read |= {first: at[-1] + down, second: at[-1] + right}
-        return x[tuple(read[axis] for axis in range(len(x.shape)))]
+        return value_at(x, *(read[axis] for axis in range(len(x.shape))))
 
     return _tvm.tvm.te.compute(shape, element)
 
@@ -115,7 +118,7 @@ def padded_by_itself(x: Any, shape: Sequence[int], before: Sequence[int], replic
 
     def element(*at: Any) -> Any:
         sizes = zip(at, before, x.shape, shape, strict=True)
-        return x[tuple(place(i, pad, int(n), int(wanted)) for i, pad, n, wanted in sizes)]
+        return value_at(x, *(place(i, pad, int(n), int(wanted)) for i, pad, n, wanted in sizes))
 
     return _tvm.tvm.te.compute(shape, element)
 
@@ -126,7 +129,7 @@ def triangle(x: Any, diagonal: int, lower: bool) -> Any:
 
     def element(*at: Any) -> Any:
         kept = at[-1] <= at[-2] + diagonal if lower else at[-1] >= at[-2] + diagonal
-        return tirx.Select(kept, x[at], tirx.const(0, str(x.dtype)))
+        return tirx.Select(kept, value_at(x, *at), tirx.const(0, str(x.dtype)))
 
     return _tvm.tvm.te.compute(x.shape, element)
 
@@ -139,6 +142,8 @@ def overwrite(x: Any, part: Any, axis: int, start: int, step: int) -> Any:
         away = at[axis] - start
         taken = tirx.all(away >= 0, away < count * step, tirx.floormod(away, step) == 0)
         place = tirx.max(tirx.min(tirx.floordiv(away, step), count - 1), 0)
-        return tirx.if_then_else(taken, value_at(part, *at[:axis], place, *at[axis + 1 :]), x[at])
+        return tirx.if_then_else(
+            taken, value_at(part, *at[:axis], place, *at[axis + 1 :]), value_at(x, *at)
+        )
 
     return _tvm.tvm.te.compute(x.shape, element)

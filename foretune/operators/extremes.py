@@ -61,7 +61,7 @@ def arg_extreme(x: Any, axis: int, largest: bool) -> Any:
 
     def element(*at: Any) -> Any:
         position = (*at[:axis], along, *at[axis:])
-        return reducer((tirx.Cast("int64", along.var), x[position]), axis=along)
+        return reducer((tirx.Cast("int64", along.var), value_at(x, *position)), axis=along)
 
     index, value = te.compute(shape, element)
     return value, index
@@ -100,7 +100,7 @@ def running_extreme(x: Any, axis: int, largest: bool) -> Any:
         reached = along.var <= at[axis]
         position = (*at[:axis], tirx.Select(reached, along.var, at[axis]), *at[axis + 1 :])
         where = tirx.Select(reached, along.var, at[axis])
-        return reducer((tirx.Cast("int64", where), x[position]), axis=along)
+        return reducer((tirx.Cast("int64", where), value_at(x, *position)), axis=along)
 
     index, value = te.compute(x.shape, element)
     return value, index

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from foretune import _tvm
+from foretune.operators._read import value_at
 
 
 def elementwise(function: Callable[..., Any], *operands: Any) -> Any:
@@ -31,7 +32,8 @@ def elementwise(function: Callable[..., Any], *operands: Any) -> Any:
 
 def _pick(operand: Any, at: tuple[Any, ...]) -> Any:
     own = at[len(at) - len(operand.shape) :]
-    return operand[tuple(0 if int(n) == 1 else i for i, n in zip(own, operand.shape, strict=True))]
+    sizes = zip(own, operand.shape, strict=True)
+    return value_at(operand, *(0 if int(n) == 1 else i for i, n in sizes))
 
 
 def _library(name: str) -> Callable[..., Any]:
@@ -160,7 +162,8 @@ def elu(x: Any, alpha: float, scale: float, input_scale: float) -> Any:
 
 def _other_sign(remainder: Any, divisor: Any) -> Any:
     tirx, zero = _tvm.tvm.tirx, _same(divisor, 0)
-    return tirx.all(remainder != zero, (divisor < zero) != (remainder < zero))
+    below, above = divisor < zero, divisor > zero
+    return tirx.any(tirx.all(below, remainder > zero), tirx.all(above, remainder < zero))
 
 
 def remainder(x: Any, y: Any) -> Any:

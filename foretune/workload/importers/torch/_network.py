@@ -127,8 +127,8 @@ def _batch_norm(node: Node) -> Any:
             training=False,
         )
     )
-    result = node.cast(node.emit(both[0]), node.dtype)
-    return [result, *(node.full([0], 0, dtype) for _ in range(2))]
+    empty = [node.full([0], 0, dtype) if at in node.read else None for at in (1, 2)]
+    return [node.cast(node.emit(both[0]), node.dtype), *empty]
 
 
 def _moments(node: Node, value: Any, axes: list[int], eps: float) -> tuple[Any, Any, Any]:
@@ -142,7 +142,7 @@ def _moments(node: Node, value: Any, axes: list[int], eps: float) -> tuple[Any, 
 
 
 def _layer_norm(node: Node) -> Any:
-    """TVM's layer norm; the statistics beside it are dropped where nobody reads them."""
+    """TVM's layer norm, and the statistics beside it where somebody reads them."""
     relax, dtype = _tvm.tvm.relax, _wide(node.dtype)
     wanted = [int(extent) for extent in node["normalized_shape"]]
     axes = list(range(-len(wanted), 0))
@@ -150,6 +150,8 @@ def _layer_norm(node: Node) -> Any:
     value = node.cast(node["input"], dtype)
     eps = float(node["eps"])
     result = node.emit(relax.op.nn.layer_norm(value, weight, bias, axes=axes, epsilon=eps))
+    if not node.read & {1, 2}:
+        return [node.cast(result, node.dtype)]
     mean, rstd, _ = _moments(node, value, axes, eps)
     statistics = [str(fake.dtype).removeprefix("torch.") for fake in node.fake[1:]]
     return [
@@ -195,12 +197,12 @@ def _pooled(node: Node, rank: int, function: Callable[[Any], Any]) -> Any:
     return node.reshape(node.emit(function(given)), node.shape)
 
 
-def _max_pool(rank: int, positions: bool = True) -> Lowering:
+def _max_pool(rank: int) -> Lowering:
     def lower(node: Node) -> Any:
         relax = _tvm.tvm.relax
         kernel, stride, padding, dilation = _windows(node, rank)
         both: Any = None
-        if positions or node["ceil_mode"]:
+        if 1 in node.read or node["ceil_mode"]:
             both = node.te(
                 lambda x: windows.max_with_positions(
                     x, node.shape, kernel, stride, padding, dilation
@@ -217,7 +219,7 @@ def _max_pool(rank: int, positions: bool = True) -> Lowering:
                     x, kernel, stride, padding, dilation, layout=_POOL_LAYOUTS[rank]
                 ),
             )
-        return [value, node.emit(relax.TupleGetItem(both, 1))] if positions else value
+        return [value, node.emit(relax.TupleGetItem(both, 1))] if 1 in node.read else [value]
 
     return lower
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -25,12 +25,18 @@ class Node:
         builder: Relax block builder that the lowering emits into.
         fake: PyTorch's own result on fake tensors: shape and dtype of each output.
         raw: Arguments by name; tensors are fake tensors.
+        read: Which of several outputs anybody reads: None may stand for the others.
     """
 
     def __init__(
-        self, builder: Any, fake: Any, arguments: dict[str, Any], raw: dict[str, Any]
+        self,
+        builder: Any,
+        fake: Any,
+        arguments: dict[str, Any],
+        raw: dict[str, Any],
+        read: Set[int],
     ) -> None:
-        self.builder, self.fake, self.raw = builder, fake, raw
+        self.builder, self.fake, self.raw, self.read = builder, fake, raw, read
         self._arguments = arguments
 
     def __getitem__(self, name: str) -> Any:

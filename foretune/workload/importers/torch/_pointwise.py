@@ -261,6 +261,15 @@ def _same(node: Node) -> Any:
     return node[next(iter(node.raw))]
 
 
+def _constant(value: float | None = None) -> Lowering:
+    """A tensor of one value in the shape of another."""
+
+    def lower(node: Node) -> Any:
+        return node.full(node.shape, node["fill_value"] if value is None else value, node.dtype)
+
+    return lower
+
+
 def _fill(node: Node) -> Any:
     value = node["value"]
     if isinstance(value, (bool, int, float)):
@@ -430,6 +439,10 @@ POINTWISE: dict[str, Lowering] = {
     "clone.default": _same,
     "detach.default": _same,
     "lift_fresh_copy.default": _same,
+    "full_like.default": _constant(),
+    "new_full.default": _constant(),
+    **{f"{name}.default": _constant(0) for name in ("zeros_like", "new_zeros", "empty_like")},
+    **{f"{name}.default": _constant(1) for name in ("ones_like", "new_ones")},
     "fill.Scalar": _fill,
     "fill.Tensor": _fill,
 }

@@ -105,6 +105,8 @@ class _Walk:
                     ordinary.append(values[node])
                 else:
                     states[node.name] = values[node]
+            elif spec.kind is not InputKind.PARAMETER and _is_table(held[spec.target]):
+                values[node] = held[spec.target].cpu()
             else:
                 values[node] = self._parameter(held[spec.target])
         return [*ordinary, *(states[name] for name in self._states)]
@@ -186,7 +188,8 @@ class _Walk:
         arguments = _bound(node.target._schema, args, kwargs)
         raw = _bound(node.target._schema, *_fake_arguments(node))
         arguments = {key: self._argument(value) for key, value in arguments.items()}
-        call = Node(self.builder, fakes, arguments, raw)
+        read = {user.args[1] for user in node.users if name_of(user.target) == "getitem"}
+        call = Node(self.builder, fakes, arguments, raw, read if several else {0})
         if all(math.prod(fake.shape) == 0 for fake in listed):
             results = [self._empty(call, fake) for fake in listed]
             return results if several else results[0]
@@ -197,22 +200,23 @@ class _Walk:
         except Exception as error:  # TVM's constructors raise many kinds for what they cannot do
             raise NotLoweredError(_first_line(error)) from error
         made = list(result) if several else [result]
-        return self._checked(node, name, made, listed, several)
+        return self._checked(node, name, made, call, several)
 
-    def _checked(
-        self, node: Any, name: str, made: list[Any], fakes: list[Any], several: bool
-    ) -> Any:
+    def _checked(self, node: Any, name: str, made: list[Any], call: Node, several: bool) -> Any:
         """The results, normalised; refused where their types are not PyTorch's."""
-        normal: list[Any] = [self.builder.normalize(value) for value in made]
-        read = {user.args[1] for user in node.users} if several else {0}
-        for at, (value, fake) in enumerate(zip(normal, fakes, strict=False)):
+        fakes = call.fake if several else [call.fake]
+        normal: list[Any] = []
+        for at, (result, fake) in enumerate(zip(made, fakes, strict=False)):
+            if result is None or at not in call.read:
+                normal.append(MISSING)
+                continue
+            value = self.builder.normalize(result)
             want = ([int(n) for n in fake.shape], dtype_name(fake.dtype))
             have = ([int(n) for n in value.ty.shape], str(value.ty.dtype))
             if want != have:
-                if at in read:
-                    self._reasons[name] = f"gives {have} for {want}"
-                    return self._refuse(node, name)
-                normal[at] = MISSING
+                self._reasons[name] = f"gives {have} for {want}"
+                return self._refuse(node, name)
+            normal.append(value)
         return normal if several else normal[0]
 
     def _empty(self, call: Node, fake: Any) -> Any:
@@ -287,6 +291,12 @@ def _is_tensor(value: Any) -> bool:
     import torch
 
     return isinstance(value, (torch.Tensor, _tvm.tvm.ir.Expr))
+
+
+def _is_table(tensor: Any) -> bool:
+    """Whether a buffer holds positions or a mask: what is computed from it alone is known."""
+    exact = not tensor.is_floating_point() and not tensor.is_complex()
+    return bool(exact and tensor.numel() <= _FOLDED)
 
 
 def _has_tensor(fakes: Any) -> bool:
