@@ -30,6 +30,7 @@ EXCLUDED: dict[str, str] = {
     r"|histogram|histogramdd|repeat_interleave)$": "sizes that depend on values, or histograms",
     r"^(empty|empty_like|empty_strided|empty_permuted|new_empty|new_empty_strided|resize_"
     r"|resize_as_)$": "memory that is not initialised",
+    r"^(item|broadcast_shapes|equal|allclose|jiterator.*)$": "no tensor is returned, or CUDA only",
     r"^nn\.functional\.ctc_loss$": "a dynamic programme over lengths given by values",
 }  # fmt: skip
 """Patterns of operator names to the reason why they are left out."""

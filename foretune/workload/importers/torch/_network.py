@@ -77,6 +77,8 @@ def _convolution(node: Node) -> Any:
         "data_layout": data,
         "out_dtype": wide,
     }
+    if node["transposed"] and max(common["dilation"]) > 1:
+        raise NotLoweredError("a transposed convolution with dilation")
     if node["transposed"]:
         common |= {"kernel_layout": swapped, "output_padding": _each(node["output_padding"], rank)}
         function = getattr(nn, f"conv{rank}d_transpose")

@@ -160,6 +160,10 @@ def _divide(node: Node) -> Any:
     compute, dtype = _types(node, ("self", "other"), kind)
     if mode is None:
         left, right = _operand(node, "self", dtype), _operand(node, "other", dtype)
+        if isinstance(node["other"], (int, float)) and node["other"] == 0:
+            # TVM folds a division by 0 into an error; this gives NaN and infinities too.
+            sign = math.copysign(math.inf, node["other"])
+            return node.emit(relax.op.multiply(left, node.const(sign, dtype)))
         return node.emit(relax.op.divide(left, right))
     left, right = _operand(node, "self", compute), _operand(node, "other", compute)
     if not dtype.startswith(_FLOATS):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import logging
 import re
 import warnings
@@ -15,7 +16,7 @@ from foretune.workload.importers.torch._table import IGNORED, INLINED, KEPT, LOW
 from foretune.workload.importers.torch._walk import name_of
 from foretune.workload.model import without_leaf_warning
 
-_LOST_ATTRIBUTE = re.compile(r"attributes? (.*) (?:was|were) assigned during export")
+_LOST_ATTRIBUTE = re.compile(r"attributes? (?:self\.)?(.*) (?:was|were) assigned during export")
 
 _ROUNDS = 6
 """A decomposition may yield what has one itself; chains of PyTorch's are shorter than this."""
@@ -30,7 +31,12 @@ def export(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], name: 
     import torch
 
     try:
-        with quiet_export(), torch.no_grad(), warnings.catch_warnings(record=True) as said:
+        with (
+            quiet_export(),
+            torch.no_grad(),
+            _writing_buffers_in_place(module),
+            warnings.catch_warnings(record=True) as said,
+        ):
             warnings.simplefilter("always")
             program = torch.export.export(module, args, dict(kwargs) or None, strict=False)
     except Exception as error:  # torch.export raises anything the model's own code may raise
@@ -42,11 +48,45 @@ def export(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], name: 
         lost = _LOST_ATTRIBUTE.search(str(warning.message))
         if lost:
             raise UnsupportedModelError(
-                f"model {name!r} writes its own attribute {lost.group(1)}, which PyTorch does not "
-                "export: make it a buffer (register_buffer), which becomes an input and an output "
+                f"model {name!r} writes its own attribute {lost.group(1)!r}, which PyTorch does "
+                "not export: make it a buffer with register_buffer: an input and an output "
                 "of the artifact"
             )
     return program
+
+
+@contextlib.contextmanager
+def _writing_buffers_in_place(module: Any) -> Iterator[None]:
+    """Lets a buffer that the module assigns anew count as written, in every part of the module.
+
+    ``torch.export`` drops the assignment silently below the outermost module. Here it becomes a
+    copy into the buffer at the end, when nobody reads the old value any more.
+    """
+    forward, own = module.forward, "forward" in vars(module)
+
+    @functools.wraps(forward)
+    def writing(*args: Any, **kwargs: Any) -> Any:
+        before = [
+            (part._buffers, name, buffer)
+            for part in module.modules()
+            for name, buffer in part._buffers.items()
+            if buffer is not None
+        ]
+        result = forward(*args, **kwargs)
+        for buffers, name, buffer in before:
+            if buffers[name] is not buffer:
+                buffer.copy_(buffers[name])
+                buffers[name] = buffer
+        return result
+
+    module.forward = writing
+    try:
+        yield
+    finally:
+        if own:
+            module.forward = forward
+        else:
+            del module.forward
 
 
 @contextlib.contextmanager
@@ -144,12 +184,16 @@ def states_of(program: Any, name: str) -> dict[str, str]:
 
 def decompose(program: Any) -> Any:
     """Takes operators apart by PyTorch's own rules until our table has them, or no rule is left."""
+    import torch._refs  # registers its rules  # noqa: F401
     from torch._decomp import decomposition_table
     from torch.export import default_decompositions
+
+    from foretune.workload.importers.torch._rules import own_rules
 
     rules: dict[Any, Any] = dict(default_decompositions())
     for target in [known for known in rules if name_of(known) in KEPT]:
         del rules[target]
+    rules |= own_rules()
     tried: set[Any] = set()
     with quiet_export(), without_leaf_warning():
         program = program.run_decompositions(rules)

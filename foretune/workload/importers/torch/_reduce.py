@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,8 @@ def _reduction(name: str) -> Lowering:
         value = node.cast(node["self"], _wide(node.dtype))
         if not node.shape_of("self"):
             return node.cast(value, node.dtype)
+        if 0 in node.shape_of("self"):
+            return node.full(node.shape, {"sum": 0, "prod": 1}.get(name, math.nan), node.dtype)
         function: Callable[..., Any] = getattr(_tvm.tvm.relax.op, name)
         return node.cast(node.emit(function(value, axes, keep)), node.dtype)
 
@@ -53,6 +56,8 @@ def _extreme(name: str) -> Lowering:
 def _any(node: Node) -> Any:
     axes, keep = _arguments(node)
     value = node.cast(node.cast(node["self"], "bool"), "int8")
+    if 0 in node.shape_of("self"):
+        return node.full(node.shape, 0, node.dtype)
     if node.shape_of("self"):
         value = node.emit(_tvm.tvm.relax.op.max(value, axes, keep))
     return node.cast(value, node.dtype)
@@ -61,6 +66,8 @@ def _any(node: Node) -> Any:
 def _all(node: Node) -> Any:
     axes, keep = _arguments(node)
     value = node.cast(node.cast(node["self"], "bool"), "int8")
+    if 0 in node.shape_of("self"):
+        return node.full(node.shape, 1, node.dtype)
     if node.shape_of("self"):
         value = node.emit(_tvm.tvm.relax.op.min(value, axes, keep))
     return node.cast(value, node.dtype)
@@ -82,8 +89,12 @@ def _variance(node: Node) -> Any:
     mean = node.emit(relax.op.mean(value, axes, True))
     centred = node.emit(relax.op.subtract(value, mean))
     total = node.emit(relax.op.sum(relax.op.multiply(centred, centred), axes, keep))
-    divisor = node.const(max(float(count) - float(correction), 0.0), dtype)
-    return node.cast(node.emit(relax.op.divide(total, divisor)), node.dtype)
+    degrees = max(float(count) - float(correction), 0.0)
+    if degrees == 0:  # TVM folds a division by 0 into an error; this gives NaN and infinity too
+        result = relax.op.multiply(total, node.const(float("inf"), dtype))
+    else:
+        result = relax.op.divide(total, node.const(degrees, dtype))
+    return node.cast(node.emit(result), node.dtype)
 
 
 def _arg(largest: bool) -> Lowering:

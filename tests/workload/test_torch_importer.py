@@ -1,0 +1,224 @@
+"""PyTorch modules as people have them: arguments, outputs, states, cuts, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foretune.errors import BadInputError, UnsupportedModelError, UnsupportedOperatorsError
+from foretune.graph import compile_model
+from foretune.hardware import probe
+from foretune.workload import from_object, load_input
+
+torch = pytest.importorskip("torch")
+
+
+def check(module, inputs, name="net", seeds=(0,)):
+    """Imports, compiles and compares with eager PyTorch; gives the model and its outputs."""
+    torch.manual_seed(0)
+    model = from_object((module, inputs), name)
+    artifact = compile_model(model, probe(), {})
+    drawn = [model.examples, *(model.draw_inputs(seed) for seed in seeds)]
+    results = []
+    for arrays in drawn:
+        outputs, expected = artifact.run(list(arrays)), model.reference(arrays)
+        assert [(o.shape, o.dtype) for o in outputs] == [(e.shape, e.dtype) for e in expected]
+        for output, wanted in zip(outputs, expected, strict=True):
+            np.testing.assert_allclose(output, wanted, rtol=1e-5, atol=1e-5)
+        results.append(outputs)
+    return model, results
+
+
+class Options(torch.nn.Module):
+    def forward(self, x, extra=None, flag=False, count=2, mode="sum", pair=(None, {"deep": None})):
+        y = x * count + (pair[1]["deep"] if pair[1]["deep"] is not None else 0)
+        return {
+            "y": getattr(y, mode)(0),
+            "count": count,
+            "none": extra,
+            "first": (y if flag else x),
+        }
+
+
+def test_none_numbers_flags_and_words_are_constants():
+    deep = (torch.ones(4), {"deep": torch.tensor(0.5)})
+    given = {"x": torch.randn(3, 4), "flag": True, "count": 3, "mode": "mean", "pair": deep}
+    model, results = check(Options(), given)
+    assert [spec.shape for spec in model.inputs] == [(3, 4), (4,), ()]
+    assert [output.shape for output in results[0]] == [(4,), (3, 4)]
+
+
+class Outputs(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(24, 24)
+        self.register_buffer("table", torch.arange(40.0))
+
+    def forward(self, x, n, unused):
+        y = self.head(x).relu()
+        again = (y, y.contiguous(), y.view(2, 3, 8))
+        return {
+            "y": y,
+            "again": again,
+            "same": x,
+            "buffer": self.table,
+            "n": n + 1,
+            "last": y[:, -1],
+        }
+
+
+def test_outputs_may_be_inputs_buffers_views_and_the_same_tensor_twice():
+    model, results = check(Outputs(), (torch.randn(2, 24), torch.tensor(3), torch.ones(5)))
+    assert [spec.name for spec in model.inputs] == ["x", "n", "unused"]
+    assert results[0][-2] == 4
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64", "int8", "uint8", "int64"])
+def test_element_types(dtype):
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return x * 2 + x, x > 1, x.sum()
+
+    value = torch.tensor([[1, 2, 3], [0, 1, 2]]).to(getattr(torch, dtype))
+    model, results = check(Net(), (value,), seeds=())
+    assert [spec.dtype for spec in model.inputs] == [dtype]
+    assert [output.dtype.name for output in results[0]][:2] == [dtype, "bool"]
+
+
+class Streaming(torch.nn.Module):
+    """A cache as streaming models have it, one counter that is not saved, one buffer untouched."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Module()
+        self.inner.register_buffer("cache", torch.zeros(1, 2))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64), persistent=False)
+        self.register_buffer("scale", torch.tensor(2.0))
+
+    def forward(self, x):
+        joined = torch.cat([self.inner.cache, x], dim=1)
+        before = self.inner.cache
+        self.inner.cache = joined[:, -2:] * self.scale
+        self.steps += 1
+        return joined.sum(1) + self.steps + before.sum()
+
+
+def test_buffers_that_a_module_writes_are_states():
+    module = Streaming()
+    model = from_object((module, (torch.ones(1, 3),)), "stream")
+    assert model.states == ("state.steps", "state.inner.cache")
+    assert [spec.name for spec in model.inputs] == ["x", "state.steps", "state.inner.cache"]
+    artifact = compile_model(model, probe(), {})
+    step = np.array([[1.0, 2.0, 3.0]], "float32")
+    states, fresh = list(model.examples[1:]), Streaming()
+    for _ in range(3):
+        wanted = model.reference([step, *states])
+        result, *states = artifact.run([step, *states])
+        np.testing.assert_allclose(result, fresh(torch.from_numpy(step)).numpy())
+        for state, new in zip(states, wanted[1:], strict=True):
+            np.testing.assert_allclose(state, new)
+    assert states[0] == 3
+    assert module.inner.cache.sum() == 0
+    np.testing.assert_array_equal(model.reference([step, *model.examples[1:]])[0], [7])
+
+
+class Counting(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("steps", torch.zeros(()))
+
+    def forward(self, x):
+        self.steps += 1
+        return x.sum() + self.steps
+
+
+def test_an_archive_has_states(tmp_path):
+    path = tmp_path / "count.pt2"
+    torch.export.save(torch.export.export(Counting(), (torch.ones(1, 3),), strict=False), str(path))
+    model = load_input(str(path))
+    assert model.states == ("state.steps",)
+    first, second = model.reference(model.examples), model.reference(model.examples)
+    assert [array.tolist() for array in first] == [array.tolist() for array in second] == [4, 1]
+
+
+class Attribute(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.kept = torch.zeros(3)
+
+    def forward(self, x):
+        self.kept = self.kept + x
+        return self.kept * 2
+
+
+class InPlace(torch.nn.Module):
+    def forward(self, x):
+        x.add_(1)
+        return x * 2
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (Attribute(), r"writes its own attribute 'kept'.* register_buffer"),
+        (InPlace(), r"writes its own input 'x'"),
+    ],
+)
+def test_what_cannot_be_a_state_is_refused_by_name(module, message):
+    with pytest.raises(UnsupportedModelError, match=message):
+        from_object((module, (torch.ones(3),)), "net")
+
+
+class Partly(torch.nn.Module):
+    def forward(self, x):
+        y = x.relu() * 2
+        return torch.linalg.svdvals(y).sin(), torch.nonzero(x).float(), x.cos()
+
+
+NET = """
+import torch
+class Partly(torch.nn.Module):
+    def forward(self, x):
+        y = x.relu() * 2
+        return torch.linalg.svdvals(y).sin(), x.cos()
+def net(): return Partly(), (torch.randn(3, 3),)
+"""
+
+
+def test_all_operators_that_cannot_be_compiled_are_named_with_their_nodes():
+    with pytest.raises(UnsupportedOperatorsError) as error:
+        from_object((Partly(), (torch.randn(3, 3),)), "net")
+    assert error.value.operators == {
+        "aten._linalg_svd.default": ("linalg_svdvals",),
+        "aten.nonzero.default": ("nonzero",),
+    }
+    assert error.value.until == ("mul", "cos")
+    assert "--until mul,cos" in str(error.value)
+
+
+def test_a_model_is_cut_at_nodes(tmp_path):
+    path = tmp_path / "partly.py"
+    path.write_text(NET)
+    model = load_input(f"{path}:net", until=["cos", "mul"])
+    assert model.until == ("cos", "mul")
+    x = model.examples[0]
+    cosine, double = compile_model(model, probe(), {}).run([x])
+    np.testing.assert_allclose(cosine, np.cos(x), rtol=1e-5)
+    np.testing.assert_allclose(double, np.maximum(x, 0) * 2, rtol=1e-6)
+    for array, wanted in zip((cosine, double), model.reference([x]), strict=True):
+        np.testing.assert_allclose(array, wanted, rtol=1e-5)
+    with pytest.raises(BadInputError, match=r"no node 'mull' to cut at: did you mean mul"):
+        load_input(f"{path}:net", until=["mull"])
+
+
+def test_indices_are_counted_from_the_end_while_the_network_runs():
+    class Lookup(torch.nn.Module):
+        def forward(self, x, i, j):
+            return x[i], x[:, i], torch.gather(x, 1, j), torch.take(x, i), x[i, i]
+
+    model, _ = check(Lookup(), (torch.randn(4, 4), torch.tensor([0, 3]), torch.tensor([[1], [0]])))
+    x = np.arange(16, dtype="float32").reshape(4, 4)
+    indices = [np.array([-1, -4]), np.array([[0], [3]])]
+    outputs = compile_model(model, probe(), {}).run([x, *indices])
+    for output, wanted in zip(outputs, model.reference([x, *indices]), strict=True):
+        np.testing.assert_array_equal(output, wanted)
