@@ -126,8 +126,7 @@ def _masked_scatter(self: Any, mask: Any, source: Any) -> Any:
     """The n-th place of the mask takes the n-th element of the source."""
     import torch
 
-    shape = torch.broadcast_shapes(self.shape, mask.shape)
-    self, mask = self.expand(shape), mask.expand(shape)
+    mask = mask.expand(self.shape)
     order = mask.reshape(-1).to(torch.int64).cumsum(0) - 1
     taken = source.reshape(-1)[order.clamp(0, source.numel() - 1)].reshape(mask.shape)
     return torch.where(mask, taken, self)
