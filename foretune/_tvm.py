@@ -54,6 +54,7 @@ __all__ = [
     "make_context",
     "meta_schedule",
     "reset_thread_pool",
+    "rooted",
     "save_json",
     "structural_hash",
     "tvm",
@@ -92,6 +93,22 @@ def children(node: Any) -> list[Any]:
         elif isinstance(value, (tvm.tirx.Stmt, tvm.ir.Expr)):
             found.append(value)
     return [child for child in found if hasattr(type(child), "__tvm_ffi_type_info__")]
+
+
+def rooted(function: Any) -> Any:
+    """A PrimFunc with the block ``root`` around everything, where it lacks one.
+
+    TVM's own programs have it, and schedules and passes take it for granted; loops written by hand
+    may have none, or one block of another name.
+    """
+    body = function.body
+    if isinstance(body, tvm.s_tir.SBlockRealize):
+        block = body.block
+        if str(block.name_hint) == "root" and not block.iter_vars:
+            return function
+    root = tvm.s_tir.SBlock([], [], [], "root", body)
+    realized = tvm.s_tir.SBlockRealize([], True, root)
+    return PrimFunc(function.params, realized, function.ret_type, function.attrs)
 
 
 def save_json(node: Any) -> str:

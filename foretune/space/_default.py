@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from foretune._tvm import Schedule
+    from foretune._tvm import IRModule, Schedule
     from foretune.hardware import Hardware
 
 _SPATIAL, _REDUCTION = 0, 2
@@ -35,10 +35,24 @@ def default_schedule(function: Any, hardware: Hardware) -> Schedule:
         for i, j_outer parallel:
             for j_inner vectorised: C[i, j] = 0
             for k, j_inner vectorised: C[i, j] += A[i, k] * B[k, j]
+
+    A program that TVM cannot schedule (calls of libraries, loops without blocks) stays as it is.
     """
     from foretune import _tvm
 
-    schedule = _tvm.Schedule(_tvm.IRModule({"main": function}), seed=1)
+    module = _tvm.IRModule({"main": _tvm.rooted(function)})
+    try:
+        return _scheduled(module, hardware)
+    # Beyond what primitives refuse, TVM fails on programs that nobody scheduled before: those run
+    # as they are written.
+    except Exception:
+        return _tvm.Schedule(module, seed=1)
+
+
+def _scheduled(module: IRModule, hardware: Hardware) -> Schedule:
+    from foretune import _tvm
+
+    schedule = _tvm.Schedule(module, seed=1)
     error = _tvm.tvm.s_tir.schedule.ScheduleError
     try:
         root = schedule.get_sblock("root")

