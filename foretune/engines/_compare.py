@@ -20,7 +20,7 @@ from foretune.errors import BadInputError, ForetuneError, unknown_name
 
 if TYPE_CHECKING:
     from foretune.engines._process import AnArtifact
-    from foretune.graph import OutputDifference
+    from foretune.graph import Examination, InputSet
     from foretune.workload import Model
     from foretune.workload.model import Array
 
@@ -105,29 +105,29 @@ def compare(
             raise unknown_name("engine", name, ENGINES)
     if rounds < 1:
         raise BadInputError(f"rounds must be at least 1, but got {rounds}")
-    from foretune.graph import default_tolerance
+    from foretune.graph import InputSet, default_tolerance
 
     say = progress or (lambda _line: None)
     inputs = model.draw_inputs(seed)
-    expected = model.reference(inputs)
+    given = InputSet("random inputs", inputs, model, must=True)
     tolerance = default_tolerance(model)
     results: dict[str, EngineResult] = {}
     with contextlib.ExitStack() as stack:
         workspace = _workspace(stack, model, artifacts, inputs)
         children: dict[str, Child] = {}
-        errors: dict[str, list[OutputDifference]] = {}
+        seen: dict[str, Examination] = {}
         for name in (*artifacts, *dict.fromkeys(engines)):
             say(f"starting {name}")
             try:
                 child = stack.enter_context(Child.start(name, workspace, threads))
-                errors[name] = _differences(model, expected, child.outputs())
+                seen[name] = _examine(given, child.outputs(), tolerance)
                 children[name] = child
             except ForetuneError as error:
                 results[name] = EngineResult(error=str(error))
         say(f"timing {rounds} rounds")
         readings = _interleave(children, rounds, results)
     for name, seconds in readings.items():
-        results[name] = _summarise(seconds, errors[name], tolerance, seed)
+        results[name] = _summarise(seconds, seen[name], tolerance, seed)
     return results
 
 
@@ -178,23 +178,22 @@ def _interleave(
 
 def _summarise(
     seconds: Sequence[float],
-    differences: Sequence[OutputDifference],
+    seen: Examination,
     tolerance: float,
     seed: int,
 ) -> EngineResult:
     from foretune.graph import largest_difference
 
-    absolute, relative = largest_difference(differences)
+    absolute, relative = largest_difference(seen.differences)
     low, high = bootstrap_median(seconds, seed)
-    wrong = [d for d in differences if not d.within(tolerance)]
     return EngineResult(
         median=float(np.median(seconds)),
         low=low,
         high=high,
         max_abs_error=absolute,
         max_relative_error=relative,
-        within_tolerance=not wrong,
-        difference=wrong[0].describe(tolerance) if wrong else "",
+        within_tolerance=not seen.wrong,
+        difference=seen.wrong[0].describe(tolerance) if seen.wrong else "",
         readings=tuple(seconds),
     )
 
@@ -210,12 +209,11 @@ def bootstrap_median(
     return float(low), float(high)
 
 
-def _differences(
-    model: Model, expected: Sequence[Array], actual: Sequence[Array]
-) -> list[OutputDifference]:
+def _examine(given: InputSet, actual: Sequence[Array], tolerance: float) -> Examination:
     """How far each output is from the reference; another number or shape of them is an error."""
-    from foretune.graph import compare_outputs
+    from foretune.graph import examine
 
+    expected = given.expected() or []
     if len(expected) != len(actual):
         raise BadInputError(
             f"returned {len(actual)} outputs where the reference returned {len(expected)}"
@@ -226,7 +224,7 @@ def _differences(
                 f"returned output {number} of shape {got.shape} where the reference returned "
                 f"{wanted.shape}"
             )
-    return compare_outputs(expected, actual, [spec.name for spec in model.outputs])
+    return examine(given, expected, actual, tolerance)
 
 
 def _finite(value: float | None) -> float | None:

@@ -12,7 +12,7 @@ from foretune.graph._compare import (
 from foretune.graph._input_sets import InputSet, verification_inputs
 from foretune.graph._sample import Sample, pack_arrays, read_inputs
 from foretune.graph._tolerance import default_tolerance
-from foretune.graph._verify import Verification, verify
+from foretune.graph._verify import Examination, Verification, examine, verify
 from foretune.graph.artifact import Artifact, require_compiler
 from foretune.graph.compile import compile_model, compile_workload
 from foretune.graph.extract import Extraction, extract, extract_workloads
@@ -22,6 +22,7 @@ __all__ = [
     "Arguments",
     "Artifact",
     "Difference",
+    "Examination",
     "Extraction",
     "InputSet",
     "OutputDifference",
@@ -34,6 +35,7 @@ __all__ = [
     "compile_model",
     "compile_workload",
     "default_tolerance",
+    "examine",
     "extract",
     "extract_workloads",
     "first_difference",

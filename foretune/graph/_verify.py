@@ -58,6 +58,51 @@ class Verification:
         }
 
 
+@dataclass(frozen=True)
+class Examination:
+    """The outputs for one set of inputs, compared with the original's.
+
+    Attributes:
+        differences: Of each output.
+        wrong: Those that nothing excuses.
+        judged_by: As in ``Verification``.
+    """
+
+    differences: list[OutputDifference]
+    wrong: list[OutputDifference]
+    judged_by: str
+
+
+def examine(
+    given: InputSet,
+    expected: Sequence[Array],
+    actual: Sequence[Array],
+    tolerance: float,
+    steps: Sequence[float] = (),
+    strict: bool = False,
+) -> Examination:
+    """Compares outputs, and has what differs by more than ``tolerance`` judged by float64.
+
+    Args:
+        given: The inputs.
+        expected: What the original gives for them.
+        actual: What is compared with it, as many outputs.
+        tolerance: Relative to the largest magnitude of each output.
+        steps: As in ``verify``.
+        strict: Whether the tolerance is the last word.
+    """
+    names = [spec.name for spec in given.model.outputs]
+    differences = compare_outputs(expected, actual, names, steps)
+    wrong = [(n, d) for n, d in enumerate(differences) if not d.within(tolerance)]
+    exact = given.exact() if wrong and not strict else None
+    judged_by = TOLERANCE
+    if exact is not None and len(exact.outputs) == len(expected):
+        judged_by = exact.by
+        own = exact.own or expected
+        wrong = still_wrong(wrong, expected, actual, exact.outputs, own)
+    return Examination(differences, [difference for _, difference in wrong], judged_by)
+
+
 class Runnable(Protocol):
     """An artifact, or whatever else computes outputs from inputs."""
 
@@ -89,10 +134,9 @@ def verify(
             original's outputs.
         steps: Per output, the step it is quantised with, in its own units: it may differ by one.
     """
-    judges = tolerance is None
+    strict = tolerance is not None
     if tolerance is None:
         tolerance = default_tolerance(model)
-    names = [spec.name for spec in model.outputs]
     found: list[OutputDifference] = []
     compared: list[str] = []
     left_out: dict[str, str] = {}
@@ -107,16 +151,11 @@ def verify(
         if len(expected) != len(actual):
             message = f"{len(actual)} outputs where the original has {len(expected)}"
             return Verification(False, np.nan, np.nan, tolerance, tuple(compared), message)
-        differences = compare_outputs(expected, actual, names, steps)
-        found += differences
-        wrong = [(n, d) for n, d in enumerate(differences) if not d.within(tolerance)]
-        exact = given.exact() if wrong and judges else None
-        if exact is not None:
-            judged_by = exact.by
-            own = exact.own or expected
-            wrong = still_wrong(wrong, expected, actual, exact.outputs, own)
-        if wrong and not message:
-            message = f"{wrong[0][1].describe(tolerance)} (inputs: {given.name})"
+        seen = examine(given, expected, actual, tolerance, steps, strict)
+        found += seen.differences
+        judged_by = seen.judged_by if judged_by == TOLERANCE else judged_by
+        if seen.wrong and not message:
+            message = f"{seen.wrong[0].describe(tolerance)} (inputs: {given.name})"
     absolute, relative = largest_difference(found)
     return Verification(
         not message,
