@@ -14,6 +14,7 @@ from foretune.graph import first_difference
 from foretune.workload import cut_model, from_object, graph_nodes
 from foretune.workload.importers.onnx import import_onnx
 
+torch = pytest.importorskip("torch")
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
@@ -172,3 +173,36 @@ def test_where_the_graph_cannot_be_cut_the_search_goes_around(model, hardware, t
     found = first_difference(wrong, hardware, model.examples, cut=cut)
     # Between the tanh and the product of both branches no cut is possible.
     assert found.among == ("right", "leftmost", "joined")
+
+
+class Branches(torch.nn.Module):
+    """A split, of which one part is computed with a constant that importers may get wrong."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+        self.factor = factor
+
+    def forward(self, x):
+        left, right = torch.split(self.linear(x), 4, dim=-1)
+        return torch.cat([torch.tanh(left) * self.factor, torch.sigmoid(right)], -1).softmax(-1)
+
+
+def _branches(factor):
+    torch.manual_seed(0)
+    return from_object((Branches(factor).eval(), (torch.ones(2, 8),)), "branches", "a test")
+
+
+def test_a_pytorch_model_is_cut_at_the_nodes_of_its_exported_graph(hardware):
+    right, wrong = _branches(1.0), _branches(1.1)
+
+    def imported_as_another(part, until):
+        return replace(cut_model(wrong, until), source=cut_model(right, until).source)
+
+    assert first_difference(right, hardware, right.examples) is None
+    found = first_difference(
+        replace(wrong, source=right.source), hardware, right.examples, cut=imported_as_another
+    )
+    assert found.operator == "aten.mul.Tensor"
+    assert found.among == (found.output,)
+    assert found.imported

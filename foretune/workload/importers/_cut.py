@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from foretune.workload.model import Model, OnnxSource
+from foretune.workload.model import Model, OnnxSource, TorchSource
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,10 @@ def graph_nodes(model: Model) -> list[GraphNode]:
     What depends on constants alone is not listed: importers fold it. Empty if there is no original
     with a graph.
     """
+    if isinstance(model.source, TorchSource):
+        from foretune.workload.importers.torch import exported
+
+        return _torch_nodes(exported(model.source, model.name).graph.nodes)
     if not isinstance(model.source, OnnxSource):
         return []
     from foretune.workload.importers.onnx import read_by
@@ -48,6 +53,22 @@ def graph_nodes(model: Model) -> list[GraphNode]:
     return found
 
 
+def _torch_nodes(nodes: Iterable[Any]) -> list[GraphNode]:
+    """Those that compute a tensor. What computes several hands on what it read to their users."""
+    reads: dict[Any, tuple[str, ...]] = {}
+    found = []
+    for node in nodes:
+        is_tensor = hasattr(node.meta.get("val"), "dtype")
+        if node.op == "placeholder":
+            reads[node] = (str(node.name),)
+            continue
+        names = tuple(dict.fromkeys(n for read in node.all_input_nodes for n in reads[read]))
+        reads[node] = (str(node.name),) if is_tensor else names
+        if node.op == "call_function" and is_tensor and names:
+            found.append(GraphNode(str(node.target), (str(node.name),), names))
+    return found
+
+
 def cut_model(model: Model, until: Sequence[str]) -> Model:
     """The part of a model that computes these tensors, imported anew; they are its outputs.
 
@@ -56,6 +77,10 @@ def cut_model(model: Model, until: Sequence[str]) -> Model:
         UnsupportedModelError: That part cannot be imported.
         ValueError: The model has no original with a graph.
     """
+    if isinstance(model.source, TorchSource):
+        from foretune.workload.importers.torch import import_part
+
+        return import_part(model.source, model.name, until)
     if not isinstance(model.source, OnnxSource):
         raise ValueError(f"{model.name} has no graph to cut")
     from foretune.workload.importers.onnx import import_onnx

@@ -19,7 +19,7 @@ from foretune.errors import (
 )
 from foretune.workload.model import Array, Model, TorchSource, from_tensor, without_leaf_warning
 
-__all__ = ["import_archive", "import_module", "require_torch"]
+__all__ = ["exported", "import_archive", "import_module", "import_part", "require_torch"]
 
 
 def import_module(module: Any, example_inputs: Any, name: str, until: Sequence[str] = ()) -> Model:
@@ -93,6 +93,22 @@ def import_archive(
         else:
             module = program.module(check_guards=False)
     return _import_program(program, path.stem, module, args, kwargs, until)
+
+
+def exported(source: TorchSource, name: str) -> Any:
+    """The exported program of an original."""
+    from foretune.workload.importers.torch import _prepare
+
+    return _prepare.export(source.module, source.args, source.kwargs, name)
+
+
+def import_part(source: TorchSource, name: str, until: Sequence[str]) -> Model:
+    """Imports an original up to some nodes of its exported graph; raises as ``import_module``."""
+    from foretune.workload.importers.torch import _prepare
+
+    module = _prepare.cut(exported(source, name), until, name)
+    program = _prepare.export(module, source.args, source.kwargs, name)
+    return _import_program(program, name, module, source.args, source.kwargs, until)
 
 
 def require_torch() -> Any:
