@@ -104,8 +104,9 @@ def add_tune(commands: Any) -> None:
 def _tune(args: argparse.Namespace) -> int:
     from foretune.report import TuneProgress, print_summary
     from foretune.tuning import default_work_dir, tune
-    from foretune.workload import load_input
+    from foretune.workload import Workload, load_input
 
+    progress = TuneProgress()
     # Everything that can be refused is refused before anything is measured.
     strategy, cost_model = _refuse_settings(args)
     options = _strategy_options(args, strategy)
@@ -139,24 +140,21 @@ def _tune(args: argparse.Namespace) -> int:
             seed=args.seed,
             work_dir=work_dir,
             fresh=args.fresh,
-            progress=TuneProgress(),
+            progress=progress,
             options=options,
             llm=llm,
             command=_reproducing(args),
+            output=None if isinstance(source, Workload) else args.output,
         )
     data = {**result.to_json(), "input": args.input}
     if args.json is not None:
         write_json(args.json, data)
     print_summary(data)
-    if args.output is not None and any(task.best_s is not None for task in result.tasks):
-        fields, difference = _write_artifact(result, args.output)
-        if args.json is not None:
-            write_json(args.json, data | fields)
-        if difference:
-            raise WrongResultError(
-                f"{difference}, more than rounding explains: {args.output} was not written; "
-                "please report this"
-            )
+    fields, wrong = _artifact(result, args.output)
+    if args.json is not None:
+        write_json(args.json, data | fields)
+    if wrong:
+        raise WrongResultError(wrong)
     print(f"work directory: {work_dir}  (report: foretune report {shlex.quote(str(work_dir))})")
     return INTERRUPTED if result.interrupted else 0
 
@@ -255,30 +253,47 @@ def _reproducing(args: argparse.Namespace) -> str:
     return shlex.join(["foretune", *args.given[:place], *added, *args.given[place:]])
 
 
-def _write_artifact(result: TuneResult, path: Path) -> tuple[dict[str, Any], str]:
-    """Compiles, checks against what was tuned, and saves if it is right.
+def _artifact(result: TuneResult, path: Path | None) -> tuple[dict[str, Any], str]:
+    """What became of the artifact: fields for the JSON object, and what is wrong, if anything."""
+    network = result.network
+    if network is None:
+        measured = any(task.best_s is not None for task in result.tasks)
+        return _save_kernel(result, path) if path is not None and measured else ({}, "")
+    fields: dict[str, Any] = {
+        "verified": bool(network.inputs) and not network.wrong,
+        "max_abs_error": network.max_abs_error,
+    }
+    if path is not None:
+        told = _told(network.max_abs_error)
+        print(f"artifact: {path}  (largest difference to the original {told})")
+        fields["artifact"] = str(path)
+    if not network.wrong:
+        return fields, ""
+    kept = f"{path} holds the default schedules, which are right" if path is not None else ""
+    return fields, f"the tuned network is wrong: {network.fault}; please report this. {kept}"
 
-    Returns:
-        Fields for the JSON object, and what is wrong with the artifact: empty if it was saved.
-    """
-    from foretune.graph import verify
+
+def _save_kernel(result: TuneResult, path: Path) -> tuple[dict[str, Any], str]:
+    """Compiles a kernel, checks it against the untuned program, and saves it if it is right."""
     from foretune.workload import Workload
 
+    assert isinstance(result.source, Workload)
     artifact = result.compile()
-    if isinstance(result.source, Workload):
-        verdict = _judge_kernel(artifact, result.source, result.hardware)
-        right, error, original = verdict.right, verdict.max_error, "the untuned program"
-        difference = f"the compiled program differs from the untuned one: {verdict.message}"
-    else:
-        check = verify(artifact, result.source)
-        right, error, original = check.ok, check.max_abs_error, "the original"
-        difference = f"the compiled model differs from the original: {check.message}"
-    fields = {"verified": right, "max_abs_error": error}
-    if not right:
-        return fields, difference
+    verdict = _judge_kernel(artifact, result.source, result.hardware)
+    fields = {"verified": verdict.right, "max_abs_error": verdict.max_error}
+    if not verdict.right:
+        return fields, (
+            f"the compiled program differs from the untuned one: {verdict.message}, more than "
+            f"rounding explains: {path} was not written; please report this"
+        )
     artifact.save(path)
-    print(f"artifact: {path}  (largest difference to {original} {error:.2g})")
+    told = _told(verdict.max_error)
+    print(f"artifact: {path}  (largest difference to the untuned program {told})")
     return {**fields, "artifact": str(path)}, ""
+
+
+def _told(difference: float | None) -> str:
+    return "not known" if difference is None else f"{difference:.2g}"
 
 
 def _judge_kernel(artifact: Artifact, workload: Workload, hardware: Hardware) -> Verdict:

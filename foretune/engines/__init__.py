@@ -16,13 +16,14 @@ from foretune.engines._names import ENGINES
 
 if TYPE_CHECKING:
     from foretune.engines._compare import EngineResult, bootstrap_median, compare
+    from foretune.engines._original import time_original
 
-__all__ = ["ENGINES", "EngineResult", "bootstrap_median", "compare"]
+__all__ = ["ENGINES", "EngineResult", "bootstrap_median", "compare", "time_original"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'foretune.engines' has no attribute {name!r}")
-    from foretune.engines import _compare
+    from foretune.engines import _compare, _original
 
-    return getattr(_compare, name)
+    return getattr(_original if name == "time_original" else _compare, name)

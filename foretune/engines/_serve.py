@@ -81,7 +81,7 @@ def _load_inductor(path: str, inputs: list[Array], threads: int) -> Runner:
     return _torch_runner(torch.compile(module), args, kwargs)
 
 
-def _load_onnxruntime(path: str, inputs: list[Array], threads: int) -> Runner:
+def load_onnxruntime(path: str, inputs: list[Array], threads: int) -> Runner:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -124,7 +124,7 @@ _LOADERS: dict[str, Callable[[str, list[Array], int], Runner]] = {
     ARTIFACT: _load_foretune,
     "eager": _load_eager,
     "inductor": _load_inductor,
-    "onnxruntime": _load_onnxruntime,
+    "onnxruntime": load_onnxruntime,
     "openvino": _load_openvino,
 }
 

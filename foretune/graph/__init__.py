@@ -14,7 +14,7 @@ from foretune.graph._sample import Sample, pack_arrays, read_inputs
 from foretune.graph._tolerance import default_tolerance
 from foretune.graph._verify import Examination, Verification, examine, verify
 from foretune.graph.artifact import Artifact, require_compiler
-from foretune.graph.compile import compile_model, compile_workload
+from foretune.graph.compile import compile_model, compile_workload, failing_kernels
 from foretune.graph.extract import Extraction, extract, extract_workloads
 from foretune.graph.simplify import Simplified, simplify
 
@@ -38,6 +38,7 @@ __all__ = [
     "examine",
     "extract",
     "extract_workloads",
+    "failing_kernels",
     "first_difference",
     "integer_distance",
     "largest_difference",

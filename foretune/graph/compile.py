@@ -213,3 +213,29 @@ def _calling(
         builder.emit_func_output(result)
     module: IRModule = builder.get()
     return module
+
+
+def failing_kernels(program: IRModule, hardware: Hardware) -> dict[str, str]:
+    """Which tensor programs of a fused program cannot be compiled, each on its own, and why.
+
+    Args:
+        program: As ``simplify`` returns it.
+        hardware: What they are compiled for.
+
+    Returns:
+        The name of each such program, with the last line of what TVM says.
+    """
+    found: dict[str, str] = {}
+    target = hardware.code_target()
+    for variable, function in program.functions.items():
+        if not isinstance(function, _tvm.PrimFunc):
+            continue
+        name = str(variable.name_hint)
+        alone = _tvm.IRModule({name: _named(function, name, scheduled=False)})
+        try:
+            with target:
+                _tvm.tvm.compile(default_schedule(alone, hardware), target)
+        except Exception as error:  # TVM raises its own, ValueError, and what C++ throws
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            found[name] = lines[-1][:200] if lines else type(error).__name__
+    return found

@@ -13,6 +13,7 @@ from foretune.report import _units as units
 from foretune.report._charts import small_chart, task_chart
 from foretune.report._failures import failures
 from foretune.report._language_model import language_model
+from foretune.report._network import told_network
 
 SCHEMA = "foretune.tune/1"
 
@@ -21,6 +22,7 @@ _SPENT = {
     "measure_s": "running candidates",
     "canary_s": "watching for noise",
     "search_s": "searching and learning",
+    "proof_s": "proving the network",
     "setup_s": "reading records",
     "start_s": "starting workers",
     "journal_s": "writing records",
@@ -103,8 +105,10 @@ def _template() -> Any:
 def _view(data: Mapping[str, Any]) -> dict[str, Any]:
     tasks = list(data["tasks"])
     hardware = data["hardware"]
+    network = data.get("network")
     return {
         "input": data["input"],
+        "network": None if network is None else told_network(network),
         "speed_up": units.factor(units.ratio(data["untuned_s"], data["tuned_s"])),
         "known": data["untuned_s"] is not None and data["tuned_s"] is not None,
         "untuned": units.seconds(data["untuned_s"]),

@@ -14,9 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from foretune.report import _units as units
+from foretune.report._network import told_network
 
 if TYPE_CHECKING:
-    from foretune.tuning import Budget, Task
+    from foretune.tuning import Budget, Network, Task
 
 _FRAME = 9
 """Lines of the display that are not rows of the table, with one to spare."""
@@ -70,6 +71,22 @@ class TuneProgress:
         self._first: tuple[int, float] | None = None
         self._elapsed_s = 0.0
         self._told = 0.0
+        self._began = clock()
+
+    def proved(self, network: Network) -> None:
+        """Called once, before ``start``, when a network works with default schedules."""
+        told = told_network(network.to_json())
+        after_s = self._clock() - self._began
+        if not network.inputs:
+            self._say(f"compiled after {after_s:.1f} s; it cannot be run on this machine")
+            return
+        equal = "equal to the original"
+        if network.max_abs_error:
+            equal += f" within {network.max_abs_error:.2g}"
+        self._say(
+            f"proved: {equal} on {network.inputs} inputs after {after_s:.1f} s; "
+            f"default {told.default}" + (f", {told.original}" if told.original else "")
+        )
 
     def start(self, tasks: Sequence[Task], budget: Budget) -> None:
         """Called once, before anything is measured."""

@@ -14,6 +14,7 @@ from rich.text import Text
 from foretune.report import _units as units
 from foretune.report._failures import failures
 from foretune.report._language_model import language_model
+from foretune.report._network import told_network
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
@@ -58,7 +59,11 @@ def print_summary(data: Mapping[str, Any], console: Console | None = None) -> No
         console: Where to print; standard output if None.
     """
     console = console or _console()
-    console.print(summary_table(data, console.width))
+    network = data.get("network")
+    if network is not None:
+        _print_network(network, console)
+    if data["tasks"]:
+        console.print(summary_table(data, console.width))
     trials = [trial for task in data["tasks"] for trial in task["trials"]]
     sums = [f"sum of kernels: {units.seconds(data['untuned_s'])} → "]
     if (gain := units.ratio(data["untuned_s"], data["tuned_s"])) is None:
@@ -67,7 +72,8 @@ def print_summary(data: Mapping[str, Any], console: Console | None = None) -> No
         Text.assemble(
             *sums,
             (units.seconds(data["tuned_s"]), "bold"),
-            "" if gain is None else f", {units.factor(gain)} faster",
+            # A multiple of what nobody would deploy says nothing beside a network's latency.
+            "" if gain is None or network is not None else f", {units.factor(gain)} faster",
         )
     )
     console.print(
@@ -89,6 +95,14 @@ def print_summary(data: Mapping[str, Any], console: Console | None = None) -> No
         console.print(Text(f"left untuned: {', '.join(untuned)}", style="yellow"))
     if data.get("interrupted"):
         console.print(Text("interrupted: this is the best so far", style="yellow"))
+
+
+def _print_network(network: Mapping[str, Any], console: Console) -> None:
+    told = told_network(network)
+    console.print(Text(told.headline, style="yellow" if told.slower else "bold"), soft_wrap=True)
+    if told.fault:
+        console.print(Text(told.fault, style="yellow"), soft_wrap=True)
+    console.print(told.verified, soft_wrap=True)
 
 
 def _not_tuned(data: Mapping[str, Any]) -> tuple[list[str], list[str]]:

@@ -108,6 +108,12 @@ def _axes(base: _replay.Program, workload: str) -> dict[str, tuple[str, ...]]:
     try:
         root = schedule.get_sblock("root", func_name="main")
     except _tvm.tvm.s_tir.schedule.ScheduleError as error:
+        if "root" not in _block_names(base.schedule().mod["main"].body):
+            raise BadInputError(
+                "a schedule moves loops around blocks, below one that holds the whole program, "
+                f"but workload {workload!r} has no blocks, or one around all its loops: write "
+                "each statement as a block, with T.sblock and T.axis"
+            ) from error
         raise BadInputError(
             "only the block around all others may be called 'root', but workload "
             f"{workload!r} has several of that name: rename its blocks"
@@ -118,6 +124,15 @@ def _axes(base: _replay.Program, workload: str) -> dict[str, tuple[str, ...]]:
         loops = [schedule.get(loop).loop_var.name for loop in schedule.get_loops(block)]
         axes[name] = tuple(str(loop) for loop in loops)
     return axes
+
+
+def _block_names(node: Any) -> list[str]:
+    """Names of all blocks of a program, outer ones first."""
+    from foretune import _tvm
+
+    name = getattr(node, "name_hint", None) if type(node).__name__ == "SBlock" else None
+    below = [found for child in _tvm.children(node) for found in _block_names(child)]
+    return below if name is None else [str(name), *below]
 
 
 def _parse(

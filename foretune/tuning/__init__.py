@@ -9,6 +9,7 @@ from foretune.tuning.api import (
     strategy_options,
     tune,
 )
+from foretune.tuning.network import Network, Proof
 from foretune.tuning.result import TaskResult, TuneResult
 from foretune.tuning.task import Task, Trial, resolve_names
 from foretune.tuning.tuner import Budget, Progress, Tuner, check_batch, fitting_batch
@@ -18,7 +19,9 @@ __all__ = [
     "RESULT",
     "TRANSCRIPT",
     "Budget",
+    "Network",
     "Progress",
+    "Proof",
     "Task",
     "TaskResult",
     "Trial",

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +20,11 @@ from filelock import FileLock, Timeout
 from foretune import cost, search
 from foretune.cost import CostModel
 from foretune.errors import BadInputError, RecordError
-from foretune.hardware import Hardware, probe
+from foretune.hardware import Hardware, probe, why_not_here
 from foretune.measure import LocalMeasurer, MeasurePolicy, Measurer
 from foretune.records import Journal
 from foretune.space import Space
+from foretune.tuning.network import Proof
 from foretune.tuning.result import TaskResult, TuneResult
 from foretune.tuning.task import Task, resolve_names
 from foretune.tuning.tuner import Budget, Progress, Tuner, check_batch
@@ -40,6 +41,8 @@ RESULT = "tune.json"
 TRANSCRIPT = "llm.jsonl"
 _STRIDE = 1_000_003
 _SAVE_EVERY_S = 10.0
+_MORE_SHARE = 0.05
+"""Share of the time that comparing the proven network on further inputs may take."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +103,12 @@ def tune(
     options: Mapping[str, Any] | None = None,
     llm: Session | None = None,
     command: str = "",
+    output: str | Path | None = None,
 ) -> TuneResult:
     """Tunes a model or a workload and returns the result, which compiles, runs and reports.
+
+    A model is compiled as a whole with default schedules first, run, and compared with the
+    original: what cannot work is refused before a trial is spent.
 
     Args:
         what: See ``prepare``.
@@ -125,9 +132,12 @@ def tune(
         llm: The language model for the proposer ``llm``, which is meant where none is named; left
             open. Its answers are kept in ``work_dir``, where the next run finds them.
         command: The command line to note in the result.
+        output: Where a model's artifact is saved: the proven one before the first trial, unless
+            the run resumes and there is one; the one that ships at the end. None saves nothing.
 
     Raises:
-        BadInputError: An argument is unusable; the message says which and why.
+        BadInputError: An argument is unusable, or a model cannot be compiled to what it computes;
+            the message says which and why.
         NothingMeasuredError: Neither tuned nor untuned programs could be measured.
         RecordError: ``work_dir`` cannot be written.
     """
@@ -151,9 +161,20 @@ def tune(
         cost_model = cost.create(model_name, rng=seed, hardware=hardware)
     with ExitStack() as stack:
         journal, place = _enter_work_dir(stack, work_dir, fresh, hardware, llm)
-        # The workers start while the model is taken apart and the spaces are generated.
-        measurer = measurer or stack.enter_context(LocalMeasurer(hardware, policy))
+        if measurer is None and (isinstance(what, Workload) or why_not_here(hardware) is not None):
+            # The workers start while the space is generated.
+            measurer = stack.enter_context(LocalMeasurer(hardware, policy))
+        proving = time.perf_counter()
         prepared = prepare(what, hardware)
+        proof = _prove(prepared, hardware, proving)
+        if proof is not None:
+            if progress is not None:
+                progress.proved(proof.network)
+            # A tuned artifact that an earlier run left is not replaced by an untuned one.
+            resumed = journal is not None and len(journal) > 0 and Path(output or "").is_file()
+            _complete(proof, time_s, None if resumed else output)
+        # Not before: the proof has the machine to itself.
+        measurer = measurer or stack.enter_context(LocalMeasurer(hardware, policy))
         tasks, untunable = _tasks(
             prepared,
             hardware,
@@ -171,10 +192,12 @@ def tune(
             peak_gflops=hardware.peak_gflops,
             progress=progress,
             began=began,
+            proof_s=0.0 if proof is None else proof.network.proof_s,
+            reserve_s=0.0 if proof is None else proof.reserve_s(),
         )
         run = _Run(
             tuner, measurer, prepared, hardware, untunable, strategy, model_name, seed, command,
-            options, llm,
+            options, llm, proof,
         )  # fmt: skip
         tuner.after_restore = partial(_end_answers, llm, tuner)
         if work_dir is not None:
@@ -183,9 +206,77 @@ def tune(
         if llm is not None:
             llm.conclude()
         result = run.result()
+    # The workers have ended: what is timed now has the machine to itself.
+    if proof is not None:
+        result = _conclude(proof, result, tuner, output)
     if work_dir is not None:
         result.save(Path(work_dir) / RESULT)
     return result
+
+
+def _prove(prepared: Prepared, hardware: Hardware, began: float) -> Proof | None:
+    """The proof that a model works; of a workload only that it can be compiled.
+
+    Nothing is proven for a device that is not here: its compiler may not be either.
+
+    Raises:
+        BadInputError: It cannot be compiled, or what was compiled computes something else.
+    """
+    source = prepared.source
+    here = why_not_here(hardware) is None
+    if isinstance(source, Workload):
+        if here:
+            _refuse_uncompiled(source, hardware)
+        return None
+    if not here and hardware.kind != "llvm":
+        return None
+    assert prepared.extraction is not None
+    return Proof(source, hardware, prepared.extraction, began)
+
+
+def _refuse_uncompiled(workload: Workload, hardware: Hardware) -> None:
+    from foretune import graph
+
+    for reason in graph.failing_kernels(workload.module, hardware).values():
+        raise BadInputError(
+            f"workload {workload.name!r} cannot be compiled for this target: TVM says {reason}"
+        )
+
+
+def _complete(proof: Proof, time_s: float | None, output: str | Path | None) -> None:
+    """Compares the proven network on the other inputs, and saves it; after Ctrl-C at once."""
+    try:
+        proof.compare_more(None if time_s is None else _MORE_SHARE * time_s)
+        if output is not None:
+            proof.save(Path(output))
+    except KeyboardInterrupt:
+        if output is not None and proof.saved is None:
+            proof.save(Path(output))
+        raise
+
+
+def _conclude(
+    proof: Proof, result: TuneResult, tuner: Tuner, output: str | Path | None
+) -> TuneResult:
+    """The result with the network that ships, compiled, compared, timed and saved."""
+    interrupted = result.interrupted
+    before_s = proof.network.proof_s
+    try:
+        artifact = proof.conclude(result.chosen, interrupted, tuner.progress.phase)
+    except KeyboardInterrupt:
+        interrupted, artifact = True, proof.default
+    if output is not None and (artifact is not proof.default or proof.saved is None):
+        artifact.save(output)
+    spent_s = dict(result.spent_s)
+    spent_s["proof_s"] = spent_s.get("proof_s", 0.0) + proof.network.proof_s - before_s
+    return replace(
+        result,
+        network=proof.network,
+        artifact=artifact,
+        interrupted=interrupted,
+        elapsed_s=tuner.elapsed_s,
+        spent_s=spent_s,
+    )
 
 
 def _checked_names(strategy: str, cost_model: str | CostModel, seed: int) -> tuple[str, str]:
@@ -284,6 +375,7 @@ class _Run:
     command: str
     options: Mapping[str, Any]
     llm: Session | None
+    proof: Proof | None
 
     def result(self) -> TuneResult:
         """What was reached so far."""
@@ -305,6 +397,7 @@ class _Run:
             command=self.command,
             options={name: _plain(v) for name, v in self.options.items() if name != "llm"},
             llm=None if self.llm is None else self.llm.to_json(),
+            network=None if self.proof is None else self.proof.network,
         )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from foretune._files import write_json
 from foretune.hardware import Hardware
 from foretune.space import Candidate
+from foretune.tuning.network import Network
 from foretune.tuning.task import Task, Trial
 from foretune.tuning.tuner import Budget
 from foretune.workload import Model, Workload
@@ -96,6 +97,9 @@ class TuneResult:
         options: Options of the strategy that were given.
         llm: What the language model was asked and how it fared (``Session.to_json``), if there
             was one.
+        network: What is known of a model as a whole; None for a workload.
+        artifact: What is shipped of a model, compared with the original; compiled by ``compile``
+            if None.
     """
 
     source: Model | Workload
@@ -115,6 +119,8 @@ class TuneResult:
     llm: Mapping[str, Any] | None = None
     batch: int | None = None
     budget: Budget | None = None
+    network: Network | None = None
+    artifact: Artifact | None = field(default=None, repr=False, compare=False)
 
     @property
     def best(self) -> dict[str, Candidate]:
@@ -144,19 +150,25 @@ class TuneResult:
         ]
 
     @property
-    def _chosen(self) -> dict[str, Candidate]:
-        """What is compiled: the best of each task, baselines included."""
+    def chosen(self) -> dict[str, Candidate]:
+        """What is compiled, by workload key: the best of each task, baselines included."""
         return {t.workload.key: t.best for t in self.tasks if t.best is not None}
 
     def compile(self) -> Artifact:
-        """Builds the artifact: each operator with its best candidate, the rest by default rules."""
+        """The artifact: each operator with its best candidate, the rest by default rules.
+
+        Of a network that was proven, the one that ships: see ``network.shipped``.
+        """
         from foretune import graph
+
+        if self.artifact is not None:
+            return self.artifact
 
         if isinstance(self.source, Workload):
             return graph.compile_workload(
-                self.source, self.hardware, self._chosen.get(self.source.key)
+                self.source, self.hardware, self.chosen.get(self.source.key)
             )
-        return graph.compile_model(self.source, self.hardware, self._chosen, self.extraction)
+        return graph.compile_model(self.source, self.hardware, self.chosen, self.extraction)
 
     def report(self, path: str | Path) -> Path:
         """Writes the self-contained HTML page of this run and returns its path."""
@@ -187,6 +199,7 @@ class TuneResult:
             **self.spent_s,
             "untuned_s": self.untuned_s,
             "tuned_s": self.tuned_s,
+            **({} if self.network is None else {"network": self.network.to_json()}),
             "tasks": [t.to_json(self.hardware.peak_gflops) for t in self.tasks],
             "untuned_operators": self.untuned_operators,
             "interrupted": self.interrupted,

@@ -19,6 +19,7 @@ from foretune.measure import Measurement, Measurer
 from foretune.records import CONFIRM, UNTUNED, Journal, Record
 from foretune.space import Candidate
 from foretune.tuning.allocate import next_task
+from foretune.tuning.network import Network
 from foretune.tuning.task import Task
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,8 @@ _UNTUNED_SHARE = 0.15
 """In a run of limited time, untuned programs with more than so many operations are measured while
 that is expected to take no more than this share of it. Before one was measured, so many of its
 operations are expected for each second that measuring it takes, in which it runs several times."""
+_RESERVE_SHARE = 0.2
+"""Share of a budget of seconds, at most, that is left for concluding a network."""
 _PATIENCE_WITHOUT_ANY = 32
 """Trials after which a task of which nothing could be measured, tuned or untuned, is given up."""
 
@@ -70,6 +73,9 @@ class Budget:
 class Progress(Protocol):
     """Where the loop reports what happens; ``foretune.report.TuneProgress`` shows it."""
 
+    def proved(self, network: Network) -> None:
+        """Called once, before ``start``, when a network works with default schedules."""
+
     def start(self, tasks: Sequence[Task], budget: Budget) -> None:
         """Called once, before anything is measured."""
 
@@ -91,6 +97,9 @@ class Progress(Protocol):
 
 class Silent:
     """Progress that shows nothing."""
+
+    def proved(self, network: Network) -> None:
+        """Shows nothing."""
 
     def start(self, tasks: Sequence[Task], budget: Budget) -> None:
         """Shows nothing."""
@@ -118,6 +127,7 @@ class Clock:
     search_s: float = 0.0
     journal_s: float = 0.0
     setup_s: float = 0.0
+    proof_s: float = 0.0
     measuring_s: float = 0.0
 
     @contextmanager
@@ -147,7 +157,7 @@ class Tuner:
     """Tunes tasks under one budget.
 
     Args:
-        tasks: What to tune; tasks may share one cost model.
+        tasks: What to tune, perhaps nothing; tasks may share one cost model.
         measurer: Who measures; the caller closes it.
         budget: Trials or seconds.
         journal: Where records go. None keeps them in memory only.
@@ -155,6 +165,8 @@ class Tuner:
         peak_gflops: Measured peak, for the allocation between tasks.
         progress: Who is told.
         began: ``time.perf_counter`` when the run began, if that was before the tuner was made.
+        proof_s: Seconds since then that went into proving the network.
+        reserve_s: Seconds of the budget that are left for what follows the tuner, about.
     """
 
     def __init__(
@@ -168,15 +180,15 @@ class Tuner:
         peak_gflops: float = 0.0,
         progress: Progress | None = None,
         began: float | None = None,
+        proof_s: float = 0.0,
+        reserve_s: float = 0.0,
     ) -> None:
-        if not tasks:
-            raise BadInputError("there is nothing to tune: the model has no tunable operator")
         self.tasks = list(tasks)
         self.measurer = measurer
         self.budget = budget
         self.journal = journal
         check_batch(batch)
-        self.batch = batch or fitting_batch(budget, len(tasks))
+        self.batch = batch or fitting_batch(budget, max(1, len(tasks)))
         self.peak_gflops = peak_gflops
         self.progress = progress or Silent()
         self.clock = Clock()
@@ -188,7 +200,10 @@ class Tuner:
         self.after_round: Callable[[], None] = _nothing
         now = time.perf_counter()
         self._began = now if began is None else began
-        self.clock.setup_s = now - self._began
+        self.clock.setup_s = now - self._began - proof_s
+        self.clock.proof_s = proof_s
+        most_s = _RESERVE_SHARE * (budget.seconds or 0.0)
+        self._reserve_s = min(reserve_s, most_s)
         self._earlier_s = 0.0
         self._stopped: set[str] = set()
         self._seen = 0
@@ -217,6 +232,10 @@ class Tuner:
             RecordError: A record could not be written; nothing after it was used.
         """
         self.progress.start(self.tasks, self.budget)
+        if not self.tasks:
+            self.progress.stopped("there is nothing to tune: the model has no tunable operator")
+            self.progress.finish()
+            return
         try:
             self._restore()
             self.after_restore()
@@ -394,7 +413,12 @@ class Tuner:
     def _in_time(self) -> bool:
         if self.budget.seconds is None:
             return True
-        return self.elapsed_s < self.budget.seconds - self._confirmation_s()
+        return self.elapsed_s < self._tuning_s() - self._confirmation_s()
+
+    def _tuning_s(self) -> float:
+        """Seconds of the budget that are the tuner's own."""
+        assert self.budget.seconds is not None
+        return self.budget.seconds - self._reserve_s
 
     def _confirmation_s(self) -> float:
         """Seconds set aside for confirming the bests: 0.7 a task, 15 % of the budget at most."""
@@ -465,8 +489,7 @@ class Tuner:
     def _confirm(self) -> None:
         """Compares each task's contenders and its baselines until no result is in doubt."""
         for done in range(_COMPARISONS):
-            seconds = self.budget.seconds
-            if done and seconds is not None and self.elapsed_s >= seconds:
+            if done and self.budget.seconds is not None and self.elapsed_s >= self._tuning_s():
                 return
             if not self._confirm_once():
                 return
@@ -481,8 +504,7 @@ class Tuner:
             return False
         self.progress.phase("confirming the best candidates")
         for done in range(0, len(waiting), _COMPARED_TOGETHER):
-            seconds = self.budget.seconds
-            if done and seconds is not None and self.elapsed_s >= seconds:
+            if done and self.budget.seconds is not None and self.elapsed_s >= self._tuning_s():
                 self.progress.stopped(
                     f"the time was spent before the bests of {len(waiting) - done} tasks were "
                     "confirmed: allow more with --time"

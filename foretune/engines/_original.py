@@ -1,0 +1,53 @@
+"""The original's latency, in this very process: a first figure, at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foretune.engines._serve import load_onnxruntime
+
+if TYPE_CHECKING:
+    from foretune.workload import Model
+
+_CALLS = 5
+_MOST_S = 2.0
+_PAUSE_S = 0.4
+"""Thread pools go on spinning for so long after their work."""
+
+
+def time_original(model: Model, threads: int) -> tuple[str, float | None]:
+    """Times what a model was made from, on its examples.
+
+    Args:
+        model: The network.
+        threads: Threads that the original is given.
+
+    Returns:
+        The engine's name and the median seconds of a call; no name and None where the model was
+        written in Relax and has no original.
+    """
+    from foretune._torch import limited_threads
+    from foretune.workload import OnnxSource, TorchSource
+
+    source, inputs = model.source, list(model.examples)
+    if isinstance(source, TorchSource):
+        with limited_threads(threads):
+            return "eager", _median(lambda: source.run(inputs))
+    if isinstance(source, OnnxSource):
+        return "onnxruntime", _median(load_onnxruntime(source.path, inputs, threads))
+    return "", None
+
+
+def _median(call: Callable[[], Any]) -> float:
+    call()
+    seconds: list[float] = []
+    while len(seconds) < _CALLS and sum(seconds) < _MOST_S:
+        began = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - began)
+    time.sleep(_PAUSE_S)
+    return float(np.median(seconds))

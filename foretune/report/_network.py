@@ -1,0 +1,75 @@
+"""The network as a whole in words: never a multiple of the default without the original."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from foretune.report import _units as units
+
+_ENGINES = {"eager": "eager PyTorch", "onnxruntime": "ONNX Runtime"}
+
+
+@dataclass(frozen=True)
+class ToldNetwork:
+    """What is said of a network.
+
+    Attributes:
+        headline: One line; "slower than the original" comes first where it is.
+        slower: Whether what ships is slower than the original.
+        original: The original's latency and who runs it; empty where there is none.
+        default, tuned: Latencies, as deployed.
+        verified: How far the outputs are from the original's.
+        fault: Why the default ships though something was tuned; empty if the tuned one does.
+    """
+
+    headline: str
+    slower: bool
+    original: str
+    default: str
+    tuned: str
+    verified: str
+    fault: str
+
+
+def told_network(network: Mapping[str, Any]) -> ToldNetwork:
+    """The object ``network`` of ``foretune.tune/1`` in words."""
+    engine = _ENGINES.get(network["original"] or "", str(network["original"] or ""))
+    original = f"original ({engine}) {units.seconds(network['original_s'])}" if engine else ""
+    shipped_s = network["tuned_s"] if network["shipped"] == "tuned" else network["default_s"]
+    gain = units.ratio(network["original_s"], shipped_s)
+    slower = gain is not None and gain < 1
+    line = f"network: {units.seconds(shipped_s)}"
+    if slower:
+        line = f"slower than the original: network {units.seconds(shipped_s)}"
+    if original:
+        line += f", {original}"
+    if gain is not None:
+        line += f", {units.factor(gain)} its speed"
+    if network["shipped"] == "tuned":
+        line += f"; default schedules {units.seconds(network['default_s'])}"
+    elif network["tuned_s"] is None:
+        line += "; with default schedules"
+    fault = str(network["fault"] or "")
+    if fault:
+        fault = f"the default schedules ship, not the tuned network: {fault}"
+        if network["tuned_s"] is not None:
+            fault += f" ({units.seconds(network['tuned_s'])})"
+    return ToldNetwork(
+        headline=line,
+        slower=slower,
+        original=original,
+        default=units.seconds(network["default_s"]),
+        tuned=units.seconds(network["tuned_s"]),
+        verified=_verified(network),
+        fault=fault,
+    )
+
+
+def _verified(network: Mapping[str, Any]) -> str:
+    if not network["inputs"]:
+        return "not compared with the original: it cannot run on this machine"
+    error = network["max_abs_error"]
+    within = "" if not error else f" within {error:.2g}"
+    return f"equal to the original{within} on {network['inputs']} inputs"

@@ -1,0 +1,379 @@
+"""The whole network: proven before the first trial, timed as it is deployed after the last.
+
+Tuning kernels pays only if the network that they make up works and is faster. Hence the order:
+
+1. *Proof.* The network is compiled with default schedules, run, compared with the original on two
+   inputs, and timed beside it. What cannot work is refused here, before a trial is spent.
+2. *Tuning*, of kernels.
+3. *Conclusion.* The network with the best kernels is compiled, timed beside the proven one and the
+   original, in alternating rounds of child processes, compared on all inputs, and shipped if it is
+   right and no slower than the proven one. Otherwise the proven one is.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foretune.errors import ForetuneError, UnsupportedModelError, WrongResultError
+from foretune.hardware import Hardware, why_not_here
+
+if TYPE_CHECKING:
+    from foretune.graph import Artifact, Extraction, Verification
+    from foretune.space import Candidate
+    from foretune.workload import Model
+
+logger = logging.getLogger(__name__)
+
+FIRST_SEEDS = (0,)
+"""Inputs of the first comparison, beside the model's examples."""
+_CALLS = 3
+_TIMING_S = 12.0
+"""Seconds that the rounds of the conclusion may take, about."""
+_FEWEST_ROUNDS, _MOST_ROUNDS = 3, 9
+_MORE_INPUTS_S = 10.0
+"""Further inputs are compared before the first trial where that takes less."""
+DEFAULT, TUNED = "default", "tuned"
+
+
+@dataclass(frozen=True)
+class Network:
+    """What is known of a network as a whole; seconds are of one call, as deployed.
+
+    Attributes:
+        original: Name of the engine that runs the original; empty if there is none.
+        original_s, default_s, tuned_s: Of the original, of the network with default schedules, and
+            of the tuned one; None where it was not timed.
+        shipped: ``"tuned"`` or ``"default"``: which of them the artifact is.
+        max_abs_error, max_relative_error, tolerance, inputs: How far its outputs are from the
+            original's, how far they may be, and on how many inputs that was seen; None and 0 where
+            it cannot run on this machine.
+        passes: Names of the graph rewrites that ran.
+        plan: How layouts and precisions were chosen.
+        proof_s: Seconds that proving, and concluding, took.
+        fault: Why a tuned network that was compiled was not shipped; empty if it was.
+        wrong: Whether that is because it computes something else than the original.
+    """
+
+    original: str = ""
+    original_s: float | None = None
+    default_s: float | None = None
+    tuned_s: float | None = None
+    shipped: str = DEFAULT
+    max_abs_error: float | None = None
+    max_relative_error: float | None = None
+    tolerance: float | None = None
+    inputs: int = 0
+    passes: tuple[str, ...] = ()
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    proof_s: float = 0.0
+    fault: str = ""
+    wrong: bool = False
+
+    @property
+    def shipped_s(self) -> float | None:
+        """Seconds of the one that is shipped."""
+        return self.tuned_s if self.shipped == TUNED else self.default_s
+
+    def checked(self, check: Verification) -> Network:
+        """With the outcome of a comparison; NaN, which JSON has not, becomes None."""
+        return replace(
+            self,
+            max_abs_error=_finite(check.max_abs_error),
+            max_relative_error=_finite(check.max_relative_error),
+            tolerance=check.tolerance,
+            inputs=len(check.inputs),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The object ``network`` of ``foretune.tune/1``."""
+        return {
+            "original": self.original or None,
+            "original_s": self.original_s,
+            "default_s": self.default_s,
+            "tuned_s": self.tuned_s,
+            "shipped": self.shipped,
+            "max_abs_error": self.max_abs_error,
+            "max_relative_error": self.max_relative_error,
+            "tolerance": self.tolerance,
+            "inputs": self.inputs,
+            "passes": list(self.passes),
+            "plan": dict(self.plan),
+            "proof_s": self.proof_s,
+            "fault": self.fault or None,
+        }
+
+
+class Proof:
+    """A network that works with default schedules, and what is shipped of it in the end.
+
+    Args:
+        model: The network.
+        hardware: What it is compiled for.
+        extraction: How it was taken apart.
+        began: ``time.perf_counter`` when the proof began, the taking apart included.
+
+    Raises:
+        UnsupportedModelError: It cannot be compiled, or what was compiled computes something else;
+            the message names the operators.
+    """
+
+    def __init__(
+        self, model: Model, hardware: Hardware, extraction: Extraction, began: float
+    ) -> None:
+        self.model = model
+        self.hardware = hardware
+        self.extraction = extraction
+        self.default: Artifact = compile_default(model, hardware, extraction)
+        self.compiled_s = time.perf_counter() - began
+        self.network = Network()
+        self.saved: Path | None = None
+        self.complete = False
+        self.runs_here = why_not_here(hardware) is None
+        if self.runs_here:
+            self._run()
+        self._spend(began)
+
+    def save(self, output: Path) -> None:
+        """Writes the proven network where the artifact is wanted: what a killed run leaves."""
+        self.default.save(output)
+        self.saved = output
+
+    def compare_more(self, allowed_s: float | None) -> None:
+        """Compares the proven network on all inputs, unless that takes long.
+
+        Args:
+            allowed_s: Seconds that it may take; None for those that are usual.
+
+        Raises:
+            UnsupportedModelError: It computes something else.
+        """
+        began = time.perf_counter()
+        network = self.network
+        expected_s = 4 * ((network.default_s or 0.0) + (network.original_s or 0.0))
+        most_s = _MORE_INPUTS_S if allowed_s is None else min(_MORE_INPUTS_S, allowed_s)
+        if self.runs_here and expected_s <= most_s:
+            self._check(None)
+            self._spend(began)
+
+    def reserve_s(self) -> float:
+        """Seconds that ``conclude`` will take, about."""
+        if not self.runs_here:
+            return 1.5 * self.compiled_s
+        call_s = (self.network.default_s or 0.0) + (self.network.original_s or 0.0)
+        return 1.5 * self.compiled_s + 6.0 + 4 * call_s + _TIMING_S
+
+    def conclude(
+        self,
+        chosen: Mapping[str, Candidate],
+        hurried: bool = False,
+        say: Callable[[str], None] | None = None,
+    ) -> Artifact:
+        """Compiles the tuned network and decides what is shipped; ``network`` tells it.
+
+        Args:
+            chosen: Workload key to candidate. Empty if nothing was tuned.
+            hurried: As few rounds of timing as will do.
+            say: Called with a line of text when a step begins.
+
+        Raises:
+            WrongResultError: The proven network is wrong on inputs it was not compared on before.
+        """
+        began = time.perf_counter()
+        say = say or (lambda _line: None)
+        try:
+            tuned = self._tuned(chosen, say)
+            if tuned is None:
+                self._complete()
+                if not hurried and self.runs_here:
+                    say("timing the network beside the original")
+                    self._time({DEFAULT: self.default}, hurried)
+                return self.default
+            return self._decide(tuned, hurried, say)
+        finally:
+            self._spend(began)
+
+    def _tuned(
+        self, chosen: Mapping[str, Candidate], say: Callable[[str], None]
+    ) -> Artifact | None:
+        from foretune.graph import compile_model
+
+        if not chosen:
+            return None
+        say("compiling the tuned network")
+        tuned = compile_model(self.model, self.hardware, chosen, self.extraction)
+        tuned.sample = self.default.sample
+        return tuned
+
+    def _decide(self, tuned: Artifact, hurried: bool, say: Callable[[str], None]) -> Artifact:
+        from foretune.graph import verify
+
+        if not self.runs_here:
+            self.network = replace(self.network, shipped=TUNED)
+            return tuned
+        say("timing the tuned network beside the default and the original")
+        # First in processes of their own: what dies there is never run in this one.
+        fault = self._time({DEFAULT: self.default, TUNED: tuned}, hurried)
+        if not fault:
+            say("comparing the tuned network with the original")
+            check = verify(tuned, self.model)
+            if check.ok:
+                self.network = replace(self.network.checked(check), shipped=TUNED)
+                return tuned
+            fault = f"it differs from the original: {check.message}"
+            self.network = replace(self.network, fault=fault, wrong=True)
+        self._complete()
+        return self.default
+
+    def _run(self) -> None:
+        try:
+            self._check(FIRST_SEEDS)
+            self._time_alone()
+            self._take_sample()
+        except ForetuneError:
+            raise
+        except Exception as error:  # TVM's virtual machine and the original raise what they like
+            raise UnsupportedModelError(
+                f"{self.model.name} was compiled, but cannot be run: TVM refuses "
+                f"{_last_line(error)}; please report this"
+            ) from error
+
+    def _take_sample(self) -> None:
+        """Inputs and the original's outputs go with the artifact, for ``foretune run``."""
+        from foretune.graph import Sample
+
+        outputs = tuple(self.model.reference(self.model.examples))
+        tolerance = self.network.tolerance or 0.0
+        self.default.sample = Sample(tuple(self.model.examples), outputs, tolerance)
+
+    def _complete(self) -> None:
+        """Compares the proven network on the inputs that it was not compared on before."""
+        if self.complete or not self.runs_here:
+            return
+        try:
+            self._check(None)
+        except UnsupportedModelError as error:
+            raise WrongResultError(str(error)) from error
+
+    def _check(self, seeds: tuple[int, ...] | None) -> None:
+        from foretune.graph import verify
+
+        check = (
+            verify(self.default, self.model)
+            if seeds is None
+            else verify(self.default, self.model, seeds)
+        )
+        self.complete = seeds is None
+        self.network = self.network.checked(check)
+        if not check.ok:
+            raise UnsupportedModelError(
+                f"{self.model.name}, compiled with default schedules, differs from the original: "
+                f"{check.message}; please report this"
+            )
+
+    def _time_alone(self) -> None:
+        """Times original and default, one after the other, in this process."""
+        from foretune.engines import time_original
+
+        original, original_s = time_original(self.model, self.hardware.threads)
+        readings = self.default.time(self.model.examples, repeats=_CALLS)
+        self.network = replace(
+            self.network,
+            original=original,
+            original_s=original_s,
+            default_s=float(np.median(readings)),
+        )
+
+    def _time(self, artifacts: Mapping[str, Artifact], hurried: bool) -> str:
+        """Times artifacts and the original, interleaved; what keeps the tuned one from shipping."""
+        from foretune.engines import compare
+
+        paths: dict[str, Artifact | str | Path] = dict(artifacts)
+        if self.saved is not None:
+            paths[DEFAULT] = self.saved
+        name = self.network.original
+        results = compare(
+            self.model,
+            paths,
+            [name] if name else [],
+            threads=self.hardware.threads,
+            rounds=_FEWEST_ROUNDS if hurried else self._rounds(len(artifacts)),
+        )
+        medians = {name: result.median for name, result in results.items()}
+        if medians[DEFAULT] is None:
+            # Without a compiler, or room for files, for example.
+            logger.warning("timed in one process, not in several: %s", results[DEFAULT].error)
+            medians |= _alternating(artifacts, self.model)
+        elif results.get(TUNED) is not None and medians[TUNED] is None:
+            fault = f"it could not be timed: {results[TUNED].error}"
+            self.network = replace(self.network, fault=fault)
+            return fault
+        self.network = replace(
+            self.network,
+            original_s=medians.get(name) or self.network.original_s,
+            default_s=medians[DEFAULT],
+            tuned_s=medians.get(TUNED),
+        )
+        default_s, tuned_s = medians[DEFAULT], medians.get(TUNED)
+        if default_s is not None and tuned_s is not None and tuned_s > default_s:
+            self.network = replace(self.network, fault="it is slower than the default")
+        return self.network.fault
+
+    def _rounds(self, artifacts: int) -> int:
+        default_s = self.network.default_s or 0.0
+        each = 0.5 * (artifacts + 1) + 4 * (default_s + 2 * (self.network.original_s or 0.0))
+        return max(_FEWEST_ROUNDS, min(_MOST_ROUNDS, int(_TIMING_S / each)))
+
+    def _spend(self, began: float) -> None:
+        spent = self.network.proof_s + time.perf_counter() - began
+        self.network = replace(self.network, proof_s=spent)
+
+
+def compile_default(model: Model, hardware: Hardware, extraction: Extraction) -> Artifact:
+    """Compiles a network with default schedules.
+
+    Raises:
+        UnsupportedModelError: TVM cannot; the message names the kernels.
+    """
+    from foretune.graph import compile_model, failing_kernels
+
+    try:
+        return compile_model(model, hardware, {}, extraction)
+    except ForetuneError:
+        raise
+    except Exception as error:  # TVM raises its own, ValueError, TypeError, and what C++ throws
+        found = failing_kernels(extraction.program, hardware)
+        named = "; ".join(f"kernel {name} ({why})" for name, why in found.items())
+        raise UnsupportedModelError(
+            f"{model.name} cannot be compiled for this target: TVM refuses "
+            f"{named or _last_line(error)}; leave that part out of the model"
+        ) from error
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"it ({lines[-1][:300] if lines else type(error).__name__})"
+
+
+def _alternating(artifacts: Mapping[str, Artifact], model: Model) -> dict[str, float | None]:
+    """Median seconds of artifacts that take turns in this process."""
+    calls = {name: artifact.prepare(model.examples) for name, artifact in artifacts.items()}
+    readings: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(_FEWEST_ROUNDS):
+        for name, call in calls.items():
+            call()
+            began = time.perf_counter()
+            call()
+            readings[name].append(time.perf_counter() - began)
+    return {name: float(np.median(seconds)) for name, seconds in readings.items()}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
