@@ -228,9 +228,8 @@ def _prove(prepared: Prepared, hardware: Hardware, began: float) -> Proof | None
         if here:
             _refuse_uncompiled(source, hardware)
         return None
-    if not here and hardware.kind != "llvm":
+    if prepared.extraction is None or (not here and hardware.kind != "llvm"):
         return None
-    assert prepared.extraction is not None
     return Proof(source, hardware, prepared.extraction, began)
 
 

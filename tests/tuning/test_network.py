@@ -1,0 +1,224 @@
+"""A network as a whole: proven before the first trial, and what ships in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import foretune
+from foretune import engines, graph
+from foretune.engines import EngineResult
+from foretune.errors import BadInputError, UnsupportedModelError
+from foretune.graph import Artifact
+from foretune.hardware import Hardware, probe
+from foretune.tuning import Network, TuneResult
+from foretune.workload import Model, from_object
+from tests.tuning.support import FormulaMeasurer
+
+torch = pytest.importorskip("torch")
+
+
+def linear(seed: int = 0) -> Model:
+    torch.manual_seed(seed)
+    module = torch.nn.Sequential(torch.nn.Linear(24, 40), torch.nn.Tanh()).eval()
+    return from_object((module, (torch.randn(3, 24),)), "linear", "a test")
+
+
+def flatten() -> Model:
+    return from_object((torch.nn.Flatten().eval(), (torch.randn(2, 3, 4),)), "flatten", "a test")
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> dict[str, float | None]:
+    """Latencies that the comparison in child processes reports, by name."""
+    seconds: dict[str, float | None] = {"default": 2e-3, "tuned": 1e-3, "eager": 3e-3}
+
+    def compare(
+        model: Model, artifacts: Mapping[str, Any], names: Any, **_options: Any
+    ) -> dict[str, EngineResult]:
+        found = {name: seconds[name] for name in (*artifacts, *names)}
+        return {
+            name: EngineResult(median=value, error="" if value else "it died")
+            for name, value in found.items()
+        }
+
+    monkeypatch.setattr(engines, "compare", compare)
+    return seconds
+
+
+def tune(model: Model, measurer: FormulaMeasurer | None = None, **options: Any) -> TuneResult:
+    options = {"trials": 4, **options}
+    return foretune.tune(
+        model,
+        target=probe(),
+        strategy="random",
+        cost_model="random",
+        measurer=measurer or FormulaMeasurer(),
+        **options,
+    )
+
+
+def network_of(result: TuneResult) -> Network:
+    assert result.network is not None
+    return result.network
+
+
+def outputs(artifact: Artifact, model: Model) -> np.ndarray[Any, Any]:
+    return artifact.run(model.draw_inputs(7))[0]
+
+
+def test_a_faster_network_ships_and_stands_beside_default_and_original(
+    timed: dict[str, float | None], tmp_path: Path
+) -> None:
+    model, path = linear(), tmp_path / "net.so"
+    result = tune(model, output=path)
+    network = network_of(result)
+    assert (network.original, network.shipped, network.fault) == ("eager", "tuned", "")
+    assert (network.original_s, network.default_s, network.tuned_s) == (3e-3, 2e-3, 1e-3)
+    assert network.inputs == 4 and network.max_abs_error is not None
+    assert result.spent_s["proof_s"] == pytest.approx(network.proof_s, rel=1e-6)
+    assert 0 < network.proof_s < result.elapsed_s
+    (expected,) = model.reference(model.draw_inputs(7))
+    saved = Artifact.load(path)
+    assert saved.manifest["tuned"], "what was saved last is the tuned network"
+    np.testing.assert_allclose(outputs(saved, model), expected, atol=1e-4)
+    np.testing.assert_allclose(outputs(result.compile(), model), expected, atol=1e-4)
+    assert saved.sample is not None
+    np.testing.assert_allclose(
+        saved.run(saved.sample.inputs)[0], saved.sample.outputs[0], atol=1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    ("tuned_s", "told"), [(2.5e-3, "slower than the default"), (None, "it died")]
+)
+def test_a_network_that_is_slower_or_dies_ships_the_default(
+    timed: dict[str, float | None], tmp_path: Path, tuned_s: float | None, told: str
+) -> None:
+    timed["tuned"] = tuned_s
+    result = tune(linear(), output=tmp_path / "net.so")
+    network = network_of(result)
+    assert network.shipped == "default" and told in network.fault and not network.wrong
+    assert network.tuned_s == tuned_s
+    assert Artifact.load(tmp_path / "net.so").manifest["tuned"] == []
+    assert result.compile().manifest["tuned"] == []
+
+
+def compiling(monkeypatch: pytest.MonkeyPatch, tuned: bool) -> None:
+    """Compiles a network with other weights: where something is tuned, or where nothing is."""
+    compile_model, other = graph.compile_model, linear(seed=1)
+
+    def wrong(model: Model, hardware: Hardware, best: Mapping[str, Any], *rest: Any) -> Artifact:
+        if bool(best) is tuned:
+            return compile_model(other, hardware, {})
+        return compile_model(model, hardware, best, *rest)
+
+    monkeypatch.setattr(graph, "compile_model", wrong)
+
+
+@pytest.mark.usefixtures("timed")
+def test_a_tuned_network_that_is_wrong_leaves_the_proven_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compiling(monkeypatch, tuned=True)
+    model, path = linear(), tmp_path / "net.so"
+    network = network_of(tune(model, output=path))
+    assert network.wrong and network.shipped == "default"
+    assert "differs from the original" in network.fault
+    (expected,) = model.reference(model.draw_inputs(7))
+    np.testing.assert_allclose(outputs(Artifact.load(path), model), expected, atol=1e-4)
+
+
+def test_a_default_that_is_wrong_is_refused_before_the_first_trial(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compiling(monkeypatch, tuned=False)
+    measurer = FormulaMeasurer()
+    with pytest.raises(BadInputError, match="linear.*differs from the original: output"):
+        tune(linear(), measurer, output=tmp_path / "net.so")
+    assert measurer.asked == [] and not (tmp_path / "net.so").exists()
+
+
+def test_kernels_that_cannot_be_compiled_are_all_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from foretune._tvm import tvm
+
+    def program(name: str) -> Any:
+        x = tvm.te.placeholder((8,), name="x")
+        # An instruction of GPUs alone.
+        y = tvm.te.compute((8,), lambda i: x[i] + tvm.tirx.call_intrin("float32", name, i))
+        return tvm.te.create_prim_func([x, y])
+
+    extract = graph.extract
+
+    def broken(model: Model, hardware: Hardware) -> graph.Extraction:
+        found = extract(model, hardware)
+        for name in ("one", "other"):
+            found.program[name] = program("tirx.ptx_wait_group")
+        return found
+
+    monkeypatch.setattr(graph, "extract", broken)
+    measurer = FormulaMeasurer()
+    with pytest.raises(UnsupportedModelError, match=r"kernel one .*kernel other") as caught:
+        tune(linear(), measurer)
+    assert "\n" not in str(caught.value) and measurer.asked == []
+
+
+@pytest.mark.usefixtures("timed")
+def test_a_resumed_run_is_proven_again_and_keeps_trials_and_artifact(tmp_path: Path) -> None:
+    path, work_dir = tmp_path / "net.so", tmp_path / "run"
+    tune(linear(), output=path, work_dir=work_dir)
+    before = path.read_bytes()
+    again = FormulaMeasurer()
+    seen: list[bytes] = []
+
+    class Watching(foretune.tuning.tuner.Silent):
+        def resumed(self, spent: int, elapsed_s: float) -> None:
+            seen.append(path.read_bytes())
+
+    result = tune(linear(), again, output=path, work_dir=work_dir, progress=Watching())
+    assert again.asked == [], "proving is no trial"
+    assert seen == [before], "the tuned artifact of the earlier run was not replaced meanwhile"
+    assert network_of(result).shipped == "tuned"
+
+
+@pytest.mark.usefixtures("timed")
+def test_a_network_without_anything_to_tune_ships_as_it_is(tmp_path: Path) -> None:
+    model, path = flatten(), tmp_path / "net.so"
+    result = tune(model, output=path)
+    assert result.tasks == () and network_of(result).shipped == "default"
+    (expected,) = model.reference(model.draw_inputs(7))
+    np.testing.assert_array_equal(outputs(Artifact.load(path), model), expected)
+
+
+@pytest.mark.usefixtures("timed")
+def test_ctrl_c_in_the_conclusion_leaves_the_proven_network(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupt(*_args: Any, **_options: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engines, "compare", interrupt)
+    result = tune(linear(), output=tmp_path / "net.so")
+    assert result.interrupted and network_of(result).shipped == "default"
+    assert Artifact.load(tmp_path / "net.so").manifest["tuned"] == []
+    assert result.compile().manifest["tuned"] == []
+
+
+def test_the_time_of_the_conclusion_is_left_for_it() -> None:
+    from foretune.tuning import Budget, Task, Tuner
+    from tests.tuning.support import matmul
+
+    task = Task(matmul(), probe(), strategy="random", cost_model="random")
+    ended: list[float] = []
+    for reserve_s in (0.0, 1.0):
+        tuner = Tuner(
+            [task], FormulaMeasurer(), Budget(trials=1, seconds=100.0), reserve_s=reserve_s
+        )
+        ended.append(tuner._tuning_s())
+    assert ended == [100.0, 99.0]
+    greedy = Tuner([task], FormulaMeasurer(), Budget(seconds=100.0), reserve_s=90.0)
+    assert greedy._tuning_s() == 80.0, "most of the budget is the tuner's own"
