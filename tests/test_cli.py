@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -22,10 +23,10 @@ import pytest
 from foretune import cli, engines, tuning
 from foretune.engines import EngineResult
 from foretune.errors import NothingMeasuredError
-from foretune.graph import Artifact, Verification, compile_workload
+from foretune.graph import Artifact, compile_workload
 from foretune.hardware import Hardware
 from foretune.records import Journal
-from foretune.tuning import TaskResult, TuneResult
+from foretune.tuning import Network, TaskResult, TuneResult
 from foretune.workload import Workload, load_input
 from tests.llm.server import KEY, Server, always, completion
 
@@ -438,19 +439,87 @@ def network(tmp_path: Path) -> str:
 
 
 @pytest.mark.usefixtures("tuned")
-def test_a_model_that_fails_verification_is_no_bad_input(
+def test_a_tuned_network_that_is_wrong_ends_with_exit_code_3(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     network: str,
+    hardware: Hardware,
     tmp_path: Path,
 ) -> None:
-    failed = Verification(False, 1.5, 1.5, 1e-4, ("seed 0",), "output 'y' differs by 1.5")
-    monkeypatch.setattr("foretune.graph.verify", lambda *_args: failed)
-    monkeypatch.setattr(TuneResult, "compile", lambda self: None)
-    code, _, err = call(capsys, "tune", network, "--trials", "1", "-o", str(tmp_path / "n.so"))
+    wrong = Network(inputs=4, fault="it differs from the original: output 'y'", wrong=True)
+    outcome = replace(_outcome("net", hardware), network=wrong)
+    monkeypatch.setattr(tuning, "tune", lambda _source, **_options: outcome)
+    monkeypatch.setattr(TuneResult, "to_json", lambda _self: {**_DATA, "network": wrong.to_json()})
+    code, out, err = call(capsys, "tune", network, "--trials", "1", "--json",
+                          str(tmp_path / "n.json"))  # fmt: skip
     assert code == 3
-    assert "differs from the original: output 'y' differs by 1.5" in err.splitlines()[-1]
-    assert not (tmp_path / "n.so").exists()
+    assert "differs from the original: output 'y'" in err.splitlines()[-1]
+    assert "the default schedules ship" in out
+    assert json.loads((tmp_path / "n.json").read_text())["verified"] is False
+
+
+_DATA: dict[str, Any] = {
+    **dict.fromkeys(("elapsed_s", "search_s", "build_s", "measure_s"), 1.0),
+    **{"tasks": [], "untuned_s": 0.0, "tuned_s": 0.0},
+}
+
+
+def tune_network(network: str, *options: str) -> subprocess.Popen[str]:
+    folder = Path(network.partition(":")[0]).parent
+    return foretune("tune", "net.py:make", "--work-dir", "run", "-o", "net.so", "--json",
+                    "out.json", *options, cwd=folder, preexec_fn=listen_to_ctrl_c)  # fmt: skip
+
+
+def told(child: subprocess.Popen[str], text: str) -> str:
+    """What the child says on standard error until ``text`` is in a line of it."""
+    assert child.stderr is not None
+    said = ""
+    for line in child.stderr:
+        said += line
+        if text in line:
+            return said
+    raise AssertionError(f"{text!r} was not said: {said}")
+
+
+def run_saved(network: str) -> None:
+    """The artifact that was saved computes what the network does."""
+    import torch
+
+    source = load_input(network)
+    artifact = Artifact.load(Path(network.partition(":")[0]).with_suffix(".so"))
+    inputs = [torch.randn(2, 8, generator=torch.Generator().manual_seed(1)).numpy()]
+    (expected,), (actual,) = source.reference(inputs), artifact.run(inputs)
+    assert abs(expected - actual).max() < 1e-4
+
+
+def test_a_network_is_proven_tuned_and_timed_as_a_whole(network: str) -> None:
+    child = tune_network(network, "--trials", "4")
+    out, err = child.communicate(timeout=240)
+    assert child.returncode == 0, err
+    assert err.index("proved: equal to the original") < err.index("tuning 1 tasks")
+    data = json.loads(Path(network.partition(":")[0]).with_name("out.json").read_text())
+    whole = data["network"]
+    assert whole["original"] == "eager" and whole["shipped"] in ("default", "tuned")
+    for name in ("original_s", "default_s", "tuned_s", "proof_s"):
+        assert whole[name] > 0
+    assert whole["inputs"] > 2 and whole["max_relative_error"] <= whole["tolerance"]
+    assert "eager PyTorch" in out.splitlines()[0]
+    assert data["verified"] is True
+    run_saved(network)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl_c", "killed"])
+def test_a_run_that_ends_in_its_first_minute_leaves_the_proven_network(
+    network: str, number: signal.Signals
+) -> None:
+    child = tune_network(network, "--trials", "100000", "--patience", "100000")
+    # Ctrl-C counts from the moment that the proof is told; a kill, once the file is written.
+    told(child, "proved" if number is signal.SIGINT else "tuning 1 tasks")
+    child.send_signal(number)
+    _, err = child.communicate(timeout=120)
+    assert child.returncode == (130 if number is signal.SIGINT else -number), err
+    assert "Traceback" not in err
+    run_saved(network)
 
 
 @pytest.mark.parametrize(("right", "expected"), [(True, 0), (False, 3)])

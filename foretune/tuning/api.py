@@ -168,11 +168,9 @@ def tune(
         prepared = prepare(what, hardware)
         proof = _prove(prepared, hardware, proving)
         if proof is not None:
-            if progress is not None:
-                progress.proved(proof.network)
             # A tuned artifact that an earlier run left is not replaced by an untuned one.
             resumed = journal is not None and len(journal) > 0 and Path(output or "").is_file()
-            _complete(proof, time_s, None if resumed else output)
+            _tell(proof, progress, time_s, None if resumed else output)
         # Not before: the proof has the machine to itself.
         measurer = measurer or stack.enter_context(LocalMeasurer(hardware, policy))
         tasks, untunable = _tasks(
@@ -242,9 +240,16 @@ def _refuse_uncompiled(workload: Workload, hardware: Hardware) -> None:
         )
 
 
-def _complete(proof: Proof, time_s: float | None, output: str | Path | None) -> None:
-    """Compares the proven network on the other inputs, and saves it; after Ctrl-C at once."""
+def _tell(
+    proof: Proof, progress: Progress | None, time_s: float | None, output: str | Path | None
+) -> None:
+    """Says that a network works, compares it on the other inputs, saves it; after Ctrl-C at once.
+
+    From the moment that it is said, Ctrl-C leaves the artifact.
+    """
     try:
+        if progress is not None:
+            progress.proved(proof.network)
         proof.compare_more(None if time_s is None else _MORE_SHARE * time_s)
         if output is not None:
             proof.save(Path(output))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,14 +26,14 @@ from foretune.errors import ForetuneError, UnsupportedModelError, WrongResultErr
 from foretune.hardware import Hardware, why_not_here
 
 if TYPE_CHECKING:
-    from foretune.graph import Artifact, Extraction, Verification
+    from foretune.graph import Artifact, Extraction, InputSet, Verification
     from foretune.space import Candidate
     from foretune.workload import Model
 
 logger = logging.getLogger(__name__)
 
-FIRST_SEEDS = (0,)
-"""Inputs of the first comparison, beside the model's examples."""
+_FIRST = 2
+"""Inputs of the first comparison: the model's examples, and random ones."""
 _CALLS = 3
 _TIMING_S = 12.0
 """Seconds that the rounds of the conclusion may take, about."""
@@ -82,14 +82,14 @@ class Network:
         """Seconds of the one that is shipped."""
         return self.tuned_s if self.shipped == TUNED else self.default_s
 
-    def checked(self, check: Verification) -> Network:
-        """With the outcome of a comparison; NaN, which JSON has not, becomes None."""
+    def checked(self, checks: Sequence[Verification]) -> Network:
+        """With the outcome of comparisons; NaN, which JSON has not, becomes None."""
         return replace(
             self,
-            max_abs_error=_finite(check.max_abs_error),
-            max_relative_error=_finite(check.max_relative_error),
-            tolerance=check.tolerance,
-            inputs=len(check.inputs),
+            max_abs_error=_largest([check.max_abs_error for check in checks]),
+            max_relative_error=_largest([check.max_relative_error for check in checks]),
+            tolerance=checks[0].tolerance,
+            inputs=sum(len(check.inputs) for check in checks),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -128,14 +128,17 @@ class Proof:
     def __init__(
         self, model: Model, hardware: Hardware, extraction: Extraction, began: float
     ) -> None:
+        from foretune.graph import verification_inputs
+
         self.model = model
         self.hardware = hardware
         self.extraction = extraction
         self.default: Artifact = compile_default(model, hardware, extraction)
         self.compiled_s = time.perf_counter() - began
-        self.network = Network()
+        self.network = Network(passes=tuple(extraction.passes))
         self.saved: Path | None = None
-        self.complete = False
+        self.inputs = verification_inputs(model)
+        self._checks: list[Verification] = []
         self.runs_here = why_not_here(hardware) is None
         if self.runs_here:
             self._run()
@@ -157,10 +160,12 @@ class Proof:
         """
         began = time.perf_counter()
         network = self.network
-        expected_s = 4 * ((network.default_s or 0.0) + (network.original_s or 0.0))
+        expected_s = len(self.inputs[_FIRST:]) * (
+            (network.default_s or 0.0) + (network.original_s or 0.0)
+        )
         most_s = _MORE_INPUTS_S if allowed_s is None else min(_MORE_INPUTS_S, allowed_s)
         if self.runs_here and expected_s <= most_s:
-            self._check(None)
+            self._check(self.inputs)
             self._spend(began)
 
     def reserve_s(self) -> float:
@@ -168,7 +173,7 @@ class Proof:
         if not self.runs_here:
             return 1.5 * self.compiled_s
         call_s = (self.network.default_s or 0.0) + (self.network.original_s or 0.0)
-        return 1.5 * self.compiled_s + 6.0 + 4 * call_s + _TIMING_S
+        return 1.5 * self.compiled_s + 6.0 + len(self.inputs) * call_s + _TIMING_S
 
     def conclude(
         self,
@@ -223,9 +228,9 @@ class Proof:
         fault = self._time({DEFAULT: self.default, TUNED: tuned}, hurried)
         if not fault:
             say("comparing the tuned network with the original")
-            check = verify(tuned, self.model)
+            check = verify(tuned, self.model, inputs=self.inputs)
             if check.ok:
-                self.network = replace(self.network.checked(check), shipped=TUNED)
+                self.network = replace(self.network.checked([check]), shipped=TUNED)
                 return tuned
             fault = f"it differs from the original: {check.message}"
             self.network = replace(self.network, fault=fault, wrong=True)
@@ -234,7 +239,7 @@ class Proof:
 
     def _run(self) -> None:
         try:
-            self._check(FIRST_SEEDS)
+            self._check(self.inputs[:_FIRST])
             self._time_alone()
             self._take_sample()
         except ForetuneError:
@@ -249,34 +254,34 @@ class Proof:
         """Inputs and the original's outputs go with the artifact, for ``foretune run``."""
         from foretune.graph import Sample
 
-        outputs = tuple(self.model.reference(self.model.examples))
-        tolerance = self.network.tolerance or 0.0
-        self.default.sample = Sample(tuple(self.model.examples), outputs, tolerance)
+        first, tolerance = self.inputs[0], self.network.tolerance or 0.0
+        outputs = tuple(first.expected() or ())
+        self.default.sample = Sample(first.arrays, outputs, tolerance)
 
     def _complete(self) -> None:
         """Compares the proven network on the inputs that it was not compared on before."""
-        if self.complete or not self.runs_here:
+        if not self.runs_here:
             return
         try:
-            self._check(None)
+            self._check(self.inputs[_FIRST:])
         except UnsupportedModelError as error:
             raise WrongResultError(str(error)) from error
 
-    def _check(self, seeds: tuple[int, ...] | None) -> None:
+    def _check(self, inputs: Sequence[InputSet]) -> None:
+        """Compares the proven network on some of the inputs, each of them once."""
         from foretune.graph import verify
 
-        check = (
-            verify(self.default, self.model)
-            if seeds is None
-            else verify(self.default, self.model, seeds)
-        )
-        self.complete = seeds is None
-        self.network = self.network.checked(check)
-        if not check.ok:
-            raise UnsupportedModelError(
-                f"{self.model.name}, compiled with default schedules, differs from the original: "
-                f"{check.message}; please report this"
-            )
+        done = {name for check in self._checks for name in (*check.inputs, *check.left_out)}
+        inputs = [given for given in inputs if given.name not in done]
+        if inputs:
+            self._checks.append(verify(self.default, self.model, inputs=inputs))
+        self.network = self.network.checked(self._checks)
+        for check in self._checks:
+            if not check.ok:
+                raise UnsupportedModelError(
+                    f"{self.model.name}, compiled with default schedules, differs from the "
+                    f"original: {check.message}; please report this"
+                )
 
     def _time_alone(self) -> None:
         """Times original and default, one after the other, in this process."""
@@ -375,5 +380,5 @@ def _alternating(artifacts: Mapping[str, Artifact], model: Model) -> dict[str, f
     return {name: float(np.median(seconds)) for name, seconds in readings.items()}
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _largest(values: Sequence[float]) -> float | None:
+    return max(values) if all(math.isfinite(value) for value in values) else None

@@ -79,13 +79,14 @@ def test_a_faster_network_ships_and_stands_beside_default_and_original(
     network = network_of(result)
     assert (network.original, network.shipped, network.fault) == ("eager", "tuned", "")
     assert (network.original_s, network.default_s, network.tuned_s) == (3e-3, 2e-3, 1e-3)
-    assert network.inputs == 4 and network.max_abs_error is not None
+    assert network.inputs > 4 and network.max_abs_error is not None
     assert result.spent_s["proof_s"] == pytest.approx(network.proof_s, rel=1e-6)
     assert 0 < network.proof_s < result.elapsed_s
     (expected,) = model.reference(model.draw_inputs(7))
     saved = Artifact.load(path)
     assert saved.manifest["tuned"], "what was saved last is the tuned network"
     np.testing.assert_allclose(outputs(saved, model), expected, atol=1e-4)
+    assert network.passes, "the rewrites of the graph are named"
     np.testing.assert_allclose(outputs(result.compile(), model), expected, atol=1e-4)
     assert saved.sample is not None
     np.testing.assert_allclose(
@@ -138,7 +139,7 @@ def test_a_default_that_is_wrong_is_refused_before_the_first_trial(
 ) -> None:
     compiling(monkeypatch, tuned=False)
     measurer = FormulaMeasurer()
-    with pytest.raises(BadInputError, match="linear.*differs from the original: output"):
+    with pytest.raises(BadInputError, match=r"linear.*differs from the original: output"):
         tune(linear(), measurer, output=tmp_path / "net.so")
     assert measurer.asked == [] and not (tmp_path / "net.so").exists()
 
@@ -157,7 +158,7 @@ def test_kernels_that_cannot_be_compiled_are_all_named(monkeypatch: pytest.Monke
     def broken(model: Model, hardware: Hardware) -> graph.Extraction:
         found = extract(model, hardware)
         for name in ("one", "other"):
-            found.program[name] = program("tirx.ptx_wait_group")
+            found.program[name] = program("tirx.tvm_warp_shuffle")
         return found
 
     monkeypatch.setattr(graph, "extract", broken)
