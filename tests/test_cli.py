@@ -508,7 +508,13 @@ def test_a_network_is_proven_tuned_and_timed_as_a_whole(network: str) -> None:
     run_saved(network)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl_c", "killed"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, id="ctrl_c"),
+        pytest.param(signal.SIGKILL, id="killed", marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_that_ends_in_its_first_minute_leaves_the_proven_network(
     network: str, number: signal.Signals
 ) -> None:
