@@ -19,7 +19,7 @@ class ToldNetwork:
         headline: One line; "slower than the original" comes first where it is.
         slower: Whether what ships is slower than the original.
         original: The original's latency and who runs it; empty where there is none.
-        default, tuned: Latencies, as deployed.
+        latency, default: Of what ships, and of the network with default schedules, as deployed.
         verified: How far the outputs are from the original's.
         fault: Why the default ships though something was tuned; empty if the tuned one does.
     """
@@ -27,8 +27,8 @@ class ToldNetwork:
     headline: str
     slower: bool
     original: str
+    latency: str
     default: str
-    tuned: str
     verified: str
     fault: str
 
@@ -60,8 +60,8 @@ def told_network(network: Mapping[str, Any]) -> ToldNetwork:
         headline=line,
         slower=slower,
         original=original,
+        latency=units.seconds(shipped_s),
         default=units.seconds(network["default_s"]),
-        tuned=units.seconds(network["tuned_s"]),
         verified=_verified(network),
         fault=fault,
     )

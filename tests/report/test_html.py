@@ -18,7 +18,7 @@ from foretune.hardware import Hardware
 from foretune.report import html, write_report
 from foretune.tuning import Budget, TuneResult, tune
 from foretune.workload import Workload
-from tests.report.support import llm, result, task, trial
+from tests.report.support import llm, network, result, task, trial
 
 HOSTILE = (
     '</style><script>alert("x")</script><img src=x onerror=alert(1)> & $\\frac{a}{b}$ {{ 7*7 }}'
@@ -85,6 +85,21 @@ def test_the_page_tells_the_run(tmp_path: Path) -> None:
         "2 timeout",
     ):
         assert part in page.text
+
+
+def test_the_page_tells_the_network_beside_the_original(tmp_path: Path) -> None:
+    page = _page(tmp_path, {**result(task("conv")), "network": network(), "proof_s": 12.0})
+    for part in (
+        "32.0 ms a call",
+        "original (ONNX Runtime) 40.0 ms, 1.25× its speed",
+        "default schedules 640 ms",
+        "equal to the original within 3e-06 on 8 inputs",
+        "proving the network 12.0 s",
+    ):
+        assert part in page.text
+    assert "4.00× faster" not in page.text
+    slow = _page(tmp_path, {**result(task("conv")), "network": network(tuned_s=50e-3)})
+    assert "50.0 ms slower than the original" in slow.text
 
 
 def test_every_task_has_its_row_its_charts_and_its_choice(tmp_path: Path) -> None:

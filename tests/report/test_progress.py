@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from foretune.report import TuneProgress
+from tests.report.support import network
 
 
 def _task(name: str, spent: int = 0, best_s: float | None = None, weight: int = 1) -> Any:
@@ -60,6 +61,18 @@ def test_a_log_file_gets_a_line_now_and_then(out: io.StringIO) -> None:
     assert len(lines) == 6
     assert lines[-1].startswith("done: 30 of 100 trials")
     assert "\x1b" not in out.getvalue()
+
+
+def test_the_proof_is_told_with_what_it_took_and_the_original_beside(out: io.StringIO) -> None:
+    clock = Clock()
+    progress = TuneProgress(Console(file=out, width=40), clock=clock)
+    clock.now = 12.34
+    told = SimpleNamespace(to_json=network, inputs=2, max_abs_error=3e-6)
+    progress.proved(told)  # type: ignore[arg-type]
+    assert out.getvalue() == (
+        "proved: equal to the original within 3e-06 on 2 inputs after 12.3 s; default 640 ms, "
+        "original (ONNX Runtime) 40.0 ms\n"
+    )
 
 
 def test_what_the_strategy_has_to_say_is_shown(out: io.StringIO) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from foretune.hardware import Hardware
 from foretune.report import _units as units
 from foretune.report import print_comparison, print_hardware, print_summary
-from tests.report.support import llm, result, task
+from tests.report.support import llm, network, result, task
 
 
 @pytest.fixture
@@ -30,6 +30,31 @@ def test_summary_names_tasks_heaviest_first_and_what_failed(console: Console) ->
     assert text.index("[bold]heavy") < text.index("light")
     for part in ("167 µs", "600", "60 %", "4.00× faster", "4 timeout", "left untuned: resize2d"):
         assert part in text
+
+
+NETWORKS = [
+    ({}, "network: 32.0 ms, original (ONNX Runtime) 40.0 ms, 1.25× its speed", "640 ms"),
+    ({"tuned_s": 50e-3}, "slower than the original: network 50.0 ms", "(ONNX Runtime) 40.0 ms"),
+    (
+        {"shipped": "default", "tuned_s": 700e-3, "fault": "it is slower than the default"},
+        "slower than the original: network 640 ms",
+        "the default schedules ship, not the tuned network",
+    ),
+    ({"original": None, "original_s": None}, "network: 32.0 ms", "equal to the original within"),
+    ({"original": "eager"}, "network: 32.0 ms, original (eager PyTorch) 40.0 ms", "8 inputs"),
+    ({"inputs": 0, "max_abs_error": None}, "network: 32.0 ms", "cannot run on this machine"),
+]
+
+
+@pytest.mark.parametrize(("changes", "first", "further"), NETWORKS)
+def test_a_network_is_told_first_and_beside_the_original(
+    console: Console, changes: dict[str, object], first: str, further: str
+) -> None:
+    print_summary({**result(task("dense")), "network": network(**changes)}, console)
+    text = _text(console)
+    assert text.startswith(first)
+    assert further in " ".join(text.split())
+    assert "faster" not in text, "no multiple of the default stands alone"
 
 
 def test_an_operator_that_keeps_the_default_schedule_is_not_called_untuned(
