@@ -38,6 +38,8 @@ _CALLS = 3
 _TIMING_S = 12.0
 """Seconds that the rounds of the conclusion may take, about."""
 _FEWEST_ROUNDS, _MOST_ROUNDS = 3, 9
+_BISECTING_S = 60.0
+"""Seconds that looking for the first operator that differs may take."""
 _MORE_INPUTS_S = 10.0
 """Further inputs are compared before the first trial where that takes less."""
 DEFAULT, TUNED = "default", "tuned"
@@ -88,7 +90,7 @@ class Network:
             self,
             max_abs_error=_largest([check.max_abs_error for check in checks]),
             max_relative_error=_largest([check.max_relative_error for check in checks]),
-            tolerance=checks[0].tolerance,
+            tolerance=max(check.tolerance for check in checks),
             inputs=sum(len(check.inputs) for check in checks),
         )
 
@@ -272,16 +274,28 @@ class Proof:
         from foretune.graph import verify
 
         done = {name for check in self._checks for name in (*check.inputs, *check.left_out)}
-        inputs = [given for given in inputs if given.name not in done]
-        if inputs:
-            self._checks.append(verify(self.default, self.model, inputs=inputs))
-        self.network = self.network.checked(self._checks)
-        for check in self._checks:
+        for given in inputs:
+            if given.name in done:
+                continue
+            check = verify(self.default, self.model, inputs=[given])
+            self._checks.append(check)
+            self.network = self.network.checked(self._checks)
             if not check.ok:
                 raise UnsupportedModelError(
                     f"{self.model.name}, compiled with default schedules, differs from the "
-                    f"original: {check.message}; please report this"
+                    f"original: {self._bisected(given) or check.message}; please report this"
                 )
+
+    def _bisected(self, given: InputSet) -> str:
+        """Which operator is the first that differs; empty where that cannot be found out."""
+        from foretune.graph import first_difference
+
+        try:
+            found = first_difference(self.model, self.hardware, given.arrays, seconds=_BISECTING_S)
+        except Exception as error:  # parts of a network may fail where the whole one did not
+            logger.info("the first operator that differs was not found: %s", error)
+            return ""
+        return "" if found is None else found.describe()
 
     def _time_alone(self) -> None:
         """Times original and default, one after the other, in this process."""

@@ -217,6 +217,7 @@ def test_the_call_that_is_shown_has_every_argument_that_matters(tmp_path: Path) 
     assert values == {**given, "target": hardware.target, "threads": 2}
     # Where results are kept, who is told and who measures changes nothing of what is found.
     apart = {"what", "work_dir", "fresh", "measurer", "policy", "progress", "command", "trials"}
+    apart |= {"output"}
     known = set(inspect.signature(tune).parameters)
     assert known - apart == {*values, "llm"}
 
