@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
 import warnings
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,12 @@ import numpy.typing as npt
 import torch
 
 from benchmarks._random.network import Network, draw
+from benchmarks._suites import OUTCOMES
 from foretune.errors import ForetuneError
 from foretune.hardware import Hardware
 
-PASS, REFUSED, DIFFERS, BROKEN = "pass", "refused", "another result", "broken"
-NOT_EXPORTED, CRASHED = "not exported", "crash"
+PASS, REFUSED, DIFFERS, BROKEN, _ = OUTCOMES
+NOT_EXPORTED = "not exportable"
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
 """Largest difference that counts as equal, over the larger of 1 and the largest magnitude."""
@@ -23,45 +25,52 @@ TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How one network ended.
+def serve(connection: Any) -> None:
+    """Answers seeds with what became of their networks until the other end closes."""
+    os.environ.setdefault("TVM_NUM_THREADS", "1")
+    from foretune.hardware import probe
 
-    Attributes:
-        seed: Draws the network.
-        status: ``PASS``, ``REFUSED``, ``DIFFERS``, ``BROKEN``, ``NOT_EXPORTED`` or ``CRASHED``.
-        operators: What it is made of.
-        dtypes: Of its inputs and weights.
-        message: Why it did not pass.
-        left_out: Passes that failed on it.
+    torch.set_num_threads(1)
+    hardware = probe(threads=1)
+    connection.send({"ready": True})
+    while True:
+        try:
+            name = connection.recv()
+        except EOFError:
+            return
+        began = time.perf_counter()
+        result = attempt(int(name), hardware)
+        connection.send({"name": name, "seconds": time.perf_counter() - began, **result})
+
+
+def attempt(seed: int, hardware: Hardware) -> dict[str, Any]:
+    """Draws the network of a seed and sees whether it computes what PyTorch does.
+
+    Returns:
+        ``outcome`` (one of ``OUTCOMES`` or ``NOT_EXPORTED``), ``message`` (why it did not pass),
+        ``operators`` and ``dtypes`` (what the network is made of), ``left_out`` (graph passes that
+        failed on it).
     """
-
-    seed: int
-    status: str
-    operators: list[str] = field(default_factory=list)
-    dtypes: list[str] = field(default_factory=list)
-    message: str = ""
-    left_out: list[str] = field(default_factory=list)
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object."""
-        return asdict(self)
-
-
-def attempt(seed: int, hardware: Hardware) -> Outcome:
-    """Draws the network of a seed and sees whether it computes what PyTorch does."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         network, inputs = draw(seed)
-        about = network.operators, sorted({str(t.dtype).removeprefix("torch.") for t in inputs})
+        dtypes = sorted({str(t.dtype).removeprefix("torch.") for t in inputs})
+        left_out: list[str] = []
         try:
             with torch.no_grad():
                 torch.export.export(network, inputs, strict=False)
         # Whatever PyTorch cannot export is no subject here.
         except Exception as error:
-            return Outcome(seed, NOT_EXPORTED, *about, _line(error))
-        status, message, left_out = _compiled(network, inputs, seed, hardware)
-    return Outcome(seed, status, *about, message, left_out)
+            outcome, message = NOT_EXPORTED, _line(error)
+        else:
+            outcome, message, left_out = _compiled(network, inputs, seed, hardware)
+    return {
+        "outcome": outcome,
+        "message": message,
+        "operators": network.operators,
+        "dtypes": dtypes,
+        "left_out": left_out,
+    }
 
 
 def _compiled(

@@ -1,0 +1,126 @@
+"""Random PyTorch networks through export, import, compilation with default schedules, and a run.
+
+Networks are drawn from seeds: branches, layouts, ranks 0 to 6, nine element types, odd sizes. Each
+is run on two inputs and compared with eager PyTorch in shape, type and values; the first run's
+outputs are looked at after the second run. Networks that ``torch.export`` does not accept are left
+out and others drawn for them. Results are kept as they come, and an interrupted run goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks._random.trial import TOLERANCES, serve
+from benchmarks._suites import OUTCOMES, run
+from benchmarks.results import conditions, publish, say, table
+
+_TITLE = "Random networks"
+
+
+def page(results: Mapping[str, Any]) -> str:
+    """The text of the result page."""
+    counted = {name: r for name, r in results.items() if r["outcome"] in OUTCOMES}
+    total = Counter(r["outcome"] for r in counted.values())
+    operators = Counter(o for r in counted.values() for o in r.get("operators", []))
+    dtypes = Counter(d for r in counted.values() for d in r.get("dtypes", []))
+    by_dtype = [
+        [
+            dtype,
+            *(
+                str(sum(r["outcome"] == o and dtype in r["dtypes"] for r in counted.values()) or "")
+                for o in OUTCOMES
+            ),
+        ]
+        for dtype in sorted(dtypes)
+    ]
+    left_out = Counter(p for r in counted.values() for p in r.get("left_out", []))
+    failing = [
+        f"- seed {name}: {r['outcome']}: {r['message']}"
+        for name, r in counted.items()
+        if r["outcome"] != OUTCOMES[0]
+    ]
+    return "\n".join(
+        [
+            f"{len(counted)} networks of {sum(operators.values())} operators, {len(operators)} "
+            "different ones: " + ", ".join(f"{total[o]} {o}" for o in OUTCOMES) + ".",
+            f"`torch.export` did not accept {len(results) - len(counted)} others.",
+            "Graph passes left out: "
+            + (", ".join(f"{name} ({n})" for name, n in left_out.items()) or "none")
+            + ".",
+            "",
+            "Equal means: the same shapes and element types, whole numbers and flags the same, and "
+            "no float further away than "
+            + ", ".join(f"{value:g} ({dtype})" for dtype, value in TOLERANCES.items())
+            + " times the larger of 1 and the largest magnitude.",
+            "",
+            "By element type of the inputs (a network may have several):",
+            "",
+            table(["type", *OUTCOMES], by_dtype),
+            "",
+            "Operators: " + ", ".join(f"{name} {n}" for name, n in operators.most_common()) + ".",
+            "",
+            "Not passed:" if failing else "Every network passes.",
+            "",
+            *failing,
+        ]
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.random_networks", description=__doc__
+    )
+    parser.add_argument("--count", type=int, default=500, metavar="N")
+    parser.add_argument("--seed", type=int, default=0, help="the first one; others follow it")
+    parser.add_argument("--workers", type=int, default=2, metavar="N")
+    parser.add_argument(
+        "--records", type=Path, default=Path("random_networks.jsonl"), metavar="FILE"
+    )
+    parser.add_argument("--fresh", action="store_true", help="forgets what FILE holds")
+    parser.add_argument("--write", action="store_true", help="writes the page of results")
+    options = parser.parse_args(arguments)
+    where = conditions("random_networks", [options.seed])
+    if options.fresh:
+        options.records.unlink(missing_ok=True)
+    results: dict[str, Any] = {}
+    if options.records.exists():
+        lines = options.records.read_text().splitlines()
+        results = {r["name"]: r for r in map(json.loads, lines) if int(r["name"]) >= options.seed}
+    following = options.seed
+    with options.records.open("a") as file:
+        while True:
+            counted = sum(r["outcome"] in OUTCOMES for r in results.values())
+            if counted >= options.count:
+                break
+            names = []
+            while len(names) < options.count - counted:
+                if str(following) not in results:
+                    names.append(str(following))
+                following += 1
+            for result in run(serve, names, options.workers):
+                results[result["name"]] = result
+                file.write(json.dumps(result) + "\n")
+                file.flush()
+                if result["outcome"] in OUTCOMES[1:]:
+                    operators = " ".join(result.get("operators", []))
+                    said = f"{result['name']}: {result['outcome']}: {result['message'][:200]}"
+                    say(f"{said} [{operators}]")
+    say(str(Counter(result["outcome"] for result in results.values())))
+    ordered = dict(sorted(results.items(), key=lambda item: int(item[0])))
+    publish(
+        "random_networks",
+        _TITLE,
+        page(ordered),
+        {"results": list(ordered.values())},
+        where.end(),
+        options.write,
+    )
+
+
+if __name__ == "__main__":
+    main()
