@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from foretune import _tvm
-from foretune.operators import extremes, resize, windows
+from foretune.operators import convolution, extremes, resize, windows
 from foretune.workload.importers.torch._node import Lowering, Node, NotLoweredError
 
 _HALF = ("float16", "bfloat16")
@@ -56,9 +56,9 @@ def _addmm(first: str, second: str) -> Lowering:
 
 
 _LAYOUTS = {
-    1: ("NCW", "OIW", "IOW"),
-    2: ("NCHW", "OIHW", "IOHW"),
-    3: ("NCDHW", "OIDHW", "IODHW"),
+    1: ("NCW", "OIW"),
+    2: ("NCHW", "OIHW"),
+    3: ("NCDHW", "OIDHW"),
 }
 
 
@@ -67,25 +67,39 @@ def _convolution(node: Node) -> Any:
     rank = len(node.shape_of("input")) - 2
     if rank not in _LAYOUTS or 0 in node.shape_of("input"):
         raise NotLoweredError(f"a convolution over {rank} dimensions")
-    data, plain, swapped = _LAYOUTS[rank]
+    data, plain = _LAYOUTS[rank]
     wide = _wide(node.dtype)
-    common: dict[str, Any] = {
-        "strides": _each(node["stride"], rank),
-        "padding": _each(node["padding"], rank),
-        "dilation": _each(node["dilation"], rank),
-        "groups": int(node["groups"]),
-        "data_layout": data,
-        "out_dtype": wide,
-    }
-    if node["transposed"] and max(common["dilation"]) > 1:
-        raise NotLoweredError("a transposed convolution with dilation")
+    stride, padding, dilation = (
+        _each(node[name], rank) for name in ("stride", "padding", "dilation")
+    )
     if node["transposed"]:
-        common |= {"kernel_layout": swapped, "output_padding": _each(node["output_padding"], rank)}
-        function = getattr(nn, f"conv{rank}d_transpose")
+        more = _each(node["output_padding"], rank)
+        result = convolution.transposed_convolution(
+            node.builder,
+            node["input"],
+            node["weight"],
+            stride,
+            padding,
+            [cut - extra for cut, extra in zip(padding, more, strict=True)],
+            dilation,
+            int(node["groups"]),
+            wide,
+        )
     else:
-        common |= {"kernel_layout": plain}
         function = getattr(nn, f"conv{rank}d")
-    result = node.emit(function(node["input"], node["weight"], **common))
+        result = node.emit(
+            function(
+                node["input"],
+                node["weight"],
+                strides=stride,
+                padding=padding,
+                dilation=dilation,
+                groups=int(node["groups"]),
+                data_layout=data,
+                kernel_layout=plain,
+                out_dtype=wide,
+            )
+        )
     if node["bias"] is not None:
         bias = op.reshape(node.cast(node["bias"], wide), [1, -1, *[1] * rank])
         result = node.emit(op.add(result, bias))
