@@ -23,8 +23,9 @@ from foretune.cli._learn import add_eval, add_rankers, add_train
 from foretune.cli._options import INTERRUPTED, Parser
 from foretune.cli._run import add_run
 from foretune.cli._show import add_lists, add_probe, add_report
+from foretune.cli._terminal import is_shown, only_our_words
 from foretune.cli._tune import add_tune
-from foretune.errors import ForetuneError
+from foretune.errors import BadInputError, ForetuneError
 
 __all__ = ["INTERRUPTED", "entry", "main"]
 
@@ -36,20 +37,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         level=logging.INFO if args.verbose else logging.WARNING,
         format="foretune: %(levelname)s: %(message)s",
-        handlers=[_StandardError()],
+        handlers=[_StandardError(args.verbose)],
     )
     try:
-        return int(args.command(args))
+        with only_our_words(args.verbose):
+            return int(args.command(args))
     except ForetuneError as error:
         print(f"foretune: {_one_line(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("foretune: interrupted", file=sys.stderr)
         return INTERRUPTED
+    except MemoryError as error:
+        print(
+            f"foretune: there is not enough memory ({_one_line(str(error)) or 'no more is told'}): "
+            "take smaller shapes, or a machine that has more",
+            file=sys.stderr,
+        )
+        return BadInputError.exit_code
     except BrokenPipeError:
         # The reader of our output went away (`| head`): not an error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.filename is None:
+            raise
+        # A path that the system refuses: its name is too long, it is locked, a link to itself...
+        name = str(error.filename)
+        shown = repr(name) if len(name) <= _LONGEST_PATH else f"{name[:_LONGEST_PATH]!r}..."
+        print(
+            f"foretune: {shown} cannot be used ({error.strerror}): give another path",
+            file=sys.stderr,
+        )
+        return BadInputError.exit_code
+
+
+_LONGEST_PATH = 120
+"""Characters of a path in a message."""
 
 
 class _StandardError(logging.Handler):
@@ -59,8 +83,14 @@ class _StandardError(logging.Handler):
     over at once.
     """
 
+    def __init__(self, verbose: bool) -> None:
+        super().__init__()
+        self._verbose = verbose
+
     def emit(self, record: logging.LogRecord) -> None:
         """Writes a line; one that cannot be written is reported as ``logging`` does it."""
+        if not is_shown(record, self._verbose):
+            return
         try:
             print(self.format(record), file=sys.stderr, flush=True)
         except Exception:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -94,8 +95,11 @@ def check_writable(path: Path | None) -> None:
             path.lstat()
         if path.is_dir():
             raise BadInputError(f"{path} cannot be written, it is a folder: name a file")
-        if not os.access(path if path.exists() else path.parent, os.W_OK):
+        if path.exists() and not os.access(path, os.W_OK):
             raise BadInputError(f"{path} cannot be written: choose another place")
+        # Results are written beside their place and renamed, so that this is the way to find out.
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
     except (OSError, ValueError) as error:
         # A name may also be too long, or hold a zero byte.
         raise BadInputError(

@@ -103,17 +103,31 @@ def require_seed(seed: int, option: str = "seed") -> None:
         raise BadInputError(f"`{option} >= 0` must hold, but got --{option} {seed}")
 
 
+_LARGEST_EXTENT = 2**31
+"""Kernels index with 32 bits where they can."""
+
+
 def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """``["x=1,3,224,224"]`` → ``{"x": (1, 3, 224, 224)}``."""
-    shapes = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, _, dims = text.partition("=")
         try:
-            shapes[name] = tuple(int(d) for d in dims.split(","))
+            shape = tuple(int(d) for d in dims.split(","))
         except ValueError:
             raise BadInputError(
-                f"a shape reads NAME=D,D,..., but got --shape {text}: for example x=1,3,224,224"
+                f"a shape reads NAME=D,D,..., but got --shape {text[:200]}: for example "
+                "x=1,3,224,224"
             ) from None
+        if not all(0 <= extent < _LARGEST_EXTENT for extent in shape):
+            raise BadInputError(
+                f"`0 <= D < {_LARGEST_EXTENT}` must hold, but got --shape {text[:200]}"
+            )
+        if shapes.setdefault(name, shape) != shape:
+            raise BadInputError(
+                f"an input has one shape, but got --shape {name}="
+                f"{','.join(map(str, shapes[name]))} and --shape {text}: leave one of them out"
+            )
     return shapes
 
 

@@ -12,7 +12,13 @@ from foretune.errors import BadInputError
 
 
 def artifact_files(library: Path) -> list[Path]:
-    """Every file that an artifact may consist of, the manifest last."""
+    """Every file that an artifact may consist of, the manifest last.
+
+    Raises:
+        BadInputError: The path has no name.
+    """
+    if not library.name:
+        raise BadInputError(f"an artifact is a shared library: name it *.so, not {str(library)!r}")
     return [library.with_suffix(s) for s in (".so", ".params", ".sample.npz", ".json")]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import platform
@@ -351,6 +352,7 @@ def _parse_target(text: str) -> dict[str, Any]:
             pairs = (flag[1:].partition("=") for flag in flags)
             values = {name: int(v) if v.isdigit() else v for name, _equals, v in pairs}
             options = {"kind": kind, **values}
+        _refuse_unknown_cpu(options)
         _tvm.Target(options)
     except (ValueError, TypeError, KeyError) as error:
         reason = str(error).splitlines()[0]
@@ -359,6 +361,25 @@ def _parse_target(text: str) -> dict[str, Any]:
             f'or a TVM target such as {{"kind": "llvm", "mcpu": "znver4"}} ({reason})'
         ) from error
     return dict(options)
+
+
+def _refuse_unknown_cpu(options: Any) -> None:
+    """TVM compiles for a generic processor where it does not know the one that was named.
+
+    Raises:
+        ValueError: LLVM has no such processor.
+    """
+    from foretune import _tvm
+
+    if not isinstance(options, dict) or options.get("kind") != "llvm" or "mcpu" not in options:
+        return
+    name = options["mcpu"]
+    rest = _tvm.Target({key: value for key, value in options.items() if key != "mcpu"})
+    known = [str(cpu) for cpu in _tvm.tvm.get_global_func("target.llvm_get_cpu_archlist")(rest)]
+    if known and name not in known:
+        near = difflib.get_close_matches(str(name), known)
+        likely = f", did you mean {' or '.join(near)}" if near else ""
+        raise ValueError(f"LLVM knows no processor {name!r}{likely}")
 
 
 def _tag_options(tag: str) -> dict[str, Any]:

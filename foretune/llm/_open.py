@@ -69,6 +69,11 @@ def open_session(text: str, *, environment: Mapping[str, str] | None = None) -> 
     if os.path.isdir(path):
         return Session(LocalModel(path), SessionConfig(concurrency=1))
     model, at, url = text.rpartition("@http")
+    if not at and (text.endswith("@") or "://" in text):
+        raise BadInputError(
+            f"a language model reads MODEL@URL, with a URL of http or https, but got {text!r}: for "
+            "example qwen2.5-coder@http://localhost:11434/v1"
+        )
     settings = {"model": model, "base_url": "http" + url} if at else {"model": text}
     return _from_settings(Path(), settings, environment)
 

@@ -94,7 +94,6 @@ class Journal:
         self._fd: int | None = self._open()
         try:
             self.refresh()
-            self._refuse_foreign_file()
         except BaseException:
             self.close()
             raise
@@ -322,6 +321,7 @@ class Journal:
             # No writer holds the lock, so this line will not get longer.
             self._take(rest)
             self._tail_open = True
+        self._refuse_foreign_file()
         self._warn_of_skipped()
 
     def _take(self, line: bytes) -> None:
