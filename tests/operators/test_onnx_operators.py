@@ -175,3 +175,30 @@ def test_a_lowering_computes_what_onnx_runtime_does(case, tmp_path):
     assert [(a.shape, a.dtype) for a in found] == [(a.shape, a.dtype) for a in expected]
     for got, wanted in zip(found, expected, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=2e-4, atol=2e-5)
+
+
+def test_batch_norm_in_training_mode_uses_the_batch_and_moves_the_running_statistics(tmp_path):
+    data, scale, bias = floats(4, 3, 5) * 2 + 1, floats(3), floats(3)
+    mean, variance = floats(3), np.abs(floats(3)) + 0.5
+    node = helper.make_node(
+        "BatchNormalization", list("xsbmv"), ["y", "mean", "variance"],
+        training_mode=1, momentum=0.7, epsilon=0.01,
+    )  # fmt: skip
+    named = {"s": scale, "b": bias, "m": mean, "v": variance}
+    graph = helper.make_graph(
+        [node],
+        "norm",
+        [helper.make_tensor_value_info("x", 1, data.shape)],
+        [helper.make_tensor_value_info(n, 1, None) for n in ("y", "mean", "variance")],
+        [numpy_helper.from_array(array, name) for name, array in named.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(onnx.shape_inference.infer_shapes(model), tmp_path / "norm.onnx")
+    loaded = load_input(str(tmp_path / "norm.onnx"))
+    y, new_mean, new_variance = compile_model(loaded, probe(), {}).run([data])
+
+    own, spread = data.mean((0, 2)), data.var((0, 2))
+    normal = (data - own[:, None]) / np.sqrt(spread[:, None] + 0.01)
+    np.testing.assert_allclose(y, normal * scale[:, None] + bias[:, None], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(new_mean, 0.7 * mean + 0.3 * own, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(new_variance, 0.7 * variance + 0.3 * spread, rtol=1e-4)

@@ -334,6 +334,9 @@ def _bit_cast(node: Node) -> Any:
     dtype = node.output_dtype()
     if np.dtype(dtype).itemsize != np.dtype(node.value(0).dtype).itemsize:
         raise NotLoweredError("another width")
+    if "bool" in (dtype, node.value(0).dtype):
+        # A truth value is one bit to the code generator, and its byte is 0 or 1.
+        return node.emit(_tvm.tvm.relax.op.astype(node[0], dtype))
 
     def compute(source: Any) -> Any:
         shape = tuple(int(extent) for extent in source.shape)

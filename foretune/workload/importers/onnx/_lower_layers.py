@@ -102,6 +102,33 @@ def convolution(node: Node, data: Any, weight: Any) -> Any:
     )  # fmt: skip
 
 
+def _batch_normalisation(node: Node) -> Any:
+    """In training mode the batch's own statistics count, and the running ones move."""
+    if not node.attribute("training_mode", 0):
+        raise UseConverterError
+    op, relax = _tvm.tvm.relax.op, _tvm.tvm.relax
+    dtype, shape = node.value(0).dtype, node.value(0).shape
+    axes = [axis for axis in range(len(shape)) if axis != 1]
+    channel = [1, shape[1], *[1] * (len(shape) - 2)]
+    momentum = float(node.attribute("momentum", 0.9))
+
+    def moved(at: int, new: Any) -> Any:
+        kind = node.value(at).dtype
+        kept = op.multiply(node[at], relax.const(momentum, kind))
+        added = op.multiply(op.astype(new, kind), relax.const(1 - momentum, kind))
+        return op.add(kept, added)
+
+    mean = node.emit(op.mean(node[0], axes, keepdims=True))
+    centred = node.emit(op.subtract(node[0], mean))
+    variance = node.emit(op.mean(op.multiply(centred, centred), axes, keepdims=True))
+    epsilon = relax.const(float(node.attribute("epsilon", 1e-5)), dtype)
+    normal = node.emit(op.divide(centred, op.sqrt(op.add(variance, epsilon))))
+    scale, bias = (op.reshape(op.astype(node[at], dtype), channel) for at in (1, 2))
+    flat = [node.emit(op.reshape(statistic, [shape[1]])) for statistic in (mean, variance)]
+    running = [moved(3, flat[0]), moved(4, flat[1])]
+    return [op.add(op.multiply(normal, scale), bias), *running]
+
+
 def _grid_sample(node: Node) -> Any:
     mode = str(node.attribute("mode", "linear"))
     method = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
@@ -272,6 +299,7 @@ def _roi_align(node: Node) -> Any:
 
 TABLE: dict[str, Lowering] = {
     "AveragePool": _average_pool,
+    "BatchNormalization": _batch_normalisation,
     "ConvTranspose": _conv_transpose,
     "GlobalLpPool": _global_lp_pool,
     "GridSample": _grid_sample,
