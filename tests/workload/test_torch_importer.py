@@ -222,3 +222,18 @@ def test_indices_are_counted_from_the_end_while_the_network_runs():
     outputs = compile_model(model, probe(), {}).run([x, *indices])
     for output, wanted in zip(outputs, model.reference([x, *indices]), strict=True):
         np.testing.assert_array_equal(output, wanted)
+
+
+class Pools(torch.nn.Module):
+    def forward(self, x):
+        pool = torch.nn.functional
+        return {
+            "up": pool.max_pool2d(x, 2, 2, 1, ceil_mode=True),
+            "positions": pool.max_pool2d(x, 2, return_indices=True),
+            "adaptive": pool.adaptive_max_pool2d(x, 2, return_indices=True),
+        }
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
+def test_largest_of_windows_and_where_it_is(dtype):
+    check(Pools(), (torch.randn(1, 2, 5, 5).to(getattr(torch, dtype)),))

@@ -213,6 +213,12 @@ def _pooled(node: Node, rank: int, function: Callable[[Any], Any]) -> Any:
     return node.reshape(node.emit(function(given)), node.shape)
 
 
+def _comparable(node: Node) -> Any:
+    """What is pooled, in a type whose NaN TVM can tell: it cannot for bfloat16."""
+    dtype = "float32" if node.dtype == "bfloat16" else node.dtype
+    return node.cast(node["self"], dtype)
+
+
 def _max_pool(rank: int) -> Lowering:
     def lower(node: Node) -> Any:
         relax = _tvm.tvm.relax
@@ -223,10 +229,10 @@ def _max_pool(rank: int) -> Lowering:
                 lambda x: windows.max_with_positions(
                     x, node.shape, kernel, stride, padding, dilation
                 ),
-                node["self"],
+                _comparable(node),
             )
         if node["ceil_mode"]:
-            value = node.emit(relax.TupleGetItem(both, 0))
+            value = node.cast(node.emit(relax.TupleGetItem(both, 0)), node.dtype)
         else:
             value = _pooled(
                 node,
@@ -287,8 +293,9 @@ def _adaptive_average(rank: int) -> Lowering:
 def _adaptive_max(rank: int) -> Lowering:
     def lower(node: Node) -> Any:
         relax = _tvm.tvm.relax
-        both = node.te(lambda x: windows.adaptive_max(x, node.shape, rank), node["self"])
-        return [node.emit(relax.TupleGetItem(both, at)) for at in range(2)]
+        both = node.te(lambda x: windows.adaptive_max(x, node.shape, rank), _comparable(node))
+        value, index = (node.emit(relax.TupleGetItem(both, at)) for at in range(2))
+        return [node.cast(value, node.dtype), index]
 
     return lower
 
