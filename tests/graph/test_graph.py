@@ -127,15 +127,26 @@ def test_a_single_kernel_becomes_an_artifact(small, hardware, rng):
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
+CUDA = {
+    "kind": "cuda",
+    "arch": "sm_86",
+    "max_threads_per_block": 1024,
+    "thread_warp_size": 32,
+    "max_shared_memory_per_block": 49152,
+}
+
+
+def test_layouts_are_kept_for_gpus(small):
+    extraction = extract(small, Hardware("a GPU", json.dumps(CUDA), 1))
+    assert "layouts" not in extraction.passes
+    names = [w.name for w in extraction.workloads]
+    assert not [n for n in names if "transpose" in n]
+    # Channels, then rows and columns: as PyTorch has them.
+    assert any(n.startswith("fused_conv2d_add_clip_1x16x8x8") for n in names), names
+
+
 def test_a_cuda_model_compiles_without_a_gpu(small):
-    target = {
-        "kind": "cuda",
-        "arch": "sm_86",
-        "max_threads_per_block": 1024,
-        "thread_warp_size": 32,
-        "max_shared_memory_per_block": 49152,
-    }
-    artifact = compile_model(small, Hardware("a GPU", json.dumps(target), 1), {})
+    artifact = compile_model(small, Hardware("a GPU", json.dumps(CUDA), 1), {})
     if not _tvm.tvm.cuda(0).exist:
         with pytest.raises(BadInputError, match="no such device"):
             artifact.run(small.examples)

@@ -237,3 +237,29 @@ class Pools(torch.nn.Module):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
 def test_largest_of_windows_and_where_it_is(dtype):
     check(Pools(), (torch.randn(1, 2, 5, 5).to(getattr(torch, dtype)),))
+
+
+class Signs(torch.nn.Module):
+    def forward(self, x, y):
+        return x >> 1, x << 2, x & 5, x | y, x ^ y, x >> y, x << y
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.uint8])
+def test_operators_of_bits(dtype):
+    check(Signs(), (torch.arange(12).to(dtype), torch.arange(12).remainder(3).to(dtype)))
+
+
+class InDouble(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm2d(2, affine=False)
+        self.layer = torch.nn.LayerNorm(5, elementwise_affine=False)
+        self.group = torch.nn.GroupNorm(2, 2, affine=False)
+
+    def forward(self, x):
+        larger = torch.nn.functional.interpolate(x, scale_factor=1.5, mode="bilinear")
+        return self.norm(x), self.layer(x), self.group(x), larger
+
+
+def test_constants_of_lowerings_have_the_type_of_the_data():
+    check(InDouble().double().eval(), (torch.randn(2, 2, 5, 5).double(),))

@@ -115,7 +115,7 @@ def _norm_parameters(node: Node, shape: list[int], dtype: str) -> tuple[Any, Any
     relax = _tvm.tvm.relax
 
     def constant(value: float) -> Any:
-        return relax.const(np.full(shape, value, dtype))
+        return relax.const(np.full(shape, value, dtype), dtype)
 
     weight, bias = node["weight"], node["bias"]
     return (
@@ -341,7 +341,7 @@ def _interpolated(rank: int, weights: Callable[..., Any]) -> Lowering:
                 lambda x, p, w, axis=axis, shape=shape: resize.resample(x, p, w, axis, shape),
                 value,
                 relax.const(positions.astype("int32")),
-                relax.const(shares.astype(dtype)),
+                relax.const(shares.astype(dtype), dtype),
             )
         return node.cast(value, node.dtype)
 

@@ -391,6 +391,16 @@ POINTWISE: dict[str, Lowering] = {
         for name in ("left", "right")
         for overload in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
     },
+    **{
+        f"__{letter}shift__.{overload}": _shift(f"{name}_shift")
+        for letter, name in (("l", "left"), ("r", "right"))
+        for overload in ("Tensor", "Scalar")
+    },
+    **{
+        f"__{name}__.{overload}": _bitwise(name)
+        for name in ("and", "or", "xor")
+        for overload in ("Tensor", "Scalar")
+    },
     "bitwise_not.default": _bitwise_not,
     "abs.default": _absolute,
     "neg.default": _plain(_relax("negative")),
