@@ -142,7 +142,7 @@ def test_layouts_are_kept_for_gpus(small):
     names = [w.name for w in extraction.workloads]
     assert not [n for n in names if "transpose" in n]
     # Channels, then rows and columns: as PyTorch has them.
-    assert any(n.startswith("fused_conv2d_add_clip_1x16x8x8") for n in names), names
+    assert any(n.startswith("fused_conv2d_add") and n.endswith("_1x16x8x8") for n in names)
 
 
 def test_a_cuda_model_compiles_without_a_gpu(small):
