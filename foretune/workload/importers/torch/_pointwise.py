@@ -331,6 +331,25 @@ def _te_binary(function: Callable[..., Any], kind: str = "DEFAULT") -> Lowering:
     return lower
 
 
+def _extreme(name: str, function: Callable[..., Any]) -> Lowering:
+    """Against a constant TVM's own operator, which graph passes know: ReLU6 becomes a clip.
+
+    It loses a NaN of the data there, as TVM's ReLU and clip do.
+    """
+    general = _te_binary(function)
+
+    def lower(node: Node) -> Any:
+        compute, result = _types(node, ("self", "other"), "DEFAULT")
+        operands = [_operand(node, side, compute) for side in ("self", "other")]
+        values = [getattr(operand, "value", None) for operand in operands]
+        known = [v.numpy() for v in values if v is not None and hasattr(v, "numpy")]
+        if not any((array == array).all() for array in known):
+            return general(node)
+        return node.cast(getattr(_tvm.tvm.relax.op, name)(*operands), result)
+
+    return lower
+
+
 def _sign(node: Node) -> Any:
     if node.dtype == "bool":
         return node["self"]
@@ -435,8 +454,8 @@ POINTWISE: dict[str, Lowering] = {
     "copysign.Tensor": _te_binary(special.copysign, "INT_TO_FLOAT"),
     "copysign.Scalar": _te_binary(special.copysign, "INT_TO_FLOAT"),
     "hypot.default": _te_binary(special.hypot),
-    "maximum.default": _te_binary(special.maximum),
-    "minimum.default": _te_binary(special.minimum),
+    "maximum.default": _extreme("maximum", special.maximum),
+    "minimum.default": _extreme("minimum", special.minimum),
     "fmax.default": _te_binary(special.fmax),
     "fmin.default": _te_binary(special.fmin),
     "clamp.default": _clamp,
