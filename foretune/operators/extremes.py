@@ -97,10 +97,9 @@ def running_extreme(x: Any, axis: int, largest: bool) -> Any:
     along = te.reduce_axis((0, extent), "along")
 
     def element(*at: Any) -> Any:
-        reached = along.var <= at[axis]
-        position = (*at[:axis], tirx.Select(reached, along.var, at[axis]), *at[axis + 1 :])
-        where = tirx.Select(reached, along.var, at[axis])
-        return reducer((tirx.Cast("int64", where), value_at(x, *position)), axis=along)
+        here, own = tirx.Cast("int64", along.var), tirx.Cast("int64", at[axis])
+        place = tirx.Select(here <= own, here, own)
+        return reducer((place, value_at(x, *at[:axis], place, *at[axis + 1 :])), axis=along)
 
     index, value = te.compute(x.shape, element)
     return value, index

@@ -331,16 +331,16 @@ def digamma(x: Any) -> Any:
     tirx = _tvm.tvm.tirx
 
     def above(a: Any) -> Any:
-        lifted, total = a, _same(a, 0)
-        for _ in range(_STEPS):
-            low = lifted < _same(a, _STEPS)
-            total = _choose(low, total - _same(a, 1) / lifted, total)
-            lifted = _choose(low, lifted + _same(a, 1), lifted)
-        square = _same(a, 1) / (lifted * lifted)
-        series, power = _same(a, 0), square
-        for term in _DIGAMMA:
-            series = series + _same(a, term) * power
-            power = power * square
+        # One sum, not a chain of steps: TVM's expressions are trees, and a chain doubles each time.
+        far, zero, one = _same(a, _STEPS), _same(a, 0), _same(a, 1)
+        total = zero
+        for step in range(_STEPS):
+            term = a + _same(a, step)
+            total = total - _choose(term < far, one / term, zero)
+        lifted = a + tirx.max(zero, tirx.ceil(far - a))
+        square, series = one / (lifted * lifted), zero
+        for number in reversed(_DIGAMMA):
+            series = (series + _same(a, number)) * square
         return total + tirx.log(lifted) - _same(a, 0.5) / lifted - series
 
     mirrored = elementwise(lambda a: _choose(a <= _same(a, 0), _same(a, 1) - a, a), x)

@@ -7,7 +7,7 @@ tables (``_table``), whose results must have the types that PyTorch says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -148,9 +148,7 @@ def _import_program(
     from foretune.workload.importers.torch._walk import walk
 
     torch = require_torch()
-    for node in program.graph.nodes:
-        node.meta["custom"] = {**node.meta.get("custom", {}), _ORIGIN: str(node.name)}
-    decomposed = _prepare.decompose(_prepare.on_host(program))
+    decomposed = _prepare.decompose(_prepare.on_host(program), name)
     # Only a decomposed program has its writes in its signature.
     written = _prepare.states_of(decomposed, name)
     buffers = dict(module.named_buffers())
@@ -177,8 +175,15 @@ def _import_program(
     return model
 
 
-_ORIGIN = "foretune_origin"
-"""Key under which a node remembers the node of the exported graph it was taken apart from."""
+def _origin(node: Any, known: Collection[str]) -> str:
+    """The node of the exported graph that a node was taken apart from."""
+    waiting, found = list(node.meta.get("from_node", ())), str(node.name)
+    while waiting:
+        source = waiting.pop()
+        if source.name in known:
+            found = str(source.name)
+        waiting += source.from_node
+    return found
 
 
 def _refusal(program: Any, name: str, refused: Mapping[str, Sequence[Any]]) -> Exception:
@@ -187,7 +192,7 @@ def _refusal(program: Any, name: str, refused: Mapping[str, Sequence[Any]]) -> E
     named: dict[str, list[str]] = {}
     bad = set()
     for operator, nodes in refused.items():
-        origins = [str(n.meta.get("custom", {}).get(_ORIGIN, n.name)) for n in nodes]
+        origins = [_origin(node, known) for node in nodes]
         named[operator] = list(dict.fromkeys(origins))
         bad |= {known[origin] for origin in origins if origin in known}
     frontier: dict[str, None] = {}

@@ -182,8 +182,12 @@ def states_of(program: Any, name: str) -> dict[str, str]:
     }
 
 
-def decompose(program: Any) -> Any:
-    """Takes operators apart by PyTorch's own rules until our table has them, or no rule is left."""
+def decompose(program: Any, name: str) -> Any:
+    """Takes operators apart by PyTorch's own rules until our table has them, or no rule is left.
+
+    Raises:
+        UnsupportedModelError: PyTorch cannot.
+    """
     import torch._refs  # registers its rules  # noqa: F401
     from torch._decomp import decomposition_table
     from torch.export import default_decompositions
@@ -196,15 +200,24 @@ def decompose(program: Any) -> Any:
     rules |= own_rules()
     tried: set[Any] = set()
     with quiet_export(), without_leaf_warning():
-        program = program.run_decompositions(rules)
+        try:
+            program = program.run_decompositions(rules)
+        except Exception as error:  # PyTorch asserts and raises many kinds, of its own and others
+            raise UnsupportedModelError(
+                f"PyTorch could not take {name!r} apart ({first_line(error)}): make "
+                "torch.export.export(module, inputs).run_decompositions() pass first"
+            ) from error
         for _ in range(_ROUNDS):
             missing = {t for t in _targets(program) if not _is_known(name_of(t))} - tried
             more = {t: decomposition_table[t] for t in missing if t in decomposition_table}
             if not more:
                 break
             tried |= set(more)
+            try:
+                program = program.run_decompositions(rules | more)
+            except Exception:  # a rule of PyTorch may raise anything: its operator stays whole
+                continue
             rules |= more
-            program = program.run_decompositions(rules)
     return program
 
 

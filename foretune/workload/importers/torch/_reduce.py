@@ -157,15 +157,25 @@ def _cumulative_extreme(largest: bool) -> Lowering:
     return lower
 
 
+def _sortable(node: Node, value: Any) -> Any:
+    """Numbers that compare: NaN is sorted as infinity, which PyTorch has just before it."""
+    relax = _tvm.tvm.relax
+    dtype = str(value.ty.dtype)
+    if not dtype.startswith("float"):
+        return value
+    lost = node.emit(relax.op.isnan(value))
+    return node.emit(relax.op.where(lost, node.const(math.inf, dtype), value))
+
+
 def _sorted(node: Node) -> Any:
     relax = _tvm.tvm.relax
     if not node.shape_of("self"):
         return [node["self"], node.full([], 0, "int64")]
     axis, given = node.axis("dim"), node.dtype_of("self")
     value = node.cast(node["self"], "int32") if given == "bool" else node["self"]
-    if given in _HALF:
-        value = node.cast(value, "float32")
-    index = node.emit(relax.op.argsort(value, axis, bool(node["descending"]), "int64"))
+    value = node.cast(value, _wide(given)) if given in _HALF else value
+    key = _sortable(node, value)
+    index = node.emit(relax.op.argsort(key, axis, bool(node["descending"]), "int64"))
     ordered = node.emit(relax.op.gather_elements(value, index, axis))
     return [node.cast(ordered, given), index]
 
@@ -178,7 +188,8 @@ def _top(node: Node) -> Any:
     if k == 0:
         return [node.full(node.shape, 0, given), node.full(node.shape, 0, "int64")]
     value = node.cast(node["self"], "float32") if given in _HALF else node["self"]
-    index = node.emit(relax.op.argsort(value, axis, bool(node["largest"]), "int64"))
+    key = _sortable(node, value)
+    index = node.emit(relax.op.argsort(key, axis, bool(node["largest"]), "int64"))
     index = node.emit(relax.op.strided_slice(index, [axis], [0], [k]))
     ordered = node.emit(relax.op.gather_elements(value, index, axis))
     return [node.cast(ordered, given), index]

@@ -34,6 +34,11 @@ def own_rules() -> dict[Any, Callable[..., Any]]:
         aten.logcumsumexp.default: _logcumsumexp,
         aten.polygamma.default: _polygamma,
         aten.take.default: _take,
+        aten._trilinear.default: _trilinear,
+        aten.index_put.default: _index_put,
+        aten._embedding_bag_forward_only.default: _embedding_bag,
+        aten._embedding_bag.default: _embedding_bag,
+        aten.grid_sampler_3d.default: _grid_sampler_3d,
     }
 
 
@@ -74,7 +79,7 @@ def _median(self: Any) -> Any:
 
 
 def _median_of_dim(self: Any, dim: int, keepdim: bool = False) -> tuple[Any, Any]:
-    """The lower of the two in the middle; NaN where there is one, as sorting puts it last."""
+    """The lower of the two in the middle; NaN where there is one."""
     import torch
 
     if not self.dim():
@@ -83,10 +88,10 @@ def _median_of_dim(self: Any, dim: int, keepdim: bool = False) -> tuple[Any, Any
     middle = (self.shape[dim] - 1) // 2
     value, index = _at(values, dim, middle), _at(indices, dim, middle)
     if self.is_floating_point():
-        last = values.select(dim, self.shape[dim] - 1).unsqueeze(dim)
-        first = self.isnan().to(torch.int64).argmax(dim, keepdim=True)
-        value = torch.where(last.isnan(), last, value)
-        index = torch.where(last.isnan(), first, index)
+        lost = self.isnan()
+        found = lost.any(dim, keepdim=True)
+        value = torch.where(found, float("nan"), value)
+        index = torch.where(found, lost.to(torch.int64).argmax(dim, keepdim=True), index)
     return (value, index) if keepdim else (value.squeeze(dim), index.squeeze(dim))
 
 
@@ -202,3 +207,132 @@ def _polygamma(n: int, self: Any) -> Any:
 
 def _take(self: Any, index: Any) -> Any:
     return self.reshape(-1)[index]
+
+
+def _trilinear(
+    i1: Any,
+    i2: Any,
+    i3: Any,
+    expand1: Any,
+    expand2: Any,
+    expand3: Any,
+    sumdim: Any,
+    unroll_dim: int = 1,
+) -> Any:
+    """The sum over some dimensions of a product of three, each with dimensions inserted."""
+    for dim in sorted(expand1):
+        i1 = i1.unsqueeze(dim)
+    for dim in sorted(expand2):
+        i2 = i2.unsqueeze(dim)
+    for dim in sorted(expand3):
+        i3 = i3.unsqueeze(dim)
+    return (i1 * i2 * i3).sum(list(sumdim))
+
+
+def _index_put(self: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+    """Places given by one mask over the first dimensions: the n-th of them takes the n-th value."""
+    import torch
+
+    given = [index for index in indices if index is not None]
+    if len(given) != 1 or indices[0] is None or given[0].dtype is not torch.bool:
+        return NotImplemented
+    mask, rest = given[0], self.shape[given[0].dim() :]
+    new = values.to(self.dtype)
+    if new.dim() > len(rest):
+        rows = new.expand(new.shape[0], *rest)
+        order = (mask.reshape(-1).to(torch.int64).cumsum(0) - 1).clamp(0, new.shape[0] - 1)
+        new = rows[order].reshape(self.shape)
+    chosen = mask.reshape(*mask.shape, *[1] * len(rest))
+    return torch.where(chosen, self + new if accumulate else new, self)
+
+
+def _embedding_bag(
+    weight: Any,
+    indices: Any,
+    offsets: Any,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Any = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> Any:
+    """Sums, means (mode 1) or largest elements (mode 2) of rows, as many bags as offsets.
+
+    Which row is in which bag is a matrix of truth values; the three results beside it, which only
+    the gradient reads, are not computed.
+    """
+    import torch
+
+    count = indices.shape[0]
+    starts = offsets[:-1] if include_last_offset else offsets
+    end = torch.full((1,), count, dtype=offsets.dtype)
+    ends = torch.cat([starts[1:], offsets[-1:] if include_last_offset else end])
+    at = torch.arange(count)
+    member = (at >= starts[:, None]) & (at < ends[:, None])
+    if padding_idx >= 0:
+        member = member & (indices != padding_idx)
+    rows = torch.nn.functional.embedding(indices, weight)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights[:, None]
+    size = member.to(rows.dtype).sum(1, keepdim=True)
+    if mode == 2:
+        inside = torch.where(member[:, :, None], rows, float("-inf"))
+        result = torch.where(size > 0, inside.amax(1), 0.0)
+    else:
+        result = member.to(rows.dtype) @ rows
+        result = result / size.clamp(min=1) if mode == 1 else result
+    unread = torch.zeros((0,), dtype=torch.int64)
+    return result, unread, unread, unread
+
+
+def _grid_sampler_3d(
+    input: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Any:
+    """Trilinear (0) or nearest (1) samples; outside lie zeros (0), the border (1), a mirror (2)."""
+    import torch
+
+    batch, _, *sizes = input.shape
+    places = []
+    for coordinate, size in zip(grid.unbind(-1), reversed(sizes), strict=True):
+        place = (
+            (coordinate + 1) / 2 * (size - 1)
+            if align_corners
+            else (((coordinate + 1) * size - 1) / 2)
+        )
+        if padding_mode == 2:
+            place = _mirrored(place, size, align_corners)
+        places.append(place.clamp(0, size - 1) if padding_mode else place)
+    x, y, z = places
+    if interpolation_mode == 1:
+        corners = [(x.round(), y.round(), z.round(), None)]
+    else:
+        low = [place.floor() for place in places]
+        corners = []
+        for corner in range(8):
+            picks = [low[n] + ((corner >> n) & 1) for n in range(3)]
+            shares = [1 - (places[n] - picks[n]).abs() for n in range(3)]
+            corners.append((*picks, shares[0] * shares[1] * shares[2]))
+    total = None
+    first = torch.arange(batch).reshape(batch, 1, 1, 1)
+    for i, j, k, share in corners:
+        inside = (i >= 0) & (i < sizes[2]) & (j >= 0) & (j < sizes[1]) & (k >= 0) & (k < sizes[0])
+        at = [c.clamp(0, n - 1).to(torch.int64) for c, n in zip((k, j, i), sizes, strict=True)]
+        read = input.permute(0, 2, 3, 4, 1)[first, at[0], at[1], at[2]]
+        part = torch.where(inside[..., None], read, 0.0)
+        part = part if share is None else part * share[..., None]
+        total = part if total is None else total + part
+    return total.permute(0, 4, 1, 2, 3)  # type: ignore[union-attr]
+
+
+def _mirrored(place: Any, size: int, align_corners: bool) -> Any:
+    """A position beyond the border, folded back as often as it takes."""
+    import torch
+
+    low, high = (0.0, size - 1.0) if align_corners else (-0.5, size - 0.5)
+    span = high - low
+    if span <= 0:
+        return torch.zeros_like(place)
+    away = (place - low).abs()
+    turns, rest = (away / span).floor(), torch.fmod(away, span)
+    return torch.where(torch.remainder(turns, 2) == 0, rest + low, high - rest)
