@@ -14,6 +14,8 @@ from foretune.graph import first_difference
 from foretune.workload import cut_model, from_object, graph_nodes
 from foretune.workload.importers.onnx import import_onnx
 
+pytestmark = pytest.mark.slow
+
 torch = pytest.importorskip("torch")
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

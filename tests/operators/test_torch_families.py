@@ -9,6 +9,8 @@ from foretune.graph import compile_model
 from foretune.hardware import probe
 from foretune.workload import from_object
 
+pytestmark = pytest.mark.slow
+
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
