@@ -56,7 +56,8 @@ def _tune(name: str) -> subprocess.CompletedProcess[str]:
     with tempfile.TemporaryDirectory(prefix="foretune-torch-") as folder:
         path = Path(folder, "sample.py")
         path.write_text(_PROGRAM.format(operator=operator, dtype=dtype, at=at))
-        command = [sys.executable, "-m", "foretune.cli", "tune", f"{path}:sample", "--trials", "1"]
+        program = str(Path(sys.executable).with_name("foretune"))
+        command = [program, "tune", f"{path}:sample", "--trials", "1"]
         command += ["--work-dir", f"{folder}/work", "-o", f"{folder}/out.so"]
         return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
