@@ -111,11 +111,10 @@ def _tune(args: argparse.Namespace) -> int:
     strategy, cost_model = _refuse_settings(args)
     options = _strategy_options(args, strategy)
     llm = None if args.llm is None else open_llm(args.llm)
-    probe_hardware(args)
+    hardware = probe_hardware(args)
     until = parse_until(args.until)
     source = load_input(args.input, shapes=parse_shapes(args.shape), until=until)
     _refuse_source(source, saved=args.output is not None)
-    hardware = probe_hardware(args, measure=True)
     chosen = [f"{name}={value}" for name, value in sorted(options.items())]
     chosen += sorted(args.shape or ())
     chosen += [f"until={','.join(until)}"] if until else []
@@ -130,7 +129,8 @@ def _tune(args: argparse.Namespace) -> int:
             stack.callback(llm.close)
         result = tune(
             source,
-            target=hardware,
+            target=args.target,
+            threads=args.threads,
             strategy=strategy,
             cost_model=cost_model,
             trials=args.trials,

@@ -1,7 +1,7 @@
 """Measuring candidates safely."""
 
 from foretune.measure._base import Measurement, Measurer, Status
-from foretune.measure.local import LocalMeasurer
+from foretune.measure.local import LocalMeasurer, require_device
 from foretune.measure.policy import MeasurePolicy
 
 __all__ = [
@@ -10,4 +10,5 @@ __all__ = [
     "Measurement",
     "Measurer",
     "Status",
+    "require_device",
 ]

@@ -57,7 +57,7 @@ class LocalMeasurer(Measurer):
         policy: MeasurePolicy | None = None,
         builder: str = BUILDER,
     ) -> None:
-        _require_device(hardware)
+        require_device(hardware)
         self.hardware = hardware
         self.policy = policy or MeasurePolicy()
         self._children = Children(hardware, self.policy, builder)
@@ -272,7 +272,12 @@ class LocalMeasurer(Measurer):
         self._waited_s += time.monotonic() - began
 
 
-def _require_device(hardware: Hardware) -> None:
+def require_device(hardware: Hardware) -> None:
+    """Refuses hardware that kernels cannot be measured for on this machine.
+
+    Raises:
+        BadInputError: It is not here; the message says why.
+    """
     reason = why_not_here(hardware)
     if reason is not None:
         raise BadInputError(f"target {hardware.name!r} cannot be measured here: {reason}")

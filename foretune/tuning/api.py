@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import logging
-import os
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
-
 from foretune import cost, search
 from foretune.cost import CostModel
-from foretune.errors import BadInputError, RecordError
+from foretune.errors import BadInputError
 from foretune.hardware import Hardware, probe, why_not_here
-from foretune.measure import LocalMeasurer, MeasurePolicy, Measurer
-from foretune.records import Journal
+from foretune.measure import LocalMeasurer, MeasurePolicy, Measurer, require_device
 from foretune.space import Space
 from foretune.tuning.network import Proof
 from foretune.tuning.result import TaskResult, TuneResult
 from foretune.tuning.task import Task, resolve_names
 from foretune.tuning.tuner import Budget, Progress, Tuner, check_batch
+from foretune.tuning.work_dir import RESULT, Saver, enter_work_dir
 from foretune.workload import Model, Workload, from_object, load_input
 
 if TYPE_CHECKING:
@@ -36,11 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-JOURNAL = "journal.jsonl"
-RESULT = "tune.json"
-TRANSCRIPT = "llm.jsonl"
 _STRIDE = 1_000_003
-_SAVE_EVERY_S = 10.0
 _MORE_SHARE = 0.05
 """Share of the time that comparing the proven network on further inputs may take."""
 
@@ -146,8 +136,10 @@ def tune(
     check_batch(batch)
     strategy, model_name = _checked_names(strategy, cost_model, seed)
     options = strategy_options(strategy, options or {}, has_llm=llm is not None)
+    named = None
     if not isinstance(target, Hardware):
-        target = probe(target, threads=threads, measure=True)
+        named = partial(probe, target, threads=threads)
+        target = named()
     elif threads is not None and threads != target.threads:
         raise BadInputError(
             f"`threads` must be those of the hardware where `target` is one, but got "
@@ -157,13 +149,10 @@ def tune(
     hardware = target
     if llm is not None:
         options["llm"] = llm
-    if isinstance(cost_model, str):
-        cost_model = cost.create(model_name, rng=seed, hardware=hardware)
     with ExitStack() as stack:
-        journal, place = _enter_work_dir(stack, work_dir, fresh, hardware, llm)
-        if measurer is None and (isinstance(what, Workload) or why_not_here(hardware) is not None):
-            # The workers start while the space is generated.
-            measurer = stack.enter_context(LocalMeasurer(hardware, policy))
+        journal, place = enter_work_dir(stack, work_dir, fresh, llm)
+        if measurer is None:
+            require_device(hardware)
         proving = time.perf_counter()
         prepared = prepare(what, hardware)
         proof = _prove(prepared, hardware, proving)
@@ -171,7 +160,14 @@ def tune(
             # A tuned artifact that an earlier run left is not replaced by an untuned one.
             resumed = journal is not None and len(journal) > 0 and Path(output or "").is_file()
             _tell(proof, progress, time_s, None if resumed else output)
-        # Not before: the proof has the machine to itself.
+        # Not before the proof, which has the machine to itself.
+        if named is not None:
+            hardware = named(measure=True)
+        if journal is not None:
+            journal.add_hardware(hardware)
+        if isinstance(cost_model, str):
+            cost_model = cost.create(model_name, rng=seed, hardware=hardware)
+        # The workers start while the spaces are generated.
         measurer = measurer or stack.enter_context(LocalMeasurer(hardware, policy))
         tasks, untunable = _tasks(
             prepared,
@@ -199,7 +195,7 @@ def tune(
         )  # fmt: skip
         tuner.after_restore = partial(_end_answers, llm, tuner)
         if work_dir is not None:
-            tuner.after_round = _Saver(run.result, Path(work_dir) / RESULT)
+            tuner.after_round = Saver(run.result, Path(work_dir) / RESULT)
         tuner.run()
         if llm is not None:
             llm.conclude()
@@ -342,28 +338,6 @@ def strategy_options(strategy: str, options: Mapping[str, Any], has_llm: bool) -
     return given
 
 
-def _enter_work_dir(
-    stack: ExitStack,
-    work_dir: str | Path | None,
-    fresh: bool,
-    hardware: Hardware,
-    llm: Session | None,
-) -> tuple[Journal | None, int]:
-    """The journal, open until the stack closes, and this tuner's place in the directory.
-
-    A language model's answers are kept there from then on, too.
-    """
-    if work_dir is None:
-        return None, 0
-    # What a replay reads, or a session writes already, may be the file in this very directory.
-    aside = [JOURNAL, TRANSCRIPT] if llm is None or llm.unrecorded else [JOURNAL]
-    journal = stack.enter_context(open_journal(Path(work_dir), aside if fresh else ()))
-    if llm is not None:
-        llm.record_in(Path(work_dir) / TRANSCRIPT)
-    journal.add_hardware(hardware)
-    return journal, stack.enter_context(_place_among_tuners(Path(work_dir)))
-
-
 @dataclass(frozen=True)
 class _Run:
     """A run and what its result, which can be had at any moment, says about it."""
@@ -438,89 +412,6 @@ def _plain(value: Any) -> Any:
     """An option as JSON has it; what is no value, a policy for example, by its type."""
     known = value is None or isinstance(value, (bool, int, float, str))
     return value if known else type(value).__name__
-
-
-class _Saver:
-    """Keeps the result file fresh during the run, so that a killed run has a report too."""
-
-    def __init__(self, result: Callable[[], TuneResult], path: Path) -> None:
-        self._result = result
-        self._path = path
-        self._saved = time.monotonic()
-
-    def __call__(self) -> None:
-        if time.monotonic() - self._saved > _SAVE_EVERY_S:
-            self._result().save(self._path)
-            self._saved = time.monotonic()
-
-
-@contextmanager
-def _place_among_tuners(work_dir: Path) -> Iterator[int]:
-    """How many tuners work in this directory already: 0 for the first.
-
-    Tuners that share a directory share its trials; with one seed they would all propose the same
-    ones, so each seeds its strategies by its place. A lone tuner's place is always 0.
-    """
-    place = 0
-    while True:
-        lock = FileLock(work_dir / f"tuner.{place}.lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            place += 1
-            continue
-        try:
-            yield place
-        finally:
-            lock.release()
-        return
-
-
-def open_journal(work_dir: Path, aside: Sequence[str] = ()) -> Journal:
-    """Opens the journal of a work directory, made if need be.
-
-    Args:
-        work_dir: The directory.
-        aside: Files that are renamed before, where they are there: ``journal.jsonl`` →
-            ``journal.1.jsonl``, all with the first number that none of them has yet.
-
-    Raises:
-        RecordError: The directory cannot be made or written.
-    """
-    try:
-        work_dir.mkdir(parents=True, exist_ok=True)
-        places = [work_dir / name for name in aside]
-        numbers = itertools.count(1)
-        number = next(n for n in numbers if not any(_numbered(p, n).exists() for p in places))
-        for path in places:
-            if path.exists():
-                os.replace(path, _numbered(path, number))
-    except OSError as error:
-        raise RecordError(
-            f"the work directory {work_dir} cannot be written ({error.strerror}): "
-            "pass another one with --work-dir"
-        ) from error
-    return Journal(work_dir / JOURNAL)
-
-
-def _numbered(path: Path, number: int) -> Path:
-    """``journal.jsonl`` → ``journal.1.jsonl``."""
-    return path.with_name(f"{path.stem}.{number}{path.suffix}")
-
-
-def default_work_dir(what: str, hardware: Hardware, *settings: str | int) -> Path:
-    """Where ``foretune tune INPUT`` keeps its journal when nothing is said.
-
-    One directory per input, hardware and settings (strategy, cost model, seed): runs that differ in
-    one of them must not resume each other.
-    """
-    name = what
-    if "/" in what:
-        # Files of one name in several folders are several inputs.
-        digest = hashlib.blake2b(os.path.abspath(what).encode(), digest_size=3).hexdigest()
-        name = f"{Path(what).name}-{digest}"
-    whole = "-".join([name, hardware.key[:6], *map(str, settings)])
-    return Path("foretune-work") / re.sub(r"[^A-Za-z0-9_.:=-]+", "_", whole)
 
 
 def _spent(tuner: Tuner, measurer: Measurer) -> dict[str, float]:

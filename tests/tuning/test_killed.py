@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from foretune.records import Journal, is_trial
-from foretune.tuning.api import JOURNAL
+from foretune.tuning import JOURNAL
 
 CHILD = [sys.executable, "-m", "tests.tuning.tuning_child"]
 ROOT = Path(__file__).parents[2]

@@ -13,8 +13,8 @@ from foretune.measure import Measurement, Status
 from foretune.records import Journal, Record
 from foretune.search.random import RandomSearch
 from foretune.space import Candidate
-from foretune.tuning import Budget, Task, Tuner, TuneResult, default_work_dir
-from foretune.tuning.api import JOURNAL, Prepared
+from foretune.tuning import JOURNAL, Budget, Task, Tuner, TuneResult, default_work_dir
+from foretune.tuning.api import Prepared
 from foretune.workload import Model
 from tests.tuning.support import HARDWARE, FormulaMeasurer, matmul, ok, seconds_of
 

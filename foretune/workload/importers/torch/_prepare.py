@@ -8,7 +8,7 @@ import functools
 import logging
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from foretune.errors import BadInputError, UnsupportedModelError
@@ -198,7 +198,11 @@ def decompose(program: Any, name: str) -> Any:
     for target in [known for known in rules if name_of(known) in KEPT]:
         del rules[target]
     rules |= own_rules()
-    tried: set[Any] = set()
+    # Each round traces the whole program anew: what has no rule in PyTorch's default table stays as
+    # it is in the first one, so that its rule from the other table is taken at once.
+    at_once = _missing(program, set(rules), decomposition_table)
+    tried = set(at_once)
+    rules |= at_once
     with quiet_export(), without_leaf_warning():
         try:
             program = program.run_decompositions(rules)
@@ -208,8 +212,7 @@ def decompose(program: Any, name: str) -> Any:
                 "torch.export.export(module, inputs).run_decompositions() pass first"
             ) from error
         for _ in range(_ROUNDS):
-            missing = {t for t in _targets(program) if not _is_known(name_of(t))} - tried
-            more = {t: decomposition_table[t] for t in missing if t in decomposition_table}
+            more = _missing(program, tried, decomposition_table)
             if not more:
                 break
             tried |= set(more)
@@ -219,6 +222,12 @@ def decompose(program: Any, name: str) -> Any:
                 continue
             rules |= more
     return program
+
+
+def _missing(program: Any, known: Set[Any], table: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Rules of a table for what a program holds and neither our table nor ``known`` does."""
+    unknown = {t for t in _targets(program) if not _is_known(name_of(t))} - known
+    return {target: table[target] for target in unknown if target in table}
 
 
 def _is_known(name: str) -> bool:
