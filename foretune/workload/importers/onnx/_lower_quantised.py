@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from foretune import _tvm
 from foretune.workload.importers.onnx._lower_layers import convolution
-from foretune.workload.importers.onnx._node import Lowering, Node, UseConverterError
+from foretune.workload.importers.onnx._node import Lowering, Node, NotLoweredError
 from foretune.workload.importers.onnx._values import Value
 
 
@@ -48,10 +49,14 @@ def _parameters(node: Node) -> tuple[Any, Any]:
 def _quantize(node: Node) -> Any:
     """``saturate(round(x / scale) + zero)``, half to even."""
     relax, op = _tvm.tvm.relax, _tvm.tvm.relax.op
+    expected, point = node.outputs[0], node.optional(2)
+    known = None if expected is None else expected.dtype
+    dtype = known or ("uint8" if point is None else point.dtype)
     if not node.attribute("block_size", 0) and node.value(0).dtype == "float32":
-        raise UseConverterError
+        axis = int(node.attribute("axis", 1))
+        operands = _scaled(node, node.value(0), node.value(1), point, axis, dtype)
+        return op.quantize(node[0], *operands[:2], axis=operands[2], out_dtype=dtype)
     scale, zero = _parameters(node)
-    dtype = node.output_dtype()
     info = np.iinfo(dtype)
     wide = "float32"
     value = op.divide(op.astype(node[0], wide), op.astype(scale, wide))
@@ -65,9 +70,9 @@ def _quantize(node: Node) -> Any:
 def _dequantize(node: Node) -> Any:
     """``(x - zero) * scale``."""
     op = _tvm.tvm.relax.op
-    dtype = node.output_dtype()
+    dtype = node.value(1).dtype
     if not node.attribute("block_size", 0) and dtype == "float32":
-        raise UseConverterError
+        return _real(node, 0, 1, 2, int(node.attribute("axis", 1)))
     scale, zero = _parameters(node)
     value = op.astype(node[0], "float32")
     if zero is not None:
@@ -96,54 +101,150 @@ def _conv_integer(node: Node) -> Any:
     return convolution(node, data, weight)
 
 
-def _requantized(node: Node, total: Any, scales: tuple[Any, Any, Any], zero: Value) -> Any:
-    relax, op = _tvm.tvm.relax, _tvm.tvm.relax.op
-    info = np.iinfo(zero.dtype)
-    wide = [op.astype(scale, "float32") for scale in scales]
-    factor = op.divide(op.multiply(wide[0], wide[1]), wide[2])
-    value = op.round(op.multiply(op.astype(total, "float32"), factor))
-    value = op.add(value, op.astype(op.reshape(zero.expression, ()), "float32"))
-    limits = relax.const(float(info.min), "float32"), relax.const(float(info.max), "float32")
-    return op.astype(op.minimum(op.maximum(value, limits[0]), limits[1]), zero.dtype)
+def _real(node: Node, at: int, scale_at: int, zero_at: int, axis: int = -1) -> Any:
+    """What a quantised input stands for, in float32: one graph pass sees all quantised forms."""
+    value = node.value(at)
+    scale, zero, axis = _scaled(
+        node, value, node.value(scale_at), node.optional(zero_at), axis, value.dtype
+    )
+    op = _tvm.tvm.relax.op
+    return node.emit(op.dequantize(value.expression, scale, zero, axis=axis, out_dtype="float32"))
+
+
+def _scaled(
+    node: Node, value: Value, scale: Value, zero: Value | None, axis: int, dtype: str
+) -> tuple[Any, Any, int]:
+    """Scale, zero point (in the type of the bytes) and axis as Relax's operators want them."""
+    if scale.shape in ((), (1,)) and (zero is None or zero.shape in ((), (1,))):
+        return _single(scale), _zero(zero, dtype), -1
+    if len(scale.shape) != 1 or (zero is not None and len(zero.shape) > 1):
+        raise NotLoweredError("a scale of several axes")
+    point = zero.expression if zero is not None and zero.shape == scale.shape else None
+    if point is None:
+        point = _tvm.tvm.relax.op.broadcast_to(_zero(zero, dtype), scale.shape)
+    return scale.expression, node.emit(point), axis % max(1, len(value.shape))
+
+
+def _single(value: Value) -> Any:
+    """A scale or zero point of rank 0."""
+    if value.array is not None:
+        return _tvm.tvm.relax.const(value.array.reshape(()), value.dtype)
+    return _tvm.tvm.relax.op.reshape(value.expression, ())
+
+
+def _zero(value: Value | None, dtype: str) -> Any:
+    return _tvm.tvm.relax.const(0, dtype) if value is None else _single(value)
+
+
+def _rounded(node: Node, value: Any, scale_at: int, zero_at: int, like: int = 0) -> Any:
+    """``value`` quantised with the scale and zero point at those inputs."""
+    scale, zero = node.value(scale_at), node.optional(zero_at)
+    dtype = node.value(like).dtype if zero is None else zero.dtype
+    return _tvm.tvm.relax.op.quantize(
+        node.emit(value), _single(scale), _zero(zero, dtype), out_dtype=dtype
+    )
 
 
 def _qlinear_conv(node: Node) -> Any:
     op = _tvm.tvm.relax.op
-    emit = node.emit
-    data, weight = emit(_centred(node, 0, 2, None)), emit(_centred(node, 3, 5, 0))
-    total = convolution(node, data, weight)
-    rank = len(node.value(0).shape)
-    bias = node.get(8)
-    if bias is not None:
-        total = op.add(total, op.reshape(bias, [1, -1] + [1] * (rank - 2)))
-    scales = (
-        op.reshape(node[1], ()),
-        _along(node, node.value(4), rank, 1),
-        op.reshape(node[6], ()),
-    )
-    return _requantized(node, total, scales, node.value(7))
+    data, weight = _real(node, 0, 1, 2), _real(node, 3, 4, 5, axis=0)
+    total = node.emit(convolution(node, data, weight))
+    if node.get(8) is not None:
+        step = node.emit(op.multiply(_single(node.value(1)), node[4]))
+        bias = node.emit(op.multiply(op.astype(node[8], "float32"), step))
+        total = op.add(total, op.reshape(bias, [1, -1] + [1] * (len(node.value(0).shape) - 2)))
+    return _rounded(node, total, 6, 7)
 
 
 def _qlinear_matmul(node: Node) -> Any:
-    op = _tvm.tvm.relax.op
+    first, second = _real(node, 0, 1, 2, axis=-2), _real(node, 3, 4, 5, axis=-1)
+    return _rounded(node, _tvm.tvm.relax.op.matmul(first, second), 6, 7)
+
+
+def _matmul_integer(node: Node) -> Any:
     emit = node.emit
-    left, right = node.value(0), node.value(3)
-    first = emit(_centred(node, 0, 2, -2))
-    second = emit(_centred(node, 3, 5, -1))
-    total = op.matmul(first, second)
-    scales = (
-        _along(node, node.value(1), len(left.shape), -2),
-        _along(node, node.value(4), len(right.shape), -1),
-        op.reshape(node[6], ()) if node.value(6).shape == (1,) else node[6],
-    )
-    return _requantized(node, total, scales, node.value(7))
+    first, second = emit(_centred(node, 0, 2, -2)), emit(_centred(node, 1, 3, -1))
+    return _tvm.tvm.relax.op.matmul(first, second)
+
+
+def _dynamic(node: Node) -> list[Any]:
+    """Bytes, their scale and their zero point, from the extremes of the data and zero."""
+    relax, op, emit = _tvm.tvm.relax, _tvm.tvm.relax.op, node.emit
+    zero = relax.const(0.0, "float32")
+    highest = emit(op.maximum(op.max(node[0]), zero))
+    lowest = emit(op.minimum(op.min(node[0]), zero))
+    top = relax.const(255.0, "float32")
+    scale = emit(op.divide(op.subtract(highest, lowest), top))
+    # Zeros alone have no extent: ONNX Runtime takes a scale of 1.
+    one = relax.const(1.0, "float32")
+    scale = emit(op.where(op.equal(scale, zero), one, scale))
+    point = emit(op.round(op.clip(op.divide(op.negative(lowest), scale), 0.0, 255.0)))
+    value = op.add(op.round(op.divide(node[0], scale)), point)
+    data = op.astype(op.clip(value, 0.0, 255.0), "uint8")
+    return [emit(data), scale, emit(op.astype(point, "uint8"))]
+
+
+def _qlinear(make: Callable[..., Any], operands: int = 1) -> Lowering:
+    """An operator of ONNX Runtime's own on quantised tensors: each with its scale and zero point.
+
+    Source: ContribOperators.md of ONNX Runtime.
+    """
+
+    def lowering(node: Node) -> Any:
+        reals = [_real(node, 3 * at, 3 * at + 1, 3 * at + 2) for at in range(operands)]
+        return _rounded(node, make(node, *reals), 3 * operands, 3 * operands + 1)
+
+    return lowering
+
+
+def _add(_node: Node, one: Any, other: Any) -> Any:
+    return _tvm.tvm.relax.op.add(one, other)
+
+
+def _multiply(_node: Node, one: Any, other: Any) -> Any:
+    return _tvm.tvm.relax.op.multiply(one, other)
+
+
+def _sigmoid(_node: Node, data: Any) -> Any:
+    return _tvm.tvm.relax.op.sigmoid(data)
+
+
+def _leaky(node: Node, data: Any) -> Any:
+    return _tvm.tvm.relax.op.nn.leakyrelu(data, float(node.attribute("alpha", 0.01)))
+
+
+def _global_average(node: Node, data: Any) -> Any:
+    rank, last = len(node.value(0).shape), bool(node.attribute("channels_last", 0))
+    axes = [axis for axis in range(1, rank) if axis != (rank - 1 if last else 1)]
+    return _tvm.tvm.relax.op.mean(data, axes, keepdims=True)
+
+
+def _qlinear_concat(node: Node) -> Any:
+    parts = [_real(node, at, at + 1, at + 2) for at in range(2, len(node.inputs), 3)]
+    joined = _tvm.tvm.relax.op.concat(parts, axis=int(node.attribute("axis")))
+    return _rounded(node, joined, 0, 1, like=2)
 
 
 TABLE: dict[str, Lowering] = {
     "ConvInteger": _conv_integer,
     "DequantizeLinear": _dequantize,
+    "DynamicQuantizeLinear": _dynamic,
+    "MatMulInteger": _matmul_integer,
     "QLinearConv": _qlinear_conv,
     "QLinearMatMul": _qlinear_matmul,
     "QuantizeLinear": _quantize,
 }
 """Operator to lowering."""
+
+
+CONTRIBUTED: dict[str, Lowering] = {
+    "DequantizeLinear": _dequantize,
+    "QLinearAdd": _qlinear(_add, 2),
+    "QLinearConcat": _qlinear_concat,
+    "QLinearGlobalAveragePool": _qlinear(_global_average),
+    "QLinearLeakyRelu": _qlinear(_leaky),
+    "QLinearMul": _qlinear(_multiply, 2),
+    "QLinearSigmoid": _qlinear(_sigmoid),
+    "QuantizeLinear": _quantize,
+}
+"""The same of ONNX Runtime's own domain, ``com.microsoft``."""

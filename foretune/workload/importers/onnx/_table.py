@@ -21,5 +21,5 @@ LOWERINGS: dict[tuple[str, str], Lowering] = {
         _lower_recurrent.TABLE,
     )
     for operator, lowering in table.items()
-}
+} | {("com.microsoft", name): lowering for name, lowering in _lower_quantised.CONTRIBUTED.items()}
 """Domain and operator to lowering: it returns one Relax expression, or one for each output."""
