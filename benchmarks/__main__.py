@@ -23,9 +23,11 @@ from benchmarks import (
     model_speed,
     models,
     networks,
+    onnx_suite,
     placement,
     pools,
     proposers,
+    random_networks,
     replay,
     residuals,
     retest,
@@ -33,6 +35,7 @@ from benchmarks import (
     search22,
     search64,
     throughput,
+    torch_suite,
     tuners,
     world,
 )
@@ -47,6 +50,9 @@ SHORT = {
 }
 _LONG = {
     "architectures": architectures.main,
+    "onnx_suite": onnx_suite.main,
+    "torch_suite": torch_suite.main,
+    "random_networks": random_networks.main,
     "code_levels": code_levels.main,
     "search64": search64.main,
     "search22": search22.main,
@@ -74,6 +80,10 @@ _WITH_ARGUMENTS = {
 LONG = {
     "retest first": "about 5 minutes, then wait half an hour",
     "retest second": "about 5 minutes",
+    "onnx_suite": "about 20 minutes, resumable",
+    "torch_suite": "about 20 minutes, resumable",
+    "random_networks": "about 30 minutes, resumable",
+    "architectures": "about an hour, resumable",
     "code_levels": "about 5 minutes",
     "search64": "about 2 hours, resumable",
     "search22": "about 3 hours, resumable",
@@ -143,6 +153,10 @@ def _show_long() -> None:
             favourites,
             gradient,
             world,
+            onnx_suite,
+            torch_suite,
+            architectures,
+            random_networks,
         )
     ]
     for page in (*pages, "residuals-features", "residuals-text"):

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._architectures import known, make
+from benchmarks._suites import recorded
 from benchmarks.results import conditions, publish, say, table
 
 _TITLE = "Architectures with random weights"
@@ -45,8 +46,7 @@ def sweep(names: list[str], path: Path, seconds: float) -> list[dict[str, Any]]:
 
     transformers.logging.set_verbosity_error()
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    found = {row["name"]: row for row in map(json.loads, lines)}
+    found = recorded(path)
     for number, name in enumerate(names):
         if name in found:
             continue

@@ -9,14 +9,14 @@ out and others drawn for them. Results are kept as they come, and an interrupted
 from __future__ import annotations
 
 import argparse
-import json
+import itertools
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from benchmarks import _suites
 from benchmarks._random.trial import TOLERANCES, serve
-from benchmarks._suites import OUTCOMES, run
+from benchmarks._suites import OUTCOMES, Results
 from benchmarks.results import conditions, publish, say, table
 
 _TITLE = "Random networks"
@@ -39,11 +39,7 @@ def page(results: Mapping[str, Any]) -> str:
         for dtype in sorted(dtypes)
     ]
     left_out = Counter(p for r in counted.values() for p in r.get("left_out", []))
-    failing = [
-        f"- seed {name}: {r['outcome']}: {r['message']}"
-        for name, r in counted.items()
-        if r["outcome"] != OUTCOMES[0]
-    ]
+    failing = _suites.told(counted.values(), OUTCOMES[:1])
     return "\n".join(
         [
             f"{len(counted)} networks of {sum(operators.values())} operators, {len(operators)} "
@@ -77,39 +73,17 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--count", type=int, default=500, metavar="N")
     parser.add_argument("--seed", type=int, default=0, help="the first one; others follow it")
-    parser.add_argument("--workers", type=int, default=2, metavar="N")
-    parser.add_argument(
-        "--records", type=Path, default=Path("random_networks.jsonl"), metavar="FILE"
-    )
-    parser.add_argument("--fresh", action="store_true", help="forgets what FILE holds")
-    parser.add_argument("--write", action="store_true", help="writes the page of results")
+    _suites.add_options(parser, "random_networks.jsonl")
     options = parser.parse_args(arguments)
     where = conditions("random_networks", [options.seed])
-    if options.fresh:
-        options.records.unlink(missing_ok=True)
-    results: dict[str, Any] = {}
-    if options.records.exists():
-        lines = options.records.read_text().splitlines()
-        results = {r["name"]: r for r in map(json.loads, lines) if int(r["name"]) >= options.seed}
-    following = options.seed
-    with options.records.open("a") as file:
-        while True:
-            counted = sum(r["outcome"] in OUTCOMES for r in results.values())
-            if counted >= options.count:
-                break
-            names = []
-            while len(names) < options.count - counted:
-                if str(following) not in results:
-                    names.append(str(following))
-                following += 1
-            for result in run(serve, names, options.workers):
-                results[result["name"]] = result
-                file.write(json.dumps(result) + "\n")
-                file.flush()
-                if result["outcome"] in OUTCOMES[1:]:
-                    operators = " ".join(result.get("operators", []))
-                    said = f"{result['name']}: {result['outcome']}: {result['message'][:200]}"
-                    say(f"{said} [{operators}]")
+    found = _suites.recorded(options.records, options.fresh)
+    results: Results = {name: r for name, r in found.items() if int(name) >= options.seed}
+    following, silent = options.seed, ["pass", "not exportable"]
+    while (missing := options.count - sum(r["outcome"] in OUTCOMES for r in results.values())) > 0:
+        numbers = (str(n) for n in itertools.count(following) if str(n) not in results)
+        names = list(itertools.islice(numbers, missing))
+        following = int(names[-1]) + 1
+        results |= _suites.run_recorded(serve, names, options.records, options.workers, silent)
     say(str(Counter(result["outcome"] for result in results.values())))
     ordered = dict(sorted(results.items(), key=lambda item: int(item[0])))
     publish(

@@ -9,20 +9,17 @@ time. Results are kept as they come, and an interrupted run goes on where it was
 from __future__ import annotations
 
 import argparse
-import json
 import re
-import subprocess
-import sys
-import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks._suites import OUTCOMES, run
+from benchmarks import _suites
+from benchmarks._suites import OUTCOMES, Results
 from benchmarks._torch.cases import excluded, operators, tasks
 from benchmarks._torch.worker import serve
-from benchmarks.results import conditions, publish, say, table
+from benchmarks.results import conditions, publish, say
 
 _TITLE = "PyTorch's operator samples"
 _PROGRAM = """
@@ -35,58 +32,32 @@ def sample():
 """
 
 
-def command_line(results: Mapping[str, Any], count: int) -> list[str]:
-    """Samples whose ``foretune tune`` does not end as the sample did: exit code 0 or 2."""
-    fit = [name for name, r in results.items() if r["outcome"] in ("pass", "refused")]
-    chosen = fit[:: max(1, len(fit) // count)][:count]
-    wrong = []
-    for name in chosen:
-        done = _tune(name)
-        wanted = 0 if results[name]["outcome"] == "pass" else 2
-        lines = done.stderr.strip().splitlines()
-        clean = wanted == 0 or (len(lines) == 1 and "Traceback" not in done.stderr)
-        if done.returncode != wanted or not clean:
-            wrong.append(f"{name}: exit {done.returncode} instead of {wanted}: {lines[-1:]}")
-            say(wrong[-1])
-    return wrong
-
-
-def _tune(name: str) -> subprocess.CompletedProcess[str]:
+def _write(name: str, folder: Path) -> str:
     operator, dtype, at = name.rsplit(":", 2)
-    with tempfile.TemporaryDirectory(prefix="foretune-torch-") as folder:
-        path = Path(folder, "sample.py")
-        path.write_text(_PROGRAM.format(operator=operator, dtype=dtype, at=at))
-        program = str(Path(sys.executable).with_name("foretune"))
-        command = [program, "tune", f"{path}:sample", "--trials", "1"]
-        command += ["--work-dir", f"{folder}/work", "-o", f"{folder}/out.so"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    path = folder / "sample.py"
+    path.write_text(_PROGRAM.format(operator=operator, dtype=dtype, at=at))
+    return f"{path}:sample"
+
+
+def _operator(result: Mapping[str, Any]) -> str:
+    return str(result["name"].rsplit(":", 2)[0])
 
 
 def page(results: Mapping[str, Any], left_out: Mapping[str, str]) -> str:
     """The text of the result page."""
     counted = {n: r for n, r in results.items() if r["outcome"] in OUTCOMES}
     total = Counter(result["outcome"] for result in counted.values())
-    by_operator: dict[str, Counter[str]] = defaultdict(Counter)
-    for name, result in counted.items():
-        by_operator[name.rsplit(":", 2)[0]][result["outcome"]] += 1
-    rows = [
-        [operator, *(str(count[o] or "") for o in OUTCOMES)]
-        for operator, count in sorted(by_operator.items())
-    ]
+    operators_tried = {_operator(r) for r in counted.values()}
     none = sorted(
-        n.rsplit(":", 2)[0]
+        _operator(r)
         for n, r in results.items()
         if r["outcome"] == "not exportable" and n.endswith(":0")
     )
     reasons = Counter(left_out.values())
-    failing = [
-        f"- `{name}`: {r['outcome']}: {r['message']}"
-        for name, r in counted.items()
-        if r["outcome"] != "pass"
-    ]
+    failing = _suites.told(counted.values(), ["pass"])
     return "\n".join(
         [
-            f"{len(counted)} samples of {len(by_operator)} operators: "
+            f"{len(counted)} samples of {len(operators_tried)} operators: "
             + ", ".join(f"{total[o]} {o}" for o in OUTCOMES)
             + f". {100 * total['pass'] / max(1, len(counted)):.1f} % pass.",
             "",
@@ -94,7 +65,7 @@ def page(results: Mapping[str, Any], left_out: Mapping[str, str]) -> str:
             + "; ".join(f"{count}: {reason}" for reason, count in sorted(reasons.items()))
             + f"). `torch.export` accepts no sample of {len(none)} others: {', '.join(none)}.",
             "",
-            table(["operator", *OUTCOMES], rows),
+            _suites.outcome_table("operator", counted.values(), _operator),
             "",
             "Not passed:" if failing else "Every sample passes.",
             "",
@@ -103,43 +74,28 @@ def page(results: Mapping[str, Any], left_out: Mapping[str, str]) -> str:
     )
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.torch_suite", description=__doc__)
     parser.add_argument("--filter", default="", metavar="REGEX", help="operators of such names")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="every N-th sample")
-    parser.add_argument("--workers", type=int, default=2, metavar="N")
-    parser.add_argument("--records", type=Path, default=Path("torch_suite.jsonl"), metavar="FILE")
-    parser.add_argument("--fresh", action="store_true", help="forgets what FILE holds")
     parser.add_argument("--command-line", type=int, default=0, metavar="N")
-    parser.add_argument("--write", action="store_true", help="writes the page of results")
-    args = parser.parse_args()
+    _suites.add_options(parser, "torch_suite.jsonl")
+    args = parser.parse_args(arguments)
     where = conditions("torch_suite", [0])
     infos = {n: i for n, i in operators().items() if re.search(args.filter, n)}
     left_out = {name: excluded(name) for name in infos if excluded(name)}
     chosen = tasks({n: i for n, i in infos.items() if n not in left_out})[:: args.every]
-    if args.fresh:
-        args.records.unlink(missing_ok=True)
-    results: dict[str, Any] = {}
-    if args.records.exists():
-        lines = args.records.read_text().splitlines()
-        results = {r["name"]: r for r in map(json.loads, lines) if r["name"] in chosen}
-    with args.records.open("a") as file:
-        for result in run(serve, [n for n in chosen if n not in results], args.workers):
-            results[result["name"]] = result
-            file.write(json.dumps(result) + "\n")
-            file.flush()
-            if result["outcome"] in OUTCOMES[1:]:
-                say(f"{result['name']}: {result['outcome']}: {result['message'][:160]}")
-    results = {name: results[name] for name in chosen if name in results}
+    found = _suites.recorded(args.records, args.fresh)
+    waiting = [n for n in chosen if n not in found]
+    silent = ["pass", "not exportable", "absent"]
+    found |= _suites.run_recorded(serve, waiting, args.records, args.workers, silent)
+    results: Results = {name: found[name] for name in chosen}
     say(str(Counter(result["outcome"] for result in results.values())))
-    wrong = command_line(results, args.command_line) if args.command_line else []
-    if args.write or args.command_line:
-        body = page(results, left_out)
-        if args.command_line:
-            body += f"\n\nThrough the command line: {args.command_line}, {len(wrong)} wrong.\n"
-            body += "\n".join(f"- {line}" for line in wrong)
-        data = {"results": list(results.values()), "excluded": left_out, "command_line": wrong}
-        publish("torch_suite", _TITLE, body, data, where.end(), args.write)
+    tried = _suites.spread(results, args.command_line)
+    wrong = _suites.through_command_line(results, tried, _write)
+    body = page(results, left_out) + _suites.tried_by_command(wrong, len(tried))
+    data = {"results": list(results.values()), "excluded": left_out, "command_line": wrong}
+    publish("torch_suite", _TITLE, body, data, where.end(), args.write)
 
 
 if __name__ == "__main__":

@@ -128,7 +128,8 @@ def tune(
     Raises:
         BadInputError: An argument is unusable, or a model cannot be compiled to what it computes;
             the message says which and why.
-        NothingMeasuredError: Neither tuned nor untuned programs could be measured.
+        NothingMeasuredError: Neither tuned nor untuned programs could be measured, and no proven
+            network is left to ship because time ran out.
         RecordError: ``work_dir`` cannot be written.
     """
     began = time.perf_counter()
@@ -188,6 +189,7 @@ def tune(
             began=began,
             proof_s=0.0 if proof is None else proof.network.proof_s,
             reserve_s=0.0 if proof is None else proof.reserve_s(),
+            proven=proof is not None,
         )
         run = _Run(
             tuner, measurer, prepared, hardware, untunable, strategy, model_name, seed, command,

@@ -167,6 +167,7 @@ class Tuner:
         began: ``time.perf_counter`` when the run began, if that was before the tuner was made.
         proof_s: Seconds since then that went into proving the network.
         reserve_s: Seconds of the budget that are left for what follows the tuner, about.
+        proven: Whether there is something to ship, even where time suffices for no trial.
     """
 
     def __init__(
@@ -182,6 +183,7 @@ class Tuner:
         began: float | None = None,
         proof_s: float = 0.0,
         reserve_s: float = 0.0,
+        proven: bool = False,
     ) -> None:
         self.tasks = list(tasks)
         self.measurer = measurer
@@ -204,6 +206,7 @@ class Tuner:
         self.clock.proof_s = proof_s
         most_s = _RESERVE_SHARE * (budget.seconds or 0.0)
         self._reserve_s = min(reserve_s, most_s)
+        self._proven = proven
         self._earlier_s = 0.0
         self._stopped: set[str] = set()
         self._seen = 0
@@ -228,7 +231,8 @@ class Tuner:
         """Tunes until the budget is spent, every task has stopped, or Ctrl-C.
 
         Raises:
-            NothingMeasuredError: Not one program, tuned or untuned, could be measured.
+            NothingMeasuredError: Not one program, tuned or untuned, could be measured; but not
+                where the time is spent and there is a proven network to ship.
             RecordError: A record could not be written; nothing after it was used.
         """
         self.progress.start(self.tasks, self.budget)
@@ -546,10 +550,16 @@ class Tuner:
                 reasons[trial.status] = reasons.get(trial.status, 0) + 1
         seconds = self.budget.seconds
         if seconds is not None and not reasons and not self._in_time():
-            raise NothingMeasuredError(
+            told = (
                 f"the budget of {seconds:g} s was spent before anything could be measured "
-                f"(set-up took {self.clock.setup_s:.1f} s): allow more with --time"
+                f"(set-up took {self.clock.setup_s:.1f} s, the proof {self.clock.proof_s:.1f} s)"
             )
+            if not self._proven:
+                raise NothingMeasuredError(f"{told}: allow more with --time")
+            logger.warning(
+                "%s, so the network stays as it is by default: allow more with --time", told
+            )
+            return
         told = ", ".join(f"{count} {status}" for status, count in sorted(reasons.items()))
         raise NothingMeasuredError(
             f"no program of {len(self.tasks)} tasks could be measured ({told or 'no trial ran'}): "

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks import random_networks
+from benchmarks import _suites, random_networks
 from benchmarks._random import draw
 from benchmarks._random.trial import NOT_EXPORTED, PASS, attempt, difference
 
@@ -81,7 +81,7 @@ def test_the_benchmark_goes_on_where_it_was_and_draws_others_for_what_is_left_ou
             yield {"name": name, "outcome": outcome, "message": "", "operators": ["relu"],
                    "dtypes": ["float32"], "left_out": [], "seconds": 0.0}  # fmt: skip
 
-    monkeypatch.setattr(random_networks, "run", run)
+    monkeypatch.setattr(_suites, "run", run)
     records = tmp_path / "records.jsonl"
     random_networks.main(["--count", "2", "--records", str(records)])
     random_networks.main(["--count", "4", "--records", str(records)])

@@ -196,6 +196,19 @@ def test_a_network_without_anything_to_tune_ships_as_it_is(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("timed")
+def test_a_run_whose_time_the_proof_has_spent_ships_the_proven_network(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, path = linear(), tmp_path / "net.so"
+    measurer = FormulaMeasurer()
+    result = tune(model, measurer, trials=None, time_s=0.01, output=path)
+    network = network_of(result)
+    assert measurer.asked == [] and network.shipped == "default" and network.inputs
+    assert "0.01 s was spent before anything could be measured" in caplog.text
+    expected = model.reference(model.draw_inputs(7))[0]
+    np.testing.assert_allclose(outputs(Artifact.load(path), model), expected, atol=1e-5)
+
+
 def test_ctrl_c_in_the_conclusion_leaves_the_proven_network(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
