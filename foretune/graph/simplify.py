@@ -3,6 +3,8 @@
 The idea: everything that inference does not need, or that can be computed at compile time, goes
 before tasks are cut, because a task that does not exist needs no trials. In order:
 
+0. *Integers* (``_quantized``): convolutions and products of quantised tensors, on the processor's
+   instructions for bytes.
 1. *Rewrites on operators* (``_rewrite``): batch norms behind a convolution into its weights, zero
    padding into the convolution, minimum of maximum into ``clip``, no-op pads away. Constants are
    folded in NumPy here, because TVM's folding compiles a kernel for each of them.
@@ -28,6 +30,7 @@ from foretune.graph._element_types import legal_types
 from foretune.graph._layout import assign_layouts
 from foretune.graph._lowering import lower
 from foretune.graph._passes import Passes
+from foretune.graph._quantized import integer_products
 from foretune.graph._reshape import sink_reshapes
 from foretune.graph._rewrite import rewrite_operators
 from foretune.graph._transpose import sink_transposes
@@ -74,6 +77,7 @@ def simplify(model: Model, hardware: Hardware, without: Collection[str] = ()) ->
             transform.Normalize(),
             transform.CanonicalizeBindings(),
         )
+        module = passes.run("integers", module, lambda m: integer_products(m, hardware))
         module = passes.run("rewrites", module, rewrite_operators)
         module = passes.run("element types", module, legal_types)
         module = passes.run(

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune.space._products import default_tiles, product_block
+
 if TYPE_CHECKING:
     from foretune._tvm import IRModule, Schedule
     from foretune.hardware import Hardware
@@ -59,11 +61,17 @@ def _scheduled(module: IRModule, hardware: Hardware) -> Schedule:
     except error:
         # Other blocks have that name, too.
         return schedule
+    product = product_block(schedule, hardware.tvm_target())
+    read = () if product is None else tuple(schedule.get_producers(product[0]))
+    kept = {str(schedule.get(block).name_hint) for block in read}
     for block in schedule.get_child_blocks(root):
-        if _is_spatial(schedule, block):
+        if _is_spatial(schedule, block) and str(schedule.get(block).name_hint) not in kept:
             _attempt(error, schedule.compute_inline, block)
+    if product is not None:
+        default_tiles(schedule, *product)
     for block in schedule.get_child_blocks(root):
-        _attempt(error, _parallel_and_vector, schedule, block, max(hardware.simd_bits, 0))
+        if len(schedule.get_loops(block)) == len(schedule.get(block).iter_vars):
+            _attempt(error, _parallel_and_vector, schedule, block, max(hardware.simd_bits, 0))
     return schedule
 
 

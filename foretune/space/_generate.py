@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretune.errors import BadInputError
 from foretune.hardware import Hardware
-from foretune.space import _probe, _replay
+from foretune.space import _probe, _products, _replay
 from foretune.space.actions import loop_names
 from foretune.space.decision import Choice, ComputeLocation, PerfectTile, Variable
 from foretune.space.location import LocationModel
@@ -18,7 +18,8 @@ from foretune.space.sketch import Sketch
 from foretune.workload import Workload
 
 if TYPE_CHECKING:
-    from foretune._tvm import Schedule
+    from foretune._tvm import Schedule, Target
+    from foretune.hardware import IntegerProduct
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ def _design_spaces(workload: Workload, hardware: Hardware) -> Sequence[Schedule]
     from foretune import _tvm
 
     target, name = hardware.tvm_target(), workload.name
+    product = _products.product_of(workload.module, target)
 
     def run(space_generator: Any) -> tuple[Any, Sequence[Schedule]]:
         # A fixed state: the decisions a trace comes with are replaced, but must not vary.
@@ -63,14 +65,12 @@ def _design_spaces(workload: Workload, hardware: Hardware) -> Sequence[Schedule]
         return context, context.generate_design_space()
 
     try:
+        if product is not None:
+            return run(_around(workload, target, product))[1]
         return run("post-order-apply")[1]
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         failure = error
-    rules = list(
-        _tvm.make_context(
-            workload.module, target, space_generator="post-order-apply"
-        ).space_generator.sch_rules
-    )
+    rules = _rules(workload, target)
     for change, remaining in _fallbacks(rules, hardware):
         generator = _tvm.meta_schedule.space_generator.PostOrderApply(
             sch_rules=remaining, postprocs=[], mutator_probs={}
@@ -85,6 +85,25 @@ def _design_spaces(workload: Workload, hardware: Hardware) -> Sequence[Schedule]
         f"TVM's schedule rules must apply, but they fail on workload {workload.name!r} even with "
         f"any one of them switched off ({_replay.last_line(failure)}): exclude it from tuning"
     ) from failure
+
+
+def _rules(workload: Workload, target: Target) -> list[Any]:
+    """TVM's schedule rules for a target."""
+    from foretune import _tvm
+
+    context = _tvm.make_context(workload.module, target, space_generator="post-order-apply")
+    return list(context.space_generator.sch_rules)
+
+
+def _around(workload: Workload, target: Target, product: IntegerProduct) -> Any:
+    """The generator of tiles around one instruction."""
+    from foretune._tvm import meta_schedule
+
+    return meta_schedule.space_generator.PostOrderApply(
+        sch_rules=_products.rules(_rules(workload, target), product),
+        postprocs=[],
+        mutator_probs={},
+    )
 
 
 def _fallbacks(rules: Sequence[Any], hardware: Hardware) -> Iterator[tuple[str, list[Any]]]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from foretune.errors import BadInputError, IllegalCandidateError
+from foretune.space import _products
 from foretune.space.decision import Choice, Decision, Variable
 
 if TYPE_CHECKING:
@@ -42,10 +43,10 @@ def program(module_json: str, target_json: str) -> Program:
     """The program of a workload, given the texts that identify it."""
     from foretune import _tvm
 
-    module = _tvm.load_json(module_json)
-    context = _tvm.make_context(
-        module, _tvm.Target(json.loads(target_json)), space_generator="post-order-apply"
-    )
+    module, target = _tvm.load_json(module_json), _tvm.Target(json.loads(target_json))
+    if _products.product_of(module, target) is not None:
+        return Program(module, _products.postprocessors(module_json))
+    context = _tvm.make_context(module, target, space_generator="post-order-apply")
     return Program(module, tuple(context.space_generator.postprocs or ()))
 
 

@@ -111,6 +111,11 @@ CASES = {
     f"{MS}.QLinearGlobalAveragePool": (
         f"{MS}.QLinearGlobalAveragePool", {"x": octets(1, 4, 5, 5)},
         {**CONV, "ys": f(0.02), "yz": np.uint8(110)}, {"channels_last": 0}),
+    f"{MS}.QGemm": (
+        f"{MS}.QGemm", {"a": octets(3, 8)},
+        {**CONV, "b": weights(5, 8), "bs": f(0.01, 0.02, 0.03, 0.04, 0.05),
+         "bz": np.zeros(5, "int8"), "c": RNG.integers(-900, 900, 5).astype("int32"), **OUT},
+        {"transB": 1, "alpha": 0.5}),
     f"{MS}.DequantizeLinear": (
         f"{MS}.DequantizeLinear", {"x": octets(3, 4)}, {"s": f(0.3), "z": np.uint8(9)}, {}),
 }  # fmt: skip

@@ -161,6 +161,28 @@ def _qlinear_matmul(node: Node) -> Any:
     return _rounded(node, _tvm.tvm.relax.op.matmul(first, second), 6, 7)
 
 
+def _qgemm(node: Node) -> Any:
+    """``alpha * (A * B + C)``, ``C`` in steps of both scales; floats without an output scale."""
+    op, emit = _tvm.tvm.relax.op, node.emit
+    first, second = _real(node, 0, 1, 2), _real(node, 3, 4, 5, axis=0 if _turned(node) else 1)
+    if node.attribute("transA", 0):
+        first = emit(op.permute_dims(first, [1, 0]))
+    if _turned(node):
+        second = emit(op.permute_dims(second, [1, 0]))
+    alpha = _tvm.tvm.relax.const(float(node.attribute("alpha", 1.0)), "float32")
+    total = emit(op.matmul(first, second))
+    if node.get(6) is not None:
+        step = emit(op.multiply(_single(node.value(1)), node[4]))
+        bias = emit(op.multiply(op.astype(node[6], "float32"), step))
+        total = emit(op.add(total, bias))
+    total = op.multiply(total, alpha) if node.attribute("alpha", 1.0) != 1.0 else total
+    return total if node.optional(7) is None else _rounded(node, total, 7, 8)
+
+
+def _turned(node: Node) -> bool:
+    return bool(node.attribute("transB", 0))
+
+
 def _matmul_integer(node: Node) -> Any:
     emit = node.emit
     first, second = emit(_centred(node, 0, 2, -2)), emit(_centred(node, 1, 3, -1))
@@ -239,6 +261,7 @@ TABLE: dict[str, Lowering] = {
 
 CONTRIBUTED: dict[str, Lowering] = {
     "DequantizeLinear": _dequantize,
+    "QGemm": _qgemm,
     "QLinearAdd": _qlinear(_add, 2),
     "QLinearConcat": _qlinear_concat,
     "QLinearGlobalAveragePool": _qlinear(_global_average),

@@ -1,0 +1,335 @@
+"""Quantised networks: convolutions and products of bytes are computed in integers.
+
+A quantised network holds ``dequantize(q, s, z) = (q - z) * s`` before each float operator and
+``quantize`` behind it. Before → after, with ``w`` constant bytes and ``s_w`` one scale or one for
+each output channel::
+
+    conv2d(dequantize(x, s_x, z_x), dequantize(w, s_w, z_w))
+    → float(conv2d(x - z_x, w - z_w) in int32) * (s_x * s_w)
+
+Likewise ``matmul``. What follows (bias, activation, residual, quantize) stays element-wise floats,
+which fuse with the kernel. The integer form is exact where the float form rounds its sums.
+
+*Carriers.* The instruction of the target (``hardware.integer_product``) says in which type the data
+goes. ``quantize`` writes that type directly: 16-bit integers without their zero point, or unsigned
+bytes, signed ones being moved by 128. A zero point that is left comes out of the sums again as a
+constant for each channel, ``z * sum(w)``, borders included: they are filled with ``z``.
+
+Groups, computed weights, weights that do not fit, and sums that could leave 32 bits stay floats.
+What is left of ``quantize`` and ``dequantize`` becomes element-wise operators, which transposes
+and reshapes sink below.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from foretune.graph._rewrite import (
+    axes_of,
+    call_of,
+    cleaned,
+    constant,
+    extents,
+    is_constant,
+    scalar,
+)
+from foretune.hardware import IntegerProduct, integer_product
+from foretune.operators.products import (
+    integer_convolution,
+    integer_matmul,
+    packed_kernel,
+    packed_matrix,
+)
+
+if TYPE_CHECKING:
+    from foretune._tvm import IRModule
+    from foretune.hardware import Hardware
+    from foretune.workload.model import Array
+
+_QUANTIZE = frozenset({"relax.quantize"})
+_DEQUANTIZE = frozenset({"relax.dequantize"})
+_EITHER = _QUANTIZE | _DEQUANTIZE
+_CAST = frozenset({"relax.astype"})
+_PERMUTE = frozenset({"relax.permute_dims"})
+_SUBTRACT = frozenset({"relax.subtract"})
+_POOL = frozenset({"relax.nn.max_pool2d"})
+_BYTES = ("int8", "uint8")
+
+
+class Real(NamedTuple):
+    """A float tensor as ``(data - zero) * scale``."""
+
+    data: Any
+    zero: int
+    scale: float
+
+
+class Weight(NamedTuple):
+    """Constant weights as ``values * scale``; ``scale`` has one number or one per output."""
+
+    values: Array
+    scale: Array
+
+
+def integer_products(module: IRModule, hardware: Hardware) -> IRModule:
+    """``main`` with quantised convolutions and products in integers, where the target has any."""
+    from foretune import _tvm
+
+    found: list[Any] = []
+    _tvm.tvm.relax.analysis.post_order_visit(
+        module["main"], lambda node: found.append(node) if call_of(node, _EITHER) else None
+    )
+    if not found:
+        return module
+    product = integer_product(hardware)
+    if product is not None:
+        mutator = _mutator(product)
+        main = mutator.visit_expr(module["main"])
+        added = dict(mutator.builder_.get().functions.items())
+        module = cleaned(_tvm.IRModule({**dict(module.functions.items()), **added}), main)
+    return cleaned(module, _elementary().visit_expr(module["main"]))
+
+
+def step_of(call: Any) -> tuple[float, int] | None:
+    """Scale and zero point of ``quantize`` or ``dequantize``; None where they are several."""
+    scale, zero = scalar(call.args[1]), scalar(call.args[2])
+    return None if scale is None or zero is None else (float(np.float32(scale)), int(zero))
+
+
+def _relax() -> Any:
+    from foretune import _tvm
+
+    return _tvm.tvm.relax
+
+
+def _rounded(builder: Any, data: Any, scale: float, zero: int, limits: Any, dtype: str) -> Any:
+    """``data`` quantised, in element-wise operators."""
+    op = _relax().op
+    value = builder.emit(op.round(builder.emit(op.divide(data, constant(np.float32(scale))))))
+    if zero:
+        value = builder.emit(op.add(value, constant(np.float32(zero))))
+    clipped = builder.emit(op.clip(value, float(limits[0]), float(limits[1])))
+    return op.astype(clipped, dtype)
+
+
+def _spread(builder: Any, real: Real) -> Any:
+    """A quantised tensor in floats, in element-wise operators; ``_real`` reads this form."""
+    op = _relax().op
+    value = builder.emit(op.astype(real.data, "float32"))
+    if real.zero:
+        value = builder.emit(op.subtract(value, constant(np.float32(real.zero))))
+    return op.multiply(value, constant(np.float32(real.scale)))
+
+
+def _elementary() -> Any:
+    """What is left of ``quantize`` and ``dequantize`` of one scale becomes element-wise."""
+    relax = _relax()
+
+    @relax.expr_functor.mutator
+    class Elementary(relax.PyExprMutator):  # type: ignore[misc, name-defined]
+        def visit_call_(self, call: Any) -> Any:
+            call = self.visit_expr_post_order(call)
+            step = step_of(call) if call_of(call, _EITHER) else None
+            if step is None or is_constant(call.args[0]):
+                return call
+            kind = str(call.ty.dtype)
+            if call_of(call, _QUANTIZE) and kind in _BYTES:
+                info = np.iinfo(kind)
+                return _rounded(self.builder_, call.args[0], *step, (info.min, info.max), kind)
+            if str(call.args[0].ty.dtype) in _BYTES and kind == "float32":
+                return _spread(self.builder_, Real(call.args[0], step[1], step[0]))
+            return call
+
+    return Elementary()
+
+
+def _mutator(product: IntegerProduct) -> Any:
+    relax = _relax()
+    op = relax.op
+
+    @relax.expr_functor.mutator
+    class Integers(relax.PyExprMutator):  # type: ignore[misc, name-defined]
+        """Visits bindings in order; operands are already rewritten."""
+
+        def visit_call_(self, call: Any) -> Any:
+            call = self.visit_expr_post_order(call)
+            name = str(getattr(call.op, "name", ""))
+            rule = _RULES.get(name)
+            result = None if rule is None else rule(self, call)
+            return call if result is None else result
+
+        def bound(self, expression: Any) -> Any:
+            """What a variable is bound to; other expressions themselves."""
+            if isinstance(expression, relax.Var):
+                return self.lookup_binding(expression)
+            return expression
+
+        def emit(self, expression: Any) -> Any:
+            return self.builder_.emit(expression)
+
+        def dequantize(self, call: Any) -> Any | None:
+            step, kind = step_of(call), str(call.args[0].ty.dtype)
+            known = kind in _BYTES and str(call.ty.dtype) == "float32"
+            if step is None or not known or is_constant(call.args[0]):
+                return None
+            scale, zero = step
+            return _spread(self.builder_, Real(*self._carried(call.args[0], scale, zero), scale))
+
+        def _carried(self, data: Any, scale: float, zero: int) -> tuple[Any, int]:
+            """The carrier of bytes, and the zero point that is left in it."""
+            kind, made = str(data.ty.dtype), self.bound(data)
+            shift = _shift(product, kind, zero)
+            same = call_of(made, _QUANTIZE) and step_of(made) == (scale, zero)
+            if same:
+                pooled = self._pooled(made.args[0], scale, zero + shift)
+                if pooled is not None:
+                    return pooled, zero + shift
+                info = np.iinfo(kind)
+                limits = info.min + shift, info.max + shift
+                values = (scale, zero + shift, limits, product.data)
+                return self.emit(_rounded(self.builder_, made.args[0], *values)), zero + shift
+            if kind == product.data:
+                return data, zero
+            wide = self.emit(op.astype(data, "int16"))
+            moved = self.emit(op.add(wide, constant(np.int16(shift)))) if shift else wide
+            return self.emit(op.astype(moved, product.data)), zero + shift
+
+        def _pooled(self, expression: Any, scale: float, zero: int) -> Any | None:
+            """A maximum over quantised numbers that are quantised alike is one of these."""
+            pool = self.bound(expression)
+            real = self.real(pool.args[0]) if call_of(pool, _POOL) else None
+            if real is None or (real.scale, real.zero) != (scale, zero):
+                return None
+            return self.emit(relax.Call(pool.op, [real.data], pool.attrs))
+
+        def real(self, expression: Any) -> Real | None:
+            """A float tensor that is a carrier times its scale."""
+            value = self.bound(expression)
+            scale = _operand(value, "relax.multiply")
+            if scale is None:
+                return None
+            inner, zero = self.bound(value.args[0]), 0.0
+            if call_of(inner, _SUBTRACT):
+                left = _operand(inner, "relax.subtract")
+                if left is None:
+                    return None
+                inner, zero = self.bound(inner.args[0]), left
+            if not call_of(inner, _CAST) or str(inner.ty.dtype) != "float32":
+                return None
+            if str(inner.args[0].ty.dtype) != product.data:
+                return None
+            return Real(inner.args[0], int(zero), scale)
+
+        def weight(self, expression: Any) -> Weight | None:
+            """Constant weights; transposes of them are computed here."""
+            call = self.bound(expression)
+            if call_of(call, _PERMUTE):
+                inner = self.weight(call.args[0])
+                if inner is None:
+                    return None
+                axes = axes_of(call)
+                return Weight(inner.values.transpose(axes), inner.scale.transpose(axes))
+            if not call_of(call, _DEQUANTIZE) or not all(map(is_constant, call.args)):
+                return None
+            values, scale, zero = (part.value.numpy() for part in call.args)
+            if str(values.dtype) not in _BYTES or str(call.ty.dtype) != "float32":
+                return None
+            along = [1] * values.ndim
+            if scale.size > 1 or zero.size > 1:
+                along[int(call.attrs.axis)] = -1
+            centred = values.astype("int32") - zero.astype("int32").reshape(along)
+            return Weight(centred, scale.astype("float64").reshape(along))
+
+        def conv2d(self, call: Any) -> Any | None:
+            real, weight, attrs = self.real(call.args[0]), self.weight(call.args[1]), call.attrs
+            layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
+            plain = layouts == ("NCHW", "OIHW", "NCHW") and int(attrs.groups) == 1
+            if real is None or weight is None or not plain or not _fits(weight, 0, product):
+                return None
+            packed = packed_kernel(weight.values, product)
+            image = self.emit(op.permute_dims(real.data, [0, 2, 3, 1]))
+            kernel = integer_convolution(
+                extents(image),
+                packed.shape,
+                product,
+                [int(v) for v in attrs.strides],
+                [int(v) for v in attrs.padding],
+                [int(v) for v in attrs.dilation],
+                real.zero,
+            )
+            total = self._call(kernel, "integer_conv2d", image, packed)
+            result = self._scaled(total, real, weight, weight.values.sum(axis=(1, 2, 3)))
+            return op.permute_dims(result, [0, 3, 1, 2])
+
+        def matmul(self, call: Any) -> Any | None:
+            real, weight = self.real(call.args[0]), self.weight(call.args[1])
+            shape = extents(call.args[0])
+            if real is None or weight is None or len(shape) < 2 or weight.values.ndim != 2:
+                return None
+            if not _fits(weight, 1, product):
+                return None
+            packed = packed_matrix(weight.values, product)
+            rows = int(np.prod(shape[:-1]))
+            flat = self.emit(op.reshape(real.data, [rows, shape[-1]]))
+            kernel = integer_matmul(extents(flat), packed.shape, product, real.zero)
+            total = self._call(kernel, "integer_matmul", flat, packed)
+            result = self._scaled(total, real, weight, weight.values.sum(axis=0))
+            return op.reshape(result, extents(call))
+
+        def _call(self, kernel: Any, name: str, data: Any, packed: Array) -> Any:
+            function = self.builder_.add_func(kernel, name)
+            shape = [int(extent) for extent in kernel.params[-1].shape]
+            kind = relax.TensorType(shape, "int32")
+            return self.emit(relax.call_tir(function, [data, constant(packed)], kind))
+
+        def _scaled(self, total: Any, real: Real, weight: Weight, sums: Array) -> Any:
+            """Sums ``[..., O]`` without what the zero point added, in floats."""
+            outputs = len(sums)
+            if extents(total)[-1] != outputs:
+                total = self.emit(op.strided_slice(total, [-1], [0], [outputs]))
+            if real.zero:
+                left = constant((-real.zero * sums).astype("int32"))
+                total = self.emit(op.add(total, left))
+            factor = (real.scale * weight.scale.reshape(-1)).astype("float32")
+            factor = factor[0] if factor.size == 1 else factor
+            wide = self.emit(op.astype(total, "float32"))
+            return self.emit(op.multiply(wide, constant(factor)))
+
+    return Integers()
+
+
+_RULES: dict[str, Any] = {
+    "relax.dequantize": lambda mutator, call: mutator.dequantize(call),
+    "relax.nn.conv2d": lambda mutator, call: mutator.conv2d(call),
+    "relax.matmul": lambda mutator, call: mutator.matmul(call),
+}
+
+
+def _operand(call: Any, name: str) -> float | None:
+    """The constant number that an operator of that name has as its second operand."""
+    if not call_of(call, frozenset({name})):
+        return None
+    value = scalar(call.args[1])
+    return None if value is None else float(value)
+
+
+def _shift(product: IntegerProduct, kind: str, zero: int) -> int:
+    """What is added to bytes to make them a carrier."""
+    if product.data == "int16":
+        return -zero
+    return 128 if kind == "int8" else 0
+
+
+def _fits(weight: Weight, axis: int, product: IntegerProduct) -> bool:
+    """Whether weights are of the instruction's type, scaled by output only, and sums in 32 bits."""
+    info = np.iinfo(product.weight)
+    values, scale = weight
+    if any(extent != 1 for at, extent in enumerate(scale.shape) if at != axis):
+        return False
+    if not values.size or values.min() < info.min or values.max() > info.max:
+        return False
+    others = tuple(at for at in range(values.ndim) if at != axis)
+    largest = np.abs(values.astype("int64")).sum(axis=others).max() * 255
+    return bool(largest <= np.iinfo("int32").max)
