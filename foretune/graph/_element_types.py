@@ -7,7 +7,8 @@ Before → after, for a product of float16 operands::
 A sum of a thousand float16 products that is rounded after each of them keeps one or two digits.
 Operators that sum and cannot be told the type of their sums compute in float32 altogether, and
 so do those that TVM lowers for bfloat16 to nothing or to something else. Norms of float64, which
-TVM does not have, are written as means and products.
+TVM does not have, are written as means and products. Integers that TVM's runtime cannot sort are
+sorted as wider ones in the same order.
 """
 
 from __future__ import annotations
@@ -49,13 +50,14 @@ _FUNCTIONS = frozenset(
         *("relax.nn.softplus", "relax.nn.selu"),
     }
 )
+_ORDERS = frozenset({"relax.sort", "relax.argsort", "relax.topk"})
 # Order: TVM compares bfloat16 by its bits.
-_BFLOAT16 = frozenset(
-    {
-        *("relax.sort", "relax.argsort", "relax.topk"),
-        *("relax.argmax", "relax.argmin"),
-    }
-)
+_BFLOAT16 = _ORDERS | {"relax.argmax", "relax.argmin"}
+_SORTED_AS = {
+    **dict.fromkeys(("bool", "int8", "uint8", "int16", "uint16"), "int32"),
+    **dict.fromkeys(("uint32", "uint64"), "int64"),
+}
+_TOP_BIT = -(2**63)
 
 
 def legal_types(module: IRModule) -> IRModule:
@@ -78,6 +80,8 @@ def _mutator() -> Any:
             kinds = {_dtype(operand) for operand in call.args}
             if "float64" in kinds and name in NORMALIZATIONS:
                 return NORMALIZATIONS[name](call)
+            if name in _ORDERS and _dtype(call.args[0]) in _SORTED_AS:
+                return self._sorted(call)
             # What is computed from whole numbers only has no half-precision sum.
             half = next((kind for kind in _HALF if kind in kinds), None)
             if half is None:
@@ -90,6 +94,29 @@ def _mutator() -> Any:
             else:
                 return call
             return self._narrow(self.builder_.emit(wide), call.ty)
+
+        def _sorted(self, call: Any) -> Any:
+            """The same order of wider integers; those of 64 bits with the top bit turned."""
+            given = _dtype(call.args[0])
+            key = relax.op.astype(call.args[0], _SORTED_AS[given])
+            if given == "uint64":
+                key = relax.op.bitwise_xor(key, relax.const(_TOP_BIT, "int64"))
+            operands = [self.builder_.emit(key), *call.args[1:]]
+            result = self.builder_.emit(relax.Call(call.op, operands, call.attrs))
+
+            def back(value: Any, wanted: Any) -> Any:
+                if isinstance(wanted, relax.TupleType):
+                    parts = [relax.TupleGetItem(value, at) for at in range(len(wanted.fields))]
+                    fields = zip(map(self.builder_.emit, parts), wanted.fields, strict=True)
+                    return relax.Tuple([back(part, field) for part, field in fields])
+                if str(wanted.dtype) != given:
+                    return value
+                if given == "uint64":
+                    turned = relax.op.bitwise_xor(value, relax.const(_TOP_BIT, "int64"))
+                    value = self.builder_.emit(turned)
+                return self.builder_.emit(relax.op.astype(value, given))
+
+            return back(result, call.ty)
 
         def _narrow(self, wide: Any, wanted: Any) -> Any:
             """``wide`` in the element types there were: of each part, where it is a tuple."""

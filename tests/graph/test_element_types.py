@@ -92,6 +92,26 @@ def test_order_and_powers_of_bfloat16_are_those_of_its_numbers(make, expected, r
     np.testing.assert_allclose(actual.astype("float64"), expected(x.astype("float64")), rtol=2**-7)
 
 
+_KINDS = [*(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "bool"]
+
+
+@pytest.mark.parametrize("dtype", _KINDS)
+@pytest.mark.parametrize("descending", [False, True])
+def test_integers_of_every_width_are_sorted(dtype, descending, rng):
+    edges = [0, 1] if dtype == "bool" else [np.iinfo(dtype).min, np.iinfo(dtype).max]
+    drawn = rng.permutation(100)[:10] if dtype != "bool" else rng.integers(0, 2, 10)
+    x = np.concatenate([drawn.astype(dtype), np.array(edges, dtype)])
+    x = rng.permutation(x).reshape(2, 6)
+    expected = np.sort(x, 1)[:, ::-1] if descending else np.sort(x, 1)
+    (ordered,) = run(legal_types(module_of(lambda t: op.sort(t, 1, descending), x)), x)
+    (index,) = run(legal_types(module_of(lambda t: op.argsort(t, 1, descending, "int64"), x)), x)
+    (top,) = run(legal_types(module_of(lambda t: op.topk(t, 4, 1, "values", descending), x)), x)
+    assert ordered.dtype == top.dtype == x.dtype and index.dtype == np.int64
+    np.testing.assert_array_equal(ordered, expected)
+    np.testing.assert_array_equal(np.take_along_axis(x, index, 1), expected)
+    np.testing.assert_array_equal(top, expected[:, :4])
+
+
 FUNCTIONS = {
     **{name: getattr(np, name) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "exp")},
     **{"atan": np.arctan, "asinh": np.arcsinh, "rsqrt": lambda x: 1 / np.sqrt(x)},

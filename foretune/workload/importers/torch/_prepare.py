@@ -200,12 +200,11 @@ def decompose(program: Any, name: str) -> Any:
     rules |= own_rules()
     # Each round traces the whole program anew: what has no rule in PyTorch's default table stays as
     # it is in the first one, so that its rule from the other table is taken at once.
-    at_once = _missing(program, set(rules), decomposition_table)
-    tried = set(at_once)
-    rules |= at_once
+    more = _missing(program, set(rules), decomposition_table)
+    tried = set(more)
     with quiet_export(), without_leaf_warning():
         try:
-            program = program.run_decompositions(rules)
+            program, rules = _taken_apart(program, rules, more)
         except Exception as error:  # PyTorch asserts and raises many kinds, of its own and others
             raise UnsupportedModelError(
                 f"PyTorch could not take {name!r} apart ({first_line(error)}): make "
@@ -216,12 +215,29 @@ def decompose(program: Any, name: str) -> Any:
             if not more:
                 break
             tried |= set(more)
-            try:
-                program = program.run_decompositions(rules | more)
-            except Exception:  # a rule of PyTorch may raise anything: its operator stays whole
-                continue
-            rules |= more
+            program, rules = _taken_apart(program, rules, more)
     return program
+
+
+def _taken_apart(
+    program: Any, rules: dict[Any, Any], more: dict[Any, Any]
+) -> tuple[Any, dict[Any, Any]]:
+    """The program after rules that work and further ones, and all those that do not fail.
+
+    The operator of a rule that fails stays whole.
+    """
+    try:
+        return program.run_decompositions(rules | more), rules | more
+    except Exception:  # a rule of PyTorch may raise anything
+        if not more:
+            raise
+    for target, rule in more.items():
+        try:
+            program.run_decompositions(rules | {target: rule})
+        except Exception:
+            continue
+        rules = rules | {target: rule}
+    return program.run_decompositions(rules), rules
 
 
 def _missing(program: Any, known: Set[Any], table: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from foretune import _tvm
 from foretune.operators import extremes
-from foretune.workload.importers.torch._node import Lowering, Node, NotLoweredError
+from foretune.workload.importers.torch._node import Lowering, Node
 
 _HALF = ("float16", "bfloat16")
 
@@ -82,9 +82,11 @@ def _variance(node: Node) -> Any:
         count *= shape[axis]
     correction = node["correction"] if "correction" in node.raw else int(node["unbiased"])
     correction = 1 if correction is None else correction
-    if not shape:
-        raise NotLoweredError("variance of a single number")
+    if 0 in shape:
+        return node.full(node.shape, math.nan, node.dtype)
     value = node.cast(node["self"], _wide(node.dtype))
+    if not shape:
+        value, axes, keep = node.reshape(value, [1]), [0], False
     dtype = _wide(node.dtype)
     mean = node.emit(relax.op.mean(value, axes, True))
     centred = node.emit(relax.op.subtract(value, mean))
@@ -172,7 +174,7 @@ def _sorted(node: Node) -> Any:
     if not node.shape_of("self"):
         return [node["self"], node.full([], 0, "int64")]
     axis, given = node.axis("dim"), node.dtype_of("self")
-    value = node.cast(node["self"], "int32") if given == "bool" else node["self"]
+    value = node["self"]
     value = node.cast(value, _wide(given)) if given in _HALF else value
     key = _sortable(node, value)
     index = node.emit(relax.op.argsort(key, axis, bool(node["descending"]), "int64"))

@@ -26,6 +26,7 @@ def own_rules() -> dict[Any, Callable[..., Any]]:
         aten.nanmedian.dim: _nanmedian_of_dim,
         aten.kthvalue.default: _kthvalue,
         aten.masked_scatter.default: _masked_scatter,
+        aten.diagonal_scatter.default: _diagonal_scatter,
         aten.index_reduce.default: _index_reduce,
         aten.searchsorted.Tensor: _searchsorted,
         aten.searchsorted.Scalar: _searchsorted,
@@ -131,10 +132,18 @@ def _masked_scatter(self: Any, mask: Any, source: Any) -> Any:
     """The n-th place of the mask takes the n-th element of the source."""
     import torch
 
-    mask = mask.expand(self.shape)
+    self, mask = torch.broadcast_tensors(self, mask)
     order = mask.reshape(-1).to(torch.int64).cumsum(0) - 1
     taken = source.reshape(-1)[order.clamp(0, source.numel() - 1)].reshape(mask.shape)
     return torch.where(mask, taken, self)
+
+
+def _diagonal_scatter(self: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    import torch
+
+    places = torch.arange(self.numel(), device=self.device).reshape(self.shape)
+    places = places.diagonal(offset, dim1, dim2).reshape(-1)
+    return self.reshape(-1).scatter(0, places, src.reshape(-1)).reshape(self.shape)
 
 
 def _index_reduce(
