@@ -94,7 +94,9 @@ def _print(artifact: Artifact, outputs: Sequence[Array], sample: Sample | None) 
     for at, (spec, output) in enumerate(zip(artifact.outputs, outputs, strict=True)):
         line = f"{spec.name}: {output.dtype.name} of shape {output.shape}"
         if sample is not None:
-            (difference,) = compare_outputs([sample.outputs[at]], [output], [spec.name])
+            (difference,) = compare_outputs(
+                [sample.outputs[at]], [output], [spec.name], sample.steps[at : at + 1]
+            )
             tolerance = sample.tolerances[at]
             line += (
                 f", largest difference {difference.absolute:.2g} ({difference.relative:.2g} of its "

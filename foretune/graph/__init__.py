@@ -11,6 +11,7 @@ from foretune.graph._compare import (
 )
 from foretune.graph._input_sets import InputSet, verification_inputs
 from foretune.graph._sample import Sample, pack_arrays, read_inputs
+from foretune.graph._steps import allowances, output_steps
 from foretune.graph._tolerance import default_tolerance
 from foretune.graph._verify import Examination, Verification, examine, verify
 from foretune.graph.artifact import Artifact, require_compiler
@@ -29,6 +30,7 @@ __all__ = [
     "Sample",
     "Simplified",
     "Verification",
+    "allowances",
     "arguments_of",
     "artifact_files",
     "compare_outputs",
@@ -42,6 +44,7 @@ __all__ = [
     "first_difference",
     "integer_distance",
     "largest_difference",
+    "output_steps",
     "pack_arrays",
     "read_inputs",
     "require_compiler",

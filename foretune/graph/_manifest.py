@@ -140,10 +140,11 @@ def _is_sample(entry: Any, outputs: int) -> bool:
     if not isinstance(entry, dict) or "sha256" not in entry:
         return isinstance(entry, dict)
     tolerance = entry.get("tolerance")
-    return (
-        isinstance(tolerance, list)
-        and len(tolerance) == outputs
-        and all(isinstance(number, (int, float)) for number in tolerance)
+    return all(
+        isinstance(numbers, list)
+        and len(numbers) == outputs
+        and all(isinstance(number, (int, float)) for number in numbers)
+        for numbers in (tolerance, entry.get("steps", tolerance))
     )
 
 

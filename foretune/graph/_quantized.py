@@ -92,10 +92,17 @@ def integer_products(module: IRModule, hardware: Hardware) -> IRModule:
     return cleaned(module, _elementary().visit_expr(module["main"]))
 
 
-def step_of(call: Any) -> tuple[float, int] | None:
+class Step(NamedTuple):
+    """How a tensor is quantised."""
+
+    scale: float
+    zero: int
+
+
+def step_of(call: Any) -> Step | None:
     """Scale and zero point of ``quantize`` or ``dequantize``; None where they are several."""
     scale, zero = scalar(call.args[1]), scalar(call.args[2])
-    return None if scale is None or zero is None else (float(np.float32(scale)), int(zero))
+    return None if scale is None or zero is None else Step(float(np.float32(scale)), int(zero))
 
 
 def _relax() -> Any:
@@ -104,23 +111,45 @@ def _relax() -> Any:
     return _tvm.tvm.relax
 
 
-def _rounded(builder: Any, data: Any, scale: float, zero: int, limits: Any, dtype: str) -> Any:
-    """``data`` quantised, in element-wise operators."""
-    op = _relax().op
-    value = builder.emit(op.round(builder.emit(op.divide(data, constant(np.float32(scale))))))
-    if zero:
-        value = builder.emit(op.add(value, constant(np.float32(zero))))
-    clipped = builder.emit(op.clip(value, float(limits[0]), float(limits[1])))
-    return op.astype(clipped, dtype)
+def _number(value: float) -> Any:
+    """A number as a tensor of one element, which is an argument of a kernel and no part of it.
+
+    Layers that differ in their scales alone then are one workload.
+    """
+    return constant(np.array([value], "float32"))
+
+
+def _rounded(builder: Any, data: Any, step: Step, kind: str) -> Any:
+    """``data`` quantised to the integers of a byte type, in floats."""
+    op, info = _relax().op, np.iinfo(kind)
+    value = builder.emit(op.round(builder.emit(op.divide(data, _number(step.scale)))))
+    if step.zero:
+        value = builder.emit(op.add(value, _number(step.zero)))
+    return builder.emit(op.clip(value, float(info.min), float(info.max)))
+
+
+def _moved(builder: Any, data: Any, step: Step, kind: str, shift: int) -> Any:
+    """``_rounded`` with ``shift`` added."""
+    op, info = _relax().op, np.iinfo(kind)
+    if step.zero == info.min and shift == -step.zero:
+        # Behind a rectifier, where all zero points are alike: nothing is added or taken off.
+        value = builder.emit(op.round(builder.emit(op.divide(data, _number(step.scale)))))
+        return builder.emit(op.clip(value, 0.0, float(info.max) - info.min))
+    if shift and shift != -step.zero:
+        # The one shift between signed and unsigned bytes: both ends move with it.
+        unsigned = Step(step.scale, step.zero + shift)
+        return _rounded(builder, data, unsigned, "uint8")
+    value = _rounded(builder, data, step, kind)
+    return builder.emit(op.add(value, _number(shift))) if shift else value
 
 
 def _spread(builder: Any, real: Real) -> Any:
-    """A quantised tensor in floats, in element-wise operators; ``_real`` reads this form."""
+    """A quantised tensor in floats, in element-wise operators; ``Integers.real`` reads this."""
     op = _relax().op
     value = builder.emit(op.astype(real.data, "float32"))
     if real.zero:
-        value = builder.emit(op.subtract(value, constant(np.float32(real.zero))))
-    return op.multiply(value, constant(np.float32(real.scale)))
+        value = builder.emit(op.subtract(value, _number(real.zero)))
+    return op.multiply(value, _number(real.scale))
 
 
 def _elementary() -> Any:
@@ -136,10 +165,9 @@ def _elementary() -> Any:
                 return call
             kind = str(call.ty.dtype)
             if call_of(call, _QUANTIZE) and kind in _BYTES:
-                info = np.iinfo(kind)
-                return _rounded(self.builder_, call.args[0], *step, (info.min, info.max), kind)
+                return relax.op.astype(_rounded(self.builder_, call.args[0], step, kind), kind)
             if str(call.args[0].ty.dtype) in _BYTES and kind == "float32":
-                return _spread(self.builder_, Real(call.args[0], step[1], step[0]))
+                return _spread(self.builder_, Real(call.args[0], step.zero, step.scale))
             return call
 
     return Elementary()
@@ -174,27 +202,24 @@ def _mutator(product: IntegerProduct) -> Any:
             known = kind in _BYTES and str(call.ty.dtype) == "float32"
             if step is None or not known or is_constant(call.args[0]):
                 return None
-            scale, zero = step
-            return _spread(self.builder_, Real(*self._carried(call.args[0], scale, zero), scale))
+            shift = _shift(product, kind, step.zero)
+            carrier = self._carrier(call.args[0], step, shift)
+            return _spread(self.builder_, Real(carrier, step.zero + shift, step.scale))
 
-        def _carried(self, data: Any, scale: float, zero: int) -> tuple[Any, int]:
-            """The carrier of bytes, and the zero point that is left in it."""
+        def _carrier(self, data: Any, step: Step, shift: int) -> Any:
+            """Bytes in the instruction's type, ``shift`` added."""
             kind, made = str(data.ty.dtype), self.bound(data)
-            shift = _shift(product, kind, zero)
-            same = call_of(made, _QUANTIZE) and step_of(made) == (scale, zero)
-            if same:
-                pooled = self._pooled(made.args[0], scale, zero + shift)
+            if call_of(made, _QUANTIZE) and step_of(made) == step:
+                pooled = self._pooled(made.args[0], step.scale, step.zero + shift)
                 if pooled is not None:
-                    return pooled, zero + shift
-                info = np.iinfo(kind)
-                limits = info.min + shift, info.max + shift
-                values = (scale, zero + shift, limits, product.data)
-                return self.emit(_rounded(self.builder_, made.args[0], *values)), zero + shift
+                    return pooled
+                value = _moved(self.builder_, made.args[0], step, kind, shift)
+                return self.emit(op.astype(value, product.data))
             if kind == product.data:
-                return data, zero
+                return data
             wide = self.emit(op.astype(data, "int16"))
-            moved = self.emit(op.add(wide, constant(np.int16(shift)))) if shift else wide
-            return self.emit(op.astype(moved, product.data)), zero + shift
+            moved = self.emit(op.add(wide, constant(np.array([shift], "int16"))))
+            return self.emit(op.astype(moved, product.data))
 
         def _pooled(self, expression: Any, scale: float, zero: int) -> Any | None:
             """A maximum over quantised numbers that are quantised alike is one of these."""
@@ -293,7 +318,7 @@ def _mutator(product: IntegerProduct) -> Any:
                 left = constant((-real.zero * sums).astype("int32"))
                 total = self.emit(op.add(total, left))
             factor = (real.scale * weight.scale.reshape(-1)).astype("float32")
-            factor = factor[0] if factor.size == 1 else factor
+            factor = np.broadcast_to(factor, outputs)
             wide = self.emit(op.astype(total, "float32"))
             return self.emit(op.multiply(wide, constant(factor)))
 

@@ -74,6 +74,8 @@ def _mutator() -> Any:
                     if below is None:
                         continue
                     other = self._reshaped(other, below)
+                elif is_constant(other) and len(extents(other)) > len(extents(source)):
+                    other = constant(other.value.numpy().reshape(1))
                 operands = [source, other] if place == 0 else [other, source]
                 inner = self.builder_.emit(relax.Call(call.op, operands, call.attrs))
                 return relax.op.reshape(inner, call.ty.shape)

@@ -31,11 +31,13 @@ class Sample:
         outputs: One array per output, states included.
         tolerance: Largest difference that rounding explains, relative to the largest magnitude of
             the output: one number for all outputs, or one for each.
+        steps: Per output, what a quantised network may differ by in its own units; none by default.
     """
 
     inputs: tuple[Array, ...]
     outputs: tuple[Array, ...]
     tolerance: float | tuple[float, ...]
+    steps: tuple[float, ...] = ()
 
     @property
     def tolerances(self) -> tuple[float, ...]:
@@ -67,6 +69,7 @@ def read_sample(
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
     tolerance: Sequence[float],
+    steps: Sequence[float] = (),
 ) -> Sample:
     """Reads what ``pack_sample`` made.
 
@@ -82,7 +85,9 @@ def read_sample(
         raise BadInputError(
             f"{file} cannot be read ({error}): compile the artifact again"
         ) from error
-    return Sample(tuple(read), tuple(results), tuple(float(t) for t in tolerance))
+    return Sample(
+        tuple(read), tuple(results), tuple(map(float, tolerance)), tuple(map(float, steps))
+    )
 
 
 def pack_arrays(arrays: Mapping[str, Array]) -> bytes:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from foretune.workload import Model
 
 _FLOOR = 1e-4
+_BYTE = 1 / 255
+"""A step of a tensor of bytes that fills its range."""
 # Sums of half-precision products are kept in float32; what is rounded is what a call returns.
 _ACCUMULATOR = float(np.finfo("float32").eps)
 _MOVES = ("reshape", "permute_dims", "expand_dims", "squeeze", "concat", "split", "strided_slice")
@@ -30,6 +32,7 @@ class Arithmetic:
         depth: Sum over contractions of the square root of the additions per output element.
         work: Multiply-adds of all contractions.
         has_float16: Whether something is computed in float16, which ends at 65504.
+        rounds_to_bytes: Whether floats are rounded to bytes somewhere, as quantised networks do.
     """
 
     halves: int
@@ -38,13 +41,15 @@ class Arithmetic:
     depth: float
     work: float
     has_float16: bool
+    rounds_to_bytes: bool = False
 
     @property
     def tolerance(self) -> float:
         """Largest difference that rounding explains, relative to the largest output."""
         rounded = self.half_epsilon * float(np.sqrt(self.halves))
         # Both runtimes round, each its own way.
-        return max(_FLOOR, self.epsilon * self.depth + rounded)
+        found = max(_FLOOR, self.epsilon * self.depth + rounded)
+        return max(found, _BYTE) if self.rounds_to_bytes else found
 
 
 def default_tolerance(model: Model) -> float:
@@ -67,6 +72,7 @@ def arithmetic_of(model: Model) -> Arithmetic:
         model.module["main"], lambda n: calls.append(n) if isinstance(n, relax.Call) else None
     )
     halves, depth, work, seen = 0, 0.0, 0.0, {element_type(s.dtype) for s in model.inputs}
+    to_bytes = False
     epsilons: dict[bool, float] = {}
     for call in calls:
         name = str(getattr(call.op, "name", "")).removeprefix("relax.")
@@ -76,6 +82,7 @@ def arithmetic_of(model: Model) -> Arithmetic:
             is_half = dtype.itemsize <= 2
             epsilons[is_half] = max(epsilons.get(is_half, 0.0), epsilon)
             halves += is_half and name not in _MOVES
+        to_bytes |= _rounds_to_bytes(name, call)
         additions = _additions(name, call)
         depth += float(np.sqrt(additions))
         work += additions * float(np.prod([int(e) for e in getattr(call.ty, "shape", None) or ()]))
@@ -89,6 +96,7 @@ def arithmetic_of(model: Model) -> Arithmetic:
         depth,
         work,
         np.dtype("float16") in seen,
+        to_bytes,
     )
 
 
@@ -100,6 +108,12 @@ def _dtypes(ty: Any) -> list[Any]:
     name = str(getattr(ty, "dtype", ""))
     dtype = element_type(name) if name.startswith(("float", "bfloat")) else None
     return [dtype] if dtype is not None and is_float(dtype) else []
+
+
+def _rounds_to_bytes(name: str, call: Any) -> bool:
+    if name not in ("quantize", "astype") or str(call.ty.dtype) not in ("int8", "uint8"):
+        return False
+    return str(call.args[0].ty.dtype).startswith("float")
 
 
 def _additions(name: str, call: Any) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from foretune.graph._compare import OutputDifference, compare_outputs, largest_difference
 from foretune.graph._input_sets import InputSet, verification_inputs
 from foretune.graph._judge import still_wrong
+from foretune.graph._steps import output_steps
 from foretune.graph._tolerance import default_tolerance
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ class Verification:
         message: What differs first, and how far, in one line; empty if ``ok``.
         left_out: Names of the sets that could not be compared, and why.
         judged_by: ``"tolerance"`` if everything was within it, or no more was to be had; else what
-            computed the float64 that something outside of it was judged by.
+            computed the float64 that something outside of it was judged by; for a network that
+            rounds to bytes, the original's runtime without its rewrites.
     """
 
     ok: bool
@@ -92,6 +94,7 @@ def examine(
         strict: Whether the tolerance is the last word.
     """
     names = [spec.name for spec in given.model.outputs]
+    steps = steps or output_steps(given.model)
     differences = compare_outputs(expected, actual, names, steps)
     wrong = [(n, d) for n, d in enumerate(differences) if not d.within(tolerance)]
     exact = given.exact() if wrong and not strict else None
@@ -99,7 +102,7 @@ def examine(
     if exact is not None and len(exact.outputs) == len(expected):
         judged_by = exact.by
         own = exact.own or expected
-        wrong = still_wrong(wrong, expected, actual, exact.outputs, own)
+        wrong = still_wrong(wrong, expected, actual, exact.outputs, own, steps)
     return Examination(differences, [difference for _, difference in wrong], judged_by)
 
 
@@ -133,6 +136,7 @@ def verify(
             network can be proven on the first two and verified on the others later. They keep the
             original's outputs.
         steps: Per output, the step it is quantised with, in its own units: it may differ by one.
+            By default what the graph says.
     """
     strict = tolerance is not None
     if tolerance is None:

@@ -121,7 +121,9 @@ class Artifact:
         entry = self.manifest.get("sample") or {}
         if self._sample is None and self._origin is not None and "sha256" in entry:
             file = sample_file(self._origin)
-            self._sample = read_sample(file, self.inputs, self.outputs, entry["tolerance"])
+            self._sample = read_sample(
+                file, self.inputs, self.outputs, entry["tolerance"], entry.get("steps", ())
+            )
         return self._sample
 
     @sample.setter
@@ -261,7 +263,8 @@ class Artifact:
             return {"left_out": f"{sample.nbytes} bytes, and at most {SAMPLE_BYTES} are kept"}
         file = sample_file(library)
         file.write_bytes(pack_sample(sample))
-        return {"sha256": digest(file), "tolerance": list(sample.tolerances)}
+        steps = {"steps": list(sample.steps)} if any(sample.steps) else {}
+        return {"sha256": digest(file), "tolerance": list(sample.tolerances), **steps}
 
     def _link(self, library: Path) -> None:
         try:

@@ -254,11 +254,12 @@ class Proof:
 
     def _take_sample(self) -> None:
         """Inputs and the original's outputs go with the artifact, for ``foretune run``."""
-        from foretune.graph import Sample
+        from foretune.graph import Sample, allowances
 
         first, tolerance = self.inputs[0], self.network.tolerance or 0.0
         outputs = tuple(first.expected() or ())
-        self.default.sample = Sample(first.arrays, outputs, tolerance)
+        steps = tuple(allowances(first, outputs))
+        self.default.sample = Sample(first.arrays, outputs, tolerance, steps)
 
     def _complete(self) -> None:
         """Compares the proven network on the inputs that it was not compared on before."""

@@ -161,9 +161,10 @@ class OnnxSource:
         """Outputs in the order of the graph's outputs: see ``prepare``."""
         return self.prepare(threads)(inputs)
 
-    def prepare(self, threads: int = 0) -> Run:
+    def prepare(self, threads: int = 0, rewrites: bool = True) -> Run:
         """Loads the model once, and returns what runs it on inputs.
 
+        Without ``rewrites`` the runtime computes the operators as they stand in the graph.
         Outputs are ONNX Runtime's, or of ONNX's reference where the runtime lacks an operator or
         its type.
         """
@@ -171,6 +172,8 @@ class OnnxSource:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 4  # what it raises, it need not print as well
+        if not rewrites:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         with tempfile.TemporaryDirectory(prefix="foretune-") as folder:
             path = self.path
             if self.until:

@@ -166,14 +166,14 @@ SIGNED = st.builds(
 FORMS = st.sampled_from(["qdq", "qlinear"])
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=10, deadline=None, derandomize=True)
 @given(layer=LAYERS | SIGNED, form=FORMS)
 def test_a_convolution_computes_what_onnx_runtime_does(layer: Layer, form: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         check(convolution(Path(folder), layer, form), layer.seed)
 
 
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=6, deadline=None, derandomize=True)
 @given(layer=LAYERS | SIGNED, turned=st.booleans())
 def test_a_product_computes_what_onnx_runtime_does(layer: Layer, turned: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
