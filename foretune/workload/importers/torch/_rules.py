@@ -132,7 +132,7 @@ def _masked_scatter(self: Any, mask: Any, source: Any) -> Any:
     """The n-th place of the mask takes the n-th element of the source."""
     import torch
 
-    self, mask = torch.broadcast_tensors(self, mask)
+    self, mask = torch.broadcast_tensors(self, mask)  # type: ignore[no-untyped-call]
     order = mask.reshape(-1).to(torch.int64).cumsum(0) - 1
     taken = source.reshape(-1)[order.clamp(0, source.numel() - 1)].reshape(mask.shape)
     return torch.where(mask, taken, self)
