@@ -27,6 +27,7 @@ from benchmarks import (
     placement,
     pools,
     proposers,
+    quantised,
     random_networks,
     replay,
     residuals,
@@ -59,6 +60,7 @@ _LONG = {
     "long_search": long_search.main,
     "ablation": ablation.main,
     "networks": networks.main,
+    "quantised": quantised.main,
     "tuners": tuners.main,
     "models": models.main,
     "limits": limits.main,
@@ -90,6 +92,7 @@ LONG = {
     "long_search": "about 3 hours, resumable",
     "ablation": "about 4 hours on a core, resumable",
     "networks": "about 80 minutes",
+    "quantised": "about 45 minutes",
     "tuners": "about 11 hours, resumable",
     "models": "about 2 hours, resumable",
     "limits": "about 10 minutes",
@@ -157,6 +160,7 @@ def _show_long() -> None:
             torch_suite,
             architectures,
             random_networks,
+            quantised,
         )
     ]
     for page in (*pages, "residuals-features", "residuals-text"):

@@ -7,8 +7,10 @@ each output channel::
     conv2d(dequantize(x, s_x, z_x), dequantize(w, s_w, z_w))
     → float(conv2d(x - z_x, w - z_w) in int32) * (s_x * s_w)
 
-Likewise ``matmul``. What follows (bias, activation, residual, quantize) stays element-wise floats,
-which fuse with the kernel. The integer form is exact where the float form rounds its sums.
+Likewise ``matmul``, and products that are integers in the graph (``MatMulInteger``), whose zero
+point may be computed while the network runs. What follows (bias, activation, residual, quantize)
+stays element-wise floats, which fuse with the kernel. The integer form is exact where the float
+form rounds its sums.
 
 *Carriers.* The instruction of the target (``hardware.integer_product``) says in which type the data
 goes. ``quantize`` writes that type directly: 16-bit integers without their zero point, or unsigned
@@ -52,6 +54,7 @@ _QUANTIZE = frozenset({"relax.quantize"})
 _DEQUANTIZE = frozenset({"relax.dequantize"})
 _EITHER = _QUANTIZE | _DEQUANTIZE
 _CAST = frozenset({"relax.astype"})
+_RESHAPE = frozenset({"relax.reshape"})
 _PERMUTE = frozenset({"relax.permute_dims"})
 _SUBTRACT = frozenset({"relax.subtract"})
 _POOL = frozenset({"relax.nn.max_pool2d"})
@@ -79,7 +82,7 @@ def integer_products(module: IRModule, hardware: Hardware) -> IRModule:
 
     found: list[Any] = []
     _tvm.tvm.relax.analysis.post_order_visit(
-        module["main"], lambda node: found.append(node) if call_of(node, _EITHER) else None
+        module["main"], lambda node: found.append(node) if _concerns(node) else None
     )
     if not found:
         return module
@@ -97,6 +100,11 @@ class Step(NamedTuple):
 
     scale: float
     zero: int
+
+
+def _concerns(node: Any) -> bool:
+    whole = call_of(node, frozenset({"relax.matmul"})) and str(node.ty.dtype) == "int32"
+    return whole or call_of(node, _EITHER)
 
 
 def step_of(call: Any) -> Step | None:
@@ -284,41 +292,84 @@ def _mutator(product: IntegerProduct) -> Any:
                 [int(v) for v in attrs.dilation],
                 real.zero,
             )
-            total = self._call(kernel, "integer_conv2d", image, packed)
+            total = self._call(kernel, "integer_conv2d", image, packed, len(weight.values))
             result = self._scaled(total, real, weight, weight.values.sum(axis=(1, 2, 3)))
             return op.permute_dims(result, [0, 3, 1, 2])
 
         def matmul(self, call: Any) -> Any | None:
+            if str(call.ty.dtype) == "int32":
+                return self._whole_numbers(call)
             real, weight = self.real(call.args[0]), self.weight(call.args[1])
-            shape = extents(call.args[0])
-            if real is None or weight is None or len(shape) < 2 or weight.values.ndim != 2:
+            if real is None or weight is None or not _is_product(call, weight, product):
                 return None
-            if not _fits(weight, 1, product):
-                return None
-            packed = packed_matrix(weight.values, product)
-            rows = int(np.prod(shape[:-1]))
-            flat = self.emit(op.reshape(real.data, [rows, shape[-1]]))
-            kernel = integer_matmul(extents(flat), packed.shape, product, real.zero)
-            total = self._call(kernel, "integer_matmul", flat, packed)
+            total = self._product(real.data, weight, real.zero)
             result = self._scaled(total, real, weight, weight.values.sum(axis=0))
             return op.reshape(result, extents(call))
 
-        def _call(self, kernel: Any, name: str, data: Any, packed: Array) -> Any:
+        def _whole_numbers(self, call: Any) -> Any | None:
+            """``(x - z) * w`` in int32, as ``MatMulInteger`` is: ``z`` may be computed."""
+            left, values = self.bound(call.args[0]), self.known(call.args[1])
+            zero = left.args[1] if call_of(left, _SUBTRACT) else None
+            cast = left if zero is None else self.bound(left.args[0])
+            if values is None or not call_of(cast, _CAST):
+                return None
+            kind, weight = str(cast.args[0].ty.dtype), Weight(values, np.ones(values.ndim * (1,)))
+            whole = zero is None or int(np.prod(extents(zero))) == 1
+            if kind not in _BYTES or not whole or not _is_product(call, weight, product):
+                return None
+            if product.data == "int16":
+                # Both are bytes, so that nine bits hold the difference.
+                total = self._product(self.emit(op.astype(call.args[0], "int16")), weight, 0)
+                return op.reshape(total, extents(call))
+            shift = _shift(product, kind, 0)
+            data = self._carrier(cast.args[0], Step(0.0, 0), shift)
+            total = self._product(data, weight, 0)
+            moved = constant(np.array([shift], "int32"))
+            if zero is not None:
+                moved = self.emit(op.add(self.emit(op.reshape(zero, [1])), moved))
+            sums = constant(values.sum(axis=0).astype("int32"))
+            extra = self.emit(op.multiply(moved, sums))
+            return op.reshape(self.emit(op.subtract(total, extra)), extents(call))
+
+        def known(self, expression: Any) -> Array | None:
+            """A constant tensor of int32: bytes, or bytes without their zero points."""
+            value = self.bound(expression)
+            if is_constant(value):
+                return value.value.numpy()  # type: ignore[no-any-return]
+            if call_of(value, _SUBTRACT):
+                one, other = self.known(value.args[0]), self.known(value.args[1])
+                return None if one is None or other is None else one - other
+            if call_of(value, _RESHAPE):
+                inner = self.known(value.args[0])
+                return None if inner is None else inner.reshape(extents(value))
+            if call_of(value, _CAST) and str(value.ty.dtype) == "int32":
+                inner = self.known(value.args[0])
+                return None if inner is None else inner.astype("int32")
+            return None
+
+        def _product(self, data: Any, weight: Weight, zero: int) -> Any:
+            packed, shape = packed_matrix(weight.values, product), extents(data)
+            flat = self.emit(op.reshape(data, [int(np.prod(shape[:-1])), shape[-1]]))
+            kernel = integer_matmul(extents(flat), packed.shape, product, zero)
+            return self._call(kernel, "integer_matmul", flat, packed, weight.values.shape[1])
+
+        def _call(self, kernel: Any, name: str, data: Any, packed: Array, outputs: int) -> Any:
+            """The sums ``[..., O]``, without the lanes that were filled up."""
             function = self.builder_.add_func(kernel, name)
             shape = [int(extent) for extent in kernel.params[-1].shape]
             kind = relax.TensorType(shape, "int32")
-            return self.emit(relax.call_tir(function, [data, constant(packed)], kind))
+            total = self.emit(relax.call_tir(function, [data, constant(packed)], kind))
+            if shape[-1] == outputs:
+                return total
+            return self.emit(op.strided_slice(total, [-1], [0], [outputs]))
 
         def _scaled(self, total: Any, real: Real, weight: Weight, sums: Array) -> Any:
             """Sums ``[..., O]`` without what the zero point added, in floats."""
-            outputs = len(sums)
-            if extents(total)[-1] != outputs:
-                total = self.emit(op.strided_slice(total, [-1], [0], [outputs]))
             if real.zero:
                 left = constant((-real.zero * sums).astype("int32"))
                 total = self.emit(op.add(total, left))
             factor = (real.scale * weight.scale.reshape(-1)).astype("float32")
-            factor = np.broadcast_to(factor, outputs)
+            factor = np.broadcast_to(factor, len(sums))
             wide = self.emit(op.astype(total, "float32"))
             return self.emit(op.multiply(wide, constant(factor)))
 
@@ -345,6 +396,12 @@ def _shift(product: IntegerProduct, kind: str, zero: int) -> int:
     if product.data == "int16":
         return -zero
     return 128 if kind == "int8" else 0
+
+
+def _is_product(call: Any, weight: Weight, product: IntegerProduct) -> bool:
+    """Whether rows are multiplied with one matrix that fits."""
+    ranks = len(extents(call.args[0])) >= 2, weight.values.ndim == 2
+    return all(ranks) and _fits(weight, 1, product)
 
 
 def _fits(weight: Weight, axis: int, product: IntegerProduct) -> bool:

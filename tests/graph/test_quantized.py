@@ -126,6 +126,20 @@ def product(folder: Path, layer: Layer, turned: bool = False) -> str:
     return _saved(folder, nodes, layer, data, constants)
 
 
+def dynamic(folder: Path, layer: Layer) -> str:
+    """A product whose data is quantised while the network runs, with rows of its own rank."""
+    node, shape = helper.make_node, (layer.channels, layer.outputs)
+    constants = _constants(layer, shape, 1)
+    nodes = [
+        node("DynamicQuantizeLinear", ["x"], ["xq", "s", "z"]),
+        node("MatMulInteger", ["xq", "w", "z", "wz"], ["t"]),
+        node("Cast", ["t"], ["f"], to=1),
+        node("Mul", ["s", "ws"], ["both"]),
+        node("Mul", ["f", "both"], ["y"]),
+    ]
+    return _saved(folder, nodes, layer, (*layer.size, layer.channels), constants)
+
+
 def kernels(file: str, hardware) -> list[str]:
     return [w.name for w in extract(load_input(file), hardware).workloads]
 
@@ -178,6 +192,22 @@ def test_a_convolution_computes_what_onnx_runtime_does(layer: Layer, form: str) 
 def test_a_product_computes_what_onnx_runtime_does(layer: Layer, turned: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         check(product(Path(folder), layer, turned), layer.seed)
+
+
+@pytest.mark.parametrize("unsigned", [False, True])
+def test_products_of_data_that_is_quantised_at_run_time_are_exact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unsigned: bool
+) -> None:
+    if unsigned:
+        _with_unsigned_carriers(monkeypatch)
+    file = dynamic(tmp_path, Layer())
+    model, hardware = load_input(file), probe(threads=1)
+    found = [w.name for w in extract(model, hardware).workloads]
+    assert any("integer_matmul" in name for name in found) or integer_product(hardware) is None
+    data = Layer().rng.standard_normal(model.inputs[0].shape).astype("float32") + 1
+    (expected,) = model.reference([data])
+    (got,) = compile_model(model, hardware, {}).run([data])
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["zen4", "zen3", "skylake-avx512"])
