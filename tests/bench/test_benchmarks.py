@@ -46,6 +46,7 @@ from foretune.space import Action, Candidate
 from tests.evaluate.support import Hinted, several
 
 
+@pytest.mark.slow
 def test_sampling_prints_a_table_and_writes_it_with_its_conditions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -155,6 +155,7 @@ def test_a_page_of_a_real_model_has_a_row_for_each(tmp_path: Path) -> None:
     assert page.count("| matmul ") == 2 + 4 and favourites.HALF in page
 
 
+@pytest.mark.slow
 def test_a_control_learns_from_the_searches_of_the_other_workloads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

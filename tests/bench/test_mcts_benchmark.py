@@ -482,6 +482,7 @@ def test_what_an_ablation_is_compared_with(name, option, base):
     assert figures.without(name, option) == base
 
 
+@pytest.mark.slow
 def test_the_page_of_expansions_judges_the_median_and_shows_the_highest_reading(
     monkeypatch, tmp_path
 ):

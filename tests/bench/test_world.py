@@ -314,6 +314,7 @@ def test_no_network_learns_from_the_workloads_it_is_to_leave_out(
         assert own == {key for key in everything if made._left_out[key] != number} != everything
 
 
+@pytest.mark.slow
 def test_a_network_learns_where_programs_end() -> None:
     rng = np.random.default_rng(0)
     columns = rng.standard_normal((400, 12)).astype(np.float32)

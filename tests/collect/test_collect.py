@@ -371,6 +371,7 @@ class TestAudit:
         audited = [r for r in store.journal.records() if r.origin == AUDIT]
         assert len({(r.hardware, r.candidate_key) for r in audited}) == 40
 
+    @pytest.mark.slow
     def test_a_stopped_audit_goes_on_with_the_same_sample(
         self, tmp_path: Path, workloads: tuple[StoredWorkload, ...]
     ) -> None:

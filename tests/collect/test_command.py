@@ -66,6 +66,7 @@ def test_known_groups_are_not_measured_again(base: list[str], tmp_path: Path) ->
     assert len(FormulaMeasurer.measured) == measured
 
 
+@pytest.mark.slow
 def test_training_workloads_of_a_kind_with_few_uniform_ones(
     base: list[str], tmp_path: Path
 ) -> None:

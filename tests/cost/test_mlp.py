@@ -49,6 +49,7 @@ def test_the_reference_learns_from_programs_of_all_workloads_in_one_list():
     assert support.pair_accuracy(ranker, support.groups(8, seed=2)) > 0.7
 
 
+@pytest.mark.slow
 def test_one_model_serves_machines_that_like_the_opposite():
     # What is fast with one thread is slow with eight.
     def both(count, seed):

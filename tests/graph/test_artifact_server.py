@@ -125,10 +125,10 @@ def test_threads_that_end_take_their_workers_along(library):
 @pytest.mark.parametrize(
     ("before", "way_out"),
     [
-        ("nothing", "sys.exit(5)"),
-        ("a run", "os._exit(5)"),
+        pytest.param("nothing", "sys.exit(5)", marks=pytest.mark.slow),
+        pytest.param("a run", "os._exit(5)", marks=pytest.mark.slow),
         ("a run and a pause", "sys.exit(5)"),
-        ("runs in threads", "sys.exit(5)"),
+        pytest.param("runs in threads", "sys.exit(5)", marks=pytest.mark.slow),
     ],
 )
 def test_children_forked_at_any_time_run_and_end(library, before, way_out):

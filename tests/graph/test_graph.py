@@ -43,7 +43,10 @@ def small():
     return block()
 
 
-@pytest.mark.parametrize("name", sorted(NETWORKS))
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow if n == "mobilenet" else ()) for n in sorted(NETWORKS)],
+)
 def test_an_untuned_artifact_computes_what_the_original_does(models, hardware, name):
     model = models(name)
     result = verify(compile_model(model, hardware, {}), model)

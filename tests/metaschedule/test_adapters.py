@@ -169,7 +169,8 @@ def test_an_unknown_strategy_is_named() -> None:
         as_search_strategy("quantum")
 
 
-@pytest.mark.parametrize("name", ["gbdt", pytest.param("world", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gbdt", "world"])
 def test_tune_tir_with_our_cost_model(hardware: Hardware, tmp_path: Path, name: str) -> None:
     if name == "world":
         pytest.importorskip("torch")

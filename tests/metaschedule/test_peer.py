@@ -26,6 +26,7 @@ from foretune.tuning import prepare
 from tests.metaschedule.programs import matmul
 
 
+@pytest.mark.slow
 def test_the_peer_measures_in_order_and_its_candidates_can_be_replayed(
     hardware: Hardware,
 ) -> None:

@@ -57,6 +57,7 @@ def average(name, model):
     return geometric_mean([slowdown(make, seed) for seed in SEEDS])
 
 
+@pytest.mark.slow
 def test_beats_random_search_with_a_learned_model():
     assert average("evolutionary", "gbdt") < 0.85 * average("random", "random")
 

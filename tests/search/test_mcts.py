@@ -330,6 +330,7 @@ def test_without_any_guidance_it_is_not_worse_than_random_search():
     assert average("mcts", "random") < 1.05 * average("random", "random")
 
 
+@pytest.mark.slow
 def test_a_good_model_makes_it_much_better():
     assert average("mcts", "oracle") < 0.8 * average("mcts", "random")
 

@@ -68,6 +68,7 @@ def test_weights_and_inputs_are_the_same_each_time():
     assert torch.equal(torch.random.get_rng_state(), state), "the caller's random state moved"
 
 
+@pytest.mark.slow
 def test_weights_are_the_same_in_another_process():
     code = (
         "from foretune.workload.catalog import _networks\n"
