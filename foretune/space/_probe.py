@@ -22,6 +22,7 @@ import numpy as np
 
 from foretune.errors import IllegalCandidateError
 from foretune.space._nest import FrozenBlockError, Learner, around_consumers, keeps
+from foretune.space._products import read_by_instruction
 from foretune.space.decision import INLINE, ROOT, Decision, PerfectTile, Tile
 from foretune.space.location import Context, LocationModel, Loop, Nest
 from foretune.space.sketch import Sketch
@@ -189,7 +190,9 @@ class _Prober:
             seen = around_consumers(schedule, block, kinds=first or not learner.knows_kinds)
             learner.take(seen, tiling, units)
             if looks == 1:
-                learner.inline = keeps(schedule, block, INLINE)
+                learner.inline = keeps(schedule, block, INLINE) and not read_by_instruction(
+                    schedule, block
+                )
                 fingerprint += (learner.inline,)
             if first:
                 fingerprint += (at, seen)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from foretune.hardware import IntegerProduct
 
 _SPATIAL, _REDUCTION = 0, 2
+_TENSORIZE = "meta_schedule.auto_tensorize"
+"""TVM's annotation of a block that an instruction computes."""
 _ROWS = (8, 7, 6, 5, 4, 3, 2)
 """Rows of a register tile, one vector of sums each."""
 _VECTORS = (32, 16, 8)
@@ -49,6 +51,12 @@ def product_block(schedule: Schedule, target: Target) -> tuple[Any, IntegerProdu
         if name is not None:
             return block, product_named(str(name), target)
     return None
+
+
+def read_by_instruction(schedule: Schedule, block: Any) -> bool:
+    """Whether an instruction reads what a block computes, which then has to be in memory."""
+    consumers = [schedule.get(consumer) for consumer in schedule.get_consumers(block)]
+    return any(_TENSORIZE in consumer.annotations for consumer in consumers)
 
 
 def rules(known: Sequence[Any], product: IntegerProduct) -> list[Any]:
