@@ -29,15 +29,24 @@ class UnsupportedOperatorsError(UnsupportedModelError):
     Attributes:
         operators: Operator to the names of its nodes.
         until: Names of tensors that the model can be cut at, for ``--until``.
+        reasons: Operator to why its first such node cannot be compiled, where that is known.
     """
 
     def __init__(
-        self, model: str, operators: Mapping[str, Sequence[str]], until: Sequence[str] = ()
+        self,
+        model: str,
+        operators: Mapping[str, Sequence[str]],
+        until: Sequence[str] = (),
+        reasons: Mapping[str, str] | None = None,
     ) -> None:
         self.operators = {operator: tuple(nodes) for operator, nodes in operators.items()}
         self.until = tuple(until)
+        given = reasons or {}
+        self.reasons = {name: given[name] for name in self.operators if given.get(name)}
+        told = self.reasons if len(self.operators) <= _EXPLAINED else {}
         named = "; ".join(
             f"{operator} ({', '.join(nodes[:_NODES])}{', ...' if len(nodes) > _NODES else ''})"
+            + (f": {_short(told[operator])}" if operator in told else "")
             for operator, nodes in self.operators.items()
         )
         remedy = (
@@ -50,6 +59,14 @@ class UnsupportedOperatorsError(UnsupportedModelError):
 
 _NODES = 4
 """Nodes of one operator that a message names."""
+_EXPLAINED = 6
+"""Operators up to which a message says why: of more, names alone can be read."""
+_LONGEST_REASON = 120
+
+
+def _short(reason: str) -> str:
+    text = " ".join(reason.split())
+    return text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 3]}..."
 
 
 class MissingDependencyError(BadInputError):
@@ -92,3 +109,18 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> BadInputError:
         known: The names that would have been accepted.
     """
     return BadInputError(f"unknown {kind} {name!r}: choose one of {', '.join(sorted(known))}")
+
+
+def first_line(error: BaseException, limit: int = 300) -> str:
+    """The first line of a foreign error that says something, else the name of its class."""
+    return _line(error, 0)[:limit]
+
+
+def last_line(error: BaseException, limit: int = 300) -> str:
+    """The last such line, where TVM says what failed."""
+    return _line(error, -1)[:limit]
+
+
+def _line(error: BaseException, at: int) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[at] if lines else type(error).__name__

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from foretune.errors import last_line
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
@@ -50,7 +52,7 @@ class Passes:
             fault = _fault(module, changed)
         # TVM's passes raise what they like: InternalError, TypeError, even std::bad_alloc.
         except Exception as error:
-            fault = f"{type(error).__name__}: {_first_line(error)}"
+            fault = f"{type(error).__name__}: {last_line(error, 160)}"
         names = self.ran if fault is None else self.left_out
         if name not in names:
             names.append(name)
@@ -71,8 +73,3 @@ def _fault(before: IRModule, after: IRModule) -> str | None:
     old = [str(p.ty) for p in one.params], str(one.ret_ty)
     new = [str(p.ty) for p in other.params], str(other.ret_ty)
     return None if old == new else f"it returns {new[1]} in place of {old[1]}"
-
-
-def _first_line(error: Any) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1][:160] if lines else "no message"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from foretune import _tvm
+from foretune.errors import last_line
 from foretune.graph._arguments import Arguments, arguments_of
 from foretune.graph._default import default_schedule
 from foretune.graph.artifact import Artifact, describe
@@ -236,6 +237,5 @@ def failing_kernels(program: IRModule, hardware: Hardware) -> dict[str, str]:
             with target:
                 _tvm.tvm.compile(default_schedule(alone, hardware), target)
         except Exception as error:  # TVM raises its own, ValueError, and what C++ throws
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            found[name] = lines[-1][:200] if lines else type(error).__name__
+            found[name] = last_line(error, 200)
     return found

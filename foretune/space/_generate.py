@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from foretune.errors import BadInputError
+from foretune.errors import BadInputError, last_line
 from foretune.hardware import Hardware
 from foretune.space import _probe, _products, _replay
 from foretune.space.actions import loop_names
@@ -83,7 +83,7 @@ def _design_spaces(workload: Workload, hardware: Hardware) -> Sequence[Schedule]
         return spaces
     raise BadInputError(
         f"TVM's schedule rules must apply, but they fail on workload {workload.name!r} even with "
-        f"any one of them switched off ({_replay.last_line(failure)}): exclude it from tuning"
+        f"any one of them switched off ({last_line(failure)}): exclude it from tuning"
     ) from failure
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from foretune.errors import BadInputError, IllegalCandidateError
+from foretune.errors import BadInputError, IllegalCandidateError, last_line
 from foretune.space import _products
 from foretune.space.decision import Choice, Decision, Variable
 
@@ -197,12 +197,6 @@ def _with_value(instruction: Any, value: int) -> Any:
 
 def _name(postprocessor: Any) -> str:
     return str(postprocessor).rsplit(".", 1)[-1]
-
-
-def last_line(error: BaseException) -> str:
-    """The last line of a TVM error that says something."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
 
 
 def plain(value: Any) -> Any:

@@ -128,7 +128,9 @@ def test_a_loop_of_unknown_length_is_refused_by_its_name(save):
         outputs,
         [constant("go", True)],
     )
-    with pytest.raises(UnsupportedOperatorsError, match=r"Loop \(last\)"):
+    with pytest.raises(
+        UnsupportedOperatorsError, match=r"Loop \(last\): how often it runs depends on values"
+    ):
         load_input(path)
     # Its length becomes known where the caller binds it.
     check(path, [np.ones(2, "float32")], constants={"trips": np.array(2)})
@@ -179,11 +181,45 @@ def test_all_refused_operators_are_named_with_a_place_to_cut(save):
     with pytest.raises(UnsupportedOperatorsError) as error:
         load_input(path)
     assert error.value.operators == {"NonZero": ("first",), "Unique": ("second",)}
+    assert error.value.reasons == {"NonZero": "the size of the result depends on values"}
+    assert "NonZero (first): the size of the result depends on values; Unique" in str(error.value)
     assert error.value.until == ("a/b c", "fine")
     assert error.value.exit_code == 2
     model = check(path, until=error.value.until)
     assert model.until == ("a/b c", "fine")
     assert len(model.outputs) == 2
+
+
+@pytest.mark.parametrize(
+    ("made", "given", "rank", "reason"),
+    [
+        (
+            helper.make_node("Dropout", ["x", "half", "yes"], ["y"], name="n"),
+            [],
+            1,
+            "random numbers",
+        ),
+        (
+            helper.make_node("Tile", ["x", "k"], ["y"], name="n"),
+            [value("k", [1], INT64)],
+            1,
+            "",
+        ),
+        (
+            helper.make_node("OneHot", ["k", "d", "x"], ["y"], name="n"),
+            [value("k", [3], INT64), value("d", [], INT64)],
+            2,
+            "known at run time only",
+        ),
+    ],
+)
+def test_a_refusal_says_why(save, made, given, rank, reason):
+    constants = [constant("half", np.float32(0.5)), constant("yes", np.array(True))]
+    path = save([made], [value("x", [2]), *given], [value("y", rank)], constants)
+    with pytest.raises(UnsupportedOperatorsError, match=rf"{made.op_type} \(n\)") as error:
+        load_input(path)
+    assert reason in error.value.reasons.get(made.op_type, "")
+    assert reason in str(error.value)
 
 
 def test_a_cut_drops_what_it_does_not_need_and_names_the_nearest(save):

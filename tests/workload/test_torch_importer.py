@@ -196,6 +196,46 @@ def test_all_operators_that_cannot_be_compiled_are_named_with_their_nodes():
     assert "--until mul,cos" in str(error.value)
 
 
+class Calling(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+class Table(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("turn", torch.polar(torch.ones(3), torch.arange(3.0)))
+
+    def forward(self, x):
+        return torch.view_as_real(torch.view_as_complex(x) * self.turn)
+
+
+@pytest.mark.parametrize(
+    ("function", "example", "operator", "reason"),
+    [
+        (lambda x: x[x > 0], torch.randn(4), "aten.index.Tensor", "depends on values"),
+        (torch.fft.fft, torch.randn(4), "aten._fft_r2c.default", "complex numbers"),
+        (lambda z: z * 2, torch.randn(4, dtype=torch.complex64), None, "complex numbers"),
+        (lambda z: z, torch.randn(4, dtype=torch.complex64), None, "complex numbers"),
+        (Table(), torch.randn(3, 2), "aten.view_as_complex.default", "complex numbers"),
+    ],
+)
+def test_a_refusal_says_why(function, example, operator, reason):
+    module = function if isinstance(function, torch.nn.Module) else Calling(function)
+    with pytest.raises(UnsupportedOperatorsError) as error:
+        from_object((module, (example,)), "net")
+    named = operator or next(iter(error.value.operators))
+    assert named in error.value.operators
+    assert reason in error.value.reasons[named]
+    assert len(str(error.value).splitlines()) == 1
+    for why in error.value.reasons.values():
+        assert f": {why}" in str(error.value)
+
+
 def test_a_model_is_cut_at_nodes(tmp_path):
     path = tmp_path / "partly.py"
     path.write_text(NET)

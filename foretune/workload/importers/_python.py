@@ -10,7 +10,7 @@ import types
 from collections.abc import Sequence
 from pathlib import Path
 
-from foretune.errors import BadInputError
+from foretune.errors import BadInputError, first_line
 from foretune.workload._base import Workload
 from foretune.workload.importers._objects import WANTED, is_program, wrap
 from foretune.workload.model import Model
@@ -79,5 +79,5 @@ def _candidates(module: types.ModuleType) -> list[str]:
 
 
 def _describe(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
+    kind, told = type(error).__name__, first_line(error)
+    return kind if told == kind else f"{kind}: {told}"

@@ -44,7 +44,7 @@ def _if(
             or not isinstance(second, Value)
             or (first.shape, first.dtype) != (second.shape, second.dtype)
         ):
-            raise UnknownControlError
+            raise UnknownControlError("its branches give tensors of different types")
         chosen = relax.op.where(scalar.expression, first.expression, second.expression)
         results.append(walk.emit(chosen))
     return results
@@ -57,7 +57,7 @@ def _loop(
     body = attributes_of(node)["body"]
     most, condition, *carried = inputs
     if most is not None and most.array is None:
-        raise UnknownControlError
+        raise UnknownControlError("how often it runs depends on values")
     limit = _LONGEST + 1 if most is None or most.array is None else int(most.array.reshape(-1)[0])
     state: list[Slot] = list(carried)
     going: Slot = condition if condition is not None else Value.constant(np.array(True))
@@ -65,7 +65,7 @@ def _loop(
     step = 0
     while step < limit and _is_true(going):
         if step == _LONGEST:
-            raise UnknownControlError
+            raise UnknownControlError(f"it runs more than {_LONGEST} times")
         outputs = walk.subgraph(
             body, [Value.constant(np.array(step, "int64")), going, *state], scope, opsets
         )
@@ -74,7 +74,7 @@ def _loop(
         step += 1
     scanned = len(body.output) - 1 - len(state)
     if scanned and not rows:
-        raise UnknownControlError
+        raise UnknownControlError("it never runs")
     return [*state, *(_stacked(walk, [row[at] for row in rows], 0) for at in range(scanned))]
 
 
@@ -84,7 +84,7 @@ def _scan(
     """A scan unrolled: its length is a size, which is known."""
     attributes = attributes_of(node)
     if opsets.get("", 0) < 9:
-        raise UnknownControlError
+        raise UnknownControlError("its form before operator set 9")
     body, count = attributes["body"], int(attributes["num_scan_inputs"])
     states = len(inputs) - count
     state: list[Slot] = list(inputs[:states])
@@ -93,7 +93,7 @@ def _scan(
     backward = attributes.get("scan_input_directions", [0] * count)
     length = sequences[0].shape[axes[0]]
     if not 0 < length <= _LONGEST:
-        raise UnknownControlError
+        raise UnknownControlError(f"it runs {length} times, and 1 to {_LONGEST} are unrolled")
     turns: list[list[Slot]] = []
     for step in range(length):
         slices = [
@@ -116,7 +116,7 @@ def _scan(
 
 def _is_true(condition: Slot) -> bool:
     if not isinstance(condition, Value) or condition.array is None:
-        raise UnknownControlError
+        raise UnknownControlError("whether it goes on depends on values")
     return bool(condition.array.reshape(-1)[0])
 
 
@@ -134,7 +134,7 @@ def _stacked(walk: Any, column: list[Slot], axis: int) -> Slot:
     if len(values) < len(column):
         return MISSING
     if len({value.shape for value in values}) > 1:
-        raise UnknownControlError
+        raise UnknownControlError("its rounds give tensors of different sizes")
     if all(value.array is not None for value in values):
         arrays = [value.array for value in values if value.array is not None]
         return Value.constant(np.stack(arrays, axis))

@@ -7,26 +7,31 @@ from collections.abc import Sequence
 from typing import Any
 
 from foretune import _tvm
+from foretune.errors import first_line
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 _CONTRIBUTED = frozenset(
     {"BiasGelu", "EmbedLayerNormalization", "FastGelu", "MatMulInteger16", "SkipLayerNormalization"}
 )
 """Operators of ONNX Runtime's own domain; TVM's table does not look at domains."""
-_WRONG = frozenset(
-    {
-        # It is ONNX Runtime's older operator of this name.
-        "Attention",
-        # Its kernel indexes the scale of several axes wrongly; ONNX's function is right.
-        "RMSNormalization",
-        # Sequences and optional values, which are no tensors.
-        "Optional", "OptionalHasElement", "OptionalGetElement",
-        "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength",
-        "ConcatFromSequence", "SplitToSequence", "SequenceAt",
-        # The size of the result depends on values.
-        "NonZero", "Unique", "Compress", "NonMaxSuppression", "AllClassNMS",
-    }
-)  # fmt: skip
+_WRONG: dict[str, str] = {
+    "Attention": "TVM has ONNX Runtime's older operator of this name",
+    "RMSNormalization": "TVM indexes the scale of several axes wrongly",
+    **dict.fromkeys(
+        ("Optional", "OptionalHasElement", "OptionalGetElement"), "optional values are no tensors"
+    ),
+    **dict.fromkeys(
+        ("SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength",
+         "ConcatFromSequence", "SplitToSequence", "SequenceAt"),
+        "sequences are no tensors",
+    ),
+    **dict.fromkeys(
+        ("NonZero", "Unique", "Compress", "NonMaxSuppression", "AllClassNMS"),
+        "the size of the result depends on values",
+    ),
+}  # fmt: skip
+"""Converters that are not used, and why; where ONNX defines such an operator as a function, that is
+right."""
 
 
 class NotConvertedError(Exception):
@@ -41,6 +46,11 @@ def has_converter(node: Any) -> bool:
     if node.domain not in _DOMAINS or (node.domain == "com.microsoft") != (name in _CONTRIBUTED):
         return False
     return name not in _WRONG and name in onnx_frontend._get_convert_map()
+
+
+def why_wrong(node: Any) -> str:
+    """Why TVM's converter of a node is not used; empty where there is none."""
+    return _WRONG.get(node.op_type, "") if node.domain in ("", "ai.onnx") else ""
 
 
 def convert(
@@ -78,5 +88,5 @@ def convert(
                     for at in range(len(result.ty.fields))
                 ]
     except Exception as error:  # converters raise many kinds, from Python and from C++
-        raise NotConvertedError(str(error)) from error
+        raise NotConvertedError(first_line(error)) from error
     return [result]

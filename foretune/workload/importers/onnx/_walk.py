@@ -62,6 +62,7 @@ class _Walk:
         self._proto, self._path = proto, path
         self._functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
         self._refused: dict[str, list[str]] = {}
+        self._reasons: dict[str, str] = {}
         self._frontier: dict[str, None] = {}
         self._outermost: Any = None
 
@@ -98,7 +99,7 @@ class _Walk:
                 for name in {**self._frontier, **ready}
                 if name in original_names and name not in inputs
             ]
-            raise UnsupportedOperatorsError(str(self._path), self._refused, until)
+            raise UnsupportedOperatorsError(str(self._path), self._refused, until, self._reasons)
         module: IRModule = self.builder.get()
         return module
 
@@ -133,11 +134,13 @@ class _Walk:
             if name:
                 scope[name] = result
 
-    def refuse(self, node: Any) -> list[Slot]:
-        """Notes a node that cannot be compiled."""
+    def refuse(self, node: Any, reason: str = "") -> list[Slot]:
+        """Notes a node that cannot be compiled, and why where that is known."""
         domain = "" if node.domain in ("", "ai.onnx") else f"{node.domain}."
         name = node.name or next((name for name in node.output if name), "")
         nodes = self._refused.setdefault(f"{domain}{node.op_type}", [])
+        if not nodes and reason:
+            self._reasons[f"{domain}{node.op_type}"] = reason
         if name not in nodes:
             nodes.append(name)
         outer, scope = self._outermost
@@ -154,23 +157,27 @@ class _Walk:
         if not domain and node.op_type in CONTROL:
             try:
                 return CONTROL[node.op_type](self, node, inputs, scope, opsets)
-            except UnknownControlError:
-                return self.refuse(node)
+            except UnknownControlError as error:
+                return self.refuse(node, str(error))
         schema = schema_of(node, opsets)
         renamed = _renamed(node, inputs)
         expected = self._expected(schema, node, renamed, inputs, opsets)
         known = evaluate(renamed, schema, inputs, expected, opsets) if schema is not None else None
         if known is not None:
             return known
-        if not _executable(inputs, expected):
-            return self.refuse(node)
+        foreign = _inexecutable(inputs, expected)
+        if foreign:
+            return self.refuse(node, f"no kernel computes with {foreign}")
         if all(type_ is None or type_.is_empty for type_ in expected):
             return [None if t is None else Value.constant(t.blank()) for t in expected]
-        lowered = self._lowered(node, renamed, inputs, expected, opsets.get(domain, 1))
-        if lowered is not None:
-            return lowered
+        try:
+            return self._lowered(node, renamed, inputs, expected, opsets.get(domain, 1))
+        except NotLoweredError as error:
+            reason = str(error)
         body = body_of(schema, renamed, inputs, opsets) if schema is not None else None
-        return self.refuse(node) if body is None else self._call(renamed, body, inputs, opsets)
+        if body is None:
+            return self.refuse(node, reason)
+        return self._call(renamed, body, inputs, opsets)
 
     def _expected(
         self,
@@ -203,8 +210,12 @@ class _Walk:
         inputs: list[Value | None],
         expected: Sequence[Expected | None],
         version: int,
-    ) -> list[Slot] | None:
-        """Values by our table, else by TVM's converter; None where neither has the right type."""
+    ) -> list[Slot]:
+        """Values by our table, else by TVM's converter.
+
+        Raises:
+            NotLoweredError: Neither has this form of the operator, or gives the right type.
+        """
         attributes = attributes_of(node)
         lowering = LOWERINGS.get((node.domain.removeprefix("ai.onnx"), node.op_type))
         found: Any = None
@@ -215,19 +226,17 @@ class _Walk:
                 )
         except UseConverterError:
             lowering = None
-        except NotLoweredError:
-            return None
         try:
             if lowering is None and _front_end.has_converter(node):
                 expressions = [None if v is None else v.expression for v in inputs]
                 found = _front_end.convert(self.builder, renamed, version, expressions, attributes)
-        except _front_end.NotConvertedError:
-            return None
+        except _front_end.NotConvertedError as error:
+            raise NotLoweredError(str(error)) from error
         if found is None:
-            return None
+            raise NotLoweredError(_front_end.why_wrong(node))
         results = list(found) if isinstance(found, (list, tuple)) else [found]
         if len(results) < len([type_ for type_ in expected if type_ is not None]):
-            return None
+            raise NotLoweredError("its lowering has fewer outputs")
         values: list[Slot] = []
         for wanted, result in zip(expected, results, strict=False):
             if wanted is None or result is None:
@@ -235,10 +244,13 @@ class _Walk:
                 continue
             normal = self.builder.normalize(result)
             if not _is_static(normal):
-                return None
+                raise NotLoweredError("the size of the result depends on values")
             value = self.emit(normal)
             if not wanted.fits(value):
-                return None
+                raise NotLoweredError(
+                    f"its lowering gives {value.dtype}{list(value.shape)}, "
+                    f"not {wanted.dtype}{[*(wanted.shape or ())]}"
+                )
             values.append(value)
         return values
 
@@ -281,11 +293,12 @@ class _Walk:
         return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
-def _executable(inputs: Sequence[Value | None], expected: Sequence[Expected | None]) -> bool:
-    """Whether all element types are such that kernels can be compiled for them."""
+def _inexecutable(inputs: Sequence[Value | None], expected: Sequence[Expected | None]) -> str:
+    """The element types that no kernel can be compiled for; empty if there are none."""
     types = [value.dtype for value in inputs if value is not None]
     types += [str(type_.dtype) for type_ in expected if type_ is not None and type_.dtype]
-    return all(name in _EXECUTABLE for name in types)
+    foreign = dict.fromkeys(name for name in types if name not in _EXECUTABLE)
+    return ", ".join("strings" if name == "object" else name for name in foreign)
 
 
 def _opsets(imports: Any) -> dict[str, int]:

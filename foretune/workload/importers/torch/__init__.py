@@ -158,7 +158,7 @@ def _import_program(
     states = {at: f"state.{buffer}" for at, buffer in written.items()}
     walked = walk(decomposed, states)
     if walked.module is None:
-        raise _refusal(program, name, walked.refused)
+        raise _refusal(program, name, walked.refused, walked.reasons)
     source = TorchSource(module, args, kwargs, tuple(written.values()))
     leaves = pytree.tree_leaves((args, kwargs))
     examples = [from_tensor(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)]
@@ -186,7 +186,9 @@ def _origin(node: Any, known: Collection[str]) -> str:
     return found
 
 
-def _refusal(program: Any, name: str, refused: Mapping[str, Sequence[Any]]) -> Exception:
+def _refusal(
+    program: Any, name: str, refused: Mapping[str, Sequence[Any]], reasons: Mapping[str, str]
+) -> Exception:
     """The error with the names of the exported graph, and where the graph could be cut."""
     known = {str(node.name): node for node in program.graph.nodes}
     named: dict[str, list[str]] = {}
@@ -203,7 +205,7 @@ def _refusal(program: Any, name: str, refused: Mapping[str, Sequence[Any]]) -> E
                 computed = before.op == "call_function" and hasattr(before.meta.get("val"), "shape")
                 if computed and before not in bad:
                     frontier[str(before.name)] = None
-    return UnsupportedOperatorsError(f"model {name!r}", named, list(frontier))
+    return UnsupportedOperatorsError(f"model {name!r}", named, list(frontier), reasons)
 
 
 def _beside(

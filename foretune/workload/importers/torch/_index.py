@@ -29,7 +29,7 @@ def _index(node: Node) -> Any:
 
 def _refuse_masks(fakes: list[Any]) -> None:
     if any(str(fake.dtype) in ("torch.bool", "torch.uint8") for fake in fakes):
-        raise NotLoweredError("a mask as index: the size of the result depends on its values")
+        raise NotLoweredError("a mask as index gives a size that depends on values")
 
 
 def _index_select(node: Node) -> Any:

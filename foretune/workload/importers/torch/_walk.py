@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from foretune import _tvm
+from foretune.errors import first_line
 from foretune.workload.importers.torch._node import Node, NotLoweredError, dtype_name
 from foretune.workload.importers.torch._table import IGNORED, INLINED, LOWERINGS
 from foretune.workload.model import from_tensor
@@ -29,6 +30,9 @@ class Missing:
 
 
 MISSING = Missing()
+COMPLEX = Missing()
+"""An input of complex numbers: what reads it is refused by its name."""
+_NO_COMPLEX = "complex numbers"
 
 
 @dataclass
@@ -38,7 +42,7 @@ class Walked:
     Attributes:
         module: Holds ``main``; None where nodes were refused.
         refused: Operator to the nodes that cannot be compiled.
-        reasons: Why, where a lowering said so.
+        reasons: Operator to why its first such node is refused, where that is known.
     """
 
     module: IRModule | None
@@ -77,6 +81,7 @@ class _Walk:
         with self.builder.function("main", parameters):
             with self.builder.dataflow():
                 results = self._body(self._program.graph_module, graph, values)
+                self._refuse_complex_outputs(results)
                 fields = [] if self._refused else self._fields(results, outputs)
                 whole = fields[0] if len(fields) == 1 else relax.Tuple(fields)
                 result = self.builder.emit_output(whole)
@@ -98,6 +103,9 @@ class _Walk:
             if is_input and not isinstance(spec.arg, TensorArgument):
                 values[node] = spec.arg.value
             elif is_input or node.name in self._states:
+                if fake.dtype.is_complex:
+                    values[node] = COMPLEX
+                    continue
                 shape = [int(extent) for extent in fake.shape]
                 name = self._states.get(node.name, node.name)
                 values[node] = relax.Var(name, relax.TensorType(shape, dtype_name(fake.dtype)))
@@ -105,11 +113,13 @@ class _Walk:
                     ordinary.append(values[node])
                 else:
                     states[node.name] = values[node]
-            elif spec.kind is not InputKind.PARAMETER and _is_table(held[spec.target]):
+            elif held[spec.target].is_complex() or (
+                spec.kind is not InputKind.PARAMETER and _is_table(held[spec.target])
+            ):
                 values[node] = held[spec.target].cpu()
             else:
                 values[node] = self._parameter(held[spec.target])
-        return [*ordinary, *(states[name] for name in self._states)]
+        return [*ordinary, *(states[name] for name in self._states if name in states)]
 
     def _parameter(self, tensor: Any) -> Any:
         known = self._constants.get(id(tensor))
@@ -128,6 +138,17 @@ class _Walk:
             elif node.op != "placeholder":
                 values[node] = self._node(owner, node, values)
         raise AssertionError("a graph without an output")
+
+    def _refuse_complex_outputs(self, results: Any) -> None:
+        """Notes outputs of complex numbers that no operator computes."""
+        import torch
+
+        arguments, values = results
+        for argument in arguments:
+            value = values.get(argument) if hasattr(argument, "meta") else None
+            is_constant = isinstance(value, torch.Tensor) and value.is_complex()
+            if value is COMPLEX or is_constant:
+                self._refuse(argument, "output", _NO_COMPLEX)
 
     def _fields(self, results: Any, specs: Sequence[Any]) -> list[Any]:
         """The tensors of the output in its order, then the new states in the order of the inputs.
@@ -156,6 +177,8 @@ class _Walk:
         if name in IGNORED:
             return None
         given = [values[n] for n in node.all_input_nodes]
+        if any(value is COMPLEX for value in given):
+            return self._refuse(node, name, _NO_COMPLEX)
         if any(value is MISSING for value in given):
             known = name in LOWERINGS or name == "getitem" or name in INLINED
             symbolic = not _has_tensor(node.meta.get("val"))
@@ -174,17 +197,18 @@ class _Walk:
                 return _evaluate(node, args, kwargs)
             return self._lowered(node, name, args, kwargs)
         except NotLoweredError as error:
-            self._reasons[name] = str(error)
-            return self._refuse(node, name)
+            return self._refuse(node, name, str(error))
 
     def _lowered(self, node: Any, name: str, args: Any, kwargs: Any) -> Any:
         fakes = node.meta.get("val")
-        if name not in LOWERINGS or not hasattr(node.target, "_schema"):
-            return self._refuse(node, name)
         several = isinstance(fakes, (tuple, list))
         listed = list(fakes) if several else [fakes]
+        if any(getattr(fake, "dtype", None) in _complex_types() for fake in listed):
+            raise NotLoweredError(_NO_COMPLEX)
         if any(not hasattr(fake, "shape") or _is_dynamic(fake) for fake in listed):
             raise NotLoweredError("the size of the result depends on values")
+        if name not in LOWERINGS or not hasattr(node.target, "_schema"):
+            return self._refuse(node, name)
         arguments = _bound(node.target._schema, args, kwargs)
         raw = _bound(node.target._schema, *_fake_arguments(node))
         arguments = {key: self._argument(value) for key, value in arguments.items()}
@@ -198,7 +222,7 @@ class _Walk:
         except NotLoweredError:
             raise
         except Exception as error:  # TVM's constructors raise many kinds for what they cannot do
-            raise NotLoweredError(_first_line(error)) from error
+            raise NotLoweredError(first_line(error)) from error
         made = list(result) if several else [result]
         return self._checked(node, name, made, call, several)
 
@@ -214,8 +238,8 @@ class _Walk:
             want = ([int(n) for n in fake.shape], dtype_name(fake.dtype))
             have = ([int(n) for n in value.ty.shape], str(value.ty.dtype))
             if want != have:
-                self._reasons[name] = f"gives {have} for {want}"
-                return self._refuse(node, name)
+                wrong = f"its lowering gives {_typed(*have)}, not {_typed(*want)}"
+                return self._refuse(node, name, wrong)
             normal.append(value)
         return normal if several else normal[0]
 
@@ -234,6 +258,8 @@ class _Walk:
         relax = _tvm.tvm.relax
         if not isinstance(value, torch.Tensor):
             return value
+        if value.is_complex():
+            raise NotLoweredError(_NO_COMPLEX)
         flat = value.reshape(-1)
         if value.dim() and flat.numel() and bool((flat == flat[0]).all()):
             array = from_tensor(flat[0])
@@ -274,11 +300,24 @@ class _Walk:
     def _refuse_type(self, node: Any, name: str, part: Any) -> Any:
         return self._refuse(node, name) if part is MISSING and not node.users else part
 
-    def _refuse(self, node: Any, name: str) -> Missing:
+    def _refuse(self, node: Any, name: str, reason: str = "") -> Missing:
         library = getattr(node.target, "namespace", "")
-        nodes = self._refused.setdefault(f"{library}.{name}" if library else name, [])
+        operator = f"{library}.{name}" if library else name
+        nodes = self._refused.setdefault(operator, [])
+        if not nodes and reason:
+            self._reasons[operator] = reason
         nodes.append(node)
         return MISSING
+
+
+def _typed(shape: Sequence[int], dtype: str) -> str:
+    return f"{dtype}[{', '.join(map(str, shape))}]"
+
+
+def _complex_types() -> tuple[Any, ...]:
+    import torch
+
+    return torch.complex32, torch.complex64, torch.complex128
 
 
 def _attribute(owner: Any, path: str) -> Any:
@@ -343,9 +382,4 @@ def _evaluate(node: Any, args: Any, kwargs: Any) -> Any:
         with torch.no_grad():
             return node.target(*args, **kwargs)
     except Exception as error:  # a kernel may refuse an element type or values in any way
-        raise NotLoweredError(_first_line(error)) from error
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:200] if lines else type(error).__name__
+        raise NotLoweredError(first_line(error)) from error
