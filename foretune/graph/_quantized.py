@@ -54,6 +54,7 @@ _QUANTIZE = frozenset({"relax.quantize"})
 _DEQUANTIZE = frozenset({"relax.dequantize"})
 _EITHER = _QUANTIZE | _DEQUANTIZE
 _CAST = frozenset({"relax.astype"})
+_MULTIPLY = frozenset({"relax.multiply"})
 _RESHAPE = frozenset({"relax.reshape"})
 _PERMUTE = frozenset({"relax.permute_dims"})
 _SUBTRACT = frozenset({"relax.subtract"})
@@ -168,6 +169,8 @@ def _elementary() -> Any:
     class Elementary(relax.PyExprMutator):  # type: ignore[misc, name-defined]
         def visit_call_(self, call: Any) -> Any:
             call = self.visit_expr_post_order(call)
+            if call_of(call, _MULTIPLY) and not extents(call):
+                return self._scale(call)
             step = step_of(call) if call_of(call, _EITHER) else None
             if step is None or is_constant(call.args[0]):
                 return call
@@ -177,6 +180,18 @@ def _elementary() -> Any:
             if str(call.args[0].ty.dtype) in _BYTES and kind == "float32":
                 return _spread(self.builder_, Real(call.args[0], step.zero, step.scale))
             return call
+
+        def _scale(self, call: Any) -> Any:
+            """The scale of data times that of weights, which is to be no part of a kernel."""
+            values = [scalar(operand) for operand in call.args]
+            if str(call.ty.dtype) != "float32" or sum(value is None for value in values) != 1:
+                return call
+            operands = [
+                operand if value is None else _number(float(value))
+                for operand, value in zip(call.args, values, strict=True)
+            ]
+            longer = self.builder_.emit(relax.op.multiply(*operands))
+            return relax.op.reshape(longer, [])
 
     return Elementary()
 

@@ -65,6 +65,7 @@ def _constants(layer: Layer, shape: tuple[int, ...], axis: int) -> dict[str, np.
         "ys": np.float32(0.04),
         "yz": np.array(9, layer.data),
         "b": rng.integers(-2000, 2000, outputs).astype("int32"),
+        "one": np.float32(scale[0]),
         "bs": (np.float32(0.03) * scale) if layer.by_channel else np.float32(0.03) * scale[0],
     }
 
@@ -133,7 +134,8 @@ def dynamic(folder: Path, layer: Layer) -> str:
         node("DynamicQuantizeLinear", ["x"], ["xq", "s", "z"]),
         node("MatMulInteger", ["xq", "w", "z", "wz"], ["t"]),
         node("Cast", ["t"], ["f"], to=1),
-        node("Mul", ["s", "ws"], ["both"]),
+        node("Mul", ["s", "one"], ["scaled"]),
+        node("Mul", ["scaled", "ws"], ["both"]),
         node("Mul", ["f", "both"], ["y"]),
     ]
     return _saved(folder, nodes, layer, (*layer.size, layer.channels), constants)
@@ -207,6 +209,17 @@ def test_products_of_data_that_is_quantised_at_run_time_are_exact(
     (expected,) = model.reference([data])
     (got,) = compile_model(model, hardware, {}).run([data])
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_layers_that_differ_in_scales_alone_are_one_workload(tmp_path: Path) -> None:
+    """In QDQ form, and with scales that are computed at run time."""
+    for make in (convolution, dynamic):
+        keys = set()
+        for seed in (1, 2):
+            # Other scales and weights, everything else alike.
+            file = make(tmp_path, replace(Layer(), seed=seed))
+            keys.add(tuple(sorted(extract(load_input(file), preset("zen3", 1)).functions.values())))
+        assert len(keys) == 1
 
 
 @pytest.mark.parametrize("name", ["zen4", "zen3", "skylake-avx512"])
