@@ -8,12 +8,14 @@ A sum of a thousand float16 products that is rounded after each of them keeps on
 Operators that sum and cannot be told the type of their sums compute in float32 altogether, and
 so do those that TVM lowers for bfloat16 to nothing or to something else. Norms of float64, which
 TVM does not have, are written as means and products. Integers that TVM's runtime cannot sort are
-sorted as wider ones in the same order.
+sorted as wider ones in the same order; fills of infinity and NaN are spread constants.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from foretune.graph._rewrite import cleaned
 from foretune.operators.normalization import NORMALIZATIONS
@@ -78,6 +80,8 @@ def _mutator() -> Any:
             call = self.visit_expr_post_order(call)
             name = str(getattr(call.op, "name", ""))
             kinds = {_dtype(operand) for operand in call.args}
+            if name == "relax.full":
+                return _filled(call)
             if "float64" in kinds and name in NORMALIZATIONS:
                 return NORMALIZATIONS[name](call)
             if name in _ORDERS and _dtype(call.args[0]) in _SORTED_AS:
@@ -143,6 +147,21 @@ def _dtype(expression: Any) -> str:
     fields = getattr(expression.ty, "fields", None)
     first = expression.ty if not fields else fields[0]
     return str(getattr(first, "dtype", ""))
+
+
+def _filled(call: Any) -> Any:
+    """A fill; TVM has no number for infinity and NaN where it lowers one, but for the constant."""
+    from foretune import _tvm
+
+    relax = _tvm.tvm.relax
+    value = getattr(call.args[1], "value", None)
+    if not isinstance(value, _tvm.tvm.runtime.Tensor) or not str(value.dtype).startswith("float"):
+        return call
+    number = value.numpy()
+    if np.isfinite(number):
+        return call
+    dtype = str(call.ty.dtype)
+    return relax.op.broadcast_to(relax.const(number.astype(dtype), dtype), call.args[0])
 
 
 def _product(call: Any, name: str) -> Any:

@@ -5,8 +5,11 @@ Each rule is written in PyTorch and traced by it: what it yields is taken apart 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
+
+from foretune.workload.importers.torch._special_functions import polygamma, special_rules
 
 
 def own_rules() -> dict[Any, Callable[..., Any]]:
@@ -15,7 +18,17 @@ def own_rules() -> dict[Any, Callable[..., Any]]:
 
     aten = torch.ops.aten
     return {
+        **special_rules(),
         aten.addbmm.default: _addbmm,
+        aten.angle.default: _angle,
+        aten.as_strided_scatter.default: _as_strided_scatter,
+        aten.frexp.Tensor: _frexp,
+        aten.mode.default: _mode,
+        aten._pdist_forward.default: _pdist,
+        aten.put.default: _put,
+        aten.scatter.reduce: _scatter_reduced,
+        aten.scatter.value_reduce: _scatter_reduced,
+        aten.signbit.default: _signbit,
         aten.var_mean.correction: _var_mean,
         aten.var_mean.dim: _var_mean_of_dims,
         aten.var_mean.default: _var_mean_of_all,
@@ -146,6 +159,97 @@ def _diagonal_scatter(self: Any, src: Any, offset: int = 0, dim1: int = 0, dim2:
     return self.reshape(-1).scatter(0, places, src.reshape(-1)).reshape(self.shape)
 
 
+def _angle(self: Any) -> Any:
+    import torch
+
+    if self.is_complex():
+        return NotImplemented
+    value = self if self.is_floating_point() else self.to(torch.get_default_dtype())
+    return torch.where(value.isnan(), value, torch.where(value < 0, math.pi, 0.0).to(value.dtype))
+
+
+def _as_strided_scatter(
+    self: Any, src: Any, size: Any, stride: Any, storage_offset: int | None = None
+) -> Any:
+    import torch
+
+    if not self.is_contiguous():  # its places in memory are not those of its elements
+        return NotImplemented
+    places = torch.full((), storage_offset or 0, dtype=torch.int64, device=self.device)
+    for extent, step in zip(size, stride, strict=True):
+        places = places.unsqueeze(-1) + torch.arange(extent, device=self.device) * step
+    return self.reshape(-1).scatter(0, places.reshape(-1), src.reshape(-1)).reshape(self.shape)
+
+
+def _frexp(self: Any) -> tuple[Any, Any]:
+    """Mantissa from a half to one, and exponent; zeros, infinities and NaN stay as they are."""
+    import torch
+
+    if self.dtype == torch.float64:  # what is denormal there is normal in no wider type
+        return NotImplemented
+    value = self.to(torch.float64)
+    plain = (value != 0) & value.isfinite()
+    exponent = torch.where(plain, value, 1.0).abs().log2().floor() + 1
+    mantissa = value * torch.exp2(-exponent)
+    for above, step in ((mantissa.abs() >= 1, 1.0), (mantissa.abs() < 0.5, -1.0)):
+        exponent = torch.where(above, exponent + step, exponent)
+        mantissa = torch.where(above, mantissa * 2.0**-step, mantissa)
+    return (
+        torch.where(plain, mantissa, value).to(self.dtype),
+        torch.where(plain, exponent, 0.0).to(torch.int32),
+    )
+
+
+def _mode(self: Any, dim: int = -1, keepdim: bool = False) -> tuple[Any, Any]:
+    """The most frequent value, the smallest of several such, and its last place."""
+    import torch
+
+    if not self.dim():
+        return self.clone(), torch.zeros((), dtype=torch.int64, device=self.device)
+    rows = self.movedim(dim, -1)
+    equal = rows.unsqueeze(-1) == rows.unsqueeze(-2)
+    count = equal.to(torch.int64).sum(-1)
+    often = count == count.amax(-1, keepdim=True)
+    order = torch.argsort(rows, dim=-1, stable=True)
+    first = torch.gather(often, -1, order).to(torch.int64).argmax(-1, keepdim=True)
+    value = torch.gather(rows, -1, torch.gather(order, -1, first))
+    places = torch.arange(rows.shape[-1], device=self.device)
+    index = torch.where(rows == value, places, -1).amax(-1, keepdim=True)
+    value, index = value.movedim(-1, dim), index.movedim(-1, dim)
+    return (value, index) if keepdim else (value.squeeze(dim), index.squeeze(dim))
+
+
+def _pdist(self: Any, p: float = 2.0) -> Any:
+    """Distances of all pairs of rows, the first before the second."""
+    import torch
+
+    first, second = torch.triu_indices(len(self), len(self), 1, device=self.device).unbind()
+    apart = (self[first] - self[second]).abs()
+    if p == 0:
+        return (apart != 0).to(self.dtype).sum(-1)
+    if p == math.inf:
+        return apart.amax(-1)
+    return apart.sum(-1) if p == 1 else (apart**p).sum(-1) ** (1 / p)
+
+
+def _put(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
+    flat = self.reshape(-1)
+    placed = flat.index_put((index.reshape(-1),), source.reshape(-1), accumulate)
+    return placed.reshape(self.shape)
+
+
+def _scatter_reduced(self: Any, dim: int, index: Any, src: Any, *, reduce: str) -> Any:
+    import torch
+
+    if not isinstance(src, torch.Tensor):
+        src = torch.full(index.shape, src, dtype=self.dtype, device=self.device)
+    return self.scatter_reduce(dim, index, src, {"add": "sum", "multiply": "prod"}[reduce])
+
+
+def _signbit(self: Any) -> Any:
+    return NotImplemented if self.is_floating_point() else self < 0
+
+
 def _index_reduce(
     self: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
 ) -> Any:
@@ -209,9 +313,7 @@ def _logcumsumexp(self: Any, dim: int) -> Any:
 def _polygamma(n: int, self: Any) -> Any:
     import torch
 
-    if n:
-        return NotImplemented
-    return torch.digamma(self)
+    return polygamma(n, self) if n else torch.digamma(self)
 
 
 def _take(self: Any, index: Any) -> Any:
