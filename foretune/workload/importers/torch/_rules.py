@@ -181,7 +181,7 @@ def _as_strided_scatter(
     return self.reshape(-1).scatter(0, places.reshape(-1), src.reshape(-1)).reshape(self.shape)
 
 
-def _frexp(self: Any) -> tuple[Any, Any]:
+def _frexp(self: Any) -> Any:
     """Mantissa from a half to one, and exponent; zeros, infinities and NaN stay as they are."""
     import torch
 
