@@ -12,6 +12,7 @@ import pytest
 from foretune import _tvm
 from foretune.cli import main
 from foretune.graph import Artifact, Sample, compile_model
+from foretune.graph._exact import Exact
 from foretune.workload import Model, TensorSpec
 
 
@@ -87,6 +88,20 @@ def test_another_result_ends_with_3_and_names_the_output(compiled, tmp_path, cap
     assert printed.err.count("\n") == 1
     with np.load(output) as arrays:
         assert arrays["y"][0, 0] == 10
+
+
+@pytest.mark.parametrize(("moved", "code"), [(0.0, 0), (5.0, 3)])
+def test_what_float64_judged_is_judged_by_it_again(compiled, tmp_path, capsys, moved, code):
+    x = np.arange(6).reshape(2, 3) + 10.0
+    x[0, 0] += moved
+    exact = Exact([x, np.asarray(11.0)], None, "float64 (a test)")
+    compiled.sample = dataclasses.replace(_sample(1), exact=exact)
+    library = compiled.save(tmp_path / "count.so")
+    entry = json.loads(library.with_suffix(".json").read_text())["sample"]
+    assert entry["judged_by"] == "float64 (a test)"
+    assert main(["run", str(library)]) == code
+    first, second = capsys.readouterr().out.splitlines()[:2]
+    assert "judged by float64 (a test)" in first and "judged" not in second
 
 
 def test_a_sample_of_another_artifact_is_refused(library, capsys):

@@ -140,7 +140,8 @@ def test_other_numbers_are_timed_and_said_to_be_outside_the_tolerance(model):
     shifted = Reference(model, lambda outputs: [a * 1.01 for a in outputs])
     result = compare(shifted, None, ["eager"], threads=1, rounds=1)["eager"]
     assert result.error == "" and result.median > 0
-    assert 0.009 < result.max_relative_error < 0.011
+    # Of its own magnitude and that of the others.
+    assert 0.004 < result.max_relative_error < 0.01
     assert result.within_tolerance is False
     assert result.difference.startswith("output ") and "differs by" in result.difference
     broken = Reference(model, lambda outputs: [a * np.nan for a in outputs])

@@ -88,24 +88,30 @@ def _write(file: Path, artifact: Artifact, outputs: Sequence[Array]) -> None:
 
 def _print(artifact: Artifact, outputs: Sequence[Array], sample: Sample | None) -> list[str]:
     """One line per output; what is wrong, for those that differ from the sample."""
-    from foretune.graph import compare_outputs
+    from foretune.graph import judge_outputs
 
-    different = []
-    for at, (spec, output) in enumerate(zip(artifact.outputs, outputs, strict=True)):
-        line = f"{spec.name}: {output.dtype.name} of shape {output.shape}"
-        if sample is not None:
-            (difference,) = compare_outputs(
-                [sample.outputs[at]], [output], [spec.name], sample.steps[at : at + 1]
-            )
-            tolerance = sample.tolerances[at]
-            line += (
-                f", largest difference {difference.absolute:.2g} ({difference.relative:.2g} of its "
-                f"largest magnitude, {tolerance:.2g} is allowed)"
-            )
-            if not difference.within(tolerance):
-                different.append(difference.describe(tolerance))
-        print(line)
-    return different
+    names = [spec.name for spec in artifact.outputs]
+    lines = [
+        f"{name}: {output.dtype.name} of shape {output.shape}"
+        for name, output in zip(names, outputs, strict=True)
+    ]
+    if sample is None:
+        print("\n".join(lines))
+        return []
+    tolerances = sample.tolerances
+    steps = sample.steps or (0.0,) * len(names)
+    seen = judge_outputs(sample.outputs, outputs, names, tolerances, steps, lambda: sample.exact)
+    for line, difference, tolerance in zip(lines, seen.differences, tolerances, strict=True):
+        judge = "" if difference.within(tolerance) else f"; judged by {seen.judged_by}"
+        print(
+            f"{line}, largest difference {difference.absolute:.2g} ({difference.relative:.2g} of "
+            f"the magnitude there, rounding explains {tolerance:.2g}{judge})"
+        )
+    return [
+        difference.describe(tolerance)
+        for difference, tolerance in zip(seen.differences, tolerances, strict=True)
+        if any(difference is wrong for wrong in seen.wrong)
+    ]
 
 
 def _latency(seconds: Sequence[float], threads: int) -> str:

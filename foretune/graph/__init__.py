@@ -8,12 +8,21 @@ from foretune.graph._compare import (
     compare_outputs,
     integer_distance,
     largest_difference,
+    scale_of,
 )
 from foretune.graph._input_sets import InputSet, verification_inputs
 from foretune.graph._sample import Sample, pack_arrays, read_inputs
-from foretune.graph._steps import allowances, output_steps
+from foretune.graph._steps import output_steps
 from foretune.graph._tolerance import default_tolerance
-from foretune.graph._verify import Examination, Verification, examine, verify
+from foretune.graph._verify import (
+    Examination,
+    Verification,
+    examine,
+    judge_outputs,
+    merged,
+    take_sample,
+    verify,
+)
 from foretune.graph.artifact import Artifact, require_compiler
 from foretune.graph.compile import compile_model, compile_workload, failing_kernels
 from foretune.graph.extract import Extraction, extract, extract_workloads
@@ -30,7 +39,6 @@ __all__ = [
     "Sample",
     "Simplified",
     "Verification",
-    "allowances",
     "arguments_of",
     "artifact_files",
     "compare_outputs",
@@ -43,12 +51,16 @@ __all__ = [
     "failing_kernels",
     "first_difference",
     "integer_distance",
+    "judge_outputs",
     "largest_difference",
+    "merged",
     "output_steps",
     "pack_arrays",
     "read_inputs",
     "require_compiler",
+    "scale_of",
     "simplify",
+    "take_sample",
     "verification_inputs",
     "verify",
 ]

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from foretune.workload.model import Array, is_float
 
 _LOWEST_SCALE = 1e-6
+# Of a normal distribution the first gives a third of the standard deviation: the product is between
+# the root of the mean square and the largest of a few hundred numbers.
+_QUANTILE, _FACTOR = 0.25, 8.0
+_SAMPLE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -20,10 +26,11 @@ class OutputDifference:
         name: Of the output.
         absolute: Largest absolute difference; NaN where there is no number for it: another type or
             shape, or something not finite in only one of two elements.
-        relative: The same, in units of the output's largest magnitude.
+        relative: Largest of the differences that are each divided by ``scale_of`` the output plus
+            the magnitude of the number that should stand there.
         mismatch: What no tolerance can excuse: another type or shape, NaN or infinities elsewhere,
             other integers. Empty if there is none.
-        at: Where the difference is largest.
+        at: Where ``relative`` is found.
         expected: What should stand there, as text.
         actual: What stands there.
     """
@@ -43,9 +50,9 @@ class OutputDifference:
     def describe(self, tolerance: float) -> str:
         """What differs and how far, in one line."""
         return self.mismatch or (
-            f"output {self.name!r} differs by {self.absolute:.3g} at {list(self.at)} "
-            f"({self.actual} where the original gives {self.expected}), which is "
-            f"{self.relative:.2g} of its largest magnitude; rounding explains {tolerance:.2g}"
+            f"output {self.name!r} differs by {self.absolute:.3g}: at {list(self.at)} it is "
+            f"{self.actual} where the original gives {self.expected}, which is "
+            f"{self.relative:.2g} of the magnitude there; rounding explains {tolerance:.2g}"
         )
 
 
@@ -78,6 +85,32 @@ def compare_outputs(
         _compare(name, np.asarray(wanted), np.asarray(got), step)
         for name, wanted, got, step in zip(names, expected, actual, steps, strict=True)
     ]
+
+
+def scale_of(magnitudes: Array) -> float:
+    """What numbers of an output are typically as large as, however large a few of them are.
+
+    Eight times the lower quartile of the magnitudes, zero and repetitions left out, and at most the
+    largest: masked elements of -1e9, or of the lowest number that there is, say nothing about the
+    errors of the others. Sums that cancel out have no magnitude of their own; they are measured by
+    this one.
+
+    Args:
+        magnitudes: Finite numbers of the output, in float64, none below 0.
+    """
+    found = magnitudes[magnitudes > 0]
+    if found.size > _SAMPLE:
+        found = found[np.random.default_rng(0).integers(0, found.size, _SAMPLE)]
+    if not found.size:
+        return _LOWEST_SCALE
+    distinct = np.unique(found)
+    typical = _FACTOR * float(distinct[int(_QUANTILE * (distinct.size - 1))])
+    return max(min(typical, float(magnitudes.max())), _LOWEST_SCALE)
+
+
+def smallest_normal(dtype: np.dtype[Any]) -> float:
+    """From where on the numbers of a type are no closer to each other: half precision at 6e-5."""
+    return float(ml_dtypes.finfo(dtype).smallest_normal)  # type: ignore[no-untyped-call]
 
 
 def largest_difference(differences: Sequence[OutputDifference]) -> tuple[float, float]:
@@ -135,16 +168,22 @@ def _compare_floats(name: str, expected: Array, actual: Array, step: float) -> O
             f"{expected[at]} ({int(np.count_nonzero(~placed))} such of {placed.size} elements)"
         )
         return OutputDifference(name, np.nan, np.nan, message, at)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         error = np.where(finite, np.abs(wanted - got), 0.0)
     error[error <= step] = 0.0
-    at = _position(int(error.argmax()), error)
-    worst = float(error[at])
-    scale = float(np.abs(wanted[finite]).max(initial=0.0))
-    # What cancels out has no magnitude of its own.
-    scale = max(scale, _LOWEST_SCALE)
+    magnitude = np.abs(np.where(finite, wanted, 0.0))
+    scale = max(scale_of(magnitude[finite]), smallest_normal(expected.dtype))
+    # Halves: the sum of two of the largest numbers of float64 is not finite.
+    relative = (error / 2) / (scale / 2 + magnitude / 2)
+    at = _position(int(relative.argmax()), relative)
     return OutputDifference(
-        name, worst, worst / scale, "", at, _digits(expected[at]), _digits(actual[at])
+        name,
+        float(error.max()),
+        float(relative[at]),
+        "",
+        at,
+        _digits(expected[at]),
+        _digits(actual[at]),
     )
 
 

@@ -61,6 +61,11 @@ class InputSet:
             self._exact.append(exact_outputs(self.model, self.arrays))
         return self._exact[0]
 
+    @property
+    def was_judged(self) -> bool:
+        """Whether ``exact`` was asked for."""
+        return bool(self._exact)
+
     def _run(self) -> list[Array] | None:
         try:
             with np.errstate(all="ignore"):

@@ -140,6 +140,8 @@ def _is_sample(entry: Any, outputs: int) -> bool:
     if not isinstance(entry, dict) or "sha256" not in entry:
         return isinstance(entry, dict)
     tolerance = entry.get("tolerance")
+    if not isinstance(entry.get("judged_by", ""), str):
+        return False
     return all(
         isinstance(numbers, list)
         and len(numbers) == outputs

@@ -11,12 +11,14 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from foretune.errors import BadInputError
+from foretune.graph._exact import Exact
 from foretune.workload import TensorSpec
-from foretune.workload.model import Array, element_type
+from foretune.workload.model import Array, element_type, is_float
 
 SAMPLE_BYTES = 64 << 20
 """Size from which a sample is left out: it would outweigh what it is there to check."""
@@ -29,15 +31,17 @@ class Sample:
     Attributes:
         inputs: One array per input of the artifact, states included.
         outputs: One array per output, states included.
-        tolerance: Largest difference that rounding explains, relative to the largest magnitude of
-            the output: one number for all outputs, or one for each.
+        tolerance: Largest difference that rounding explains, as ``OutputDifference.relative``
+            counts: one number for all outputs, or one for each.
         steps: Per output, what a quantised network may differ by in its own units; none by default.
+        exact: What judges greater differences; None where nothing does.
     """
 
     inputs: tuple[Array, ...]
     outputs: tuple[Array, ...]
     tolerance: float | tuple[float, ...]
     steps: tuple[float, ...] = ()
+    exact: Exact | None = None
 
     @property
     def tolerances(self) -> tuple[float, ...]:
@@ -49,7 +53,8 @@ class Sample:
     @property
     def nbytes(self) -> int:
         """Size of all arrays."""
-        return sum(array.nbytes for array in (*self.inputs, *self.outputs))
+        known = () if self.exact is None else (*self.exact.outputs, *(self.exact.own or ()))
+        return sum(array.nbytes for array in (*self.inputs, *self.outputs, *known))
 
 
 def sample_file(library: Path) -> Path:
@@ -61,17 +66,35 @@ def pack_sample(sample: Sample) -> bytes:
     """The content of the file: the arrays by their places."""
     named = {f"input{n}": array for n, array in enumerate(sample.inputs)}
     named |= {f"output{n}": array for n, array in enumerate(sample.outputs)}
+    if sample.exact is not None:
+        named |= {f"exact{n}": _widened(array) for n, array in enumerate(sample.exact.outputs)}
+        named |= {f"own{n}": _widened(array) for n, array in enumerate(sample.exact.own or ())}
     return pack_arrays(named)
+
+
+def sample_entry(sample: Sample) -> dict[str, Any]:
+    """What the manifest says of a sample: the rule it is judged by."""
+    entry: dict[str, Any] = {"tolerance": list(sample.tolerances)}
+    if any(sample.steps):
+        entry["steps"] = list(sample.steps)
+    if sample.exact is not None:
+        entry["judged_by"] = sample.exact.by
+    return entry
 
 
 def read_sample(
     file: Path,
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
-    tolerance: Sequence[float],
-    steps: Sequence[float] = (),
+    entry: Mapping[str, Any],
 ) -> Sample:
     """Reads what ``pack_sample`` made.
+
+    Args:
+        file: Where it lies.
+        inputs: Of the artifact.
+        outputs: Of the artifact.
+        entry: What ``sample_entry`` made.
 
     Raises:
         BadInputError: It holds other arrays than the artifact takes and returns.
@@ -80,14 +103,25 @@ def read_sample(
         with np.load(file, allow_pickle=False) as arrays:
             read = [restored(arrays[f"input{n}"], spec) for n, spec in enumerate(inputs)]
             results = [restored(arrays[f"output{n}"], spec) for n, spec in enumerate(outputs)]
+            exact = _exact(arrays, len(outputs), entry.get("judged_by"))
     # zipfile and NumPy raise whatever a damaged archive leads them to.
     except Exception as error:
         raise BadInputError(
             f"{file} cannot be read ({error}): compile the artifact again"
         ) from error
-    return Sample(
-        tuple(read), tuple(results), tuple(map(float, tolerance)), tuple(map(float, steps))
-    )
+    tolerance, steps = (tuple(map(float, entry.get(key, ()))) for key in ("tolerance", "steps"))
+    return Sample(tuple(read), tuple(results), tolerance, steps, exact)
+
+
+def _exact(arrays: Mapping[str, Array], outputs: int, by: str | None) -> Exact | None:
+    if by is None:
+        return None
+    own = [arrays[f"own{n}"] for n in range(outputs)] if "own0" in arrays else None
+    return Exact([arrays[f"exact{n}"] for n in range(outputs)], own, by)
+
+
+def _widened(array: Array) -> Array:
+    return array.astype("float64") if is_float(array.dtype) else array
 
 
 def pack_arrays(arrays: Mapping[str, Array]) -> bytes:

@@ -3,23 +3,19 @@
 A network that rounds to bytes inside decides between two neighbours wherever a sum lies between
 them, and the last bit of that sum depends on the order of additions. So an output that is quantised
 may be one step away. And what one layer rounds otherwise, the next layers amplify: there the
-original is set beside itself, run operator by operator (``_exact``).
+original is set beside itself, run operator by operator (``_exact``, ``_judge``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune.graph._input_sets import InputSet
-from foretune.graph._judge import FACTOR
 from foretune.graph._rewrite import is_constant
 
 if TYPE_CHECKING:
     from foretune.workload import Model
-    from foretune.workload.model import Array
 
 _KEEPING = frozenset(
     {
@@ -65,23 +61,3 @@ def _step(expression: Any, values: Any) -> float:
         if name not in _KEEPING:
             return 0.0
         expression = call.args[0]
-
-
-def allowances(given: InputSet, expected: Sequence[Array]) -> list[float]:
-    """Absolute difference per output that nobody is to be blamed for, in its own units.
-
-    One step, and as many times what the original differs from itself, run operator by operator, as
-    ``_judge`` allows; 0 for a network that does not round to bytes.
-    """
-    from foretune.graph._tolerance import arithmetic_of
-
-    if not arithmetic_of(given.model).rounds_to_bytes:
-        return [0.0] * len(expected)
-    exact, steps = given.exact(), output_steps(given.model)
-    if exact is None or len(exact.outputs) != len(expected):
-        return steps
-    found = []
-    for step, one, other in zip(steps, expected, exact.outputs, strict=True):
-        difference = np.abs(one.astype("float64") - other.astype("float64"))
-        found.append(step + FACTOR * float(difference.max(initial=0.0)))
-    return found

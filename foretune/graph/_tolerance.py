@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from foretune.workload import Model
 
 _FLOOR = 1e-4
+_MOST = 1e-3
+"""What a graph of float32 alone may grant; of half precision see ``_most_of_halves``."""
 _BYTE = 1 / 255
 """A step of a tensor of bytes that fills its range."""
 # Sums of half-precision products are kept in float32; what is rounded is what a call returns.
@@ -48,7 +50,8 @@ class Arithmetic:
         """Largest difference that rounding explains, relative to the largest output."""
         rounded = self.half_epsilon * float(np.sqrt(self.halves))
         # Both runtimes round, each its own way.
-        found = max(_FLOOR, self.epsilon * self.depth + rounded)
+        found = max(_FLOOR, min(_MOST, self.epsilon * self.depth))
+        found += min(_most_of_halves(self.half_epsilon), rounded)
         return max(found, _BYTE) if self.rounds_to_bytes else found
 
 
@@ -57,7 +60,8 @@ def default_tolerance(model: Model) -> float:
 
     As the rounding error of a sum in another order does, it grows with the square root of the
     number of additions, and with that of the number of results that are rounded to half precision.
-    It is never below 1e-4.
+    It is never below 1e-4, and never above 1e-3 and what ``_most_of_halves`` gives: how far a deep
+    network really is from what it should compute, float64 says (``_judge``).
     """
     return arithmetic_of(model).tolerance
 
@@ -98,6 +102,11 @@ def arithmetic_of(model: Model) -> Arithmetic:
         np.dtype("float16") in seen,
         to_bytes,
     )
+
+
+def _most_of_halves(epsilon: float) -> float:
+    """Five rounding units of float16, about one of bfloat16, one of narrower types."""
+    return min(5 * epsilon, max(1e-2, epsilon))
 
 
 def _dtypes(ty: Any) -> list[Any]:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from foretune.graph._compare import OutputDifference, compare_outputs, largest_difference
+from foretune.graph._exact import Exact
 from foretune.graph._input_sets import InputSet, verification_inputs
-from foretune.graph._judge import still_wrong
+from foretune.graph._judge import Evidence, still_wrong
+from foretune.graph._sample import Sample
 from foretune.graph._steps import output_steps
-from foretune.graph._tolerance import default_tolerance
+from foretune.graph._tolerance import arithmetic_of, default_tolerance
 
 if TYPE_CHECKING:
     from foretune.workload import Model
@@ -31,7 +33,7 @@ class Verification:
             within the tolerance that are finite where the original's are.
         max_abs_error: Largest absolute difference over all outputs and inputs; NaN where there is
             no number for it.
-        max_relative_error: The same, relative to the largest magnitude of that output.
+        max_relative_error: Largest ``OutputDifference.relative``, likewise.
         tolerance: Bound on ``max_relative_error`` that was applied.
         inputs: Names of the sets of inputs that were compared.
         message: What differs first, and how far, in one line; empty if ``ok``.
@@ -60,9 +62,25 @@ class Verification:
         }
 
 
+def merged(checks: Sequence[Verification]) -> Verification:
+    """What several comparisons of one artifact say together: on disjoint sets of inputs."""
+    found = [OutputDifference("", c.max_abs_error, c.max_relative_error) for c in checks]
+    absolute, relative = largest_difference(found)
+    return Verification(
+        all(check.ok for check in checks),
+        absolute,
+        relative,
+        max(check.tolerance for check in checks),
+        tuple(name for check in checks for name in check.inputs),
+        next((check.message for check in checks if check.message), ""),
+        {name: why for check in checks for name, why in check.left_out.items()},
+        next((c.judged_by for c in checks if c.judged_by != TOLERANCE), TOLERANCE),
+    )
+
+
 @dataclass(frozen=True)
 class Examination:
-    """The outputs for one set of inputs, compared with the original's.
+    """Outputs, compared with the original's.
 
     Attributes:
         differences: Of each output.
@@ -75,6 +93,36 @@ class Examination:
     judged_by: str
 
 
+def judge_outputs(
+    expected: Sequence[Array],
+    actual: Sequence[Array],
+    names: Sequence[str],
+    tolerances: Sequence[float],
+    steps: Sequence[float],
+    exact: Callable[[], Exact | None],
+) -> Examination:
+    """Compares outputs, and has what differs by more than its tolerance judged.
+
+    Args:
+        expected: What the original gives.
+        actual: What is compared with it, as many outputs.
+        names: Of the outputs.
+        tolerances: Per output, as ``OutputDifference.relative`` counts.
+        steps: As in ``verify``.
+        exact: What the original's program gives in float64; asked only where it is needed.
+    """
+    differences = compare_outputs(expected, actual, names, steps)
+    wrong = [(n, d) for n, d in enumerate(differences) if not d.within(tolerances[n])]
+    known = exact() if wrong else None
+    judged_by = TOLERANCE
+    if known is not None and len(known.outputs) == len(expected):
+        judged_by = known.by
+        own: Sequence[Array | None] = known.own or [None] * len(expected)
+        evidence = [Evidence(*one) for one in zip(expected, known.outputs, own, steps, strict=True)]
+        wrong = still_wrong(wrong, actual, evidence, tolerances)
+    return Examination(differences, [difference for _, difference in wrong], judged_by)
+
+
 def examine(
     given: InputSet,
     expected: Sequence[Array],
@@ -83,27 +131,39 @@ def examine(
     steps: Sequence[float] = (),
     strict: bool = False,
 ) -> Examination:
-    """Compares outputs, and has what differs by more than ``tolerance`` judged by float64.
+    """Compares what a model's outputs are with what they should be for some inputs.
 
     Args:
         given: The inputs.
         expected: What the original gives for them.
         actual: What is compared with it, as many outputs.
-        tolerance: Relative to the largest magnitude of each output.
+        tolerance: Of each output.
         steps: As in ``verify``.
         strict: Whether the tolerance is the last word.
     """
     names = [spec.name for spec in given.model.outputs]
-    steps = steps or output_steps(given.model)
-    differences = compare_outputs(expected, actual, names, steps)
-    wrong = [(n, d) for n, d in enumerate(differences) if not d.within(tolerance)]
-    exact = given.exact() if wrong and not strict else None
-    judged_by = TOLERANCE
-    if exact is not None and len(exact.outputs) == len(expected):
-        judged_by = exact.by
-        own = exact.own or expected
-        wrong = still_wrong(wrong, expected, actual, exact.outputs, own, steps)
-    return Examination(differences, [difference for _, difference in wrong], judged_by)
+    return judge_outputs(
+        expected,
+        actual,
+        names,
+        [tolerance] * len(expected),
+        list(steps) or output_steps(given.model),
+        (lambda: None) if strict else given.exact,
+    )
+
+
+def take_sample(given: InputSet, tolerance: float) -> Sample:
+    """What goes with an artifact that was compared on these inputs, so that others can do the same.
+
+    What the comparison was judged by goes with it; for a network that rounds to bytes always, as
+    its outputs are not the same on every processor.
+    """
+    expected = tuple(given.expected() or ())
+    quantised = arithmetic_of(given.model).rounds_to_bytes
+    exact = given.exact() if quantised or given.was_judged else None
+    if exact is not None and len(exact.outputs) != len(expected):
+        exact = None
+    return Sample(given.arrays, expected, tolerance, tuple(output_steps(given.model)), exact)
 
 
 class Runnable(Protocol):

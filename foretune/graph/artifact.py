@@ -36,7 +36,14 @@ from foretune.graph._manifest import (
     tensor_from_json,
     tensor_to_json,
 )
-from foretune.graph._sample import SAMPLE_BYTES, Sample, pack_sample, read_sample, sample_file
+from foretune.graph._sample import (
+    SAMPLE_BYTES,
+    Sample,
+    pack_sample,
+    read_sample,
+    sample_entry,
+    sample_file,
+)
 from foretune.graph._threads import ForkedLock, choose_threads, use_threads
 from foretune.workload import TensorSpec
 from foretune.workload.model import Array, leaves
@@ -121,9 +128,7 @@ class Artifact:
         entry = self.manifest.get("sample") or {}
         if self._sample is None and self._origin is not None and "sha256" in entry:
             file = sample_file(self._origin)
-            self._sample = read_sample(
-                file, self.inputs, self.outputs, entry["tolerance"], entry.get("steps", ())
-            )
+            self._sample = read_sample(file, self.inputs, self.outputs, entry)
         return self._sample
 
     @sample.setter
@@ -263,8 +268,7 @@ class Artifact:
             return {"left_out": f"{sample.nbytes} bytes, and at most {SAMPLE_BYTES} are kept"}
         file = sample_file(library)
         file.write_bytes(pack_sample(sample))
-        steps = {"steps": list(sample.steps)} if any(sample.steps) else {}
-        return {"sha256": digest(file), "tolerance": list(sample.tolerances), **steps}
+        return {"sha256": digest(file), **sample_entry(sample)}
 
     def _link(self, library: Path) -> None:
         try:

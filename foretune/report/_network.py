@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from foretune.report import _units as units
 
 _ENGINES = {"eager": "eager PyTorch", "onnxruntime": "ONNX Runtime"}
+_ORDINARY = "tolerance"
+_BORDERS = ("negative index", "large")
+"""Inputs that many an original refuses, or overflows on."""
 
 
 @dataclass(frozen=True)
@@ -72,4 +75,23 @@ def _verified(network: Mapping[str, Any]) -> str:
         return "not compared with the original: it cannot run on this machine"
     error = network["max_abs_error"]
     within = "" if not error else f" within {error:.2g}"
-    return f"equal to the original{within} on {network['inputs']} inputs"
+    told = f"equal to the original{within} on {network['inputs']} inputs"
+    # Runs of earlier versions do not say by whom.
+    judge = network.get("judged_by") or _ORDINARY
+    if judge != _ORDINARY:
+        told += f", judged by {judge}"
+    left_out = {n: why for n, why in (network.get("left_out") or {}).items() if n not in _BORDERS}
+    if left_out:
+        told += f"; not compared on {_listed(left_out)}: {_reasons(left_out)}"
+    if network.get("passes_left_out"):
+        told += f"; graph passes that failed: {_listed(network['passes_left_out'])}"
+    return told
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+def _reasons(left_out: Mapping[str, str]) -> str:
+    """The kinds of reasons; what exactly the original said stands in the JSON object."""
+    return ", ".join(dict.fromkeys(why.partition(":")[0] for why in left_out.values()))

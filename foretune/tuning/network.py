@@ -57,7 +57,12 @@ class Network:
         max_abs_error, max_relative_error, tolerance, inputs: How far its outputs are from the
             original's, how far they may be, and on how many inputs that was seen; None and 0 where
             it cannot run on this machine.
+        judged_by: Who judged what differed by more than the tolerance; ``"tolerance"`` if nothing
+            did, empty if nothing was compared.
+        left_out: Names of the sets of inputs that were not compared, and why: the original refuses
+            them, for example.
         passes: Names of the graph rewrites that ran.
+        passes_left_out: Names of those that failed on this network.
         plan: How layouts and precisions were chosen.
         proof_s: Seconds that proving, and concluding, took.
         fault: Why a tuned network that was compiled was not shipped; empty if it was.
@@ -73,7 +78,10 @@ class Network:
     max_relative_error: float | None = None
     tolerance: float | None = None
     inputs: int = 0
+    judged_by: str = ""
+    left_out: Mapping[str, str] = field(default_factory=dict)
     passes: tuple[str, ...] = ()
+    passes_left_out: tuple[str, ...] = ()
     plan: Mapping[str, Any] = field(default_factory=dict)
     proof_s: float = 0.0
     fault: str = ""
@@ -84,14 +92,16 @@ class Network:
         """Seconds of the one that is shipped."""
         return self.tuned_s if self.shipped == TUNED else self.default_s
 
-    def checked(self, checks: Sequence[Verification]) -> Network:
-        """With the outcome of comparisons; NaN, which JSON has not, becomes None."""
+    def checked(self, check: Verification) -> Network:
+        """With the outcome of a comparison; NaN, which JSON has not, becomes None."""
         return replace(
             self,
-            max_abs_error=_largest([check.max_abs_error for check in checks]),
-            max_relative_error=_largest([check.max_relative_error for check in checks]),
-            tolerance=max(check.tolerance for check in checks),
-            inputs=sum(len(check.inputs) for check in checks),
+            max_abs_error=_finite(check.max_abs_error),
+            max_relative_error=_finite(check.max_relative_error),
+            tolerance=check.tolerance,
+            inputs=len(check.inputs),
+            judged_by=check.judged_by,
+            left_out=check.left_out,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -106,7 +116,10 @@ class Network:
             "max_relative_error": self.max_relative_error,
             "tolerance": self.tolerance,
             "inputs": self.inputs,
+            "judged_by": self.judged_by or None,
+            "left_out": dict(self.left_out),
             "passes": list(self.passes),
+            "passes_left_out": list(self.passes_left_out),
             "plan": dict(self.plan),
             "proof_s": self.proof_s,
             "fault": self.fault or None,
@@ -137,7 +150,9 @@ class Proof:
         self.extraction = extraction
         self.default: Artifact = compile_default(model, hardware, extraction)
         self.compiled_s = time.perf_counter() - began
-        self.network = Network(passes=tuple(extraction.passes))
+        self.network = Network(
+            passes=tuple(extraction.passes), passes_left_out=tuple(extraction.left_out)
+        )
         self.saved: Path | None = None
         self.inputs = verification_inputs(model)
         self._checks: list[Verification] = []
@@ -215,12 +230,10 @@ class Proof:
         if not chosen:
             return None
         say("compiling the tuned network")
-        tuned = compile_model(self.model, self.hardware, chosen, self.extraction)
-        tuned.sample = self.default.sample
-        return tuned
+        return compile_model(self.model, self.hardware, chosen, self.extraction)
 
     def _decide(self, tuned: Artifact, hurried: bool, say: Callable[[str], None]) -> Artifact:
-        from foretune.graph import verify
+        from foretune.graph import take_sample, verify
 
         if not self.runs_here:
             self.network = replace(self.network, shipped=TUNED)
@@ -232,7 +245,10 @@ class Proof:
             say("comparing the tuned network with the original")
             check = verify(tuned, self.model, inputs=self.inputs)
             if check.ok:
-                self.network = replace(self.network.checked([check]), shipped=TUNED)
+                self._note(tuned, check)
+                self.network = replace(self.network, shipped=TUNED)
+                # Only now: it holds what these comparisons were judged by.
+                tuned.sample = take_sample(self.inputs[0], check.tolerance)
                 return tuned
             fault = f"it differs from the original: {check.message}"
             self.network = replace(self.network, fault=fault, wrong=True)
@@ -254,12 +270,9 @@ class Proof:
 
     def _take_sample(self) -> None:
         """Inputs and the original's outputs go with the artifact, for ``foretune run``."""
-        from foretune.graph import Sample, allowances
+        from foretune.graph import take_sample
 
-        first, tolerance = self.inputs[0], self.network.tolerance or 0.0
-        outputs = tuple(first.expected() or ())
-        steps = tuple(allowances(first, outputs))
-        self.default.sample = Sample(first.arrays, outputs, tolerance, steps)
+        self.default.sample = take_sample(self.inputs[0], self.network.tolerance or 0.0)
 
     def _complete(self) -> None:
         """Compares the proven network on the inputs that it was not compared on before."""
@@ -272,7 +285,7 @@ class Proof:
 
     def _check(self, inputs: Sequence[InputSet]) -> None:
         """Compares the proven network on some of the inputs, each of them once."""
-        from foretune.graph import verify
+        from foretune.graph import merged, verify
 
         done = {name for check in self._checks for name in (*check.inputs, *check.left_out)}
         for given in inputs:
@@ -280,12 +293,18 @@ class Proof:
                 continue
             check = verify(self.default, self.model, inputs=[given])
             self._checks.append(check)
-            self.network = self.network.checked(self._checks)
+            self._note(self.default, merged(self._checks))
             if not check.ok:
                 raise UnsupportedModelError(
                     f"{self.model.name}, compiled with default schedules, differs from the "
                     f"original: {self._bisected(given) or check.message}; please report this"
                 )
+
+    def _note(self, artifact: Artifact, check: Verification) -> None:
+        """Keeps what a comparison said, in the artifact's manifest, too."""
+        self.network = self.network.checked(check)
+        left_out = list(self.network.passes_left_out)
+        artifact.manifest["verification"] = {**check.to_json(), "passes_left_out": left_out}
 
     def _bisected(self, given: InputSet) -> str:
         """Which operator is the first that differs; empty where that cannot be found out."""
@@ -395,5 +414,5 @@ def _alternating(artifacts: Mapping[str, Artifact], model: Model) -> dict[str, f
     return {name: float(np.median(seconds)) for name, seconds in readings.items()}
 
 
-def _largest(values: Sequence[float]) -> float | None:
-    return max(values) if all(math.isfinite(value) for value in values) else None
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

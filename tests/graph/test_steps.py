@@ -9,14 +9,14 @@ import pytest
 
 from foretune.graph import (
     InputSet,
-    Sample,
-    allowances,
-    compare_outputs,
     compile_model,
     default_tolerance,
+    judge_outputs,
     output_steps,
+    take_sample,
     verify,
 )
+from foretune.graph._exact import PLAIN
 from foretune.graph.artifact import Artifact
 from foretune.hardware import probe
 from foretune.workload import load_input
@@ -109,15 +109,23 @@ def test_one_step_is_allowed_and_two_are_not(model, artifact, by, ok) -> None:
     assert verify(Moved(artifact, by), model, inputs=[given(model)]).ok == ok
 
 
-def test_a_sample_keeps_its_steps(model, artifact, tmp_path) -> None:
+def test_a_sample_keeps_its_steps_and_its_judge(model, artifact, tmp_path) -> None:
     inputs = given(model)
-    outputs = inputs.expected()
-    steps = tuple(allowances(inputs, outputs))
-    assert steps[:2] == pytest.approx((1, SCALE), rel=1e-4)
-    artifact.sample = Sample(inputs.arrays, tuple(outputs), 1e-3, steps)
+    artifact.sample = take_sample(inputs, 1e-3)
     artifact.save(tmp_path / "steps.so")
-    sample = Artifact.load(tmp_path / "steps.so").sample
-    assert sample.steps == steps
-    moved = [outputs[0] + np.int8(1), *outputs[1:]]
-    assert not compare_outputs(outputs, moved, steps=sample.steps)[0].mismatch
-    assert compare_outputs(outputs, moved)[0].mismatch
+    loaded = Artifact.load(tmp_path / "steps.so")
+    sample = loaded.sample
+    assert sample.steps == pytest.approx((1, SCALE, 0, 0), rel=1e-4)
+    assert sample.exact.by == PLAIN == loaded.manifest["sample"]["judged_by"]
+    outputs = list(sample.outputs)
+
+    def wrong(moved):
+        seen = judge_outputs(
+            outputs, moved, "abcd", sample.tolerances, sample.steps, lambda: sample.exact
+        )
+        return [difference.name for difference in seen.wrong]
+
+    assert wrong(outputs) == []
+    assert wrong([outputs[0] + np.int8(1), *outputs[1:]]) == []
+    assert wrong([outputs[0] + np.int8(2), *outputs[1:]]) == ["a"]
+    assert wrong([*outputs[:3], outputs[3] + SCALE]) == ["d"]

@@ -11,10 +11,13 @@ import pytest
 
 import foretune
 from foretune import engines, graph
+from foretune.cli import main
 from foretune.engines import EngineResult
 from foretune.errors import BadInputError, UnsupportedModelError
 from foretune.graph import Artifact
+from foretune.graph._exact import PYTORCH
 from foretune.hardware import Hardware, probe
+from foretune.report._network import told_network
 from foretune.tuning import Network, TuneResult
 from foretune.workload import Model, from_object
 from tests.tuning.support import FormulaMeasurer
@@ -236,3 +239,53 @@ def test_the_time_of_the_conclusion_is_left_for_it() -> None:
     assert ended == [100.0, 99.0]
     greedy = Tuner([task], FormulaMeasurer(), Budget(seconds=100.0), reserve_s=90.0)
     assert greedy._tuning_s() == 80.0, "most of the budget is the tuner's own"
+
+
+class Shifted(torch.nn.Module):
+    """Rounding of the last digits, amplified by a number that is added and taken away again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(512, 64)
+
+    def forward(self, x: Any) -> Any:
+        return (self.linear(x) + 1e4) - 1e4
+
+
+@pytest.mark.usefixtures("timed")
+def test_what_float64_judged_is_judged_alike_by_whoever_runs_the_artifact(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.manual_seed(0)
+    model = from_object((Shifted().eval(), (torch.randn(8, 512),)), "shifted", "a test")
+    path = tmp_path / "net.so"
+    network = network_of(tune(model, output=path))
+    saved = Artifact.load(path)
+    assert network.judged_by == PYTORCH == saved.manifest["verification"]["judged_by"]
+    assert saved.manifest["verification"]["passes_left_out"] == []
+    assert len(saved.manifest["verification"]["inputs"]) == network.inputs
+    assert main(["run", str(path)]) == 0
+    assert f"judged by {PYTORCH}" in capsys.readouterr().out
+    assert saved.sample is not None and saved.sample.exact is not None
+    for array in (*saved.sample.outputs, *saved.sample.exact.outputs):
+        array[0, 3] += 0.1
+    saved.save(tmp_path / "other.so")
+    assert main(["run", str(tmp_path / "other.so")]) == 3
+
+
+@pytest.mark.usefixtures("timed")
+def test_who_judged_and_what_was_left_out_is_said() -> None:
+    module = torch.nn.Embedding(11, 4)
+    model = from_object((module, (torch.tensor([1, 2]),)), "rows", "a test")
+    told = network_of(tune(model)).to_json()
+    assert told["judged_by"] == "tolerance"
+    assert set(told["left_out"]) == {"negative index"}
+    assert "refuses" in told["left_out"]["negative index"]
+    assert told["passes_left_out"] == []
+    assert "left out" not in told_network(told).verified
+    told |= {"judged_by": PYTORCH, "passes_left_out": ["fold"]}
+    told["left_out"] = {**told["left_out"], "random 1": "the original refuses them: no"}
+    assert told_network(told).verified.endswith(
+        f"judged by {PYTORCH}; not compared on 'random 1': the original refuses them; "
+        "graph passes that failed: 'fold'"
+    )
