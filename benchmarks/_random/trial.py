@@ -20,7 +20,8 @@ PASS, REFUSED, DIFFERS, BROKEN, _ = OUTCOMES
 NOT_EXPORTED = "not exportable"
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
-"""Largest difference that counts as equal, over the larger of 1 and the largest magnitude."""
+"""Largest difference that counts as equal: absolute, or in parts of the magnitude as
+``foretune.graph.compare_outputs`` counts it."""
 
 Array = npt.NDArray[Any]
 
@@ -104,24 +105,16 @@ def _compiled(
 
 def difference(expected: list[Array], actual: list[Array]) -> str:
     """The first output that differs in number, shape, element type or values; empty if none."""
+    from foretune.graph import compare_outputs
+
     if len(expected) != len(actual):
         return f"{len(actual)} outputs in place of {len(expected)}"
-    for index, (one, other) in enumerate(zip(expected, actual, strict=True)):
-        if one.shape != other.shape or one.dtype != other.dtype:
-            found = f"{other.dtype}{list(other.shape)}"
-            return f"output {index} is {found} in place of {one.dtype}{list(one.shape)}"
-        tolerance = TOLERANCES.get(str(one.dtype), 0.0)
-        if not tolerance:
-            if not np.array_equal(one, other):
-                return f"output {index} ({one.dtype}) differs in {int((one != other).sum())} places"
-            continue
-        wide, found_wide = one.astype("float64"), other.astype("float64")
-        if not np.array_equal(np.isnan(wide), np.isnan(found_wide)):
-            return f"output {index} ({one.dtype}) has NaN in other places"
-        apart = float(np.nanmax(np.abs(wide - found_wide), initial=0.0))
-        scale = max(1.0, float(np.nanmax(np.abs(wide), initial=0.0)))
-        if apart > tolerance * scale:
-            return f"output {index} ({one.dtype}) is off by {apart:.2g} of {scale:.2g}"
+    tolerances = [TOLERANCES.get(str(array.dtype), 0.0) for array in expected]
+    # What is allowed in any case is a step.
+    found = compare_outputs(expected, actual, steps=tolerances)
+    for output, tolerance in zip(found, tolerances, strict=True):
+        if not output.within(tolerance):
+            return output.describe(tolerance)
     return ""
 
 

@@ -15,7 +15,8 @@ from benchmarks._torch.cases import SAMPLES, module_of, operators, samples
 
 _RTOL, _ATOL = 1e-4, 1e-5
 _SCALE = 1e-6
-"""Of the largest number of an output: what rounding in another order may add."""
+"""Of the numbers of an output, as ``foretune.graph.scale_of`` measures them: what rounding in
+another order may add."""
 
 
 def serve(connection: Any) -> None:
@@ -113,17 +114,19 @@ def _difference(module: Any, inputs: Any, hardware: Any) -> str:
             if not np.array_equal(got, wanted):
                 return f"output {at} differs in {int((got != wanted).sum())} of {got.size}"
             continue
-        worst, largest = _worst(got.astype("float64"), wanted.astype("float64"))
+        worst, scale = _worst(got.astype("float64"), wanted.astype("float64"))
         if worst:
-            return f"output {at} differs by {worst:.3g} of {largest:.3g}"
+            return f"output {at} differs by {worst:.3g} where numbers are like {scale:.3g}"
     return ""
 
 
 def _worst(got: Any, wanted: Any) -> tuple[float, float]:
-    """The largest difference if it is beyond the tolerance, else 0; the largest number."""
-    largest = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0))
-    bound = _ATOL + _SCALE * largest
+    """The largest difference if it is beyond the tolerance, else 0; how large numbers are there."""
+    from foretune.graph import scale_of
+
+    scale = scale_of(np.abs(wanted[np.isfinite(wanted)]))
+    bound = _ATOL + _SCALE * scale
     if np.allclose(got, wanted, rtol=_RTOL, atol=bound, equal_nan=True):
-        return 0.0, largest
+        return 0.0, scale
     with np.errstate(invalid="ignore"):
-        return float(np.nanmax(np.abs(got - wanted), initial=np.finfo("f8").tiny)), largest
+        return float(np.nanmax(np.abs(got - wanted), initial=np.finfo("f8").tiny)), scale

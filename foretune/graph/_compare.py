@@ -104,7 +104,9 @@ def scale_of(magnitudes: Array) -> float:
     if not found.size:
         return _LOWEST_SCALE
     distinct = np.unique(found)
-    typical = _FACTOR * float(distinct[int(_QUANTILE * (distinct.size - 1))])
+    # Of a few numbers not the smallest, which may be what a sum left by chance.
+    place = max(int(_QUANTILE * (distinct.size - 1)), int(distinct.size > 2))
+    typical = _FACTOR * float(distinct[place])
     return max(min(typical, float(magnitudes.max())), _LOWEST_SCALE)
 
 

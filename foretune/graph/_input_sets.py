@@ -22,6 +22,8 @@ from foretune.workload.model import Array, Run, is_float
 _LARGE, _SMALL = 1e4, 1e-3
 # A thousand products of two such numbers stay finite in float16.
 _LARGE_HALF = 8.0
+# A product of three of them is an integer of 32 bits.
+_FURTHEST = 1000
 
 
 @dataclass
@@ -146,6 +148,9 @@ def _borders(model: Model) -> list[tuple[str, _Change, bool]]:
             False,
         ),
         ("any byte", _for_bytes(model), False),
+        ("any integer", _for_numbers(model, low=-_FURTHEST), False),
+        ("positive integer", _for_numbers(model, low=1), False),
+        ("negative integer", _for_numbers(model, high=-1), False),
     ]
     if _on_host(model):
         cases += [
@@ -214,6 +219,24 @@ def _for_bytes(model: Model) -> _Change:
         return rng.integers(info.min, int(info.max) + 1, array.shape).astype(array.dtype)
 
     return spread
+
+
+def _for_numbers(model: Model, low: int = -_FURTHEST, high: int = _FURTHEST) -> _Change:
+    """Integers but 0, by which nothing can be divided; the first of them is the lowest."""
+
+    def numbers(at: int, array: Array, rng: np.random.Generator) -> Array:
+        if at not in model.number_inputs:
+            return array
+        info = np.iinfo(array.dtype)
+        least, most = max(low, int(info.min)), min(high, int(info.max))
+        if least > most:
+            return array
+        drawn = rng.integers(least, most + 1, array.shape)
+        if drawn.size:
+            drawn.flat[0] = least
+        return np.asarray(np.where(drawn == 0, most, drawn)).astype(array.dtype)
+
+    return numbers
 
 
 def _same(one: Array, other: Array) -> bool:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from foretune.errors import MissingDependencyError, UnsupportedModelError
 from foretune.workload._index_inputs import input_index_limits
+from foretune.workload._number_inputs import number_inputs
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
@@ -272,6 +273,19 @@ class Model:
         """
         return input_index_limits(self.module)
 
+    @functools.cached_property
+    def number_inputs(self) -> frozenset[int]:
+        """Positions of integer inputs that may be any number.
+
+        What becomes a float and is 0 or 1 in the examples counts as a mask.
+        """
+        found = number_inputs(self.module, lambda: self.index_limits)
+        return frozenset(
+            at
+            for at, converted in found.items()
+            if not (converted and np.isin(self.examples[at], (0, 1)).all())
+        )
+
     @classmethod
     def from_relax(
         cls,
@@ -302,7 +316,11 @@ class Model:
         _refuse_types(module, name)
         if examples is None:
             rng = np.random.default_rng(seed)
-            examples = [_draw(_blank(spec), rng) for spec in inputs]
+            numbers = _numbers(module)
+            examples = [
+                _any_integers(spec, rng) if at in numbers else _draw(_blank(spec), rng)
+                for at, spec in enumerate(inputs)
+            ]
         return cls(
             name, module, inputs, outputs, tuple(examples), source, tuple(states), tuple(until)
         )
@@ -354,8 +372,25 @@ def is_float(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
 
 
+def _numbers(module: IRModule) -> Mapping[int, bool]:
+    try:
+        return number_inputs(module, lambda: input_index_limits(module))
+    # TVM lowers the operators to find indices, and raises what it likes where it cannot; those that
+    # nothing lowers are refused with their names later.
+    except Exception:
+        return {}
+
+
+def _any_integers(spec: TensorSpec, rng: np.random.Generator) -> Array:
+    """From -9 to 9, but none that a mask has, and no 0, by which nothing can be divided."""
+    dtype = element_type(spec.dtype)
+    drawn = rng.integers(2, 10, spec.shape)
+    signs = rng.choice([-1, 1], spec.shape) if dtype.kind == "i" else 1
+    return np.asarray(drawn * signs).astype(dtype)
+
+
 def _blank(spec: TensorSpec) -> Array:
-    """Integers of which nothing is known are drawn from 0 and 1: legal as index and as mask."""
+    """Integers that may be indices or masks are drawn from 0 and 1: legal as either."""
     blank: Array = np.zeros(spec.shape, dtype=element_type(spec.dtype))
     if not is_float(blank.dtype) and blank.size:
         blank.flat[0] = 1
@@ -371,7 +406,10 @@ def _draw(example: Array, rng: np.random.Generator) -> Array:
     if not example.size:
         return example
     low, high = int(example.min()), int(example.max())
-    return rng.integers(low, high + 1, example.shape).astype(example.dtype)
+    integers = rng.integers(low, high + 1, example.shape)
+    if low < 0 < high and (example != 0).all():
+        integers = np.where(integers == 0, high, integers)
+    return integers.astype(example.dtype)
 
 
 def _signature(

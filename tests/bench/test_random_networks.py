@@ -52,10 +52,11 @@ def test_seeds_draw_many_operators_ranks_and_types():
 @pytest.mark.parametrize(
     ("actual", "said"),
     [
-        ([np.ones((2, 1), "float32")], "is float32"),
-        ([np.ones(2, "float64")], "is float64"),
-        ([np.array([1, 1.001], "float32")], "is off by"),
-        ([np.array([1, np.nan], "float32")], "NaN"),
+        ([np.ones((2, 1), "float32")], "of shape (2, 1)"),
+        ([np.ones(2, "float64")], "of type float64"),
+        ([np.array([1, 1.001], "float32")], "differs by"),
+        ([np.array([1, np.nan], "float32")], "is nan at [1]"),
+        ([np.array([1, np.inf], "float32")], "is inf at [1]"),
         ([], "0 outputs in place of 1"),
         ([np.array([1, 1.00001], "float32")], ""),
     ],
@@ -63,6 +64,18 @@ def test_seeds_draw_many_operators_ranks_and_types():
 def test_a_difference_is_seen_and_named(actual, said):
     found = difference([np.ones(2, "float32")], actual)
     assert said in found if said else not found
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, "lowest", "highest"])
+def test_what_is_not_finite_or_huge_excuses_nothing_beside_it(dtype, value):
+    ends = {"lowest": np.finfo(dtype).min, "highest": np.finfo(dtype).max}
+    expected = np.array([1, 2, 3, ends.get(value, value)], dtype)
+    assert not difference([expected], [expected.copy()])
+    for at, number in ((0, 5.0), (3, 0.0)):
+        actual = expected.copy()
+        actual[at] = number
+        assert difference([expected], [actual])
 
 
 def test_whole_numbers_have_no_tolerance():

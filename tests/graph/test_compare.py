@@ -151,6 +151,13 @@ def test_the_largest_numbers_of_a_type_are_compared(dtype):
     assert not _one(numbers, -numbers).within(0.1)
 
 
+@pytest.mark.parametrize("numbers", [[1e-7, 1, 2], [1e-7, 1, 2, 3, -1e9], [2, 1e-7, -3, 1, 0]])
+def test_one_of_a_few_numbers_that_cancels_out_is_measured_by_the_others(numbers):
+    expected = np.array(numbers, "float32")
+    actual = np.where(expected == np.float32(1e-7), np.float32(1e-6), expected)
+    assert _one(expected, actual).within(1e-5)
+
+
 def test_zeros_are_measured_by_what_is_not_zero():
     expected = np.zeros(100, "float32")
     expected[:3] = [1.0, 2.0, 3.0]

@@ -214,3 +214,104 @@ def test_masks_and_bytes_are_told_from_numbers():
     assert set(sets["half a mask"].arrays[1]) <= {0, 1}
     assert "first index" not in sets
     assert sets["any byte"].arrays[2].max() > 1
+
+
+def _integers(folder, nodes, inputs, constants=(), output="INT64"):
+    """An ONNX model of integer inputs ``{name: (type, shape)}``."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    h, kinds = onnx.helper, onnx.TensorProto
+    graph = h.make_graph(
+        [h.make_node(op, reads, [to], **attributes) for op, reads, to, attributes in nodes],
+        "g",
+        [h.make_tensor_value_info(n, getattr(kinds, t), s) for n, (t, s) in inputs.items()],
+        [h.make_tensor_value_info("y", getattr(kinds, output), None)],
+        [onnx.numpy_helper.from_array(np.asarray(v), k) for k, v in dict(constants).items()],
+    )
+    proto = h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8)
+    onnx.save(onnx.shape_inference.infer_shapes(proto), str(folder / "net.onnx"))
+    return from_object(folder / "net.onnx")
+
+
+LINE, TABLE = ("INT64", [12]), ("INT64", [3, 12])
+NUMBERS = {
+    "a quotient": ([("Div", ["i", "c"], "y", {})], {"i": TABLE}, {"c": 3}, "INT64"),
+    "a rest": ([("Mod", ["i", "c"], "y", {})], {"i": LINE}, {"c": 5}, "INT64"),
+    "a rest as of C": ([("Mod", ["i", "c"], "y", {"fmod": 1})], {"i": LINE}, {"c": 5}, "INT64"),
+    "two numbers": ([("Div", ["i", "j"], "y", {})], {"i": LINE, "j": LINE}, {}, "INT64"),
+    "32 bits": (
+        [("Neg", ["i"], "n", {}), ("Mul", ["n", "i"], "y", {})],
+        {"i": ("INT32", [12])}, {}, "INT32",
+    ),
+    "without a sign": ([("Div", ["i", "c"], "y", {})], {"i": ("UINT32", [12])},
+                       {"c": np.uint32(3)}, "UINT32"),
+    "times": (
+        [("Cast", ["i"], "f", {"to": 1}), ("Sin", ["f"], "y", {})], {"i": LINE}, {}, "FLOAT",
+    ),
+    "lengths": ([("Less", ["c", "i"], "y", {})], {"i": ("INT64", [4, 1])},
+                {"c": np.arange(-9, 9)}, "BOOL"),
+}  # fmt: skip
+OTHERS = {
+    "a mask": (
+        [("Cast", ["i"], "f", {"to": 1}), ("Mul", ["f", "c"], "y", {})],
+        {"i": TABLE}, {"c": np.float32(-1e9)}, "FLOAT",
+    ),
+    "a mask by its name": ([("Sub", ["c", "row_mask"], "y", {})], {"row_mask": LINE},
+                           {"c": 1}, "INT64"),
+    "an index": ([("Gather", ["c", "i"], "y", {})], {"i": LINE}, {"c": np.arange(7)}, "INT64"),
+    "a count of bits": ([("BitShift", ["c", "i"], "y", {"direction": "LEFT"})],
+                        {"i": ("UINT64", [12])}, {"c": np.uint64(5)}, "UINT64"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_integers_that_are_numbers_are_tried_on_both_sides_of_zero(name, tmp_path, hardware):
+    model = _integers(tmp_path, *NUMBERS[name])
+    assert model.number_inputs == set(range(len(model.inputs)))
+    signed = "uint" not in model.inputs[0].dtype
+    for example in model.examples:
+        assert not np.isin(example, (0, 1)).any()
+        assert example.size < 9 or (example < 0).any() == signed
+    sets = _by_name(verification_inputs(model))
+    drawn = sets["any integer"].arrays[0]
+    assert (drawn < 0).any() == signed and np.abs(drawn.astype("int64")).max() > 100
+    assert ("negative integer" in sets) is signed
+    if signed:
+        assert (sets["negative integer"].arrays[0] < 0).all()
+    assert (sets["positive integer"].arrays[0] > 0).all()
+    result = verify(compile_model(model, hardware, {}), model)
+    assert result.ok, result.message
+    assert {"examples", "any integer", "positive integer"} <= set(result.inputs)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_integers_that_are_none_stay_what_they_may_be(name, tmp_path):
+    model = _integers(tmp_path, *OTHERS[name])
+    assert not model.number_inputs
+    assert np.isin(model.examples[0], (0, 1)).all()
+    assert not {"any integer", "negative integer"} & set(_by_name(verification_inputs(model)))
+
+
+def test_a_quotient_that_is_rounded_down_is_caught(tmp_path):
+    model = _integers(tmp_path, *NUMBERS["a quotient"])
+
+    class Floored:
+        def run(self, inputs):
+            return [inputs[0] // 3]
+
+    result = verify(Floored(), model)
+    assert not result.ok and "examples" in result.message
+
+
+def test_numbers_of_a_person_s_own_examples_are_tried_beyond_them():
+    class Scaled(torch.nn.Module):
+        def forward(self, x, step, mask, count):
+            return torch.sin(x * step) * mask, count // 3
+
+    args = (torch.randn(4), torch.tensor([7]), torch.tensor([1, 0, 1, 1]), torch.tensor([5, 9]))
+    model = from_object((Scaled(), args), "scaled", "a test")
+    assert model.number_inputs == {1, 3}
+    sets = _by_name(verification_inputs(model))
+    assert (sets["negative integer"].arrays[1] < 0).all()
+    assert set(sets["negative integer"].arrays[2]) <= {0, 1}
+    assert sets["full mask"].arrays[2].all()
