@@ -7,7 +7,8 @@ and compared with eager PyTorch, each in a process of its own. Outcomes:
 - ``refused``: an error that foretune raises on purpose, with its message;
 - ``another result``: it ran and differs;
 - ``broken``: another exception; ``crash``: the process died; ``timeout``: it took too long;
-- ``not exported``: ``torch.export`` itself refuses it, which is no fault of ours.
+- ``not exported``: the library cannot make it, or ``torch.export`` itself refuses it, which is no
+  fault of ours.
 
 Results are kept one by one, so that an interrupted sweep goes on where it stopped.
 """
@@ -92,7 +93,10 @@ def _outcome(name: str) -> dict[str, str]:
     from foretune.hardware import probe
     from foretune.workload import Model, from_object
 
-    network = make(name)
+    try:
+        network = make(name)
+    except Exception as error:  # libraries of models are older than their dependencies
+        return {"outcome": _NOT_OURS, "cause": f"not made: {type(error).__name__}: {error}"[:2000]}
     keyed = isinstance(network.inputs, dict)
     args, kwargs = ((), network.inputs) if keyed else (network.inputs, None)
     try:

@@ -73,21 +73,35 @@ def _convolutional(name: str) -> Network:
         # Full-size street scenes take minutes with schedules that nobody tuned.
         module = get_model(name, in_size=(128, 256)).eval()
         size = (128, 256)
-    _awake(module)
+    _awake(module, torch.randn(2, 3, *size))
     return Network(module, (torch.randn(1, 3, *size),))
 
 
-def _awake(module: Any) -> None:
-    """Running statistics as trained networks have them: not 0 and 1, so that they matter."""
+def _awake(module: Any, images: Any) -> None:
+    """Running statistics as trained networks have them: of data, and a little beside it.
+
+    With means of 0 and variances of 1, activations of random weights grow from layer to layer,
+    until two ways to round the same sum end in other classes.
+    """
     import torch
 
-    for part in module.modules():
-        if (
-            isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
-            and part.running_mean is not None
-        ):
-            part.running_mean.normal_(0, 0.1)
-            part.running_var.uniform_(0.5, 1.5)
+    norms = [
+        part
+        for part in module.modules()
+        if isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and part.running_mean is not None
+    ]
+    for norm in norms:
+        norm.train()
+        norm.momentum = None  # the average of all that follows
+    with torch.no_grad():
+        module(images)
+        module(torch.randn_like(images))
+    for norm in norms:
+        norm.eval()
+        norm.running_mean += 0.1 * norm.running_var.sqrt() * torch.randn_like(norm.running_mean)
+        # Of a vector and two images it may be tiny by chance.
+        norm.running_var.clamp_(min=0.25 * float(norm.running_var.mean()))
+        norm.running_var *= torch.empty_like(norm.running_var).uniform_(0.8, 1.25)
 
 
 def _transformer(kind: str, model: str) -> Network:
