@@ -255,6 +255,8 @@ def _reproducing(args: argparse.Namespace) -> str:
 
 def _artifact(result: TuneResult, path: Path | None) -> tuple[dict[str, Any], str]:
     """What became of the artifact: fields for the JSON object, and what is wrong, if anything."""
+    from foretune.tuning.network import NOTHING
+
     network = result.network
     if network is None:
         measured = any(task.best_s is not None for task in result.tasks)
@@ -263,6 +265,10 @@ def _artifact(result: TuneResult, path: Path | None) -> tuple[dict[str, Any], st
         "verified": bool(network.inputs) and not network.wrong,
         "max_abs_error": network.max_abs_error,
     }
+    if network.shipped == NOTHING:
+        there = path is not None and path.exists()
+        left = f"{path} is of an earlier run and was left" if there else f"{path} was removed"
+        return fields, network.fault + ("" if path is None else f". {left}")
     if path is not None:
         told = _told(network.max_abs_error)
         print(f"artifact: {path}  (largest difference to the original {told})")

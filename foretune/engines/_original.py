@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune.engines._serve import load_onnxruntime
-
 if TYPE_CHECKING:
     from foretune.workload import Model
 
@@ -28,18 +26,18 @@ def time_original(model: Model, threads: int) -> tuple[str, float | None]:
 
     Returns:
         The engine's name and the median seconds of a call; no name and None where the model was
-        written in Relax and has no original.
+        written in Relax and has no original, or where no runtime has all of its operators: ONNX's
+        reference, which runs it then, is not made to be fast.
     """
     from foretune._torch import limited_threads
     from foretune.workload import OnnxSource, TorchSource
 
     source, inputs = model.source, list(model.examples)
     if isinstance(source, TorchSource):
-        with limited_threads(threads):
-            return "eager", _median(lambda: source.run(inputs))
-    if isinstance(source, OnnxSource):
-        return "onnxruntime", _median(load_onnxruntime(source.path, inputs, threads))
-    return "", None
+        with limited_threads(threads), source.prepare(inputs) as call:
+            return "eager", _median(call)
+    run = source.load(threads) if isinstance(source, OnnxSource) else None
+    return ("", None) if run is None else ("onnxruntime", _median(lambda: run(inputs)))
 
 
 def _median(call: Callable[[], Any]) -> float:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from foretune._child import how_it_ended
 from foretune.engines._names import ARTIFACT
-from foretune.engines._serve import load_arrays, save_arrays
+from foretune.engines._serve import STATES_FILE, load_arrays, save_arrays
+from foretune.engines._stateless import stateless
 from foretune.errors import BadInputError, MissingDependencyError
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Workspace:
 
         source = self._model.source
         if isinstance(source, OnnxSource):
-            if not source.until:
+            if not source.changed:
                 return Path(source.path)
             path = self.folder / "model.onnx"
             if not path.exists():
@@ -125,7 +126,7 @@ def _write_torch(path: Path, source: Any, name: str) -> None:
         try:
             path.write_bytes(_pickled(source))
         except Exception:  # a module may refuse to be pickled in any way
-            _export(path, source)
+            _export(path, source, name)
 
 
 def _pickled(source: Any) -> bytes:
@@ -135,19 +136,20 @@ def _pickled(source: Any) -> bytes:
     if module is not None and module.__name__.startswith("foretune_input_"):
         cloudpickle.register_pickle_by_value(module)
     payload = {"kind": "module", "module": source.module}
-    payload |= {"args": source.args, "kwargs": source.kwargs}
+    payload |= {"args": source.args, "kwargs": source.kwargs, "states": source.states}
     data: bytes = cloudpickle.dumps(payload)
     return data
 
 
-def _export(path: Path, source: Any) -> None:
+def _export(path: Path, source: Any, name: str) -> None:
     import torch
 
+    from foretune.workload.importers.torch import exported
+
     try:
-        program = torch.export.export(
-            source.module, source.args, source.kwargs or None, strict=False
-        )
-        torch.export.save(program, str(path))
+        program = exported(source, name)
+        states = {STATES_FILE: json.dumps(source.states)}
+        torch.export.save(program, str(path), extra_files=states)
     except Exception as error:  # torch.export raises anything the model's own code may raise
         path.unlink(missing_ok=True)
         raise BadInputError(
@@ -167,13 +169,16 @@ def _export_onnx(path: Path, source: Any) -> None:
         raise MissingDependencyError(
             "exporting PyTorch to ONNX needs onnxscript: pip install onnx onnxscript"
         ) from None
+    module, args, kwargs = source.module, source.args, source.kwargs
+    if source.states:
+        module, args, kwargs = stateless(source), (source.args, source.kwargs, source.start()), {}
     try:
         with contextlib.redirect_stdout(sys.stderr), without_leaf_warning():
             torch.onnx.export(
-                source.module,
-                source.args,
+                module,
+                args,
                 str(path),
-                kwargs=source.kwargs or None,
+                kwargs=kwargs or None,
                 dynamo=True,
                 verbose=False,
             )

@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,17 @@ import numpy as np
 from foretune.engines._names import ARTIFACT
 
 if TYPE_CHECKING:
+    from foretune.workload import TorchSource
     from foretune.workload.model import Array
+
+STATES_FILE = "foretune_states.json"
+"""Of an exported program: the names of the buffers that it writes."""
 
 _READING_S, _READING_CALLS = 0.05, 3
 
 Runner = Callable[[], list[Any]]
+
+_open = ExitStack()
 
 
 def _load_foretune(path: str, inputs: list[Array], _threads: int) -> Runner:
@@ -31,7 +38,7 @@ def _load_foretune(path: str, inputs: list[Array], _threads: int) -> Runner:
     return Artifact.load(path).prepare(inputs)
 
 
-def _load_torch(path: str, inputs: list[Array]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+def _load_torch(path: str) -> TorchSource:
     import zipfile
 
     import torch
@@ -39,26 +46,27 @@ def _load_torch(path: str, inputs: list[Array]) -> tuple[Any, tuple[Any, ...], d
     from foretune.workload import TorchSource
 
     if zipfile.is_zipfile(path):
-        program = torch.export.load(path)
+        beside = {STATES_FILE: ""}
+        program = torch.export.load(path, extra_files=beside)
         args, kwargs = program.example_inputs
-        source = TorchSource(program.module(), tuple(args), dict(kwargs))
-    else:
-        import pickle
+        states = tuple(json.loads(beside[STATES_FILE]))
+        return TorchSource(program.module(), tuple(args), dict(kwargs), states)
+    import pickle
 
-        payload = pickle.loads(Path(path).read_bytes())
-        source = TorchSource(payload["module"], payload["args"], payload["kwargs"])
-    args, kwargs = source.bind(inputs)
-    return source.module, args, kwargs
+    payload = pickle.loads(Path(path).read_bytes())
+    return TorchSource(payload["module"], payload["args"], payload["kwargs"], payload["states"])
 
 
-def _torch_runner(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Runner:
+def _torch_runner(
+    source: TorchSource, inputs: list[Array], module: Callable[..., Any] | None = None
+) -> Runner:
     import torch
-    from torch.utils import _pytree as pytree
+
+    # Never closed: what the module's buffers hold does not matter when the child has ended.
+    call = _open.enter_context(source.prepare(inputs, module))
 
     def run() -> list[Any]:
-        with torch.no_grad():
-            outputs = module(*args, **kwargs)
-        tensors = [t for t in pytree.tree_leaves(outputs) if isinstance(t, torch.Tensor)]
+        tensors = call()
         if any(t.is_cuda for t in tensors):
             torch.cuda.synchronize()  # a call returns before a GPU has computed anything
         return tensors
@@ -70,18 +78,18 @@ def _load_eager(path: str, inputs: list[Array], threads: int) -> Runner:
     import torch
 
     torch.set_num_threads(threads)
-    return _torch_runner(*_load_torch(path, inputs))
+    return _torch_runner(_load_torch(path), inputs)
 
 
 def _load_inductor(path: str, inputs: list[Array], threads: int) -> Runner:
     import torch
 
     torch.set_num_threads(threads)
-    module, args, kwargs = _load_torch(path, inputs)
-    return _torch_runner(torch.compile(module), args, kwargs)
+    source = _load_torch(path)
+    return _torch_runner(source, inputs, torch.compile(source.module))
 
 
-def load_onnxruntime(path: str, inputs: list[Array], threads: int) -> Runner:
+def _load_onnxruntime(path: str, inputs: list[Array], threads: int) -> Runner:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -124,7 +132,7 @@ _LOADERS: dict[str, Callable[[str, list[Array], int], Runner]] = {
     ARTIFACT: _load_foretune,
     "eager": _load_eager,
     "inductor": _load_inductor,
-    "onnxruntime": load_onnxruntime,
+    "onnxruntime": _load_onnxruntime,
     "openvino": _load_openvino,
 }
 
@@ -170,20 +178,27 @@ def _reading(run: Runner) -> float:
 
 
 def save_arrays(path: Path, arrays: Sequence[Array]) -> None:
-    """Writes arrays in order."""
-    named: dict[str, Any] = {f"a{n:04d}": array for n, array in enumerate(arrays)}
+    """Writes arrays in order, with their element types: NumPy's format lacks bfloat16."""
+    named: dict[str, Any] = {
+        f"a{n:04d}.{array.dtype.name}": array for n, array in enumerate(arrays)
+    }
     np.savez(path, **named)
 
 
 def load_arrays(path: Path) -> list[Array]:
     """Reads what ``save_arrays`` wrote."""
+    from foretune.workload.model import element_type
+
     with np.load(path) as file:
-        return [file[key] for key in sorted(file.files)]
+        read = [(file[key], element_type(key.partition(".")[2])) for key in sorted(file.files)]
+    return [array.view(kind) if array.dtype.kind == "V" else array for array, kind in read]
 
 
 def _as_numpy(value: Any) -> Array:
-    if hasattr(value, "detach"):  # a tensor of PyTorch, wherever it is
-        value = value.detach().cpu()
+    from foretune.workload.model import from_tensor
+
+    if hasattr(value, "detach"):
+        return from_tensor(value)
     return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
 
 

@@ -1,7 +1,7 @@
 """Whole graphs: simplification, extraction of workloads, compilation, artifacts."""
 
 from foretune.graph._arguments import Arguments, arguments_of
-from foretune.graph._artifact_files import artifact_files
+from foretune.graph._artifact_files import artifact_files, is_tuned
 from foretune.graph._bisect import Difference, first_difference
 from foretune.graph._compare import (
     OutputDifference,
@@ -51,6 +51,7 @@ __all__ = [
     "failing_kernels",
     "first_difference",
     "integer_distance",
+    "is_tuned",
     "judge_outputs",
     "largest_difference",
     "merged",

@@ -22,6 +22,15 @@ def artifact_files(library: Path) -> list[Path]:
     return [library.with_suffix(s) for s in (".so", ".params", ".sample.npz", ".json")]
 
 
+def is_tuned(library: Path) -> bool:
+    """Whether there is an artifact with a tuned operator, as far as its manifest can be read."""
+    try:
+        manifest = json.loads(library.with_suffix(".json").read_text(encoding="utf-8"))
+        return bool(manifest["tuned"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return False
+
+
 def publish(folder: Path, library: Path) -> None:
     """Moves complete files into place; until the manifest follows, the old one refuses the rest."""
     for place in artifact_files(library):

@@ -17,7 +17,9 @@ import contextlib
 import os
 import threading
 import warnings
+import weakref
 from collections.abc import Iterator
+from typing import ClassVar
 
 from foretune import _tvm
 from foretune.errors import BadInputError
@@ -40,13 +42,19 @@ class _Here(threading.local):
 class ForkedLock:
     """A lock that is free in a forked child, whoever held it in the parent."""
 
+    _all: ClassVar[weakref.WeakSet[ForkedLock]] = weakref.WeakSet()
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._process = os.getpid()
+        self._all.add(self)
+
+    @classmethod
+    def free_all(cls) -> None:
+        """Frees every lock; for a child that has one thread yet."""
+        for lock in list(cls._all):
+            lock._lock = threading.Lock()
 
     def __enter__(self) -> None:
-        if self._process != os.getpid():
-            self._lock, self._process = threading.Lock(), os.getpid()
         self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:
@@ -123,4 +131,6 @@ def _renew() -> None:
         _here.used = 0
 
 
+# In a child in the order of registration: what renews takes a lock.
+os.register_at_fork(after_in_child=ForkedLock.free_all)
 os.register_at_fork(before=_renew, after_in_child=_renew)

@@ -55,7 +55,9 @@ def told_network(network: Mapping[str, Any]) -> ToldNetwork:
     elif network["tuned_s"] is None:
         line += "; with default schedules"
     fault = str(network["fault"] or "")
-    if fault:
+    if network["shipped"] is None:
+        line = "no network that computes what the original does"
+    elif fault:
         fault = f"the default schedules ship, not the tuned network: {fault}"
         if network["tuned_s"] is not None:
             fault += f" ({units.seconds(network['tuned_s'])})"
@@ -73,6 +75,8 @@ def told_network(network: Mapping[str, Any]) -> ToldNetwork:
 def _verified(network: Mapping[str, Any]) -> str:
     if not network["inputs"]:
         return "not compared with the original: it cannot run on this machine"
+    if network["shipped"] is None:
+        return "differs from the original"
     error = network["max_abs_error"]
     within = "" if not error else f" within {error:.2g}"
     told = f"equal to the original{within} on {network['inputs']} inputs"

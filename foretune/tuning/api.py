@@ -16,6 +16,7 @@ from foretune.cost import CostModel
 from foretune.errors import BadInputError
 from foretune.hardware import Hardware, probe, why_not_here
 from foretune.measure import LocalMeasurer, MeasurePolicy, Measurer, require_device
+from foretune.measure.gate import Signature
 from foretune.space import Space
 from foretune.tuning.network import Proof
 from foretune.tuning.result import TaskResult, TuneResult
@@ -124,6 +125,7 @@ def tune(
         command: The command line to note in the result.
         output: Where a model's artifact is saved: the proven one before the first trial, unless
             the run resumes and there is one; the one that ships at the end. None saves nothing.
+            Removed where the proven one turns out to be wrong on an input compared at the end.
 
     Raises:
         BadInputError: An argument is unusable, or a model cannot be compiled to what it computes;
@@ -260,15 +262,26 @@ def _tell(
 def _conclude(
     proof: Proof, result: TuneResult, tuner: Tuner, output: str | Path | None
 ) -> TuneResult:
-    """The result with the network that ships, compiled, compared, timed and saved."""
+    """The result with the network that ships, compiled, compared, timed and saved.
+
+    Ctrl-C leaves the file that there is: the proven network, or that of the run that is resumed. A
+    network that turns out to be wrong leaves none.
+    """
     interrupted = result.interrupted
     before_s = proof.network.proof_s
+    place = None if output is None else Path(output)
     try:
         artifact = proof.conclude(result.chosen, interrupted, tuner.progress.phase)
     except KeyboardInterrupt:
         interrupted, artifact = True, proof.default
-    if output is not None and (artifact is not proof.default or proof.saved is None):
-        artifact.save(output)
+        if place is not None and proof.saved is None and place.is_file():
+            logger.warning("interrupted: %s stays as the run that was resumed left it", place)
+            place = None
+    if place is not None and artifact is None:
+        _withdraw(place, proof)
+    elif place is not None and (artifact is not proof.default or proof.saved is None):
+        assert artifact is not None
+        artifact.save(place)
     spent_s = dict(result.spent_s)
     spent_s["proof_s"] = spent_s.get("proof_s", 0.0) + proof.network.proof_s - before_s
     return replace(
@@ -279,6 +292,15 @@ def _conclude(
         elapsed_s=tuner.elapsed_s,
         spent_s=spent_s,
     )
+
+
+def _withdraw(place: Path, proof: Proof) -> None:
+    """Removes the proven network that turned out to be wrong; a tuned one that is there stays."""
+    from foretune.graph import artifact_files, is_tuned
+
+    if proof.saved is not None or not is_tuned(place):
+        for file in artifact_files(place):
+            file.unlink(missing_ok=True)
 
 
 def _checked_names(strategy: str, cost_model: str | CostModel, seed: int) -> tuple[str, str]:
@@ -393,6 +415,7 @@ def _tasks(
     untunable = list(prepared.untunable)
     for workload in prepared.workloads:
         try:
+            Signature.of(workload)  # what candidates cannot be checked on is not tuned
             space = Space.generate(workload, hardware)
         except BadInputError as error:
             if isinstance(prepared.source, Workload):

@@ -12,23 +12,25 @@ Tuning kernels pays only if the network that they make up works and is faster. H
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune.errors import ForetuneError, UnsupportedModelError, WrongResultError
+from foretune.errors import ForetuneError, UnsupportedModelError
 from foretune.hardware import Hardware, why_not_here
 
 if TYPE_CHECKING:
     from foretune.graph import Artifact, Extraction, InputSet, Verification
     from foretune.space import Candidate
     from foretune.workload import Model
+    from foretune.workload.model import Array
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +44,7 @@ _BISECTING_S = 60.0
 """Seconds that looking for the first operator that differs may take."""
 _MORE_INPUTS_S = 10.0
 """Further inputs are compared before the first trial where that takes less."""
-DEFAULT, TUNED = "default", "tuned"
+DEFAULT, TUNED, NOTHING = "default", "tuned", ""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ class Network:
         original: Name of the engine that runs the original; empty if there is none.
         original_s, default_s, tuned_s: Of the original, of the network with default schedules, and
             of the tuned one; None where it was not timed.
-        shipped: ``"tuned"`` or ``"default"``: which of them the artifact is.
+        shipped: ``"tuned"`` or ``"default"``: which of them the artifact is; empty where neither
+            computes what the original does.
         max_abs_error, max_relative_error, tolerance, inputs: How far its outputs are from the
             original's, how far they may be, and on how many inputs that was seen; None and 0 where
             it cannot run on this machine.
@@ -65,7 +68,8 @@ class Network:
         passes_left_out: Names of those that failed on this network.
         plan: How layouts and precisions were chosen.
         proof_s: Seconds that proving, and concluding, took.
-        fault: Why a tuned network that was compiled was not shipped; empty if it was.
+        fault: Why a tuned network that was compiled, or nothing at all, was not shipped; empty if
+            it was.
         wrong: Whether that is because it computes something else than the original.
     """
 
@@ -90,7 +94,7 @@ class Network:
     @property
     def shipped_s(self) -> float | None:
         """Seconds of the one that is shipped."""
-        return self.tuned_s if self.shipped == TUNED else self.default_s
+        return {TUNED: self.tuned_s, DEFAULT: self.default_s}.get(self.shipped)
 
     def checked(self, check: Verification) -> Network:
         """With the outcome of a comparison; NaN, which JSON has not, becomes None."""
@@ -111,7 +115,7 @@ class Network:
             "original_s": self.original_s,
             "default_s": self.default_s,
             "tuned_s": self.tuned_s,
-            "shipped": self.shipped,
+            "shipped": self.shipped or None,
             "max_abs_error": self.max_abs_error,
             "max_relative_error": self.max_relative_error,
             "tolerance": self.tolerance,
@@ -156,6 +160,7 @@ class Proof:
         self.saved: Path | None = None
         self.inputs = verification_inputs(model)
         self._checks: list[Verification] = []
+        self._comparing_s = 0.0
         self.runs_here = why_not_here(hardware) is None
         if self.runs_here:
             self._run()
@@ -176,10 +181,7 @@ class Proof:
             UnsupportedModelError: It computes something else.
         """
         began = time.perf_counter()
-        network = self.network
-        expected_s = len(self.inputs[_FIRST:]) * (
-            (network.default_s or 0.0) + (network.original_s or 0.0)
-        )
+        expected_s = len(self.inputs[_FIRST:]) * self._each_s()
         most_s = _MORE_INPUTS_S if allowed_s is None else min(_MORE_INPUTS_S, allowed_s)
         if self.runs_here and expected_s <= most_s:
             self._check(self.inputs)
@@ -189,15 +191,20 @@ class Proof:
         """Seconds that ``conclude`` will take, about."""
         if not self.runs_here:
             return 1.5 * self.compiled_s
-        call_s = (self.network.default_s or 0.0) + (self.network.original_s or 0.0)
-        return 1.5 * self.compiled_s + 6.0 + len(self.inputs) * call_s + _TIMING_S
+        return 1.5 * self.compiled_s + 6.0 + len(self.inputs) * self._each_s() + _TIMING_S
+
+    def _each_s(self) -> float:
+        """Seconds that comparing takes for each of the inputs, about."""
+        if self.network.original_s is None:
+            return self._comparing_s  # of ONNX's reference, for example, which takes its time
+        return (self.network.default_s or 0.0) + self.network.original_s
 
     def conclude(
         self,
         chosen: Mapping[str, Candidate],
         hurried: bool = False,
         say: Callable[[str], None] | None = None,
-    ) -> Artifact:
+    ) -> Artifact | None:
         """Compiles the tuned network and decides what is shipped; ``network`` tells it.
 
         Args:
@@ -205,19 +212,20 @@ class Proof:
             hurried: As few rounds of timing as will do.
             say: Called with a line of text when a step begins.
 
-        Raises:
-            WrongResultError: The proven network is wrong on inputs it was not compared on before.
+        Returns:
+            What is shipped; None if the network with default schedules, which is left, is wrong on
+            inputs that it was not compared on before.
         """
         began = time.perf_counter()
         say = say or (lambda _line: None)
         try:
             tuned = self._tuned(chosen, say)
             if tuned is None:
-                self._complete()
-                if not hurried and self.runs_here:
+                left = self._complete()
+                if left is not None and not hurried and self.runs_here:
                     say("timing the network beside the original")
                     self._time({DEFAULT: self.default}, hurried)
-                return self.default
+                return left
             return self._decide(tuned, hurried, say)
         finally:
             self._spend(began)
@@ -232,7 +240,9 @@ class Proof:
         say("compiling the tuned network")
         return compile_model(self.model, self.hardware, chosen, self.extraction)
 
-    def _decide(self, tuned: Artifact, hurried: bool, say: Callable[[str], None]) -> Artifact:
+    def _decide(
+        self, tuned: Artifact, hurried: bool, say: Callable[[str], None]
+    ) -> Artifact | None:
         from foretune.graph import take_sample, verify
 
         if not self.runs_here:
@@ -243,7 +253,11 @@ class Proof:
         fault = self._time({DEFAULT: self.default, TUNED: tuned}, hurried)
         if not fault:
             say("comparing the tuned network with the original")
-            check = verify(tuned, self.model, inputs=self.inputs)
+            try:
+                check = verify(_Compiled(tuned, self.model), self.model, inputs=self.inputs)
+            except UnsupportedModelError as error:
+                self.network = replace(self.network, fault=str(error))
+                return self._complete()
             if check.ok:
                 self._note(tuned, check)
                 self.network = replace(self.network, shipped=TUNED)
@@ -252,21 +266,12 @@ class Proof:
                 return tuned
             fault = f"it differs from the original: {check.message}"
             self.network = replace(self.network, fault=fault, wrong=True)
-        self._complete()
-        return self.default
+        return self._complete()
 
     def _run(self) -> None:
-        try:
-            self._check(self.inputs[:_FIRST])
-            self._time_alone()
-            self._take_sample()
-        except ForetuneError:
-            raise
-        except Exception as error:  # TVM's virtual machine and the original raise what they like
-            raise UnsupportedModelError(
-                f"{self.model.name} was compiled, but cannot be run: TVM refuses "
-                f"{_last_line(error)}; please report this"
-            ) from error
+        self._check(self.inputs[:_FIRST])
+        self._time_alone()
+        self._take_sample()
 
     def _take_sample(self) -> None:
         """Inputs and the original's outputs go with the artifact, for ``foretune run``."""
@@ -274,14 +279,18 @@ class Proof:
 
         self.default.sample = take_sample(self.inputs[0], self.network.tolerance or 0.0)
 
-    def _complete(self) -> None:
-        """Compares the proven network on the inputs that it was not compared on before."""
-        if not self.runs_here:
-            return
-        try:
-            self._check(self.inputs[_FIRST:])
-        except UnsupportedModelError as error:
-            raise WrongResultError(str(error)) from error
+    def _complete(self) -> Artifact | None:
+        """The proven network, compared on the inputs that it was not compared on before.
+
+        None if it is wrong.
+        """
+        if self.runs_here:
+            try:
+                self._check(self.inputs[_FIRST:])
+            except UnsupportedModelError as error:
+                self.network = replace(self.network, shipped=NOTHING, fault=str(error), wrong=True)
+                return None
+        return self.default
 
     def _check(self, inputs: Sequence[InputSet]) -> None:
         """Compares the proven network on some of the inputs, each of them once."""
@@ -291,7 +300,11 @@ class Proof:
         for given in inputs:
             if given.name in done:
                 continue
-            check = verify(self.default, self.model, inputs=[given])
+            began = time.perf_counter()
+            with _running_original(self.model):
+                given.expected()
+            check = verify(_Compiled(self.default, self.model), self.model, inputs=[given])
+            self._comparing_s = time.perf_counter() - began
             self._checks.append(check)
             self._note(self.default, merged(self._checks))
             if not check.ok:
@@ -321,8 +334,10 @@ class Proof:
         """Times original and default, one after the other, in this process."""
         from foretune.engines import time_original
 
-        original, original_s = time_original(self.model, self.hardware.threads)
-        readings = self.default.time(self.model.examples, repeats=_CALLS)
+        with _running_original(self.model):
+            original, original_s = time_original(self.model, self.hardware.threads)
+        with _running_compiled(self.model):
+            readings = self.default.time(self.model.examples, repeats=_CALLS)
         self.network = replace(
             self.network,
             original=original,
@@ -375,6 +390,45 @@ class Proof:
         self.network = replace(self.network, proof_s=spent)
 
 
+class _Compiled:
+    """An artifact to compare: what it raises is said to be TVM's."""
+
+    def __init__(self, artifact: Artifact, model: Model) -> None:
+        self._artifact, self._model = artifact, model
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        with _running_compiled(self._model):
+            return self._artifact.run(inputs)
+
+
+@contextlib.contextmanager
+def _running_compiled(model: Model) -> Iterator[None]:
+    """Says of what a compiled network raises that it comes from there."""
+    try:
+        yield
+    except ForetuneError:
+        raise
+    except Exception as error:  # TVM's virtual machine and kernels raise what they like
+        raise UnsupportedModelError(
+            f"{model.name} was compiled, but cannot be run: TVM refuses "
+            f"it ({_last_line(error)}); please report this"
+        ) from error
+
+
+@contextlib.contextmanager
+def _running_original(model: Model) -> Iterator[None]:
+    """Says of what the original raises that it comes from there."""
+    try:
+        yield
+    except ForetuneError:
+        raise
+    except Exception as error:  # PyTorch, ONNX Runtime and a model's own code raise what they like
+        raise UnsupportedModelError(
+            f"the original of {model.name} cannot be run on the model's own examples "
+            f"({_last_line(error)}), and nothing can be compared otherwise: make it run there"
+        ) from error
+
+
 def compile_default(model: Model, hardware: Hardware, extraction: Extraction) -> Artifact:
     """Compiles a network with default schedules.
 
@@ -392,13 +446,13 @@ def compile_default(model: Model, hardware: Hardware, extraction: Extraction) ->
         named = "; ".join(f"kernel {name} ({why})" for name, why in found.items())
         raise UnsupportedModelError(
             f"{model.name} cannot be compiled for this target: TVM refuses "
-            f"{named or _last_line(error)}; leave that part out of the model"
+            f"{named or f'it ({_last_line(error)})'}; leave that part out of the model"
         ) from error
 
 
 def _last_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"it ({lines[-1][:300] if lines else type(error).__name__})"
+    return lines[-1][:300] if lines else type(error).__name__
 
 
 def _alternating(artifacts: Mapping[str, Artifact], model: Model) -> dict[str, float | None]:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretune._files import write_json
+from foretune.errors import WrongResultError
 from foretune.hardware import Hardware
 from foretune.space import Candidate
-from foretune.tuning.network import Network
+from foretune.tuning.network import NOTHING, Network
 from foretune.tuning.task import Task, Trial
 from foretune.tuning.tuner import Budget
 from foretune.workload import Model, Workload
@@ -99,7 +100,7 @@ class TuneResult:
             was one.
         network: What is known of a model as a whole; None for a workload.
         artifact: What is shipped of a model, compared with the original; compiled by ``compile``
-            if None.
+            if None, unless nothing right is left.
     """
 
     source: Model | Workload
@@ -158,12 +159,16 @@ class TuneResult:
         """The artifact: each operator with its best candidate, the rest by default rules.
 
         Of a network that was proven, the one that ships: see ``network.shipped``.
+
+        Raises:
+            WrongResultError: None does: what was compiled computes something else.
         """
         from foretune import graph
 
         if self.artifact is not None:
             return self.artifact
-
+        if self.network is not None and self.network.shipped == NOTHING:
+            raise WrongResultError(self.network.fault)
         if isinstance(self.source, Workload):
             return graph.compile_workload(
                 self.source, self.hardware, self.chosen.get(self.source.key)

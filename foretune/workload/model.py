@@ -7,7 +7,7 @@ import functools
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,10 @@ Run = Callable[[Sequence[Array]], list[Array]]
 # without arithmetic in the compiler. Examples and references are NumPy arrays; those of bfloat16
 # have the element type that ``ml_dtypes`` adds to NumPy.
 _UNCHECKED = ("float8_", "float6_", "float4_", "int4", "uint4")
+
+
+# Element types that ONNX Runtime computes in, but neither takes from NumPy nor gives to it.
+_NO_ONNXRUNTIME_ARRAY = ("bfloat16", "float8", "float4", "int4", "int2")
 
 
 @dataclass(frozen=True)
@@ -77,34 +81,63 @@ class TorchSource:
         args, kwargs = pytree.tree_unflatten(leaves, structure)
         return tuple(args), dict(kwargs)
 
+    def owners(self) -> list[tuple[dict[str, Any], str]]:
+        """Of each state the dictionary that holds the buffer, and its key there."""
+        return [_owner(self.module, name) for name in self.states]
+
+    def start(self) -> tuple[Any, ...]:
+        """Of each state the tensor that it starts from: a copy of the buffer."""
+        return tuple(buffers[name].clone() for buffers, name in self.owners())
+
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """Outputs of the original in eager mode: the tensors of its tree in their order.
 
         New states follow. The module's own buffers are as they were afterwards.
         """
+        with self.prepare(inputs) as call:
+            return [from_tensor(tensor).copy() for tensor in call()]
+
+    @contextlib.contextmanager
+    def prepare(
+        self, inputs: Sequence[Array], module: Callable[..., Any] | None = None
+    ) -> Iterator[Callable[[], list[Any]]]:
+        """A call that runs the original on these inputs; its tensors are those of ``run``.
+
+        Each call starts from the states among the inputs. What is timed when engines are compared.
+
+        Args:
+            inputs: One array per input.
+            module: What runs in place of the module: what was compiled of it.
+        """
         import torch
         from torch.utils import _pytree as pytree
 
+        run = self.module if module is None else module
         ordinary = len(inputs) - len(self.states)
         args, kwargs = self.bind(inputs[:ordinary])
-        with torch.no_grad(), self._holding(inputs[ordinary:]) as held:
-            outputs = self.module(*args, **kwargs)
-            leaves = [t for t in pytree.tree_leaves(outputs) if isinstance(t, torch.Tensor)]
-            return [from_tensor(t).copy() for t in (*leaves, *held())]
+        owners = self.owners()
+        held = [buffers[name] for buffers, name in owners]
+        before = [buffer.clone() for buffer in held]
+        pairs = zip(inputs[ordinary:], held, strict=True)
+        start = [to_tensor(array).to(buffer.device) for array, buffer in pairs]
 
-    @contextlib.contextmanager
-    def _holding(self, values: Sequence[Array]) -> Iterator[Callable[[], list[Any]]]:
-        """The module with these values in its states; gives a function that reads the new ones."""
-        owners = [_owner(self.module, name) for name in self.states]
-        before = [(buffers[name], buffers[name].clone()) for buffers, name in owners]
-        for (buffer, _), value in zip(before, values, strict=True):
-            buffer.copy_(to_tensor(value))
-        try:
-            yield lambda: [buffers[name] for buffers, name in owners]
-        finally:
-            for (buffers, name), (buffer, value) in zip(owners, before, strict=True):
+        def fill(values: Sequence[Any]) -> None:
+            for (buffers, name), buffer, value in zip(owners, held, values, strict=True):
                 buffer.copy_(value)
-                buffers[name] = buffer
+                buffers[name] = buffer  # where the module assigned another one
+
+        def call() -> list[Any]:
+            with torch.no_grad():
+                fill(start)
+                outputs = run(*args, **kwargs)
+            leaves = [t for t in pytree.tree_leaves(outputs) if isinstance(t, torch.Tensor)]
+            return [*leaves, *(buffers[name] for buffers, name in owners)]
+
+        try:
+            yield call
+        finally:
+            with torch.no_grad():
+                fill(before)
 
 
 def _owner(module: Any, path: str) -> tuple[dict[str, Any], str]:
@@ -152,11 +185,17 @@ class OnnxSource:
     constants: dict[str, Array] = field(default_factory=dict)
 
     def proto(self) -> Any:
-        """The ``ModelProto`` that is run: the file's, cut where the model was cut."""
-        from foretune.workload.importers.onnx import cut, load
+        """The ``ModelProto`` that is run: cut where the model was cut, with its constants."""
+        from foretune.workload.importers.onnx import cut, load, specialise
 
         proto = load(Path(self.path))
-        return cut(proto, Path(self.path), self.until) if self.until else proto
+        proto = cut(proto, Path(self.path), self.until) if self.until else proto
+        return specialise(proto, self.constants) if self.constants else proto
+
+    @property
+    def changed(self) -> bool:
+        """Whether what is run is something else than the file."""
+        return bool(self.until or self.constants)
 
     def run(self, inputs: Sequence[Array], threads: int = 0) -> list[Array]:
         """Outputs in the order of the graph's outputs: see ``prepare``."""
@@ -169,6 +208,10 @@ class OnnxSource:
         Outputs are ONNX Runtime's, or of ONNX's reference where the runtime lacks an operator or
         its type.
         """
+        return self.load(threads, rewrites) or self._evaluate
+
+    def load(self, threads: int = 0, rewrites: bool = True) -> Run | None:
+        """What runs the model in ONNX Runtime; None where that lacks an operator or its type."""
         onnxruntime = require_onnxruntime()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
@@ -177,7 +220,7 @@ class OnnxSource:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         with tempfile.TemporaryDirectory(prefix="foretune-") as folder:
             path = self.path
-            if self.until:
+            if self.changed:
                 path = str(Path(folder, "cut.onnx"))
                 write_onnx(self.proto(), Path(path))
             try:
@@ -185,19 +228,17 @@ class OnnxSource:
                     path, options, providers=["CPUExecutionProvider"]
                 )
                 names = [i.name for i in session.get_inputs()]
+                kinds = [v.type for v in (*session.get_inputs(), *session.get_outputs())]
             except Exception:  # raised in several kinds for an operator or type it lacks
-                return self._evaluate
+                return None
+        if any(name in kind for kind in kinds for name in _NO_ONNXRUNTIME_ARRAY):
+            return None
 
         def run(inputs: Sequence[Array]) -> list[Array]:
-            outputs = session.run(None, self._feed(names, inputs))
+            outputs = session.run(None, dict(zip(names, inputs, strict=True)))
             return [np.asarray(output) for output in outputs]
 
         return run
-
-    def _feed(self, names: Sequence[str], inputs: Sequence[Array]) -> dict[str, Array]:
-        free = [name for name in names if name not in self.constants]
-        bound = {name: array for name, array in self.constants.items() if name in names}
-        return dict(zip(free, inputs, strict=True)) | bound
 
     def _evaluate(self, inputs: Sequence[Array]) -> list[Array]:
         from onnx.reference import ReferenceEvaluator
@@ -206,7 +247,8 @@ class OnnxSource:
         held = {tensor.name for tensor in proto.graph.initializer}
         names = [value.name for value in proto.graph.input if value.name not in held]
         with np.errstate(all="ignore"):
-            outputs = ReferenceEvaluator(proto).run(None, self._feed(names, inputs))
+            feed = dict(zip(names, inputs, strict=True))
+            outputs = ReferenceEvaluator(proto).run(None, feed)
         return [np.asarray(output) for output in outputs]
 
 
@@ -296,6 +338,7 @@ class Model:
         seed: int = 0,
         until: Sequence[str] = (),
         states: Sequence[str] = (),
+        outputs: Sequence[str] = (),
     ) -> Model:
         """Wraps a Relax module with static shapes and bound parameters.
 
@@ -307,12 +350,20 @@ class Model:
             seed: For drawn examples.
             until: Tensors that the model was cut at.
             states: Names of its last inputs and last outputs, which are states.
+            outputs: Names of the other outputs, ``output0``, ``output1``... by default. One that
+                is there twice gets a number.
 
         Raises:
             UnsupportedModelError: There is no ``main``, a shape is dynamic, or an element type is
                 one that NumPy lacks.
         """
-        inputs, outputs = _signature(module, name)
+        inputs, results = _signature(module, name)
+        ordinary = results[: len(results) - len(states)]
+        named = _unique(outputs or [spec.name for spec in ordinary], states)
+        results = tuple(
+            replace(spec, name=called)
+            for spec, called in zip(results, [*named, *states], strict=True)
+        )
         _refuse_types(module, name)
         if examples is None:
             rng = np.random.default_rng(seed)
@@ -322,8 +373,20 @@ class Model:
                 for at, spec in enumerate(inputs)
             ]
         return cls(
-            name, module, inputs, outputs, tuple(examples), source, tuple(states), tuple(until)
+            name, module, inputs, results, tuple(examples), source, tuple(states), tuple(until)
         )
+
+
+def _unique(names: Sequence[str], taken: Sequence[str]) -> list[str]:
+    """Each name once: the second ``y`` is called ``y.1``."""
+    found: list[str] = []
+    for name in names:
+        called, number = name, 0
+        while called in found or called in taken or (number and called in names):
+            number += 1
+            called = f"{name}.{number}"
+        found.append(called)
+    return found
 
 
 def write_onnx(proto: Any, path: Path) -> None:

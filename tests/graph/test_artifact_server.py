@@ -232,3 +232,50 @@ def test_an_artifact_compiled_for_more_threads_runs_on_those_there_are(library):
     artifact = Artifact.load(library)
     assert artifact.threads == THREADS
     np.testing.assert_array_equal(artifact.run(pair)[0], pair[0])
+
+
+_LOCKS = """
+import os, threading, time
+from foretune.graph._threads import ForkedLock
+
+lock, held, release = ForkedLock(), threading.Event(), threading.Event()
+
+
+def hold():
+    with lock:
+        held.set()
+        release.wait()
+
+
+threading.Thread(target=hold).start()
+held.wait()
+child = os.fork()
+if child:
+    release.set()
+    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+# Threads of a fresh child come to the lock at once, and each is slow to find out where it is.
+getpid, inside, most = os.getpid, [], []
+os.getpid = lambda: (time.sleep(0.05), getpid())[1]
+
+
+def enter():
+    with lock:
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.02)
+        inside.pop()
+
+
+threads = [threading.Thread(target=enter) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join(20)
+os._exit(0 if most == [1, 1, 1, 1] else 1)
+"""
+
+
+def test_threads_of_a_forked_child_share_a_lock_that_is_free() -> None:
+    done = subprocess.run([sys.executable, "-c", _LOCKS], timeout=60, check=False)
+    assert done.returncode == 0

@@ -2,47 +2,36 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import ml_dtypes
 import numpy as np
 import pytest
 
-from foretune import _tvm
 from foretune.errors import BadInputError
 from foretune.graph import Artifact, Sample, compile_model
-from foretune.workload import Model, TensorSpec
+from foretune.workload import from_object
 
+torch = pytest.importorskip("torch")
 STATES = ("state.sum", "state.last")
 
 
-def _module():
-    """A running sum: ``(x, sum, last) -> (sum + x, sum + x, x)``, in bfloat16 for the last."""
-    relax = _tvm.tvm.relax
-    x = relax.Var("x", relax.TensorType((2, 3), "float32"))
-    total = relax.Var("state.sum", relax.TensorType((2, 3), "float32"))
-    last = relax.Var("state.last", relax.TensorType((), "bfloat16"))
-    builder = relax.BlockBuilder()
-    with builder.function("main", [x, total, last]):
-        with builder.dataflow():
-            new = builder.emit(relax.op.add(total, x))
-            first = builder.emit(relax.op.astype(relax.op.max(x), "bfloat16"))
-            y = builder.emit(relax.op.add(new, relax.op.astype(last, "float32")))
-            result = builder.emit_output(relax.Tuple([y, new, first]))
-        builder.emit_func_output(result)
-    return builder.get()
+class Sums(torch.nn.Module):
+    """A running sum; what is written last is the largest number of the input, in bfloat16."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("sum", torch.full((2, 3), 10.0))
+        self.register_buffer("last", torch.tensor(100.0, dtype=torch.bfloat16))
+
+    def forward(self, x):
+        before = self.last.clone()
+        self.sum += x
+        self.last.copy_(x.max())
+        return self.sum + before.float()
 
 
 @pytest.fixture(scope="module")
 def model():
-    start = np.full((2, 3), 10, "float32"), np.asarray(100, ml_dtypes.bfloat16)
-    made = Model.from_relax(_module(), "sums", examples=[np.zeros((2, 3), "float32"), *start])
-    names = ("y", *STATES)
-    outputs = tuple(
-        TensorSpec(name, spec.shape, spec.dtype)
-        for name, spec in zip(names, made.outputs, strict=True)
-    )
-    return dataclasses.replace(made, outputs=outputs, states=STATES)
+    return from_object((Sums(), (torch.zeros(2, 3),)), "sums")
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +49,7 @@ def test_a_state_left_out_starts_from_its_initial_value(compiled, saved, loaded)
     artifact = Artifact.load(saved) if loaded else compiled
     assert artifact.states == list(STATES)
     assert [spec.name for spec in artifact.inputs] == ["x", *STATES]
+    assert [spec.name for spec in artifact.outputs] == ["output0", *STATES]
     x = np.arange(6, dtype="float32").reshape(2, 3)
     for _ in range(2):  # an artifact itself remembers nothing
         y, total, last = artifact.run([x])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import foretune
 from foretune import engines, graph
 from foretune.cli import main
 from foretune.engines import EngineResult
-from foretune.errors import BadInputError, UnsupportedModelError
+from foretune.errors import BadInputError, UnsupportedModelError, WrongResultError
 from foretune.graph import Artifact
 from foretune.graph._exact import PYTORCH
 from foretune.hardware import Hardware, probe
@@ -223,6 +225,121 @@ def test_ctrl_c_in_the_conclusion_leaves_the_proven_network(
     assert result.interrupted and network_of(result).shipped == "default"
     assert Artifact.load(tmp_path / "net.so").manifest["tuned"] == []
     assert result.compile().manifest["tuned"] == []
+
+
+def test_ctrl_c_in_the_conclusion_of_a_resumed_run_leaves_the_tuned_network(
+    timed: dict[str, float | None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    path, work_dir = tmp_path / "net.so", tmp_path / "run"
+    assert network_of(tune(linear(), output=path, work_dir=work_dir)).shipped == "tuned"
+    before = {file.name: file.read_bytes() for file in graph.artifact_files(path)}
+
+    def interrupt(*_args: Any, **_options: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engines, "compare", interrupt)
+    result = tune(linear(), output=path, work_dir=work_dir)
+    assert result.interrupted
+    assert {file.name: file.read_bytes() for file in graph.artifact_files(path)} == before
+    assert f"{path} stays as the run that was resumed left it" in caplog.text
+
+
+def wrong_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The network differs on the third of its inputs, and is too large to look there first."""
+    verify = graph.verify
+
+    def seen(artifact: Any, model: Model, **options: Any) -> graph.Verification:
+        check = verify(artifact, model, **options)
+        late = any(given.name == "random 1" for given in options["inputs"])
+        return dataclasses.replace(check, ok=False, message="y differs") if late else check
+
+    monkeypatch.setattr(graph, "verify", seen)
+    monkeypatch.setattr(foretune.tuning.network, "_MORE_INPUTS_S", -1.0)
+
+
+@pytest.mark.usefixtures("timed")
+def test_a_default_that_turns_out_to_be_wrong_at_the_end_is_taken_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    wrong_later(monkeypatch)
+    path, work_dir = tmp_path / "net.so", tmp_path / "run"
+    for _resumed in (False, True):
+        result = tune(linear(), output=path, work_dir=work_dir)
+        network = network_of(result)
+        assert network.shipped == "" and network.wrong and network.shipped_s is None
+        assert "differs from the original" in network.fault
+        assert not any(file.exists() for file in graph.artifact_files(path))
+        saved = json.loads((work_dir / "tune.json").read_text())
+        assert saved["network"]["shipped"] is None and saved["network"]["fault"] == network.fault
+        assert len(saved["tasks"][0]["trials"]) == 4
+        with pytest.raises(WrongResultError, match="differs from the original"):
+            result.compile()
+        linear_saved = graph.compile_model(linear(), probe(), {}).save(path)  # of a killed run
+        assert linear_saved.exists()
+
+
+@pytest.mark.usefixtures("timed")
+def test_a_network_without_artifact_ends_the_program_with_3_and_a_result(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from foretune.cli import main
+
+    wrong_later(monkeypatch)
+    module = tmp_path / "net.py"
+    module.write_text(
+        "import torch\ndef make():\n    return torch.nn.Flatten(), (torch.randn(2, 3, 4),)\n"
+    )
+    path, data = tmp_path / "net.so", tmp_path / "result.json"
+    code = main(["tune", f"{module}:make", "--trials", "1", "--work-dir", str(tmp_path / "run"),
+                 "-o", str(path), "--json", str(data)])  # fmt: skip
+    told = capsys.readouterr()
+    assert code == 3 and "Traceback" not in told.err
+    assert told.err.splitlines()[-1].endswith(f"{path} was removed")
+    assert told.out.startswith("no network that computes what the original does")
+    assert "equal to the original" not in told.out
+    result = json.loads(data.read_text())
+    assert result["verified"] is False and result["network"]["shipped"] is None
+    assert "artifact" not in result and not path.exists()
+
+
+def test_whose_error_it_is_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_args: Any, **_options: Any) -> Any:
+        raise RuntimeError("out of order")
+
+    for owner, name, expected, message in [
+        (graph, "verify", RuntimeError, "^out of order$"),
+        (Artifact, "run", UnsupportedModelError, "was compiled, but .* TVM refuses .*of order"),
+        (Artifact, "time", UnsupportedModelError, "was compiled, but .* TVM refuses .*of order"),
+        (Model, "reference", UnsupportedModelError, "the original of linear .*of order"),
+        (engines, "time_original", UnsupportedModelError, "the original of linear .*of order"),
+        (graph, "allowances", RuntimeError, "^out of order$"),
+    ]:
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, name, broken)
+            if name == "reference":
+                patched.setattr(Model, "prepare_reference", lambda _self: broken)
+            with pytest.raises(expected, match=message):
+                tune(linear())
+
+
+@pytest.mark.usefixtures("timed")
+def test_a_tuned_network_that_cannot_run_here_leaves_the_proven_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = Artifact.run
+
+    def breaking(self: Artifact, inputs: Any) -> Any:
+        if self.manifest["tuned"]:
+            raise RuntimeError("out of order")
+        return run(self, inputs)
+
+    monkeypatch.setattr(Artifact, "run", breaking)
+    network = network_of(tune(linear(), output=tmp_path / "net.so"))
+    assert network.shipped == "default" and "out of order" in network.fault
+    assert Artifact.load(tmp_path / "net.so").manifest["tuned"] == []
 
 
 def test_the_time_of_the_conclusion_is_left_for_it() -> None:

@@ -231,6 +231,7 @@ def test_a_cut_drops_what_it_does_not_need_and_names_the_nearest(save):
         [constant("w", np.ones((3, 4), "float32"))],
     )
     model = check(path, until=["hidden"])
+    assert [spec.name for spec in model.outputs] == ["hidden"]
     assert [spec.name for spec in model.inputs] == ["x"]
     with pytest.raises(BadInputError, match="the nearest names are hidden") as error:
         load_input(path, until=["hiden"])
@@ -258,7 +259,9 @@ def test_outputs_may_be_inputs_constants_and_the_same_twice(save):
     outputs[2] = value("y2", [2])
     nodes.append(node("Identity", "y", "y2"))
     path = save(nodes, graph_inputs, outputs, [constant("c", np.arange(3, dtype="float32"))])
-    assert len(check(path).inputs) == 2
+    model = check(path)
+    assert len(model.inputs) == 2
+    assert [spec.name for spec in model.outputs] == ["y", "x", "y2", "c"]
 
 
 def test_an_initialiser_that_is_also_an_input_is_a_constant(save):

@@ -108,6 +108,7 @@ def test_buffers_that_a_module_writes_are_states():
     model = from_object((module, (torch.ones(1, 3),)), "stream")
     assert model.states == ("state.steps", "state.inner.cache")
     assert [spec.name for spec in model.inputs] == ["x", "state.steps", "state.inner.cache"]
+    assert [spec.name for spec in model.outputs] == ["output0", "state.steps", "state.inner.cache"]
     artifact = compile_model(model, probe(), {})
     step = np.array([[1.0, 2.0, 3.0]], "float32")
     states, fresh = list(model.examples[1:]), Streaming()
@@ -120,6 +121,24 @@ def test_buffers_that_a_module_writes_are_states():
     assert states[0] == 3
     assert module.inner.cache.sum() == 0
     np.testing.assert_array_equal(model.reference([step, *model.examples[1:]])[0], [7])
+
+
+def test_what_is_copied_into_a_state_gets_its_type_and_shape():
+    def compute(self, x):
+        self.short.copy_(x)
+        self.count.copy_(x.sum() * 2.5)
+        self.wide.copy_(x[0])
+        return x + self.short.float()
+
+    starts = {"short": torch.zeros(3).half(), "count": torch.tensor(0), "wide": torch.zeros(2, 3)}
+    x = torch.tensor([1.0, 2.0, 3.14159])
+    model = from_object((Net(compute, buffers=starts), (x,)), "net")
+    expected = model.reference(model.examples)
+    for array, wanted in zip(
+        compile_model(model, probe(), {}).run(model.examples), expected, strict=True
+    ):
+        assert (array.shape, array.dtype) == (wanted.shape, wanted.dtype)
+        np.testing.assert_array_equal(array, wanted)
 
 
 class Counting(torch.nn.Module):
@@ -157,16 +176,189 @@ class InPlace(torch.nn.Module):
         return x * 2
 
 
+class Net(torch.nn.Module):
+    """A module with attributes and a function; assigns buffers where it is told."""
+
+    def __init__(self, compute, parts=None, buffers=None, **attributes):
+        super().__init__()
+        self.compute = compute
+        for name, part in (parts or {}).items():
+            self.add_module(name, part)
+        for name, buffer in (buffers or {}).items():
+            self.register_buffer(name, buffer)
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+    def forward(self, x):
+        return self.compute(self, x)
+
+
+class Record:
+    """Of somebody's own class."""
+
+    n = 0
+
+
+def _does(*names_and_values, then):
+    """A function that sets attributes of ``self`` to what functions of ``self, x`` return."""
+
+    def compute(self, x):
+        for name, value in names_and_values:
+            setattr(self, name, value(self, x))
+        return then(self, x)
+
+    return compute
+
+
+def _counted(self, x):
+    self.seen.append(1)
+    return x * len(self.seen)
+
+
+def _noted(self, x):
+    self.record.n += 1
+    return x * self.record.n
+
+
+def _told(self, x):
+    self.table["n"] = self.table.get("n", 0) + 1
+    return x + self.table["n"]
+
+
+def _in_place(self, x):
+    self.memory.add_(x)
+    return self.memory * 2
+
+
+def _in_dictionary(self, x):
+    self.table["m"].add_(x)
+    return self.table["m"] * 2
+
+
+def _filled(self, x):
+    if self.k is None:
+        self.k = torch.arange(3.0)
+    return x + self.k
+
+
+def _count(self, x):
+    self.n += 1
+    return x * self.n
+
+
+ONE, SHARED = torch.zeros(3), torch.zeros(4)
+ALIASED = {"a": ONE, "b": ONE}
+
+
+def _both(self, x):
+    self.a.add_(x)
+    return self.b * 2
+
+
 @pytest.mark.parametrize(
     ("module", "message"),
     [
         (Attribute(), r"writes its own attribute 'kept'.* register_buffer"),
         (InPlace(), r"writes its own input 'x'"),
+        (Net(_count, n=0), r"own attribute 'n', .*self\.register_buffer\('n'"),
+        (
+            Net(lambda self, x: self.in_(x), {"in_": Net(_count, n=0)}),
+            r"own attribute 'in_\.n', .*self\.in_\.register_buffer\('n'",
+        ),
+        (Net(_counted, seen=[]), "own attribute 'seen'"),
+        (Net(_noted, record=Record()), "own attribute 'record'"),
+        (Net(_told, table={}), "own attribute 'table'"),
+        (Net(_in_place, memory=torch.zeros(3)), "own attribute 'memory'.* register_buffer"),
+        (
+            Net(lambda self, x: self.in_(x), {"in_": Net(_in_place, memory=torch.zeros(3))}),
+            r"own attribute 'in_\.memory'.* register_buffer",
+        ),
+        (Net(_in_dictionary, table={"m": torch.zeros(3)}), "in a container .* register_buffer"),
+        (Net(_filled, k=None), "own attribute 'k'.* register_buffer"),
+        (
+            Net(_filled, buffers={"k": None}),
+            r"its buffer 'k' .*_buffer\('k', torch\.zeros\(\(3,\), dtype=torch\.float32\)\)",
+        ),
+        (
+            Net(_does(("k", lambda s, _x: None), then=lambda s, x: x), buffers={"k": ONE}),
+            "sets its buffer 'k' to None",
+        ),
+        (
+            Net(
+                _does(("k", lambda s, x: torch.cat([s.k, x])), then=lambda s, x: s.k.sum() + x),
+                buffers={"k": torch.zeros(1)},
+            ),
+            r"its buffer 'k' another shape in a call, \(4,\) in place of \(1,\)",
+        ),
+        (
+            Net(
+                _does(("k", lambda s, x: s.k + x.double()), then=lambda s, x: s.k.sum() + x),
+                buffers={"k": torch.zeros(3)},
+            ),
+            r"its buffer 'k' another type in a call, torch\.float64 in place of torch\.float32",
+        ),
+        (Net(_both, buffers=ALIASED), r"'a' and 'b' are one tensor.*clone"),
+        (
+            Net(_does(("a", lambda s, x: s.a + x), then=lambda s, _x: s.a + s.b), buffers=ALIASED),
+            r"'a' and 'b' are one tensor.*clone",
+        ),
+        (Net(_both, buffers={"a": SHARED[:3], "b": SHARED[1:]}), r"'a' and 'b' are one tensor"),
     ],
 )
 def test_what_cannot_be_a_state_is_refused_by_name(module, message):
-    with pytest.raises(UnsupportedModelError, match=message):
+    with pytest.raises(UnsupportedModelError, match=message) as error:
         from_object((module, (torch.ones(3),)), "net")
+    assert "\n" not in str(error.value)
+
+
+def _counting(self, x):
+    self.calls += 1
+    self.log.append(self.calls)
+    return x * 2
+
+
+def _lazy(self, x):
+    if self.factor is None:
+        self.factor = 3
+    return x * self.factor
+
+
+def test_what_only_looks_like_a_state_is_none():
+    x = torch.ones(3)
+    warmed = Net(_filled, buffers={"k": None})
+    warmed(x)
+    cases = [
+        (Net(_counting, calls=0, log=[]), 2 * x),
+        (Net(_lazy, factor=None), 3 * x),
+        (Net(lambda self, x: self.a + self.b + x, buffers=ALIASED), x),
+        (warmed, x + torch.arange(3.0)),
+    ]
+    for module, expected in cases:
+        plain = {k: v for k, v in vars(module).items() if k in ("calls", "log", "factor")}
+        held = [list(v) for v in plain.values() if isinstance(v, list)]
+        model = from_object((module, (x,)), "net")
+        assert model.states == ()
+        assert {name: vars(module)[name] for name in plain} == plain
+        assert [v for v in plain.values() if isinstance(v, list)] == held
+        for _ in range(2):
+            np.testing.assert_array_equal(model.reference(model.examples)[0], expected)
+        np.testing.assert_array_equal(
+            compile_model(model, probe(), {}).run(model.examples)[0], expected
+        )
+
+
+def test_the_remedies_that_are_named_work():
+    x = torch.ones(3)
+    for module, results in [
+        (Net(_count, buffers={"n": torch.tensor(0)}), [1, 2, 3]),
+        (Net(_in_place, buffers={"memory": torch.zeros(3)}), [2, 4, 6]),
+        (Net(_both, buffers={"a": ONE, "b": ONE.clone()}), [0, 0, 0]),
+    ]:
+        model = from_object((module, (x,)), "net")
+        artifact, states = compile_model(model, probe(), {}), []
+        for result in results:
+            y, *states = artifact.run([x.numpy(), *states])
+            np.testing.assert_array_equal(y, np.full(3, result))
 
 
 class Partly(torch.nn.Module):
@@ -241,6 +433,9 @@ def test_a_model_is_cut_at_nodes(tmp_path):
     path.write_text(NET)
     model = load_input(f"{path}:net", until=["cos", "mul"])
     assert model.until == ("cos", "mul")
+    assert [spec.name for spec in model.outputs] == ["cos", "mul"]
+    twice = load_input(f"{path}:net", until=["cos", "cos"])
+    assert [spec.name for spec in twice.outputs] == ["cos", "cos.1"]
     x = model.examples[0]
     cosine, double = compile_model(model, probe(), {}).run([x])
     np.testing.assert_allclose(cosine, np.cos(x), rtol=1e-5)

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from foretune.workload.importers.onnx._load import load, read_by
-from foretune.workload.importers.onnx._prepare import cut, prepare
+from foretune.workload.importers.onnx._prepare import cut, prepare, specialise
 from foretune.workload.model import Array, Model, OnnxSource
 
-__all__ = ["cut", "import_onnx", "load", "read_by"]
+__all__ = ["cut", "import_onnx", "load", "read_by", "specialise"]
 
 
 def import_onnx(
@@ -53,4 +53,5 @@ def import_onnx(
         tuple(until),
         dict(constants or {}),
     )
-    return Model.from_relax(module, path.stem, source, seed=seed, until=until)
+    names = [value.name for value in prepared.graph.output]
+    return Model.from_relax(module, path.stem, source, seed=seed, until=until, outputs=names)

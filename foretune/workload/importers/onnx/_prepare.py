@@ -54,13 +54,26 @@ def prepare(
         extents = _shape(value, path, shapes.get(value.name))
         kind = value.type.tensor_type.elem_type
         fixed.append(onnx.helper.make_tensor_value_info(value.name, kind, extents))
-    result = onnx.ModelProto()
-    result.CopyFrom(proto)
+    result = specialise(proto, constants)
     del result.graph.input[:], result.graph.value_info[:]
     result.graph.input.extend(fixed)
+    return _modernised(result)
+
+
+def specialise(proto: Any, constants: Mapping[str, Array]) -> Any:
+    """A copy of a model in which these inputs are initialisers."""
+    import onnx
+
+    result = onnx.ModelProto()
+    result.CopyFrom(proto)
+    inputs = [value for value in result.graph.input if value.name not in constants]
+    del result.graph.input[:]
+    result.graph.input.extend(inputs)
     for name, array in constants.items():
         result.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array), name))
-    return _modernised(result)
+    if constants:
+        result.ir_version = max(result.ir_version, 4)  # before, every initialiser is an input
+    return result
 
 
 def cut(proto: Any, path: Path, until: Sequence[str]) -> Any:

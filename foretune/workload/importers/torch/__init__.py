@@ -169,6 +169,7 @@ def _import_program(
         [*examples, *start.values()],
         until=until,
         states=tuple(states.values()),
+        outputs=until,
     )
     if not model.outputs:
         raise UnsupportedModelError(f"model {name!r} returns no tensor: nothing can be compared")

@@ -7,15 +7,18 @@ import difflib
 import functools
 import logging
 import re
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from foretune.errors import BadInputError, UnsupportedModelError
+from foretune.workload.importers.torch._attributes import Attributes
 from foretune.workload.importers.torch._table import IGNORED, INLINED, KEPT, LOWERINGS
 from foretune.workload.importers.torch._walk import name_of
 from foretune.workload.model import without_leaf_warning
 
+_WRITTEN_CONSTANT = re.compile(r"Constant (\S+) is mutated in the forward")
 _LOST_ATTRIBUTE = re.compile(r"attributes? (?:self\.)?(.*) (?:was|were) assigned during export")
 
 _ROUNDS = 6
@@ -25,21 +28,82 @@ _ROUNDS = 6
 def export(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str) -> Any:
     """The program of a module in evaluation mode.
 
+    The module is left as it was.
+
     Raises:
-        UnsupportedModelError: PyTorch cannot export it.
+        UnsupportedModelError: PyTorch cannot export it, or it remembers from call to call what
+            cannot be a state.
     """
+    attributes = Attributes(module)
+    try:
+        program = _exported(module, args, kwargs, name, attributes)
+        if not attributes.advance():
+            return program
+        # A first call may fill in what later ones only read: those are what is wanted.
+        again = _exported(module, args, kwargs, name, attributes)
+        changed = attributes.advance()
+        if changed and not _are_equal(program, again):
+            raise UnsupportedModelError(
+                f"model {name!r} computes something else in each call, because it changes its own "
+                f"attribute {changed[0]!r}, which is a constant of an artifact: keep it in a "
+                f"buffer, a tensor of fixed shape: {_registering(changed[0], 'torch.tensor(...)')}"
+            )
+        return again
+    finally:
+        attributes.restore()
+
+
+def _registering(path: str, value: str) -> str:
+    """The line of Python that makes an attribute of a module's part a buffer."""
+    where, _, name = path.rpartition(".")
+    return f"{'.'.join(filter(None, ('self', where)))}.register_buffer({name!r}, {value})"
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    """Whether two programs have the same code and the same constants."""
+    import torch
+
+    def code(program: Any) -> list[str]:
+        parts = program.graph_module.modules()
+        return [str(part.code) for part in parts if isinstance(part, torch.fx.GraphModule)]
+
+    held, others = one.constants, other.constants
+    return (
+        code(one) == code(other)
+        and held.keys() == others.keys()
+        and all(
+            torch.equal(value, others[key]) if isinstance(value, torch.Tensor) else True
+            for key, value in held.items()
+        )
+    )
+
+
+def _exported(
+    module: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    name: str,
+    attributes: Attributes,
+) -> Any:
     import torch
 
     try:
         with (
             quiet_export(),
             torch.no_grad(),
-            _writing_buffers_in_place(module),
+            _writing_buffers_in_place(module, name, attributes),
             warnings.catch_warnings(record=True) as said,
         ):
             warnings.simplefilter("always")
             program = torch.export.export(module, args, dict(kwargs) or None, strict=False)
+    except UnsupportedModelError:
+        raise
     except Exception as error:  # torch.export raises anything the model's own code may raise
+        unset = _set_to_none(error)
+        if unset:
+            raise UnsupportedModelError(
+                f"model {name!r} {_why_no_state(unset, torch.empty(0), None)}"
+            ) from error
         raise UnsupportedModelError(
             f"PyTorch could not export {name!r}: {first_line(error)}; "
             "make torch.export.export(module, inputs, strict=False) pass first"
@@ -47,36 +111,54 @@ def export(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], name: 
     for warning in said:
         lost = _LOST_ATTRIBUTE.search(str(warning.message))
         if lost:
-            raise UnsupportedModelError(
-                f"model {name!r} writes its own attribute {lost.group(1)!r}, which PyTorch does "
-                "not export: make it a buffer with register_buffer: an input and an output "
-                "of the artifact"
-            )
+            raise _no_buffer(name, lost.group(1))
     return program
 
 
+def _no_buffer(name: str, attribute: str) -> UnsupportedModelError:
+    if attribute.startswith("lifted_tensor"):  # PyTorch's name for what the module does not name
+        return UnsupportedModelError(
+            f"model {name!r} writes a tensor that is neither an attribute of a module nor an "
+            "input, one in a container or a global variable: make it a buffer with "
+            "register_buffer: an input and an output of the artifact"
+        )
+    return UnsupportedModelError(
+        f"model {name!r} writes its own attribute {attribute!r}, which PyTorch does not export: "
+        "make it a buffer with register_buffer: an input and an output of the artifact"
+    )
+
+
 @contextlib.contextmanager
-def _writing_buffers_in_place(module: Any) -> Iterator[None]:
+def _writing_buffers_in_place(module: Any, name: str, attributes: Attributes) -> Iterator[None]:
     """Lets a buffer that the module assigns anew count as written, in every part of the module.
 
     ``torch.export`` drops the assignment silently below the outermost module. Here it becomes a
-    copy into the buffer at the end, when nobody reads the old value any more.
+    copy into the buffer at the end, when nobody reads the old value any more. One that cannot hold
+    what it is given is refused by its name.
     """
     forward, own = module.forward, "forward" in vars(module)
 
     @functools.wraps(forward)
     def writing(*args: Any, **kwargs: Any) -> Any:
-        before = [
-            (part._buffers, name, buffer)
-            for part in module.modules()
-            for name, buffer in part._buffers.items()
-            if buffer is not None
-        ]
+        before = [(path, part, dict(part._buffers)) for path, part in module.named_modules()]
         result = forward(*args, **kwargs)
-        for buffers, name, buffer in before:
-            if buffers[name] is not buffer:
-                buffer.copy_(buffers[name])
-                buffers[name] = buffer
+        attributes.note()
+        faults = []
+        for path, part, buffers in before:
+            for key in dict.fromkeys((*buffers, *part._buffers)):
+                old: Any = buffers.get(key)
+                new: Any = part._buffers.get(key)
+                if new is old:
+                    continue
+                fault = _why_no_state(f"{path}.{key}" if path else key, old, new)
+                if fault:
+                    faults.append(fault)
+                else:
+                    old.copy_(new)
+            part._buffers.clear()
+            part._buffers.update(buffers)
+        if faults:
+            raise UnsupportedModelError(f"model {name!r} {faults[0]}")
         return result
 
     module.forward = writing
@@ -87,6 +169,45 @@ def _writing_buffers_in_place(module: Any) -> Iterator[None]:
             module.forward = forward
         else:
             del module.forward
+
+
+def _why_no_state(path: str, old: Any, new: Any) -> str:
+    """Why a buffer that is assigned cannot be a state; empty if it can."""
+    if old is None:
+        value = f"torch.zeros({tuple(new.shape)}, dtype={new.dtype})"
+        return (
+            f"gives its buffer {path!r} a value in a call, and a state has one before: start with "
+            f"{_registering(path, value)}, or call the module once before it is imported"
+        )
+    if new is None:
+        return (
+            f"sets its buffer {path!r} to None in a call, and a state is always a tensor: write "
+            "zeros there, and a flag into another buffer"
+        )
+    if new.shape != old.shape:
+        return (
+            f"gives its buffer {path!r} another shape in a call, {tuple(new.shape)} in place of "
+            f"{tuple(old.shape)}, and shapes of artifacts are fixed: register it at its largest "
+            "size and write into it"
+        )
+    if new.dtype != old.dtype:
+        return (
+            f"gives its buffer {path!r} another type in a call, {new.dtype} in place of "
+            f"{old.dtype}: register it with that type, or convert what is assigned"
+        )
+    return ""
+
+
+def _set_to_none(error: BaseException) -> str:
+    """The buffer that PyTorch's export would not set to None; empty if that was not it.
+
+    It raises inside of the assignment, without the name.
+    """
+    if "got <class 'NoneType'>" in str(error):
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            if frame.f_code.co_name == "register_buffer":
+                return str(frame.f_locals.get("name", ""))
+    return ""
 
 
 @contextlib.contextmanager
@@ -159,7 +280,7 @@ def states_of(program: Any, name: str) -> dict[str, str]:
     """Buffers that a program writes: the placeholder of each -> the buffer's own name.
 
     Raises:
-        UnsupportedModelError: It writes an input or a parameter.
+        UnsupportedModelError: It writes an input, a parameter, or a buffer that shares its memory.
     """
     signature = program.graph_signature
     inputs = list(signature.user_inputs_to_mutate.values())
@@ -175,11 +296,35 @@ def states_of(program: Any, name: str) -> dict[str, str]:
             "(register_buffer), which becomes an input and an output of the artifact"
         )
     written = set(signature.buffers_to_mutate.values())
+    for shared in _shared_memory(program):
+        if written.intersection(shared):
+            raise _aliased(name, shared)
     return {
         placeholder: buffer
         for placeholder, buffer in signature.inputs_to_buffers.items()
         if buffer in written
     }
+
+
+def _shared_memory(program: Any) -> list[list[str]]:
+    """Names of parameters and buffers that lie in the same memory, by group."""
+    import torch
+
+    places: dict[int, list[str]] = {}
+    for held in (program.state_dict, program.constants):
+        for name, tensor in held.items():
+            if isinstance(tensor, torch.Tensor) and tensor.numel():
+                names = places.setdefault(tensor.untyped_storage().data_ptr(), [])
+                names += [name] if name not in names else []
+    return [names for names in places.values() if len(names) > 1]
+
+
+def _aliased(name: str, shared: Sequence[str]) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"model {name!r} writes a buffer that shares its memory with another one: "
+        f"{' and '.join(map(repr, shared))} are one tensor, and states are apart: register one of "
+        "them alone, or a copy (tensor.clone())"
+    )
 
 
 def decompose(program: Any, name: str) -> Any:
@@ -206,6 +351,12 @@ def decompose(program: Any, name: str) -> Any:
         try:
             program, rules = _taken_apart(program, rules, more)
         except Exception as error:  # PyTorch asserts and raises many kinds, of its own and others
+            attribute = _WRITTEN_CONSTANT.search(str(error))
+            if attribute:
+                raise _no_buffer(name, attribute.group(1)) from error
+            shared = _shared_memory(program)
+            if shared:
+                raise _aliased(name, shared[0]) from error
             raise UnsupportedModelError(
                 f"PyTorch could not take {name!r} apart ({first_line(error)}): make "
                 "torch.export.export(module, inputs).run_decompositions() pass first"

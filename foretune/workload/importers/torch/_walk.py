@@ -165,10 +165,24 @@ class _Walk:
         for argument, spec in zip(arguments, specs, strict=True):
             value = values.get(argument) if hasattr(argument, "meta") else argument
             if spec.kind is OutputKind.BUFFER_MUTATION:
-                states[order[spec.target]] = self._expression(value)
+                place = order[spec.target]
+                states[place] = self._as_state(place, self._expression(value))
             elif spec.kind is OutputKind.USER_OUTPUT and _is_tensor(value):
                 ordinary.append(self._expression(value))
         return [*ordinary, *(states[name] for name in self._states)]
+
+    def _as_state(self, place: str, value: Any) -> Any:
+        """The value in the type and shape of the state; PyTorch drops the copy that makes it so."""
+        op = _tvm.tvm.relax.op
+        (node,) = (n for n in self._program.graph.find_nodes(op="placeholder") if n.name == place)
+        fake = node.meta["val"]
+        value = self.builder.normalize(value)
+        if str(value.ty.dtype) != dtype_name(fake.dtype):
+            value = self.builder.emit(op.astype(value, dtype_name(fake.dtype)))
+        shape = [int(extent) for extent in fake.shape]
+        if [int(extent) for extent in value.ty.shape] != shape:
+            value = self.builder.emit(op.broadcast_to(value, shape))
+        return value
 
     def _node(self, owner: Any, node: Any, values: dict[Any, Any]) -> Any:
         from torch.utils import _pytree as pytree
