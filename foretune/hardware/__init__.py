@@ -7,11 +7,19 @@ a user may write after ``--target``, and ``why_not_here`` says whether its kerne
 from foretune.hardware._hardware import FEATURE_COLUMNS, FEATURE_VERSION, Hardware
 from foretune.hardware._presets import preset, preset_names
 from foretune.hardware._probe import probe, resolve_target, usable_cores, why_not_here
-from foretune.hardware._products import IntegerProduct, integer_product, product_named
+from foretune.hardware._products import (
+    FILLED,
+    PRODUCT,
+    IntegerProduct,
+    integer_product,
+    product_named,
+)
 
 __all__ = [
     "FEATURE_COLUMNS",
     "FEATURE_VERSION",
+    "FILLED",
+    "PRODUCT",
     "Hardware",
     "IntegerProduct",
     "integer_product",

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from foretune._tvm import Target
     from foretune.hardware._hardware import Hardware
 
+PRODUCT = "foretune.product"
+"""Annotation of a block that the instruction of that name computes."""
+FILLED = "filled"
+"""Name of the block that fills up the data of such a block."""
+
 
 @dataclass(frozen=True)
 class IntegerProduct:

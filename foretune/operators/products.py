@@ -20,13 +20,9 @@ from typing import Any
 import numpy as np
 
 from foretune import _tvm
-from foretune.hardware import IntegerProduct
+from foretune.hardware import FILLED, PRODUCT, IntegerProduct
 from foretune.operators._arrays import Array
 
-PRODUCT = "foretune.product"
-"""Annotation of the block that the instruction of that name computes."""
-FILLED = "filled"
-"""Name of the block that fills up the data."""
 _FUSABLE = 4
 """TVM's number for: element-wise operators behind it become part of the kernel."""
 

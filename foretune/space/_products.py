@@ -1,6 +1,6 @@
 """Spaces and default schedules of programs on the instructions for small integers.
 
-A block that carries ``operators.products.PRODUCT`` is computed by the instruction of that name. TVM
+A block that carries ``hardware.PRODUCT`` is computed by the instruction of that name. TVM
 has a rule that tiles around one instruction, but it knows neither ours nor keeps it whole: its
 post-processor would vectorise the loops around an instruction that has a vector already. Here the
 loops of other blocks are vectorised afterwards, and a block that the instruction reads stays.
@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from foretune.operators.products import FILLED, PRODUCT
+from foretune.hardware import FILLED, PRODUCT
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule, Schedule, Target

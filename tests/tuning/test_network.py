@@ -315,7 +315,7 @@ def test_whose_error_it_is_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         (Artifact, "time", UnsupportedModelError, "was compiled, but .* TVM refuses .*of order"),
         (Model, "reference", UnsupportedModelError, "the original of linear .*of order"),
         (engines, "time_original", UnsupportedModelError, "the original of linear .*of order"),
-        (graph, "allowances", RuntimeError, "^out of order$"),
+        (graph, "take_sample", RuntimeError, "^out of order$"),
     ]:
         with monkeypatch.context() as patched:
             patched.setattr(owner, name, broken)

@@ -39,6 +39,7 @@ def own_rules() -> dict[Any, Callable[..., Any]]:
         aten.nanmedian.dim: _nanmedian_of_dim,
         aten.kthvalue.default: _kthvalue,
         aten.masked_scatter.default: _masked_scatter,
+        aten.copy.default: _copied,
         aten.diagonal_scatter.default: _diagonal_scatter,
         aten.index_reduce.default: _index_reduce,
         aten.searchsorted.Tensor: _searchsorted,
@@ -149,6 +150,11 @@ def _masked_scatter(self: Any, mask: Any, source: Any) -> Any:
     order = mask.reshape(-1).to(torch.int64).cumsum(0) - 1
     taken = source.reshape(-1)[order.clamp(0, source.numel() - 1)].reshape(mask.shape)
     return torch.where(mask, taken, self)
+
+
+def _copied(self: Any, src: Any, non_blocking: bool = False) -> Any:
+    """The source in the type and shape of what it is written to, which PyTorch's rule forgets."""
+    return src.to(self.dtype).expand(self.shape).clone()
 
 
 def _diagonal_scatter(self: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
