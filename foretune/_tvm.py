@@ -57,6 +57,7 @@ __all__ = [
     "rooted",
     "save_json",
     "structural_hash",
+    "structural_mutate",
     "tvm",
     "versions",
 ]
@@ -69,6 +70,11 @@ def versions() -> dict[str, str]:
     found = {"tvm": tvm.__version__, "tvm_ffi": tvm_ffi.__version__}
     llvm = tvm.target.codegen.llvm_version_major(allow_none=True)
     return found if llvm is None else {**found, "llvm": str(llvm)}
+
+
+def structural_mutate(node: Any, callbacks: Any) -> Any:
+    """A copy of an object graph in which callbacks, by type, say what becomes of a node."""
+    return tvm_ffi.structural_mutate(node, callbacks)
 
 
 def structural_hash(node: Any) -> int:

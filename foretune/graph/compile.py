@@ -11,6 +11,7 @@ from foretune.graph._arguments import Arguments, arguments_of
 from foretune.graph._default import default_schedule
 from foretune.graph.artifact import Artifact, describe
 from foretune.graph.extract import Extraction, extract
+from foretune.operators.nan import keep_nan
 from foretune.workload import TensorSpec
 
 if TYPE_CHECKING:
@@ -174,11 +175,18 @@ def _build(module: IRModule, hardware: Hardware) -> Any:
             transform.ComputePrimValue(),
             transform.VMShapeLower(),
             transform.AttachGlobalSymbol(),
+            *([] if hardware.kind != "llvm" else [_keeping_nan()]),
         ]
     )
     target = hardware.code_target()
     with target:
         return tvm.relax.build(module, target, relax_pipeline=lowering)
+
+
+def _keeping_nan() -> Any:
+    """``keep_nan`` as a pass of TVM."""
+    made = _tvm.tvm.transform.module_pass(opt_level=0, name="KeepNaN")
+    return made(lambda module, _context: keep_nan(module))
 
 
 def _inputs_first(function: Any, arguments: Arguments) -> Any:

@@ -46,9 +46,12 @@ _COLD_FACTOR = 3.0
 def build(candidate: Candidate) -> Any:
     """Applies and compiles a candidate in this process; returns a TVM runtime module."""
     from foretune import _tvm
+    from foretune.operators.nan import keep_nan
 
-    target = candidate.hardware.code_target()
-    module = _tvm.tvm.compile(candidate.schedule().mod, target).jit()
+    target, scheduled = candidate.hardware.code_target(), candidate.schedule().mod
+    if candidate.hardware.kind == "llvm":
+        scheduled = keep_nan(scheduled)
+    module = _tvm.tvm.compile(scheduled, target).jit()
     # LLVM generates the machine code when the function is first looked up: here, where builds run
     # in parallel, and not where candidates are timed one by one.
     module["main"]

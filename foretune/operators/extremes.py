@@ -1,4 +1,4 @@
-"""Reductions and scans that return positions, in TE."""
+"""Largest and smallest elements, where they stand, and distances, in TE."""
 
 from __future__ import annotations
 
@@ -10,10 +10,54 @@ from foretune import _tvm
 from foretune.operators._read import value_at
 
 
-def extreme_reducer(dtype: str, largest: bool) -> Any:
+def lowest(dtype: str, largest: bool = True) -> Any:
+    """What every element is larger than, or as large as (or smaller, unless ``largest``)."""
+    tirx = _tvm.tvm.tirx
+    if dtype.startswith(("float", "bfloat")):
+        return tirx.const(float("-inf") if largest else float("inf"), dtype)
+    return tirx.min_value(dtype) if largest else tirx.max_value(dtype)
+
+
+def extreme(x: Any, axes: Sequence[int], keepdims: bool, largest: bool) -> Any:
+    """Maximum or minimum over axes; of no element, or of infinities alone, it is infinite.
+
+    TVM's begins at the largest finite number, so that the maximum of ``-inf`` comes out finite.
+
+    Args:
+        x: The data.
+        axes: Axes to reduce, not negative, in ascending order.
+        keepdims: Whether they stay with extent 1.
+        largest: Maximum, else minimum.
+    """
+    te, tirx = _tvm.tvm.te, _tvm.tvm.tirx
+
+    def pick(one: Any, other: Any) -> Any:
+        return tirx.Max(one, other) if largest else tirx.Min(one, other)
+
+    reducer = te.comm_reducer(pick, lambda dtype: lowest(str(dtype), largest), name="extreme")
+    shape = [int(extent) for extent in x.shape]
+    reduced = [te.reduce_axis((0, shape[axis]), f"k{axis}") for axis in axes]
+    kept = [axis for axis in range(len(shape)) if axis not in axes]
+    result = [1 if a in axes else e for a, e in enumerate(shape) if keepdims or a not in axes]
+
+    def element(*at: Any) -> Any:
+        place = dict(zip(axes, reduced, strict=True))
+        own = at if not keepdims else tuple(at[axis] for axis in kept)
+        place |= dict(zip(kept, own, strict=True))
+        return reducer(value_at(x, *(place[axis] for axis in range(len(shape)))), axis=reduced)
+
+    return te.compute(tuple(result), element, name="extreme")
+
+
+def extreme_reducer(dtype: str, largest: bool, last_nan: bool = False) -> Any:
     """A reduction of pairs of position and value to the most extreme, the first of equal ones.
 
     NaN counts as more extreme than every number, as in PyTorch and NumPy.
+
+    Args:
+        dtype: Element type; not bfloat16, which TVM compares by its bits.
+        largest: Else the smallest.
+        last_nan: Of several NaN the last one counts, as in PyTorch's pooling.
     """
     tirx, te = _tvm.tvm.tirx, _tvm.tvm.te
     is_float = dtype.startswith(("float", "bfloat"))
@@ -24,21 +68,16 @@ def extreme_reducer(dtype: str, largest: bool) -> Any:
             return beats
         return tirx.all(tirx.Not(tirx.isnan(b)), tirx.any(tirx.isnan(a), beats))
 
-    def equal(a: Any, b: Any) -> Any:
-        if not is_float:
-            return a == b
-        return tirx.any(a == b, tirx.all(tirx.isnan(a), tirx.isnan(b)))
-
     def combine(left: Any, right: Any) -> Any:
         (i, a), (j, b) = left, right
-        keep = tirx.any(wins(a, b), tirx.all(equal(a, b), i < j))
+        keep = tirx.any(wins(a, b), tirx.all(a == b, i < j))
+        if is_float:
+            earlier = i > j if last_nan else i < j
+            keep = tirx.any(keep, tirx.all(tirx.isnan(a), tirx.isnan(b), earlier))
         return tirx.Select(keep, i, j), tirx.Select(keep, a, b)
 
     def identity(index: Any, value: Any) -> Any:
-        lowest = tirx.min_value(value) if largest else tirx.max_value(value)
-        if is_float:
-            lowest = tirx.const(float("-inf") if largest else float("inf"), dtype)
-        return tirx.max_value(index), lowest
+        return tirx.max_value(index), lowest(dtype, largest)
 
     return te.comm_reducer(combine, identity)
 

@@ -1,179 +1,248 @@
-"""Pooling over any number of axes, with dilations and with padding that only one side has."""
+"""Pooling that TVM lacks: with positions, dilations, uneven padding, sizes rounded up, norms.
+
+All is TE over the last dimensions of a tensor, as many as a window has; the others are a batch.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from foretune import _tvm
+from foretune.operators._read import value_at
+from foretune.operators.extremes import extreme_reducer, lowest
+
+Sizes = Sequence[int]
 
 
 @dataclass(frozen=True)
 class Window:
-    """How windows lie over the spatial axes (the third and following).
+    """How windows lie over the pooled dimensions.
 
     Attributes:
         kernel: Extents of a window.
         strides: Distances of windows.
         dilations: Distances of elements within one.
         before: Padding before the first element; what is behind the last follows from ``result``.
-        after: Padding behind the last element that counts as such.
-        result: Number of windows along each axis.
+        after: Padding behind the last element that counts as such in an average.
+        result: Number of windows along each dimension.
     """
 
-    kernel: Sequence[int]
-    strides: Sequence[int]
-    dilations: Sequence[int]
-    before: Sequence[int]
-    after: Sequence[int]
-    result: Sequence[int]
+    kernel: Sizes
+    strides: Sizes
+    dilations: Sizes
+    before: Sizes
+    after: Sizes
+    result: Sizes
+
+    @property
+    def rank(self) -> int:
+        """How many dimensions are pooled."""
+        return len(self.kernel)
+
+    def shape(self, x: Any) -> list[int]:
+        """Shape of the result."""
+        return [*(int(n) for n in x.shape[: -self.rank]), *self.result]
 
 
-def max_pool(builder: Any, data: Any, window: Window) -> Any:
-    """Largest element of each window of ``[N, C, ...]``; padding is never it."""
-    tvm = _tvm.tvm
-    te = tvm.te
+def max_pool(x: Any, window: Window) -> Any:
+    """Largest element of each window; padding is never it."""
+    te, axes = _tvm.tvm.te, _axes(window.kernel)
 
-    def compute(source: Any) -> Any:
-        axes, lowest = _axes(window), te.min_value(str(source.dtype))
+    def element(*at: Any) -> Any:
+        value = _read(x, window, at, axes, lowest(str(x.dtype)))[1]
+        return te.max(value, axis=axes)
 
-        def element(*index: Any) -> Any:
-            place, inside = _place(source, window, index, axes)
-            return te.max(te.if_then_else(inside, source(*place), lowest), axis=axes)
-
-        return te.compute(_shape(source, window), element, name="max_pool")
-
-    return builder.emit_te(compute, data, primfunc_name_hint="max_pool")
+    return te.compute(window.shape(x), element, name="max_pool")
 
 
-def max_pool_indices(builder: Any, data: Any, window: Window, column_major: bool) -> Any:
-    """Place of the largest element of each window within the whole tensor, the first of equals.
+def max_with_positions(x: Any, window: Window, steps: Sizes) -> tuple[Any, Any]:
+    """Largest element of each window, and its position.
 
-    Places count through ``[N, C, ...]`` in row-major order, or with the spatial axes reversed.
+    It is the first of equal ones, and the last NaN, as PyTorch has it.
+
+    Args:
+        x: What is pooled.
+        window: Where.
+        steps: How far a position moves with each dimension of ``x``: ``[0, 0, width, 1]`` counts
+            through each image, row by row.
     """
-    tvm = _tvm.tvm
-    te, tirx = tvm.te, tvm.tirx
+    axes = _axes(window.kernel)
 
-    def compute(source: Any) -> Any:
-        axes, lowest = _axes(window), te.min_value(str(source.dtype))
-        extents = [int(extent) for extent in source.shape]
-        taken = [0] * len(extents)
-        order = list(range(len(extents) - 1, 1, -1))
-        for axis in (order[::-1] if column_major else order) + [1, 0]:
-            taken[axis] = math.prod(extents[a] for a in range(len(extents)) if taken[a])
-        first = tirx.const(-1, "int64")
+    def pair(*at: Any) -> tuple[Any, Any, Any]:
+        inside, value = _read(x, window, at, axes, lowest(str(x.dtype)))
+        return inside, _place(window, at, axes), value
 
-        def joined(one: Any, other: Any) -> Any:
-            wins = tirx.any(
-                one[1] > other[1],
-                tirx.all(one[1] == other[1], one[0] >= 0, one[0] < other[0]),
-                other[0] < 0,
-            )
-            return (
-                tirx.Select(wins, one[0], other[0]),
-                tirx.Select(wins, one[1], other[1]),
-            )
-
-        reducer = te.comm_reducer(joined, lambda a, b: (first, lowest), name="argmax")
-
-        def element(*index: Any) -> Any:
-            place, inside = _place(source, window, index, axes)
-            flat = sum(at.astype("int64") * step for at, step in zip(place, taken, strict=True))
-            value = te.if_then_else(inside, source(*place), lowest)
-            return reducer((te.if_then_else(inside, flat, first), value), axis=axes)
-
-        found = te.compute(_shape(source, window), element, name="argmax")
-        return te.compute(_shape(source, window), found[0], name="indices")
-
-    return builder.emit_te(compute, data, primfunc_name_hint="max_pool_indices")
+    return _largest(x, window.shape(x), axes, pair, steps)
 
 
-def average_pool(builder: Any, data: Any, window: Window, count_padding: bool) -> Any:
-    """Mean of each window of ``[N, C, ...]``; padding counts as zeros or not at all.
+def average(x: Any, window: Window, count_padding: bool, divisor: int | None = None) -> Any:
+    """Mean of each window; padding counts as zeros or not at all.
 
-    What lies behind the declared padding, where the size was rounded up, never counts.
+    What lies behind the declared padding, where the size was rounded up, never counts. Half
+    precision is summed in float32.
+
+    Args:
+        x: What is pooled.
+        window: Where.
+        count_padding: Whether padding counts.
+        divisor: Divides the sums in place of the count.
     """
-    tvm = _tvm.tvm
-    te, tirx = tvm.te, tvm.tirx
+    te, tirx, dtype, rank = _tvm.tvm.te, _tvm.tvm.tirx, str(x.dtype), window.rank
+    sums = _sums(x, window, lambda value: value.astype(_wide(dtype)))
 
-    def compute(source: Any) -> Any:
-        dtype, axes = str(source.dtype), _axes(window)
-        wide = "float32" if dtype in ("float16", "bfloat16") else dtype
+    def mean(*at: Any) -> Any:
+        if divisor is not None:
+            return (sums(*at) / tirx.const(divisor, _wide(dtype))).astype(dtype)
+        extents = [int(n) for n in x.shape[-rank:]]
+        counts = [_count(window, extents[n], n, at[n - rank], count_padding) for n in range(rank)]
+        count = math.prod(counts[1:], start=counts[0])
+        return (sums(*at) / tirx.Max(count, 1).astype(_wide(dtype))).astype(dtype)
+
+    return te.compute(window.shape(x), mean, name="average_pool")
+
+
+def lp_pool(x: Any, window: Window, p: int) -> Any:
+    """``p``-norm of each window."""
+    te, tirx, dtype = _tvm.tvm.te, _tvm.tvm.tirx, str(x.dtype)
+    exponent, root = tirx.const(float(p), dtype), tirx.const(1.0 / p, dtype)
+    sums = _sums(x, window, lambda value: tirx.power(tirx.abs(value), exponent))
+    return te.compute(window.shape(x), lambda *at: tirx.power(sums(*at), root), name="lp_pool")
+
+
+def adaptive_average(x: Any, shape: Sizes, rank: int) -> Any:
+    """Averages of windows that share the last ``rank`` dimensions out as evenly as they can."""
+    te, tirx, dtype = _tvm.tvm.te, _tvm.tvm.tirx, str(x.dtype)
+    extents = [int(extent) for extent in x.shape[-rank:]]
+    axes, begin, end = _uneven(extents, shape[-rank:])
+
+    def total(*at: Any) -> Any:
+        places = [begin(n, at[-rank + n]) + axes[n].var for n in range(rank)]
+        inside = [p < end(n, at[-rank + n]) for n, p in enumerate(places)]
+        read = [tirx.min(p, n - 1) for p, n in zip(places, extents, strict=True)]
         zero = tirx.const(0, dtype)
+        value = tirx.Select(tirx.all(*inside), value_at(x, *at[:-rank], *read), zero)
+        return te.sum(value, axis=axes)
 
-        def total(*index: Any) -> Any:
-            place, inside = _place(source, window, index, axes)
-            value = te.if_then_else(inside, source(*place), zero)
-            return te.sum(value.astype(wide), axis=axes)
+    summed = te.compute(shape, total)
 
-        sums = te.compute(_shape(source, window), total, name="window_sum")
+    def element(*at: Any) -> Any:
+        elements = tirx.const(1, "int64")
+        for n in range(rank):
+            elements = elements * (end(n, at[-rank + n]) - begin(n, at[-rank + n]))
+        return summed[at] / tirx.Cast(dtype, elements)
 
-        def mean(*index: Any) -> Any:
-            counts = [
-                _count(window, int(source.shape[at + 2]), at, index[at + 2], count_padding)
-                for at in range(len(window.kernel))
-            ]
-            count = math.prod(counts[1:], start=counts[0])
-            return (sums(*index) / tirx.Max(count, 1).astype(wide)).astype(dtype)
-
-        return te.compute(_shape(source, window), mean, name="average_pool")
-
-    return builder.emit_te(compute, data, primfunc_name_hint="avg_pool")
+    return te.compute(shape, element)
 
 
-def lp_pool(builder: Any, data: Any, window: Window, p: int) -> Any:
-    """``p``-norm of each window of ``[N, C, ...]``."""
-    tvm = _tvm.tvm
-    te, tirx = tvm.te, tvm.tirx
-
-    def compute(source: Any) -> Any:
-        dtype, axes = str(source.dtype), _axes(window)
-
-        def total(*index: Any) -> Any:
-            place, inside = _place(source, window, index, axes)
-            value = te.if_then_else(inside, source(*place), tirx.const(0, dtype))
-            return te.sum(tirx.power(tirx.abs(value), tirx.const(float(p), dtype)), axis=axes)
-
-        sums = te.compute(_shape(source, window), total, name="power_sum")
-        root = tirx.const(1.0 / p, dtype)
-        return te.compute(
-            _shape(source, window), lambda *i: tirx.power(sums(*i), root), name="lp_pool"
-        )
-
-    return builder.emit_te(compute, data, primfunc_name_hint="lp_pool")
-
-
-def _axes(window: Window) -> list[Any]:
-    te = _tvm.tvm.te
-    return [te.reduce_axis((0, extent), f"k{at}") for at, extent in enumerate(window.kernel)]
-
-
-def _shape(source: Any, window: Window) -> tuple[int, ...]:
-    return (int(source.shape[0]), int(source.shape[1]), *window.result)
-
-
-def _place(
-    source: Any, window: Window, index: Sequence[Any], axes: Sequence[Any]
-) -> tuple[list[Any], Any]:
-    """Indices into the source, and whether they lie in it."""
-    place, conditions = list(index[:2]), []
-    for at, axis in enumerate(axes):
-        where = index[at + 2] * window.strides[at] + axis * window.dilations[at] - window.before[at]
-        place.append(where)
-        conditions += [where >= 0, where < source.shape[at + 2]]
-    return place, _tvm.tvm.tirx.all(*conditions)
-
-
-def _count(window: Window, extent: int, at: int, index: Any, padding: bool) -> Any:
-    """Elements of one window along one axis that count."""
+def adaptive_max(x: Any, shape: Sizes, rank: int) -> tuple[Any, Any]:
+    """The largest elements of such windows and their flat positions in the pooled dimensions."""
     tirx = _tvm.tvm.tirx
-    low = 0 if not padding else -window.before[at]
-    high = extent if not padding else extent + window.after[at]
-    start = index * window.strides[at] - window.before[at]
-    dilation, kernel = window.dilations[at], window.kernel[at]
+    extents = [int(extent) for extent in x.shape[-rank:]]
+    axes, begin, end = _uneven(extents, shape[-rank:])
+
+    def pair(*at: Any) -> tuple[Any, Any, Any]:
+        places = [begin(n, at[-rank + n]) + axes[n].var for n in range(rank)]
+        inside = tirx.all(*(p < end(n, at[-rank + n]) for n, p in enumerate(places)))
+        read = [tirx.min(p, n - 1) for p, n in zip(places, extents, strict=True)]
+        place = [*at[:-rank], *read]
+        return inside, place, tirx.Select(inside, value_at(x, *place), lowest(str(x.dtype)))
+
+    return _largest(x, shape, axes, pair, steps_through(x.shape, rank))
+
+
+def steps_through(shape: Sizes, rank: int) -> list[int]:
+    """Steps that count through the last ``rank`` dimensions in order, anew in each batch."""
+    extents = [int(extent) for extent in shape]
+    first = len(extents) - rank
+    inner = [math.prod(extents[axis + 1 :]) for axis in range(first, len(extents))]
+    return [0] * first + inner
+
+
+def _largest(
+    x: Any, shape: Sizes, axes: Sequence[Any], pair: Callable[..., Any], steps: Sizes
+) -> tuple[Any, Any]:
+    """Values and positions (int64); ``pair`` gives whether it is inside, its place, its value."""
+    te, tirx = _tvm.tvm.te, _tvm.tvm.tirx
+    reducer = extreme_reducer(str(x.dtype), largest=True, last_nan=True)
+    nowhere = tirx.max_value("int64")
+
+    def element(*at: Any) -> Any:
+        inside, place, value = pair(*at)
+        flat = sum(tirx.Cast("int64", p) * step for p, step in zip(place, steps, strict=True))
+        return reducer((tirx.Select(inside, flat, nowhere), value), axis=axes)
+
+    index, value = te.compute(shape, element, name="largest")
+    return value, index
+
+
+def _sums(x: Any, window: Window, of: Callable[[Any], Any]) -> Any:
+    te, axes = _tvm.tvm.te, _axes(window.kernel)
+    zero = _tvm.tvm.tirx.const(0, str(x.dtype))
+
+    def total(*at: Any) -> Any:
+        return te.sum(of(_read(x, window, at, axes, zero)[1]), axis=axes)
+
+    return te.compute(window.shape(x), total, name="window_sum")
+
+
+def _axes(kernel: Sizes) -> list[Any]:
+    te = _tvm.tvm.te
+    return [te.reduce_axis((0, extent), f"k{at}") for at, extent in enumerate(kernel)]
+
+
+def _place(window: Window, at: Sequence[Any], axes: Sequence[Any]) -> list[Any]:
+    """Where an element of a window stands; in the padding that is outside of the tensor."""
+    place = list(at)
+    for n, axis in enumerate(axes):
+        own = n - window.rank
+        start = at[own] * window.strides[n] - window.before[n]
+        place[own] = start + axis.var * window.dilations[n]
+    return place
+
+
+def _read(
+    x: Any, window: Window, at: Sequence[Any], axes: Sequence[Any], outside: Any
+) -> tuple[Any, Any]:
+    """Whether an element of a window lies in the tensor, and its value."""
+    tirx = _tvm.tvm.tirx
+    place = _place(window, at, axes)
+    pooled = list(zip(place, x.shape, strict=True))[-window.rank :]
+    inside = tirx.all(*(tirx.all(p >= 0, p < extent) for p, extent in pooled))
+    return inside, tirx.if_then_else(inside, value_at(x, *place), outside)
+
+
+def _count(window: Window, extent: int, n: int, at: Any, padding: bool) -> Any:
+    """Elements of one window along one dimension that count."""
+    tirx = _tvm.tvm.tirx
+    low = 0 if not padding else -window.before[n]
+    high = extent if not padding else extent + window.after[n]
+    start = at * window.strides[n] - window.before[n]
+    dilation, kernel = window.dilations[n], window.kernel[n]
     # Elements stand at start + j * dilation for 0 <= j < kernel.
     first = tirx.Max(0, tirx.floordiv(low - start + dilation - 1, dilation))
     last = tirx.Min(kernel, tirx.floordiv(high - start + dilation - 1, dilation))
     return last - first
+
+
+def _uneven(extents: Sizes, wanted: Sizes) -> tuple[list[Any], Any, Any]:
+    """Reduction axes as long as the longest window, and where each window begins and ends."""
+    tirx = _tvm.tvm.tirx
+    longest = [
+        max(-(-(i + 1) * n // out) - i * n // out for i in range(out))
+        for n, out in zip(extents, wanted, strict=True)
+    ]
+
+    def begin(n: int, at: Any) -> Any:
+        return tirx.floordiv(at * extents[n], int(wanted[n]))
+
+    def end(n: int, at: Any) -> Any:
+        return tirx.floordiv((at + 1) * extents[n] + int(wanted[n]) - 1, int(wanted[n]))
+
+    return _axes(longest), begin, end
+
+
+def _wide(dtype: str) -> str:
+    return "float32" if dtype in ("float16", "bfloat16") else dtype

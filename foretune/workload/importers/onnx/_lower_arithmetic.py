@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from foretune import _tvm
-from foretune.operators.reduction import extreme
+from foretune.operators import extremes
 from foretune.workload.importers.onnx._node import (
     Lowering,
     Node,
     NotLoweredError,
     UseConverterError,
 )
+from foretune.workload.model import element_type
 
 
 def _variadic(name: str) -> Lowering:
@@ -55,7 +56,7 @@ def _extreme(largest: bool) -> Lowering:
         if not axes:
             return value.expression
         if value.dtype in ("float16", "float32", "float64", "bfloat16"):
-            return extreme(node.builder, value.expression, axes, keep, largest)
+            return node.te(lambda x: extremes.extreme(x, axes, keep, largest), value.expression)
         function = op.max if largest else op.min
         if value.dtype != "bool":
             if 0 in value.shape:
@@ -139,7 +140,7 @@ def _scan(name: str, neutral: int) -> Lowering:
         def shifted(part: Any, by: int) -> Any:
             shape = list(value.shape)
             shape[axis] = min(by, extent)
-            ahead = np.full(shape, neutral, dtype=_numpy(value.dtype))
+            ahead = np.full(shape, neutral, dtype=element_type(value.dtype))
             if by >= extent:
                 return relax.const(ahead, value.dtype)
             cut = op.strided_slice(part, [axis], [0], [extent - by])
@@ -227,18 +228,10 @@ def _is_inf(node: Node) -> Any:
     for name, sign in (("detect_positive", 1), ("detect_negative", -1)):
         if not int(node.attribute(name, 1)):
             continue
-        edge = relax.const(np.array(sign * math.inf, dtype=_numpy(value.dtype)), value.dtype)
+        edge = relax.const(np.array(sign * math.inf, dtype=element_type(value.dtype)), value.dtype)
         one = op.equal(value.expression, edge)
         found = one if found is None else op.logical_or(found, one)
     return _filled(node, 0) if found is None else found
-
-
-def _numpy(dtype: str) -> Any:
-    if dtype == "bfloat16":
-        import ml_dtypes
-
-        return ml_dtypes.bfloat16
-    return dtype
 
 
 def _mod(node: Node) -> Any:

@@ -14,6 +14,7 @@ from foretune.operators.indexing import (
     pad_with_value,
 )
 from foretune.workload.importers.onnx._node import Lowering, Node, NotLoweredError
+from foretune.workload.model import element_type
 
 
 def _one_hot(node: Node) -> Any:
@@ -38,7 +39,7 @@ def _pad(node: Node) -> Any:
     filling = node.optional(2)
     if filling is None:
         number = float(node.attribute("value", 0.0))
-        constant = relax.const(np.array(number).astype(_numpy(value.dtype)), value.dtype)
+        constant = relax.const(np.array(number).astype(element_type(value.dtype)), value.dtype)
     elif filling.array is not None:
         number, constant = float(filling.array.reshape(-1)[0]), filling.expression
     else:
@@ -47,14 +48,6 @@ def _pad(node: Node) -> Any:
         widths = [width for pair in zip(before, after, strict=True) for width in pair]
         return op.nn.pad(value.expression, widths, "constant", number)
     return pad_with_value(node.builder, value.expression, before, after, constant)
-
-
-def _numpy(dtype: str) -> Any:
-    if dtype == "bfloat16":
-        import ml_dtypes
-
-        return ml_dtypes.bfloat16
-    return dtype
 
 
 def _constant_of_shape(node: Node) -> Any:
@@ -66,7 +59,9 @@ def _constant_of_shape(node: Node) -> Any:
         import onnx
 
         number = onnx.numpy_helper.to_array(tensor).reshape(-1)[0]
-    return relax.op.full(shape, relax.const(np.array(number).astype(_numpy(dtype)), dtype), dtype)
+    return relax.op.full(
+        shape, relax.const(np.array(number).astype(element_type(dtype)), dtype), dtype
+    )
 
 
 def _expand(node: Node) -> Any:
@@ -100,7 +95,7 @@ def _trilu(node: Node) -> Any:
     rows, columns = value.shape[-2:]
     whole = np.ones((rows, columns), dtype=bool)
     mask = np.triu(whole, offset) if int(node.attribute("upper", 1)) else np.tril(whole, offset)
-    zero = relax.const(np.zeros((), dtype=_numpy(value.dtype)), value.dtype)
+    zero = relax.const(np.zeros((), dtype=element_type(value.dtype)), value.dtype)
     return op.where(relax.const(mask, "bool"), value.expression, zero)
 
 

@@ -58,21 +58,30 @@ def _max_pool(node: Node) -> Any:
         raise UseConverterError
     window = window_of(node)
     if not node.wants(1):
-        return [pooling.max_pool(node.builder, node[0], window)]
-    columns = bool(node.attribute("storage_order", 0))
-    values = pooling.max_pool(node.builder, node[0], window)
-    return [values, pooling.max_pool_indices(node.builder, node[0], window, columns)]
+        return [node.te(lambda x: pooling.max_pool(x, window), node[0])]
+    # Places count through the whole tensor, with the spatial axes reversed if it says so.
+    extents = list(node.value(0).shape)
+    order = list(range(len(extents)))
+    if node.attribute("storage_order", 0):
+        order[2:] = order[:1:-1]
+    steps = [0] * len(extents)
+    for at, axis in enumerate(order):
+        steps[axis] = math.prod(extents[a] for a in order[at + 1 :])
+    both = node.te(lambda x: pooling.max_with_positions(x, window, steps), node[0])
+    return [node.emit(_tvm.tvm.relax.TupleGetItem(both, at)) for at in range(2)]
 
 
 def _average_pool(node: Node) -> Any:
     if _is_plain(node):
         raise UseConverterError
     padding = bool(node.attribute("count_include_pad", 0))
-    return pooling.average_pool(node.builder, node[0], window_of(node), padding)
+    window = window_of(node)
+    return node.te(lambda x: pooling.average(x, window, padding), node[0])
 
 
 def _lp_pool(node: Node) -> Any:
-    return pooling.lp_pool(node.builder, node[0], window_of(node), int(node.attribute("p", 2)))
+    window, p = window_of(node), int(node.attribute("p", 2))
+    return node.te(lambda x: pooling.lp_pool(x, window, p), node[0])
 
 
 def convolution(node: Node, data: Any, weight: Any) -> Any:

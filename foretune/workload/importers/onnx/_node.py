@@ -43,6 +43,10 @@ class Node:
         """Binds an expression to a variable, whose type is known then."""
         return self.builder.emit(self.builder.normalize(expression))
 
+    def te(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Emits a kernel from its definition in TE."""
+        return self.builder.emit_te(function, *arguments)
+
     def value(self, at: int) -> Value:
         """An input that must be there."""
         value = self.optional(at)

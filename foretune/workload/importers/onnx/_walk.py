@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretune import _tvm
-from foretune.errors import BadInputError, UnsupportedModelError, UnsupportedOperatorsError
+from foretune.errors import (
+    BadInputError,
+    UnsupportedModelError,
+    UnsupportedOperatorsError,
+    first_line,
+)
 from foretune.workload.importers.onnx import _front_end
 from foretune.workload.importers.onnx._control import CONTROL, UnknownControlError
 from foretune.workload.importers.onnx._evaluate import evaluate
@@ -226,6 +231,10 @@ class _Walk:
                 )
         except UseConverterError:
             lowering = None
+        except NotLoweredError:
+            raise
+        except Exception as error:  # TVM's constructors raise many kinds for what they cannot do
+            raise NotLoweredError(first_line(error)) from error
         try:
             if lowering is None and _front_end.has_converter(node):
                 expressions = [None if v is None else v.expression for v in inputs]

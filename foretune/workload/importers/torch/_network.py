@@ -8,20 +8,12 @@ from typing import Any
 import numpy as np
 
 from foretune import _tvm
-from foretune.operators import convolution, extremes, resize, windows
-from foretune.workload.importers.torch._node import Lowering, Node, NotLoweredError
-
-_HALF = ("float16", "bfloat16")
-
-
-def _wide(dtype: str) -> str:
-    """The type that sums of such products are kept in."""
-    return "float32" if dtype in _HALF else dtype
+from foretune.operators import convolution, extremes, pooling, resize
+from foretune.workload.importers.torch._node import Lowering, Node, NotLoweredError, wide
 
 
 def _product(node: Node, left: Any, right: Any) -> Any:
-    wide = _wide(node.dtype)
-    product = node.emit(_tvm.tvm.relax.op.matmul(left, right, out_dtype=wide))
+    product = node.emit(_tvm.tvm.relax.op.matmul(left, right, out_dtype=wide(node.dtype)))
     return node.cast(product, node.dtype)
 
 
@@ -36,17 +28,17 @@ def _matmul(first: str, second: str) -> Lowering:
 
 def _addmm(first: str, second: str) -> Lowering:
     def lower(node: Node) -> Any:
-        relax, wide = _tvm.tvm.relax, _wide(node.dtype)
+        relax, dtype = _tvm.tvm.relax, wide(node.dtype)
         alpha, beta = node["alpha"], node["beta"]
         result = None
         if alpha != 0 and 0 not in node.shape_of(first):
-            result = node.emit(relax.op.matmul(node[first], node[second], out_dtype=wide))
+            result = node.emit(relax.op.matmul(node[first], node[second], out_dtype=dtype))
             if alpha != 1:
-                result = node.emit(relax.op.multiply(result, node.const(alpha, wide)))
+                result = node.emit(relax.op.multiply(result, node.const(alpha, dtype)))
         if beta != 0:
-            bias = node.cast(node["self"], wide)
+            bias = node.cast(node["self"], dtype)
             if beta != 1:
-                bias = node.emit(relax.op.multiply(bias, node.const(beta, wide)))
+                bias = node.emit(relax.op.multiply(bias, node.const(beta, dtype)))
             result = bias if result is None else node.emit(relax.op.add(bias, result))
         if result is None:
             return node.full(node.shape, 0, node.dtype)
@@ -68,7 +60,7 @@ def _convolution(node: Node) -> Any:
     if rank not in _LAYOUTS or 0 in node.shape_of("input"):
         raise NotLoweredError(f"a convolution over {rank} dimensions")
     data, plain = _LAYOUTS[rank]
-    wide = _wide(node.dtype)
+    dtype = wide(node.dtype)
     stride, padding, dilation = (
         _each(node[name], rank) for name in ("stride", "padding", "dilation")
     )
@@ -83,7 +75,7 @@ def _convolution(node: Node) -> Any:
             [cut - extra for cut, extra in zip(padding, more, strict=True)],
             dilation,
             int(node["groups"]),
-            wide,
+            dtype,
         )
     else:
         function = getattr(nn, f"conv{rank}d")
@@ -97,11 +89,11 @@ def _convolution(node: Node) -> Any:
                 groups=int(node["groups"]),
                 data_layout=data,
                 kernel_layout=plain,
-                out_dtype=wide,
+                out_dtype=dtype,
             )
         )
     if node["bias"] is not None:
-        bias = op.reshape(node.cast(node["bias"], wide), [1, -1, *[1] * rank])
+        bias = op.reshape(node.cast(node["bias"], dtype), [1, -1, *[1] * rank])
         result = node.emit(op.add(result, bias))
     return node.cast(result, node.dtype)
 
@@ -125,7 +117,7 @@ def _norm_parameters(node: Node, shape: list[int], dtype: str) -> tuple[Any, Any
 
 
 def _batch_norm(node: Node) -> Any:
-    relax, dtype = _tvm.tvm.relax, _wide(node.dtype)
+    relax, dtype = _tvm.tvm.relax, wide(node.dtype)
     channels = node.shape_of("input")[1]
     weight, bias = _norm_parameters(node, [channels], dtype)
     both = node.emit(
@@ -149,7 +141,7 @@ def _batch_norm(node: Node) -> Any:
 
 def _moments(node: Node, value: Any, axes: list[int], eps: float) -> tuple[Any, Any, Any]:
     """Mean, reciprocal deviation and centred values."""
-    relax, dtype = _tvm.tvm.relax, _wide(node.dtype)
+    relax, dtype = _tvm.tvm.relax, wide(node.dtype)
     mean = node.emit(relax.op.mean(value, axes, True))
     centred = node.emit(relax.op.subtract(value, mean))
     variance = node.emit(relax.op.mean(relax.op.multiply(centred, centred), axes, True))
@@ -159,7 +151,7 @@ def _moments(node: Node, value: Any, axes: list[int], eps: float) -> tuple[Any, 
 
 def _layer_norm(node: Node) -> Any:
     """TVM's layer norm, and the statistics beside it where somebody reads them."""
-    relax, dtype = _tvm.tvm.relax, _wide(node.dtype)
+    relax, dtype = _tvm.tvm.relax, wide(node.dtype)
     wanted = [int(extent) for extent in node["normalized_shape"]]
     axes = list(range(-len(wanted), 0))
     weight, bias = _norm_parameters(node, wanted, dtype)
@@ -178,7 +170,7 @@ def _layer_norm(node: Node) -> Any:
 
 
 def _group_norm(node: Node) -> Any:
-    relax, dtype = _tvm.tvm.relax, _wide(node.dtype)
+    relax, dtype = _tvm.tvm.relax, wide(node.dtype)
     batch, channels, groups = int(node["N"]), int(node["C"]), int(node["group"])
     size, shape = int(node["HxW"]), node.shape
     value = node.cast(node["input"], dtype)
@@ -196,11 +188,12 @@ def _group_norm(node: Node) -> Any:
     return [node.cast(result, node.dtype), *statistics]
 
 
-def _windows(node: Node, rank: int) -> tuple[list[int], list[int], list[int], list[int]]:
+def _windows(node: Node, rank: int) -> pooling.Window:
     kernel = _each(node["kernel_size"], rank)
     stride = _each(node["stride"], rank) if node["stride"] else kernel
     dilation = _each(node["dilation"], rank) if "dilation" in node.raw else [1] * rank
-    return kernel, stride, _each(node["padding"], rank), dilation
+    padding = _each(node["padding"], rank)
+    return pooling.Window(kernel, stride, dilation, padding, padding, node.shape[-rank:])
 
 
 _POOL_LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
@@ -213,23 +206,17 @@ def _pooled(node: Node, rank: int, function: Callable[[Any], Any]) -> Any:
     return node.reshape(node.emit(function(given)), node.shape)
 
 
-def _comparable(node: Node) -> Any:
-    """What is pooled, in a type whose NaN TVM can tell: it cannot for bfloat16."""
-    dtype = "float32" if node.dtype == "bfloat16" else node.dtype
-    return node.cast(node["self"], dtype)
-
-
 def _max_pool(rank: int) -> Lowering:
     def lower(node: Node) -> Any:
         relax = _tvm.tvm.relax
-        kernel, stride, padding, dilation = _windows(node, rank)
+        window = _windows(node, rank)
         both: Any = None
         if 1 in node.read or node["ceil_mode"]:
             both = node.te(
-                lambda x: windows.max_with_positions(
-                    x, node.shape, kernel, stride, padding, dilation
+                lambda x: pooling.max_with_positions(
+                    x, window, pooling.steps_through(x.shape, rank)
                 ),
-                _comparable(node),
+                node.comparable("self"),
             )
         if node["ceil_mode"]:
             value = node.cast(node.emit(relax.TupleGetItem(both, 0)), node.dtype)
@@ -238,7 +225,12 @@ def _max_pool(rank: int) -> Lowering:
                 node,
                 rank,
                 lambda x: getattr(relax.op.nn, f"max_pool{rank}d")(
-                    x, kernel, stride, padding, dilation, layout=_POOL_LAYOUTS[rank]
+                    x,
+                    window.kernel,
+                    window.strides,
+                    window.before,
+                    window.dilations,
+                    layout=_POOL_LAYOUTS[rank],
                 ),
             )
         return [value, node.emit(relax.TupleGetItem(both, 1))] if 1 in node.read else [value]
@@ -249,41 +241,36 @@ def _max_pool(rank: int) -> Lowering:
 def _average_pool(rank: int) -> Lowering:
     def lower(node: Node) -> Any:
         relax = _tvm.tvm.relax
-        kernel, stride, padding, _ = _windows(node, rank)
+        window = _windows(node, rank)
         include = bool(node["count_include_pad"])
         divisor = node.raw.get("divisor_override")
-        dtype = _wide(node.dtype)
-        if divisor is None and not node["ceil_mode"] and dtype == node.dtype:
+        if divisor is None and not node["ceil_mode"] and wide(node.dtype) == node.dtype:
             return _pooled(
                 node,
                 rank,
                 lambda x: getattr(relax.op.nn, f"avg_pool{rank}d")(
                     x,
-                    kernel,
-                    stride,
-                    padding,
+                    window.kernel,
+                    window.strides,
+                    window.before,
                     count_include_pad=include,
                     layout=_POOL_LAYOUTS[rank],
                 ),
             )
-        value = node.te(
-            lambda x: windows.average(x, node.shape, kernel, stride, padding, include, divisor),
-            node.cast(node["self"], dtype),
-        )
-        return node.cast(value, node.dtype)
+        return node.te(lambda x: pooling.average(x, window, include, divisor), node["self"])
 
     return lower
 
 
 def _adaptive_average(rank: int) -> Lowering:
     def lower(node: Node) -> Any:
-        relax, dtype = _tvm.tvm.relax, _wide(node.dtype)
+        relax, dtype = _tvm.tvm.relax, wide(node.dtype)
         inner, outer = node.shape_of("self")[-rank:], node.shape[-rank:]
         if all(n % out == 0 for n, out in zip(inner, outer, strict=True)) and dtype == node.dtype:
             function = getattr(relax.op.nn, f"adaptive_avg_pool{rank}d")
             return _pooled(node, rank, lambda x: function(x, outer, layout=_POOL_LAYOUTS[rank]))
         value = node.te(
-            lambda x: windows.adaptive_average(x, node.shape, rank), node.cast(node["self"], dtype)
+            lambda x: pooling.adaptive_average(x, node.shape, rank), node.cast(node["self"], dtype)
         )
         return node.cast(value, node.dtype)
 
@@ -293,7 +280,7 @@ def _adaptive_average(rank: int) -> Lowering:
 def _adaptive_max(rank: int) -> Lowering:
     def lower(node: Node) -> Any:
         relax = _tvm.tvm.relax
-        both = node.te(lambda x: windows.adaptive_max(x, node.shape, rank), _comparable(node))
+        both = node.te(lambda x: pooling.adaptive_max(x, node.shape, rank), node.comparable("self"))
         value, index = (node.emit(relax.TupleGetItem(both, at)) for at in range(2))
         return [node.cast(value, node.dtype), index]
 
@@ -329,7 +316,7 @@ def _nearest(rank: int, exact: bool = False) -> Lowering:
 
 def _interpolated(rank: int, weights: Callable[..., Any]) -> Lowering:
     def lower(node: Node) -> Any:
-        relax, dtype, shape = _tvm.tvm.relax, _wide(node.dtype), node.shape_of("input")
+        relax, dtype, shape = _tvm.tvm.relax, wide(node.dtype), node.shape_of("input")
         if not dtype.startswith("float"):
             raise NotLoweredError("interpolation of integers")
         value = node.cast(node["input"], dtype)

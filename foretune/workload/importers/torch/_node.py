@@ -106,6 +106,14 @@ class Node:
             return self.emit(relax.op.not_equal(expression, self.const(0, have)))
         return self.emit(relax.op.astype(expression, dtype))
 
+    def comparable(self, name: str) -> Any:
+        """A tensor argument in a type whose order and NaN TVM can tell.
+
+        It compares bfloat16 by its bits, and has no order of truth values.
+        """
+        have = self.dtype_of(name)
+        return self.cast(self[name], {"bfloat16": "float32", "bool": "int8"}.get(have, have))
+
     def reshape(self, expression: Any, shape: Iterable[int]) -> Any:
         """The elements in another shape, sizes of zero included."""
         expression = self.builder.normalize(expression)
@@ -130,6 +138,14 @@ class Node:
         """A tensor of one value."""
         relax = _tvm.tvm.relax
         return self.emit(relax.op.full(list(shape), self.const(value, dtype), dtype))
+
+
+HALF = ("float16", "bfloat16")
+
+
+def wide(dtype: str) -> str:
+    """The type that sums and functions of such numbers are computed in."""
+    return "float32" if dtype in HALF else dtype
 
 
 def dtype_name(dtype: Any) -> str:

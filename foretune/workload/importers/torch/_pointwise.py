@@ -13,7 +13,13 @@ from typing import Any
 
 from foretune import _tvm
 from foretune.operators import special
-from foretune.workload.importers.torch._node import Lowering, Node, NotLoweredError, dtype_name
+from foretune.workload.importers.torch._node import (
+    Lowering,
+    Node,
+    NotLoweredError,
+    dtype_name,
+    wide,
+)
 
 _FLOATS = ("float", "bfloat")
 
@@ -305,13 +311,9 @@ def _test(name: str, otherwise: bool) -> Lowering:
     def lower(node: Node) -> Any:
         if not node.dtype_of("self").startswith(_FLOATS):
             return node.full(node.shape, otherwise, "bool")
-        return node.emit(_relax(name)(node.cast(node["self"], _wide(node.dtype_of("self")))))
+        return node.emit(_relax(name)(node.cast(node["self"], wide(node.dtype_of("self")))))
 
     return lower
-
-
-def _wide(dtype: str) -> str:
-    return "float32" if dtype in ("float16", "bfloat16") else dtype
 
 
 def of_numbers(function: Callable[..., Any]) -> Lowering:
@@ -332,10 +334,7 @@ def _te_binary(function: Callable[..., Any], kind: str = "DEFAULT") -> Lowering:
 
 
 def _extreme(name: str, function: Callable[..., Any]) -> Lowering:
-    """Against a constant TVM's own operator, which graph passes know: ReLU6 becomes a clip.
-
-    It loses a NaN of the data there, as TVM's ReLU and clip do.
-    """
+    """Against a constant TVM's own operator, which graph passes know: ReLU6 becomes a clip."""
     general = _te_binary(function)
 
     def lower(node: Node) -> Any:

@@ -8,14 +8,7 @@ from typing import Any
 
 from foretune import _tvm
 from foretune.operators import extremes
-from foretune.workload.importers.torch._node import Lowering, Node
-
-_HALF = ("float16", "bfloat16")
-
-
-def _wide(dtype: str) -> str:
-    """The type that a sum of such numbers is kept in."""
-    return "float32" if dtype in _HALF else dtype
+from foretune.workload.importers.torch._node import HALF, Lowering, Node, wide
 
 
 def _arguments(node: Node) -> tuple[list[int], bool]:
@@ -26,7 +19,7 @@ def _arguments(node: Node) -> tuple[list[int], bool]:
 def _reduction(name: str) -> Lowering:
     def lower(node: Node) -> Any:
         axes, keep = _arguments(node)
-        value = node.cast(node["self"], _wide(node.dtype))
+        value = node.cast(node["self"], wide(node.dtype))
         if not node.shape_of("self"):
             return node.cast(value, node.dtype)
         if 0 in node.shape_of("self"):
@@ -38,7 +31,7 @@ def _reduction(name: str) -> Lowering:
 
 
 def _extreme(name: str) -> Lowering:
-    """Largest or smallest elements; numbers that are not compare as NaN does."""
+    """Largest or smallest elements; NaN where one of them is."""
 
     def lower(node: Node) -> Any:
         axes, keep = _arguments(node)
@@ -48,6 +41,8 @@ def _extreme(name: str) -> Lowering:
         if node.dtype == "bool":
             whole = node.cast(value, "int8")
             return node.cast(node.emit(getattr(_tvm.tvm.relax.op, name)(whole, axes, keep)), "bool")
+        if node.dtype.startswith(("float", "bfloat")):
+            return node.te(lambda x: extremes.extreme(x, axes, keep, name == "max"), value)
         return node.emit(getattr(_tvm.tvm.relax.op, name)(value, axes, keep))
 
     return lower
@@ -84,10 +79,10 @@ def _variance(node: Node) -> Any:
     correction = 1 if correction is None else correction
     if 0 in shape:
         return node.full(node.shape, math.nan, node.dtype)
-    value = node.cast(node["self"], _wide(node.dtype))
+    value = node.cast(node["self"], wide(node.dtype))
     if not shape:
         value, axes, keep = node.reshape(value, [1]), [0], False
-    dtype = _wide(node.dtype)
+    dtype = wide(node.dtype)
     mean = node.emit(relax.op.mean(value, axes, True))
     centred = node.emit(relax.op.subtract(value, mean))
     total = node.emit(relax.op.sum(relax.op.multiply(centred, centred), axes, keep))
@@ -101,7 +96,7 @@ def _variance(node: Node) -> Any:
 
 def _arg(largest: bool) -> Lowering:
     def lower(node: Node) -> Any:
-        shape, value = node.shape_of("self"), node["self"]
+        shape, value = node.shape_of("self"), node.comparable("self")
         if not shape:
             return node.full([], 0, "int64")
         if node["dim"] is None:
@@ -119,11 +114,8 @@ def _extreme_with_index(largest: bool) -> Lowering:
         if not node.shape_of("self"):
             return [node["self"], node.full([], 0, "int64")]
         axis = node.axis("dim")
-        whole = node["self"]
         given = node.dtype_of("self")
-        if given == "bool":
-            whole = node.cast(whole, "int8")
-        both = node.te(lambda x: extremes.arg_extreme(x, axis, largest), whole)
+        both = node.te(lambda x: extremes.arg_extreme(x, axis, largest), node.comparable("self"))
         relax = _tvm.tvm.relax
         value, index = (node.emit(relax.TupleGetItem(both, at)) for at in range(2))
         return [node.reshape(node.cast(value, given), node.shape), node.reshape(index, node.shape)]
@@ -135,7 +127,7 @@ def _cumulative(name: str) -> Lowering:
     def lower(node: Node) -> Any:
         if not node.shape_of("self"):
             return node.cast(node["self"], node.dtype)
-        axis, dtype = node.axis("dim"), _wide(node.dtype)
+        axis, dtype = node.axis("dim"), wide(node.dtype)
         value = node.cast(node["self"], dtype)
         function = getattr(_tvm.tvm.relax.op, name)
         return node.cast(node.emit(function(value, axis, dtype)), node.dtype)
@@ -149,8 +141,9 @@ def _cumulative_extreme(largest: bool) -> Lowering:
             return [node["self"], node.full([], 0, "int64")]
         relax, axis = _tvm.tvm.relax, node.axis("dim")
         given = node.dtype_of("self")
-        value = node.cast(node["self"], "int8") if given == "bool" else node["self"]
-        both = node.te(lambda x: extremes.running_extreme(x, axis, largest), value)
+        both = node.te(
+            lambda x: extremes.running_extreme(x, axis, largest), node.comparable("self")
+        )
         return [
             node.cast(node.emit(relax.TupleGetItem(both, 0)), given),
             node.emit(relax.TupleGetItem(both, 1)),
@@ -175,7 +168,7 @@ def _sorted(node: Node) -> Any:
         return [node["self"], node.full([], 0, "int64")]
     axis, given = node.axis("dim"), node.dtype_of("self")
     value = node["self"]
-    value = node.cast(value, _wide(given)) if given in _HALF else value
+    value = node.cast(value, wide(given)) if given in HALF else value
     key = _sortable(node, value)
     index = node.emit(relax.op.argsort(key, axis, bool(node["descending"]), "int64"))
     ordered = node.emit(relax.op.gather_elements(value, index, axis))
@@ -189,7 +182,7 @@ def _top(node: Node) -> Any:
     axis, given, k = node.axis("dim"), node.dtype_of("self"), int(node["k"])
     if k == 0:
         return [node.full(node.shape, 0, given), node.full(node.shape, 0, "int64")]
-    value = node.cast(node["self"], "float32") if given in _HALF else node["self"]
+    value = node.cast(node["self"], "float32") if given in HALF else node["self"]
     key = _sortable(node, value)
     index = node.emit(relax.op.argsort(key, axis, bool(node["largest"]), "int64"))
     index = node.emit(relax.op.strided_slice(index, [axis], [0], [k]))
@@ -199,7 +192,7 @@ def _top(node: Node) -> Any:
 
 def _softmax(name: str) -> Lowering:
     def lower(node: Node) -> Any:
-        value = node.cast(node["self"], _wide(node.dtype))
+        value = node.cast(node["self"], wide(node.dtype))
         if not node.shape_of("self"):
             return node.full([], 1 if name == "softmax" else 0, node.dtype)
         function = getattr(_tvm.tvm.relax.op.nn, name)
