@@ -22,6 +22,7 @@ from benchmarks.results import say, table
 
 OUTCOMES = ("pass", "refused", "another result", "broken", "crash")
 _PATIENCE_S = 180.0
+_PROGRAM_S = 600.0
 
 Results = dict[str, dict[str, Any]]
 """Outcome, message and more of each task, by name."""
@@ -143,7 +144,13 @@ def through_command_line(
             command = [str(Path(sys.executable).with_name("foretune")), "tune", given]
             command += ["--trials", "1"]
             command += ["--work-dir", f"{folder}/work", "-o", f"{folder}/out.so"]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+            try:
+                done = subprocess.run(
+                    command, capture_output=True, text=True, timeout=_PROGRAM_S, check=False
+                )
+            except subprocess.TimeoutExpired:
+                wrong.append(f"{name}: no end in {_PROGRAM_S:g} s")
+                continue
         wanted = 0 if results[name]["outcome"] == "pass" else 2
         lines = done.stderr.strip().splitlines()
         clean = wanted == 0 or (len(lines) == 1 and "Traceback" not in done.stderr)

@@ -79,7 +79,7 @@ def _exports(module: Any, inputs: Any) -> bool:
 
 def outcome(found: list[Any], at: int, hardware: Any) -> dict[str, Any]:
     """``outcome`` (pass, refused, another result, broken, not exportable, absent), ``message``."""
-    from foretune.errors import ForetuneError
+    from foretune.errors import ForetuneError, UnsupportedOperatorsError
 
     if at >= len(found):
         return {"outcome": "absent" if found else "not exportable", "message": ""}
@@ -89,7 +89,9 @@ def outcome(found: list[Any], at: int, hardware: Any) -> dict[str, Any]:
             warnings.simplefilter("ignore")
             message = _difference(module, inputs, hardware)
     except ForetuneError as error:
-        return {"outcome": "refused", "message": str(error)[:300]}
+        # A refusal says which operator it is about, or which name.
+        named = isinstance(error, UnsupportedOperatorsError) or str(error).count("'") > 2
+        return {"outcome": "refused" if named else "broken", "message": str(error)[:300]}
     except Exception as error:  # what a benchmark of robustness counts
         last = traceback.extract_tb(error.__traceback__)[-1]
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
