@@ -39,8 +39,8 @@ def page(results: Mapping[str, Any], cases: dict[str, Any], left_out: Mapping[st
             f"{100 * total['pass'] / max(1, of_those):.1f} % pass, "
             f"{100 * (total['pass'] - bound) / max(1, of_those):.1f} % as they are. In the other "
             f"{bound}, inputs that decide sizes or axes are known at import: integers and truth "
-            "values of rank 0 or 1, and scales. The command line has no such option: there, a model "
-            "with such inputs is refused.",
+            "values of rank 0 or 1, and scales. The command line has no such option and refuses "
+            "models with such inputs.",
             f"Tolerances are the tests' own; {close} pass only if they may differ by the last "
             "place of the largest expected number.",
             "",

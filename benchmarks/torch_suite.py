@@ -65,8 +65,8 @@ def page(results: Mapping[str, Any], left_out: Mapping[str, str]) -> str:
         [
             f"{len(counted)} samples of {len(operators_tried)} operators: "
             + ", ".join(f"{total[o]} {o}" for o in OUTCOMES)
-            + f". {share(counted.values()):.1f} % pass; {share(real):.1f} % of the {len(real)} that "
-            "have no complex numbers, which TVM lacks.",
+            + f". {share(counted.values()):.1f} % pass; {share(real):.1f} % of the {len(real)} "
+            "that have no complex numbers, which TVM lacks.",
             "",
             f"Left out: {len(left_out)} operators ("
             + "; ".join(f"{count}: {reason}" for reason, count in sorted(reasons.items()))

@@ -72,7 +72,7 @@ def _attempt(case: Any, hardware: Any, bind: bool) -> dict[str, Any]:
                 return {"outcome": "another result", "message": message, "bound": bound}
     except ForetuneError as error:
         text = str(error).split(".onnx", maxsplit=1)[-1]
-        named = any(node.op_type in text for node in case.model.graph.node) or "'" in text
+        named = any(node.op_type in text for node in model_of(case).graph.node) or "'" in text
         outcome = "refused" if named else "broken"  # a refusal says what it is about
         return {"outcome": outcome, "message": text[:300], "bound": bound}
     except Exception as error:  # what a benchmark of robustness counts
