@@ -91,7 +91,7 @@ def test_a_cut_is_compared_and_timed_as_it_is_cut(
     assert seen["within_tolerance"] and seen["median"] > 0
 
 
-@pytest.mark.parametrize("made", [half_sums, half_casts])
+@pytest.mark.parametrize("made", [half_sums, pytest.param(half_casts, marks=pytest.mark.slow)])
 def test_what_onnx_runtime_cannot_run_is_tuned_without_a_time_for_the_original(
     made: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,9 +155,9 @@ def held():
     ("function", "engine"),
     [
         ("plain", "eager"),
-        ("plain", "onnxruntime"),
+        pytest.param("plain", "onnxruntime", marks=pytest.mark.slow),
         ("held", "eager"),
-        ("archive", "eager"),
+        pytest.param("archive", "eager", marks=pytest.mark.slow),
         pytest.param("plain", "inductor", marks=pytest.mark.slow),
         pytest.param("archive", "inductor", marks=pytest.mark.slow),
         pytest.param("plain", "openvino", marks=pytest.mark.slow),

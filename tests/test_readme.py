@@ -20,7 +20,10 @@ def test_the_readme_opens_with_the_two_commands():
     assert "$ make demo" in opening and "$ make test" in opening
 
 
-@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(n, marks=pytest.mark.slow if n else ()) for n in range(len(EXAMPLES))],
+)
 def test_examples_run(number, tmp_path):
     if "torch" in EXAMPLES[number]:
         pytest.importorskip("torch")

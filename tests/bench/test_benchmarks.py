@@ -62,6 +62,7 @@ def test_sampling_prints_a_table_and_writes_it_with_its_conditions(
     assert (tmp_path / "sampling.md").read_text() in printed
 
 
+@pytest.mark.slow
 def test_code_levels_compares_the_same_candidates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks import _suites
 
 
@@ -11,6 +13,7 @@ def _result(outcome: str, message: str = "") -> dict[str, str]:
     return {"outcome": outcome, "message": message}
 
 
+@pytest.mark.slow
 def test_the_program_must_end_as_the_worker_did(tmp_path: Path) -> None:
     """A file that works, one that is refused, and one that is refused though it is said to pass."""
     results = {

@@ -572,6 +572,7 @@ def test_what_was_published_counts_for_the_same_tasks_and_target_only(
     assert others[1]["says"].endswith("for another machine")
 
 
+@pytest.mark.slow
 def test_a_page_is_written_from_runs_of_which_one_failed(
     hardware: Hardware,
     tmp_path: Path,

@@ -149,6 +149,7 @@ def test_a_complete_collection_measures_nothing_again(
     assert len(FormulaMeasurer.measured) == before
 
 
+@pytest.mark.slow
 def test_the_same_seed_collects_the_same_programs(
     tmp_path: Path, workloads: tuple[StoredWorkload, ...]
 ) -> None:

@@ -633,6 +633,7 @@ def test_programs_of_others_are_ranked_by_their_actions(trained):
     assert np.isfinite(score_group(trained, nest_group((64, 64, 64), 4))).all()
 
 
+@pytest.mark.slow
 def test_actions_have_the_same_numbers_in_every_process():
     code = (
         "from tests.cost.test_world import group\n"

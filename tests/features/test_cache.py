@@ -149,6 +149,7 @@ def test_a_folder_serves_another_process(extract, tmp_path):
     assert len(list((tmp_path / "rows").glob("*.npz"))) == 2
 
 
+@pytest.mark.slow
 def test_illegal_programs_stay_illegal(extract, tmp_path):
     here = Space.generate(Workload.from_module(matmul(), "matmul"), gpu())
     candidates = here.sample(np.random.default_rng(1), 30)

@@ -100,6 +100,7 @@ def test_equal_programs_are_one_workload_that_counts_its_calls(models, hardware)
     assert sum(w.weight for w in extraction.workloads) <= script.count("R.call_tir(")
 
 
+@pytest.mark.slow
 def test_names_are_unique_and_readable(models, hardware):
     for name in NETWORKS:
         names = [w.name for w in extract_workloads(models(name), hardware)]
@@ -155,6 +156,7 @@ def test_a_cuda_model_compiles_without_a_gpu(small):
             artifact.run(small.examples)
 
 
+@pytest.mark.slow
 def test_a_wrong_output_fails_verification(small, hardware):
     class Wrong:
         def run(self, inputs):

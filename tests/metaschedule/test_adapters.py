@@ -206,6 +206,7 @@ def test_tune_tir_with_our_cost_model(hardware: Hardware, tmp_path: Path, name: 
     assert len(told) == 8 and sum(asked) >= 8
 
 
+@pytest.mark.slow
 def test_tune_relax_with_our_strategy_and_model(hardware: Hardware, tmp_path: Path) -> None:
     from tvm import relax, transform
 

@@ -652,6 +652,7 @@ def test_calls_overlap_with_measuring():
         assert task.ask(4)
 
 
+@pytest.mark.slow
 def test_questions_are_under_way_while_a_run_measures():
     held, overlapped = [], []
 
