@@ -49,10 +49,10 @@ def page(results: Mapping[str, Any]) -> str:
             + (", ".join(f"{name} ({n})" for name, n in left_out.items()) or "none")
             + ".",
             "",
-            "Equal means: the same shapes and element types, whole numbers and flags the same, and "
-            "no float further away than "
+            "Equal means: the same shapes and element types, whole numbers and flags the same, NaN "
+            "and infinities at the same places, and no float further away than "
             + ", ".join(f"{value:g} ({dtype})" for dtype, value in TOLERANCES.items())
-            + " times the larger of 1 and the largest magnitude.",
+            + ": absolute, or in parts of the magnitude as an artifact is judged.",
             "",
             "By element type of the inputs (a network may have several):",
             "",

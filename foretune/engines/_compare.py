@@ -37,7 +37,7 @@ class EngineResult:
         median, low, high: Latency in seconds and its 95 % bootstrap interval; None on failure.
         max_abs_error: Largest absolute difference to the reference outputs; None on failure, NaN
             if the engine returned NaN where the reference did not.
-        max_relative_error: The same, relative to the largest magnitude of that output.
+        max_relative_error: Each divided by the magnitude there, as ``OutputDifference.relative``.
         within_tolerance: Whether that is no more than rounding explains, and integers are equal;
             None on failure.
         difference: What is outside the tolerance, in one line; empty if nothing is.

@@ -3,8 +3,8 @@
 What is legal only the original knows. It runs first, and what it refuses is left out: an artifact
 checks no index and would read outside of its tables. Left out as well is what tells nothing, where
 nothing the original returns is finite, and inputs so large that the original overflows: whether
-65519 becomes infinite in float16 is a matter of rounding. NaN is no input: compiled minima and
-maxima may return their other operand, as they do for the fastest code.
+65519 becomes infinite in float16 is a matter of rounding. NaN is no input: runtimes differ in what
+they make of it, for example where they sort.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Arithmetic:
 
     @property
     def tolerance(self) -> float:
-        """Largest difference that rounding explains, relative to the largest output."""
+        """Largest difference that rounding explains, as ``OutputDifference.relative`` counts."""
         rounded = self.half_epsilon * float(np.sqrt(self.halves))
         # Both runtimes round, each its own way.
         found = max(_FLOOR, min(_MOST, self.epsilon * self.depth))
