@@ -90,6 +90,12 @@ def _mutator() -> Any:
             half = next((kind for kind in _HALF if kind in kinds), None)
             if half is None:
                 return call
+            if (
+                name == "relax.subtract"
+                and half == "bfloat16"
+                and call.args[0].same_as(call.args[1])
+            ):
+                return _zeros_or_nan(call.args[0])
             if name in _PRODUCTS:
                 wide = _product(call, name)
             elif name in _SUMS | _FUNCTIONS or (half == "bfloat16" and name in _BFLOAT16):
@@ -162,6 +168,21 @@ def _filled(call: Any) -> Any:
         return call
     dtype = str(call.ty.dtype)
     return relax.op.broadcast_to(relax.const(number.astype(dtype), dtype), call.args[0])
+
+
+def _is_self_difference(call: Any, name: str) -> bool:
+    return name == "relax.subtract" and bool(call.args[0].same_as(call.args[1]))
+
+
+def _zeros_or_nan(value: Any) -> Any:
+    """``x - x``. TVM folds it to a constant, and stores no vector of constants of bfloat16."""
+    from foretune import _tvm
+
+    relax = _tvm.tvm.relax
+    size = relax.op.abs(relax.op.astype(value, "float32"))
+    is_finite = relax.op.less(size, relax.const(np.inf, "float32"))
+    zero, nan = (relax.const(number, "float32") for number in (0.0, np.nan))
+    return relax.op.astype(relax.op.where(is_finite, zero, nan), str(value.ty.dtype))
 
 
 def _product(call: Any, name: str) -> Any:

@@ -64,10 +64,13 @@ class Signature:
     Attributes:
         parameters: In the order of the call.
         reduction: Elements summed into one output element, over all reductions in a chain.
+        divides: Whether integers are divided by something that is no constant: the inputs have no
+            zeros then, which would end the process.
     """
 
     parameters: tuple[Parameter, ...]
     reduction: int
+    divides: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``from_json`` reverses it."""
@@ -79,7 +82,7 @@ class Signature:
         parameters = tuple(
             Parameter(**{**entry, "shape": tuple(entry["shape"])}) for entry in data["parameters"]
         )
-        return cls(parameters, int(data["reduction"]))
+        return cls(parameters, int(data["reduction"]), bool(data.get("divides")))
 
     @classmethod
     def of(cls, workload: Workload) -> Signature:
@@ -101,7 +104,14 @@ def _signature(module: IRModule, name: str) -> Signature:
     return Signature(
         tuple(_parameter(var, role, limits.get(at), name) for at, (var, role) in enumerate(named)),
         reduction,
+        any(_divides_integers(node) for node in walk(function.body)),
     )
+
+
+def _divides_integers(node: Any) -> bool:
+    if type(node).__name__ not in ("Div", "Mod", "FloorDiv", "FloorMod"):
+        return False
+    return str(node.ty.dtype).startswith(("int", "uint")) and not hasattr(node.b, "value")
 
 
 def _reduction_of(block: Any) -> int:
@@ -148,12 +158,12 @@ def make_inputs(signature: Signature, key: str, positive: bool = False) -> list[
     return [
         poison(np.empty(parameter.shape, parameter.dtype))
         if parameter.role == "output"
-        else _draw(parameter, generator, positive)
+        else _draw(parameter, generator, positive, signature.divides)
         for parameter in signature.parameters
     ]
 
 
-def _draw(parameter: Parameter, rng: np.random.Generator, positive: bool) -> Array:
+def _draw(parameter: Parameter, rng: np.random.Generator, positive: bool, no_zeros: bool) -> Array:
     dtype, shape = np.dtype(parameter.dtype), parameter.shape
     if parameter.index_below is not None and dtype.kind in "iu":
         top = min(parameter.index_below, np.iinfo(dtype).max)
@@ -163,10 +173,12 @@ def _draw(parameter: Parameter, rng: np.random.Generator, positive: bool) -> Arr
     if dtype.kind == "f" and positive:
         return (rng.random(shape, dtype=np.float32) + 0.5).astype(dtype)
     if dtype.kind == "u":
-        return rng.integers(0, 3, shape).astype(dtype)
+        return rng.integers(int(no_zeros), 3, shape).astype(dtype)
     values = rng.integers(-2, 3, shape, dtype=np.int8)
     if dtype.kind == "f":
         values *= rng.random(shape, dtype=np.float32) < _DENSITY
+    elif no_zeros:
+        values[values == 0] = 1
     return values.astype(dtype)
 
 

@@ -150,11 +150,16 @@ def _nan_last(a: Any, b: Any, otherwise: Any) -> Any:
 
 
 def elu(x: Any, alpha: float, scale: float, input_scale: float) -> Any:
-    """``scale * x`` above zero, ``scale * alpha * (exp(input_scale * x) - 1)`` below."""
+    """``scale * x`` above zero, ``scale * alpha * (exp(input_scale * x) - 1)`` below.
+
+    ``exp(u) - 1`` is ``2 t / (1 - t)`` with ``t = tanh(u / 2)``, in which nothing cancels.
+    """
     tirx = _tvm.tvm.tirx
 
     def element(a: Any) -> Any:
-        below = tirx.exp(a * _same(a, input_scale)) - _same(a, 1)
+        # Not of numbers above zero, where t becomes 1.
+        half = tirx.tanh(tirx.min(a, _same(a, 0)) * _same(a, input_scale / 2))
+        below = _same(a, 2) * half / (_same(a, 1) - half)
         return _choose(a > _same(a, 0), a * _same(a, scale), below * _same(a, alpha * scale))
 
     return elementwise(element, x)

@@ -40,6 +40,13 @@ def test_long_half_precision_sums_are_rounded_once(dtype, make, expected, shape,
     np.testing.assert_allclose(actual.astype("float64"), exact, rtol=0.6 * unit)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_a_number_less_itself_is_zero(dtype):
+    x = np.array([[1.5, -2.0, 0.0, 3.0] * 8], ml_dtypes.bfloat16 if dtype[0] == "b" else dtype)
+    (actual,) = run(legal_types(module_of(lambda x: op.abs(op.subtract(x, x)), x)), x)
+    np.testing.assert_array_equal(actual.astype("float32"), np.zeros(x.shape, "float32"))
+
+
 def norm(x, axes, epsilon=1e-5):
     mean, variance = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
     return (x - mean) / np.sqrt(variance + epsilon)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from foretune.measure.gate import (
     tolerance,
 )
 from foretune.space import Space
-from foretune.workload import Workload
+from foretune.workload import Workload, catalog
 from tests.measure import programs
 
 _KEY = "00000000000000ab"
@@ -120,6 +121,23 @@ def test_indices_stay_inside_what_they_index_and_reach_all_of_it(
 def test_integers_that_index_nothing_may_be_negative() -> None:
     assert make_inputs(Signature.of(programs.ALL["negate_int8"]), _KEY)[0].min() < 0
     assert Signature.of(programs.take()).parameters[0].index_below is None
+
+
+def _quotient(divide: Callable[..., Any], a: Any, b: Any, i: Any) -> Any:
+    return divide(a[i], b[i])
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "int32"])
+def test_nothing_is_divided_by_zero(dtype: str) -> None:
+    te, tirx = _tvm.tvm.te, _tvm.tvm.tirx
+    a, b = (te.placeholder((64,), dtype, name=name) for name in "ab")
+    for divide in (tirx.truncdiv, tirx.floormod):
+        c = te.compute((64,), partial(_quotient, divide, a, b), name="c")
+        module = _tvm.IRModule({"main": te.create_prim_func([a, b, c])})
+        signature = Signature.of(Workload.from_module(module, "quotient", 1))
+        assert signature.divides and Signature.from_json(signature.to_json()) == signature
+        assert all((array != 0).all() for array in make_inputs(signature, "12")[:2])
+    assert not Signature.of(catalog.get("matmul:16x16x16")).divides
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "int64", "bool"])

@@ -177,6 +177,35 @@ def test_a_lowering_computes_what_onnx_runtime_does(case, tmp_path):
         np.testing.assert_allclose(got, wanted, rtol=2e-4, atol=2e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(
+    ("op", "low", "high", "inner"),
+    [("Elu", 1.3, 1.0, 1.0), ("Celu", 1.3, 1.0, 1.3), ("Selu", 1.3, 0.7, 1.0)],
+)
+def test_exponential_units_lose_nothing_near_zero(op, low, high, inner, dtype, tmp_path):
+    rng = np.random.default_rng(0)
+    data = np.concatenate([rng.normal(0, 2, 99), 1e-3 * rng.normal(0, 1, 99), [0, 300, -300]])
+    data = data.astype(dtype)
+    attributes = {"alpha": low} | ({"gamma": high} if op == "Selu" else {})
+    kind = helper.np_dtype_to_tensor_dtype(data.dtype)
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x"], ["y"], **attributes)],
+        "one",
+        [helper.make_tensor_value_info("x", kind, data.shape)],
+        [helper.make_tensor_value_info("y", kind, data.shape)],
+    )
+    latest = helper.make_opsetid("", onnx.defs.onnx_opset_version())  # Celu of every type
+    proto = helper.make_model(graph, opset_imports=[latest])
+    path = tmp_path / "one.onnx"
+    onnx.save(proto, str(path))
+    (found,) = compile_model(load_input(str(path)), probe(threads=1), {}).run([data])
+    wide = data.astype("float64")
+    wanted = high * np.where(wide > 0, wide, low * np.expm1(np.minimum(wide, 0) / inner))
+    units = 4 * np.finfo(dtype).eps if dtype != "float64" else 1e-7  # attributes are float32
+    assert found.dtype == data.dtype
+    np.testing.assert_allclose(found, wanted, rtol=units, atol=1e-7)
+
+
 def test_batch_norm_in_training_mode_uses_the_batch_and_moves_the_running_statistics(tmp_path):
     data, scale, bias = floats(4, 3, 5) * 2 + 1, floats(3), floats(3)
     mean, variance = floats(3), np.abs(floats(3)) + 0.5

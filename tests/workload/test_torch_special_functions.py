@@ -105,6 +105,8 @@ def test_operators_taken_apart_by_rules_of_our_own(hardware, rng):
         lambda a, i: a.scatter(0, i, 2.5, reduce="multiply"),
         lambda a, i: torch.put(a, torch.tensor([1, -2, 1]), a[0, :3], accumulate=True),
         lambda a, i: torch.diagonal_scatter(a, a[0, :3], 2),
+        lambda a, i: torch.take(a, i - 3),
+        lambda a, i: torch.take(a, i[0, 0]),
         lambda a, i: torch.as_strided_scatter(a, a[:2, :2], (2, 2), (3, 1), 1),
         lambda a, i: a.scatter_reduce(0, i, a, "amin", include_self=False),
         lambda a, i: torch.full((3,), float("-inf")).maximum(a[0, :3]),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from foretune import _tvm
-from foretune.operators import extremes
+from foretune.operators import extremes, special
 from foretune.workload.importers.onnx._node import (
     Lowering,
     Node,
@@ -287,6 +287,21 @@ def _bit_shift(node: Node) -> Any:
     return result
 
 
+def _elu(alpha: float, scale: float = 1.0, divides: bool = False) -> Lowering:
+    """``Elu``, ``Selu`` and ``Celu`` with the values that their attributes have by default."""
+
+    def lowering(node: Node) -> Any:
+        relax = _tvm.tvm.relax
+        dtype = node.value(0).dtype
+        low = float(node.attribute("alpha", alpha))
+        factors = low, float(node.attribute("gamma", scale)), 1 / low if divides else 1.0
+        wide = node[0] if dtype == "float64" else relax.op.astype(node[0], "float32")
+        found = node.te(lambda x: special.elu(x, *factors), node.emit(wide))
+        return relax.op.astype(found, dtype)
+
+    return lowering
+
+
 def _mish(node: Node) -> Any:
     """``x * tanh(log(1 + e))``, ``e = exp(x)``: that is ``x * n / (n + 2)`` with ``n = e (e + 2)``.
 
@@ -408,6 +423,9 @@ TABLE: dict[str, Lowering] = {
     "Mean": _mean,
     "Min": _variadic("minimum"),
     "MatMul": _matmul,
+    "Elu": _elu(1.0),
+    "Selu": _elu(1.67326319217681884765625, 1.05070102214813232421875),
+    "Celu": _elu(1.0, divides=True),
     "Mish": _mish,
     "Mod": _mod,
     "PRelu": _prelu,

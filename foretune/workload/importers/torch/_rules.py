@@ -323,7 +323,8 @@ def _polygamma(n: int, self: Any) -> Any:
 
 
 def _take(self: Any, index: Any) -> Any:
-    return self.reshape(-1)[index]
+    # A tensor of rank 0 as an index would be read as a number.
+    return self.reshape(-1)[index.reshape(-1)].reshape(index.shape)
 
 
 def _trilinear(
