@@ -38,6 +38,7 @@ from benchmarks import (
     throughput,
     torch_suite,
     tuners,
+    vector_math,
     world,
 )
 from benchmarks.results import RESULTS
@@ -62,6 +63,7 @@ _LONG = {
     "networks": networks.main,
     "quantised": quantised.main,
     "tuners": tuners.main,
+    "vector_math": vector_math.main,
     "models": models.main,
     "limits": limits.main,
     "pools": pools.main,

@@ -18,7 +18,7 @@ import importlib.util
 import os
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +52,13 @@ __all__ = [
     "load_intrinsics",
     "load_json",
     "make_context",
+    "map_programs",
     "meta_schedule",
     "reset_thread_pool",
     "rooted",
+    "same_program",
     "save_json",
+    "structural_equal",
     "structural_hash",
     "structural_mutate",
     "tvm",
@@ -75,6 +78,27 @@ def versions() -> dict[str, str]:
 def structural_mutate(node: Any, callbacks: Any) -> Any:
     """A copy of an object graph in which callbacks, by type, say what becomes of a node."""
     return tvm_ffi.structural_mutate(node, callbacks)
+
+
+def map_programs(module: IRModule, change: Callable[[Any], Any]) -> IRModule:
+    """A module whose tensor programs are changed; the module itself where none is."""
+    functions = {
+        variable: change(function) if isinstance(function, PrimFunc) else function
+        for variable, function in module.functions.items()
+    }
+    if all(new.same_as(module.functions[variable]) for variable, new in functions.items()):
+        return module
+    return IRModule(functions, attrs=module.attrs)
+
+
+def structural_equal(one: Any, other: Any) -> bool:
+    """Whether two object graphs are the same but for names."""
+    return bool(tvm_ffi.structural_equal(one, other))
+
+
+def same_program(one: IRModule, other: IRModule) -> bool:
+    """Whether two modules are the same but for names and the values of constants."""
+    return bool(tvm_ffi.structural_equal(one, other, skip_tensor_content=True))
 
 
 def structural_hash(node: Any) -> int:

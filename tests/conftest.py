@@ -35,7 +35,7 @@ def no_pass_fails(request: pytest.FixtureRequest) -> Iterator[None]:
     left_out: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: left_out.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("foretune.graph._passes")
+    logger = logging.getLogger("foretune.graph.passes._guard")
     logger.addHandler(handler)
     yield
     logger.removeHandler(handler)

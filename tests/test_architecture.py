@@ -25,6 +25,7 @@ LAYERS = (
     "_tvm",
     "hardware",
     "operators",
+    "codegen",
     "workload",
     "space",
     "features",

@@ -90,6 +90,8 @@ def _awake(module: Any, images: Any) -> None:
         for part in module.modules()
         if isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and part.running_mean is not None
     ]
+    if not norms:
+        return
     for norm in norms:
         norm.train()
         norm.momentum = None  # the average of all that follows
@@ -124,7 +126,6 @@ def _transformer(kind: str, model: str) -> Network:
     named = names[model]
     made = getattr(transformers, named[0] if isinstance(named, (tuple, list)) else named)
     module = made(config).eval()
-    _awake(module)
     tokens = torch.randint(3, 100, (1, _LENGTH))
     mask = torch.ones_like(tokens)
     if kind == "cached":
@@ -138,6 +139,7 @@ def _transformer(kind: str, model: str) -> Network:
         return Network(module, _sound(module, config))
     pictures = torch.randn(1, 3, 64, 64)
     if kind == "vision":
+        _awake(module, torch.randn(2, 3, 64, 64))
         return Network(module, {"pixel_values": pictures})
     text = {"input_ids": tokens, "attention_mask": mask}
     return Network(module, {**text, "pixel_values": pictures})

@@ -94,13 +94,13 @@ def _compiled(
         for expected_arrays, actual in runs:
             fault = difference(expected_arrays, actual)
             if fault:
-                return DIFFERS, fault, list(extraction.left_out)
+                return DIFFERS, fault, [r.name for r in extraction.passes if r.failed]
     except ForetuneError as error:
         return REFUSED, _line(error), []
     # Everything else is a fault of ours: it is what this counts.
     except Exception as error:
         return BROKEN, f"{type(error).__name__}: {_line(error)}", []
-    return PASS, "", list(extraction.left_out)
+    return PASS, "", [r.name for r in extraction.passes if r.failed]
 
 
 def difference(expected: list[Array], actual: list[Array]) -> str:

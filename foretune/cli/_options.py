@@ -131,6 +131,21 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def parse_passes(texts: Sequence[str]) -> tuple[str, ...]:
+    """Names of the passes that are switched off: ``["vector-math=off"]`` → ``("vector-math",)``."""
+    from foretune.graph import require_passes
+
+    switches: dict[str, str] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        require_passes([name])
+        if value not in ("on", "off"):
+            raise BadInputError(f"a pass is on or off, but got --pass {text}: say {name}=off")
+        if switches.setdefault(name, value) != value:
+            raise BadInputError(f"--pass {name} is both on and off: leave one of them out")
+    return tuple(sorted(name for name, value in switches.items() if value == "off"))
+
+
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:
     """``["depth=6", "loss=rank"]`` → ``{"depth": 6, "loss": "rank"}``: JSON where it is."""
     options: dict[str, Any] = {}

@@ -19,6 +19,7 @@ from foretune.cli._options import (
     llm_identity,
     open_llm,
     parse_options,
+    parse_passes,
     parse_shapes,
     parse_until,
     probe_hardware,
@@ -69,6 +70,14 @@ def add_tune(commands: Any) -> None:
         metavar="NAME=VALUE",
         help="an option of the strategy or its proposer; may be repeated",
     )
+    tune.add_argument(
+        "--pass",
+        dest="passes",
+        action="append",
+        default=[],
+        metavar="NAME=on|off",
+        help="switches a pass of the compiler; may be repeated",
+    )
     budget = tune.add_mutually_exclusive_group()
     budget.add_argument(
         "--trials", type=int, metavar="N", help="candidates to measure, over all tasks"
@@ -111,6 +120,7 @@ def _tune(args: argparse.Namespace) -> int:
     strategy, cost_model = _refuse_settings(args)
     options = _strategy_options(args, strategy)
     llm = None if args.llm is None else open_llm(args.llm)
+    without = parse_passes(args.passes)
     hardware = probe_hardware(args)
     until = parse_until(args.until)
     source = load_input(args.input, shapes=parse_shapes(args.shape), until=until)
@@ -118,6 +128,7 @@ def _tune(args: argparse.Namespace) -> int:
     chosen = [f"{name}={value}" for name, value in sorted(options.items())]
     chosen += sorted(args.shape or ())
     chosen += [f"until={','.join(until)}"] if until else []
+    chosen += [f"without={','.join(without)}"] if without else []
     chosen += [] if args.batch is None else [f"batch={args.batch}"]
     chosen += [] if llm is None else [llm.name[:_LONGEST_NAME], llm_identity(args.llm)]
     work_dir = args.work_dir or default_work_dir(
@@ -145,6 +156,7 @@ def _tune(args: argparse.Namespace) -> int:
             llm=llm,
             command=_reproducing(args),
             output=None if isinstance(source, Workload) else args.output,
+            without=without,
         )
     data = {**result.to_json(), "input": args.input}
     if args.json is not None:

@@ -26,6 +26,9 @@ from foretune.graph._verify import (
 from foretune.graph.artifact import Artifact, require_compiler
 from foretune.graph.compile import compile_model, compile_workload, failing_kernels
 from foretune.graph.extract import Extraction, extract, extract_workloads
+from foretune.graph.passes import PassReport
+from foretune.graph.passes import names as pass_names
+from foretune.graph.passes import require as require_passes
 from foretune.graph.simplify import Simplified, simplify
 
 __all__ = [
@@ -36,6 +39,7 @@ __all__ = [
     "Extraction",
     "InputSet",
     "OutputDifference",
+    "PassReport",
     "Sample",
     "Simplified",
     "Verification",
@@ -57,8 +61,10 @@ __all__ = [
     "merged",
     "output_steps",
     "pack_arrays",
+    "pass_names",
     "read_inputs",
     "require_compiler",
+    "require_passes",
     "scale_of",
     "simplify",
     "take_sample",

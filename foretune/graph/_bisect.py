@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from foretune import codegen
 from foretune.graph._input_sets import InputSet
 from foretune.graph._verify import verify
 from foretune.graph.compile import compile_model
@@ -34,7 +35,7 @@ class Difference:
         output: Name of its (first) output.
         among: Names of the first outputs of all nodes that it may be, in order, ending with
             ``output``; one if it is known for sure.
-        passes: Passes over the graph without any one of which it is right. Empty where the program
+        passes: Passes without any one of which it is right. Empty where the program
             is wrong as it was imported, or no single pass is to blame.
         imported: Whether the program differs as it was imported, before any pass.
         message: How far it differs, in one line.
@@ -171,7 +172,8 @@ class _Search:
         imported = self._differs_as_imported(part)
         guilty = []
         if not imported:
-            for name in dict.fromkeys(extract(part, self._hardware).passes):
+            changed = [r.name for r in extract(part, self._hardware).passes if r.changed]
+            for name in (*changed, *codegen.PASSES):
                 if time.monotonic() >= deadline:
                     break
                 if not self.message_at(part, (name,)):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune.graph._rewrite import is_constant
+from foretune.graph.passes.rewrites import is_constant
 
 if TYPE_CHECKING:
     from foretune.workload import Model

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from foretune import _tvm
+from foretune import _tvm, codegen
 from foretune.errors import last_line
 from foretune.graph._arguments import Arguments, arguments_of
 from foretune.graph._default import default_schedule
 from foretune.graph.artifact import Artifact, describe
 from foretune.graph.extract import Extraction, extract
-from foretune.operators.nan import keep_nan
+from foretune.graph.passes import PassReport
 from foretune.workload import TensorSpec
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def compile_model(
     module, tuned = _apply(extraction, best)
     module = default_schedule(module, hardware)
     module, parameters = _lift_constants(module)
-    executable = _build(module, hardware)
+    executable, finishing = _build(module, hardware, extraction.without)
     names = {w.key: w.name for w in extraction.workloads}
     manifest = describe(
         model.name,
@@ -58,6 +58,7 @@ def compile_model(
         untuned=sorted([names[key] for key in names if key not in tuned] + extraction.untunable),
         states=model.states,
     )
+    manifest["passes"] = [report.to_json() for report in (*extraction.passes, *finishing)]
     if model.until:
         manifest["until"] = list(model.until)
     initial = model.examples[len(model.inputs) - len(model.states) :]
@@ -66,7 +67,10 @@ def compile_model(
 
 
 def compile_workload(
-    workload: Workload, hardware: Hardware, candidate: Candidate | None = None
+    workload: Workload,
+    hardware: Hardware,
+    candidate: Candidate | None = None,
+    without: Collection[str] = (),
 ) -> Artifact:
     """Compiles one kernel: its inputs become the artifact's inputs, its outputs are allocated.
 
@@ -74,6 +78,7 @@ def compile_workload(
         workload: The tensor program.
         hardware: What it will run on.
         candidate: How to schedule it; the default schedule when None.
+        without: Names of passes that do not run.
 
     Raises:
         BadInputError: The program changes a parameter in place, which an artifact cannot.
@@ -87,7 +92,7 @@ def compile_workload(
     tuned = candidate is not None and bool(candidate.sketch.variables)
     kernel = _named(_inputs_first(scheduled, arguments), "kernel", candidate is not None)
     module = _calling(kernel, inputs, outputs)
-    executable = _build(default_schedule(module, hardware), hardware)
+    executable, finishing = _build(default_schedule(module, hardware), hardware, without)
     manifest = describe(
         workload.name,
         hardware,
@@ -97,6 +102,7 @@ def compile_workload(
         tuned=[workload.name] if tuned else [],
         untuned=[] if tuned else [workload.name],
     )
+    manifest["passes"] = [report.to_json() for report in finishing]
     return Artifact(executable, {}, manifest)
 
 
@@ -156,7 +162,17 @@ def _lift_constants(module: IRModule) -> tuple[IRModule, dict[str, Any]]:
     return result, parameters
 
 
-def _build(module: IRModule, hardware: Hardware) -> Any:
+def _build(
+    module: IRModule, hardware: Hardware, without: Collection[str]
+) -> tuple[Any, list[PassReport]]:
+    """The executable, and what became of the passes before code is generated."""
+    reports: list[PassReport] = []
+
+    def finishing(module: IRModule, _context: Any) -> IRModule:
+        finished = codegen.finish(module, hardware, without)
+        reports.extend(_reports(hardware, without, finished.changed))
+        return finished.module
+
     tvm, transform, backend = _tvm.tvm, _tvm.tvm.relax.transform, _tvm.tvm.relax.backend
     # TVM's default pipeline would legalise and fuse again, across kernels already scheduled.
     lowering = tvm.transform.Sequential(
@@ -175,18 +191,23 @@ def _build(module: IRModule, hardware: Hardware) -> Any:
             transform.ComputePrimValue(),
             transform.VMShapeLower(),
             transform.AttachGlobalSymbol(),
-            *([] if hardware.kind != "llvm" else [_keeping_nan()]),
+            tvm.transform.module_pass(finishing, opt_level=0, name="Finish"),
         ]
     )
     target = hardware.code_target()
     with target:
-        return tvm.relax.build(module, target, relax_pipeline=lowering)
+        return tvm.relax.build(module, target, relax_pipeline=lowering), reports
 
 
-def _keeping_nan() -> Any:
-    """``keep_nan`` as a pass of TVM."""
-    made = _tvm.tvm.transform.module_pass(opt_level=0, name="KeepNaN")
-    return made(lambda module, _context: keep_nan(module))
+def _reports(
+    hardware: Hardware, without: Collection[str], changed: Collection[str]
+) -> list[PassReport]:
+    found = []
+    for name in codegen.PASSES:
+        other = "" if hardware.kind == codegen.KIND else f"for targets of the kind {codegen.KIND}"
+        reason = "switched off" if name in without else other
+        found.append(PassReport(name, not reason, reason, name in changed))
+    return found
 
 
 def _inputs_first(function: Any, arguments: Arguments) -> Any:

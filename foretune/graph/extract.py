@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from foretune.graph.passes import PassReport
 from foretune.graph.simplify import Simplified, simplify
 from foretune.workload import Workload
 
@@ -29,16 +30,16 @@ class Extraction:
         untunable: Names of calls that are no tensor program: library calls, shape functions...
         program: The fused program they were cut from.
         functions: Function name in ``program`` to workload key.
-        passes: Names of the passes that made the program, in order.
-        left_out: Names of the passes that failed on this model and were left out.
+        passes: What became of each pass over the graph.
+        without: Names of passes that were not wanted, those before code is generated included.
     """
 
     workloads: list[Workload]
     untunable: list[str]
     program: IRModule
     functions: dict[str, str]
-    passes: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
+    passes: tuple[PassReport, ...] = ()
+    without: frozenset[str] = frozenset()
 
 
 def extract(model: Model, hardware: Hardware, without: Collection[str] = ()) -> Extraction:
@@ -84,9 +85,7 @@ def cut(simplified: Simplified) -> Extraction:
             unique, workload.key, workload.module_json, workload.flops, workload.weight
         )
     ordered = sorted(found.values(), key=lambda w: -w.flops * w.weight)
-    return Extraction(
-        ordered, untunable, program, functions, simplified.passes, simplified.left_out
-    )
+    return Extraction(ordered, untunable, program, functions, simplified.passes, simplified.without)
 
 
 def as_workload(function: Any, name: str, weight: int = 1) -> Workload:

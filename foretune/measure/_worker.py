@@ -18,7 +18,7 @@ import signal
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,15 +43,18 @@ _KEPT_WORKLOADS = 4
 _COLD_FACTOR = 3.0
 
 
-def build(candidate: Candidate) -> Any:
-    """Applies and compiles a candidate in this process; returns a TVM runtime module."""
-    from foretune import _tvm
-    from foretune.operators.nan import keep_nan
+def build(candidate: Candidate, without: Collection[str] = ()) -> Any:
+    """Applies and compiles a candidate in this process; returns a TVM runtime module.
 
-    target, scheduled = candidate.hardware.code_target(), candidate.schedule().mod
-    if candidate.hardware.kind == "llvm":
-        scheduled = keep_nan(scheduled)
-    module = _tvm.tvm.compile(scheduled, target).jit()
+    Args:
+        candidate: What is built.
+        without: Names of passes that do not run before code is generated.
+    """
+    from foretune import _tvm, codegen
+
+    hardware = candidate.hardware
+    finished = codegen.finish(candidate.schedule().mod, hardware, without)
+    module = _tvm.tvm.compile(finished.module, hardware.code_target()).jit()
     # LLVM generates the machine code when the function is first looked up: here, where builds run
     # in parallel, and not where candidates are timed one by one.
     module["main"]
@@ -95,7 +98,9 @@ class _Worker:
         self._programs: dict[int, _Loaded] = {}
         self._buffers: OrderedDict[tuple[str, str | None], Buffers] = OrderedDict()
         module, _, name = config.builder.partition(":")
-        self._build: Callable[[Any], Any] = getattr(importlib.import_module(module), name)
+        self._build: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        off = config.policy.passes_off
+        self._options = {"without": off} if off else {}
         self._watch = Stopwatch(config.hardware, config.policy)
 
     def reply(self, **fields: Any) -> None:
@@ -151,7 +156,7 @@ class _Worker:
         began = time.perf_counter()
         try:
             loaded = load_candidate(candidate, self._sketches)
-            self._programs[id] = _Loaded(self._build(loaded), loaded.workload.key)
+            self._programs[id] = _Loaded(self._build(loaded, **self._options), loaded.workload.key)
         except Exception as error:  # foreign code: whatever it raises is the candidate's result
             status = Status.OUT_OF_MEMORY if _is_out_of_memory(error) else Status.COMPILE_ERROR
             return {

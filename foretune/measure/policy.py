@@ -7,7 +7,7 @@ from typing import Any
 
 from foretune.errors import BadInputError
 
-MEASUREMENT_VERSION = 3
+MEASUREMENT_VERSION = 4
 """Raised whenever the same candidate would get another label: code generation, layout of memory,
 canary, readings."""
 
@@ -70,6 +70,7 @@ class MeasurePolicy:
         flush_cache: Empty the processor's caches before each call. The default is warm caches, as
             TVM's own runner has them: right for kernels whose inputs were just produced.
         check_output: Compare each candidate's output with the untuned program's.
+        passes_off: Names of passes that do not run before code is generated (``codegen.PASSES``).
     """
 
     workers: int | None = None
@@ -99,6 +100,7 @@ class MeasurePolicy:
     compare_budget_s: float = 1.0
     flush_cache: bool = False
     check_output: bool = True
+    passes_off: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:

@@ -87,9 +87,17 @@ def _verified(network: Mapping[str, Any]) -> str:
     left_out = {n: why for n, why in (network.get("left_out") or {}).items() if n not in _BORDERS}
     if left_out:
         told += f"; not compared on {_listed(left_out)}: {_reasons(left_out)}"
-    if network.get("passes_left_out"):
-        told += f"; graph passes that failed: {_listed(network['passes_left_out'])}"
+    failed = [p["name"] for p in network.get("passes") or () if _failed(p)]
+    if failed:
+        told += f"; passes that failed: {_listed(failed)}"
     return told
+
+
+def _failed(report: Any) -> bool:
+    """Whether a pass is off because it failed; early runs have nothing but names."""
+    from foretune.graph import PassReport
+
+    return isinstance(report, dict) and PassReport(**report).failed
 
 
 def _listed(names: Iterable[str]) -> str:

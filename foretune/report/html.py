@@ -155,6 +155,7 @@ def _call(data: Mapping[str, Any], hardware: Mapping[str, Any]) -> str:
         "batch": data.get("batch"),
         "seed": data["seed"],
         "options": data.get("options") or None,
+        "without": tuple(data.get("passes_off") or ()) or None,
     }
     lines = [f"    {name}={value!r}," for name, value in arguments.items() if value is not None]
     lines += ["    llm=llm,"] if data.get("llm") else []

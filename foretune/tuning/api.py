@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretune import cost, search
+from foretune import codegen, cost, search
 from foretune.cost import CostModel
 from foretune.errors import BadInputError
 from foretune.hardware import Hardware, probe, why_not_here
@@ -53,7 +53,9 @@ class Prepared:
     extraction: Extraction | None = None
 
 
-def prepare(what: str | Model | Workload | Any, hardware: Hardware) -> Prepared:
+def prepare(
+    what: str | Model | Workload | Any, hardware: Hardware, without: Collection[str] = ()
+) -> Prepared:
     """Loads an INPUT and takes it apart into workloads.
 
     Args:
@@ -61,6 +63,7 @@ def prepare(what: str | Model | Workload | Any, hardware: Hardware) -> Prepared:
             a ``Workload``, a TVM ``PrimFunc`` or ``IRModule``, or a pair of a torch module and its
             example inputs.
         hardware: Decides the layouts a model's operators are given.
+        without: Names of passes over the graph that do not run.
 
     Raises:
         BadInputError: Missing or unreadable file, unknown name, unsupported model.
@@ -70,7 +73,7 @@ def prepare(what: str | Model | Workload | Any, hardware: Hardware) -> Prepared:
         return Prepared(source, (source,))
     from foretune import graph
 
-    extracted = graph.extract(source, hardware)
+    extracted = graph.extract(source, hardware, without)
     return Prepared(source, tuple(extracted.workloads), tuple(extracted.untunable), extracted)
 
 
@@ -95,6 +98,7 @@ def tune(
     llm: Session | None = None,
     command: str = "",
     output: str | Path | None = None,
+    without: Collection[str] = (),
 ) -> TuneResult:
     """Tunes a model or a workload and returns the result, which compiles, runs and reports.
 
@@ -126,6 +130,7 @@ def tune(
         output: Where a model's artifact is saved: the proven one before the first trial, unless
             the run resumes and there is one; the one that ships at the end. None saves nothing.
             Removed where the proven one turns out to be wrong on an input compared at the end.
+        without: Names of passes that do not run: to find out what they bring.
 
     Raises:
         BadInputError: An argument is unusable, or a model cannot be compiled to what it computes;
@@ -137,6 +142,7 @@ def tune(
     began = time.perf_counter()
     budget = Budget(trials=trials, seconds=time_s, patience=patience)
     check_batch(batch)
+    _require_passes(without)
     strategy, model_name = _checked_names(strategy, cost_model, seed)
     options = strategy_options(strategy, options or {}, has_llm=llm is not None)
     named = None
@@ -157,7 +163,7 @@ def tune(
         if measurer is None:
             require_device(hardware)
         proving = time.perf_counter()
-        prepared = prepare(what, hardware)
+        prepared = prepare(what, hardware, without)
         proof = _prove(prepared, hardware, proving)
         if proof is not None:
             # A tuned artifact that an earlier run left is not replaced by an untuned one.
@@ -171,7 +177,9 @@ def tune(
         if isinstance(cost_model, str):
             cost_model = cost.create(model_name, rng=seed, hardware=hardware)
         # The workers start while the spaces are generated.
-        measurer = measurer or stack.enter_context(LocalMeasurer(hardware, policy))
+        measurer = measurer or stack.enter_context(
+            LocalMeasurer(hardware, _without(policy or MeasurePolicy(), without))
+        )
         tasks, untunable = _tasks(
             prepared,
             hardware,
@@ -195,7 +203,7 @@ def tune(
         )
         run = _Run(
             tuner, measurer, prepared, hardware, untunable, strategy, model_name, seed, command,
-            options, llm, proof,
+            options, llm, proof, tuple(without),
         )  # fmt: skip
         tuner.after_restore = partial(_end_answers, llm, tuner)
         if work_dir is not None:
@@ -378,6 +386,7 @@ class _Run:
     options: Mapping[str, Any]
     llm: Session | None
     proof: Proof | None
+    without: tuple[str, ...]
 
     def result(self) -> TuneResult:
         """What was reached so far."""
@@ -400,7 +409,20 @@ class _Run:
             options={name: _plain(v) for name, v in self.options.items() if name != "llm"},
             llm=None if self.llm is None else self.llm.to_json(),
             network=None if self.proof is None else self.proof.network,
+            without=self.without,
         )
+
+
+def _require_passes(without: Collection[str]) -> None:
+    from foretune.graph import require_passes
+
+    require_passes(without)
+
+
+def _without(policy: MeasurePolicy, without: Collection[str]) -> MeasurePolicy:
+    """A policy whose candidates are built without some passes; only the last ones concern them."""
+    off = [name for name in codegen.PASSES if name in {*without, *policy.passes_off}]
+    return replace(policy, passes_off=tuple(off))
 
 
 def _tasks(

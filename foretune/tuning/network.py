@@ -64,8 +64,7 @@ class Network:
             did, empty if nothing was compared.
         left_out: Names of the sets of inputs that were not compared, and why: the original refuses
             them, for example.
-        passes: Names of the graph rewrites that ran.
-        passes_left_out: Names of those that failed on this network.
+        passes: What became of each pass: objects of ``network.passes`` in ``foretune.tune/1``.
         plan: How layouts and precisions were chosen.
         proof_s: Seconds that proving, and concluding, took.
         fault: Why a tuned network that was compiled, or nothing at all, was not shipped; empty if
@@ -84,8 +83,7 @@ class Network:
     inputs: int = 0
     judged_by: str = ""
     left_out: Mapping[str, str] = field(default_factory=dict)
-    passes: tuple[str, ...] = ()
-    passes_left_out: tuple[str, ...] = ()
+    passes: Sequence[Mapping[str, Any]] = ()
     plan: Mapping[str, Any] = field(default_factory=dict)
     proof_s: float = 0.0
     fault: str = ""
@@ -122,8 +120,7 @@ class Network:
             "inputs": self.inputs,
             "judged_by": self.judged_by or None,
             "left_out": dict(self.left_out),
-            "passes": list(self.passes),
-            "passes_left_out": list(self.passes_left_out),
+            "passes": [dict(report) for report in self.passes],
             "plan": dict(self.plan),
             "proof_s": self.proof_s,
             "fault": self.fault or None,
@@ -154,9 +151,7 @@ class Proof:
         self.extraction = extraction
         self.default: Artifact = compile_default(model, hardware, extraction)
         self.compiled_s = time.perf_counter() - began
-        self.network = Network(
-            passes=tuple(extraction.passes), passes_left_out=tuple(extraction.left_out)
-        )
+        self.network = Network(passes=self.default.manifest["passes"])
         self.saved: Path | None = None
         self.inputs = verification_inputs(model)
         self._checks: list[Verification] = []
@@ -316,8 +311,7 @@ class Proof:
     def _note(self, artifact: Artifact, check: Verification) -> None:
         """Keeps what a comparison said, in the artifact's manifest, too."""
         self.network = self.network.checked(check)
-        left_out = list(self.network.passes_left_out)
-        artifact.manifest["verification"] = {**check.to_json(), "passes_left_out": left_out}
+        artifact.manifest["verification"] = check.to_json()
 
     def _bisected(self, given: InputSet) -> str:
         """Which operator is the first that differs; empty where that cannot be found out."""

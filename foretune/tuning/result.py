@@ -101,6 +101,7 @@ class TuneResult:
         network: What is known of a model as a whole; None for a workload.
         artifact: What is shipped of a model, compared with the original; compiled by ``compile``
             if None, unless nothing right is left.
+        without: Names of passes that were switched off.
     """
 
     source: Model | Workload
@@ -121,6 +122,7 @@ class TuneResult:
     batch: int | None = None
     budget: Budget | None = None
     network: Network | None = None
+    without: tuple[str, ...] = ()
     artifact: Artifact | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -171,7 +173,7 @@ class TuneResult:
             raise WrongResultError(self.network.fault)
         if isinstance(self.source, Workload):
             return graph.compile_workload(
-                self.source, self.hardware, self.chosen.get(self.source.key)
+                self.source, self.hardware, self.chosen.get(self.source.key), self.without
             )
         return graph.compile_model(self.source, self.hardware, self.chosen, self.extraction)
 
@@ -211,6 +213,7 @@ class TuneResult:
             "environment": dict(self.environment),
             "command": self.command,
             "options": dict(self.options),
+            "passes_off": list(self.without),
             **({} if self.llm is None else {"llm": dict(self.llm)}),
         }
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from foretune import _tvm
-from foretune.graph._element_types import legal_types
+from foretune.graph.passes.element_types import legal_types
 from tests.graph.programs import constant, module_of, run
 
 relax = _tvm.tvm.relax

@@ -10,7 +10,7 @@ import pytest
 from foretune import _tvm
 from foretune.errors import UnsupportedOperatorsError
 from foretune.graph._lowering import lower
-from foretune.graph._passes import Passes
+from foretune.graph.passes import Passes, PassReport
 
 relax = _tvm.tvm.relax
 
@@ -50,7 +50,9 @@ def test_a_pass_that_fails_is_left_out_with_a_warning_that_names_it(change, capl
     module, passes = module_of(relax.op.exp, (2, 3)), Passes("a network")
     with caplog.at_level(logging.WARNING):
         assert passes.run("shaky", module, lambda m: m, change) is module
-    assert (passes.ran, passes.left_out) == ([], ["shaky"])
+    (report,) = passes.reports
+    assert (report.name, report.on, report.changed, report.failed) == ("shaky", False, False, True)
+    assert passes.run("shaky", module, lambda m: m) is module, "it has no further turn"
     assert "a network: 'shaky' is left out" in caplog.text
 
 
@@ -58,7 +60,7 @@ def test_a_pass_that_works_is_listed_once():
     module, passes = module_of(relax.op.exp, (2, 3)), Passes("a network")
     again = passes.run("tidy", module, relax.transform.Normalize())
     passes.run("tidy", again, relax.transform.Normalize())
-    assert (passes.ran, passes.left_out) == (["tidy"], [])
+    assert passes.reports == (PassReport("tidy"),)
 
 
 def test_operators_without_lowering_are_refused_by_name_all_at_once():

@@ -253,11 +253,11 @@ def test_a_target_without_such_an_instruction_keeps_floats(tmp_path: Path, name:
 
 def _with_unsigned_carriers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The form of VNNI, computed by plain loops, so that it runs everywhere."""
-    from foretune.graph import _quantized
+    from foretune.graph.passes import integers
     from foretune.operators import products
 
     vnni = integer_product(preset("zen4"))
-    monkeypatch.setattr(_quantized, "integer_product", lambda _hardware: vnni)
+    monkeypatch.setattr(integers, "integer_product", lambda _hardware: vnni)
     monkeypatch.setattr(products, "PRODUCT", "plain")
 
 

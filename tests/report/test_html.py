@@ -196,6 +196,7 @@ def test_the_call_that_is_shown_has_every_argument_that_matters(tmp_path: Path) 
         "batch": 3,
         "seed": 4,
         "options": {"branching": 3, "proposer": "random", "depth": 2},
+        "without": ("layouts", "vector-math"),
     }
     hardware = Hardware("test", '{"kind": "llvm", "mcpu": "x86-64-v3"}', threads=2)
     budget = Budget(seconds=given["time_s"], patience=given["patience"])

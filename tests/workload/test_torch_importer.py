@@ -428,6 +428,18 @@ def test_a_refusal_says_why(function, example, operator, reason):
         assert f": {why}" in str(error.value)
 
 
+class Split(torch.nn.Module):
+    def forward(self, x, n):
+        return torch.tensor_split(x, n, dim=1)
+
+
+def test_a_refusal_is_all_that_is_said(capfd):
+    # PyTorch prints the graph that it could not take apart.
+    with pytest.raises(UnsupportedOperatorsError, match=r"aten\..*depends on values"):
+        from_object((Split(), (torch.randn(5, 5), torch.tensor([1, 2]))), "net")
+    assert capfd.readouterr().err == ""
+
+
 def test_a_model_is_cut_at_nodes(tmp_path):
     path = tmp_path / "partly.py"
     path.write_text(NET)

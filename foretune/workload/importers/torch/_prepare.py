@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import functools
+import io
 import logging
 import re
 import traceback
@@ -212,12 +213,15 @@ def _set_to_none(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def quiet_export() -> Iterator[None]:
-    """Keeps torch.export's own warnings to itself: what is wrong is said once, by us."""
+    """Keeps torch.export's own words to itself: what is wrong is said once, by us.
+
+    It prints graphs on standard error, too, where the size of something depends on values.
+    """
     logger = logging.getLogger("torch.export")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore", FutureWarning)
             warnings.simplefilter("ignore", UserWarning)
             yield

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from foretune.graph._rewrite import (
+from foretune.graph.passes.rewrites import (
     axes_of,
     call_of,
     cleaned,

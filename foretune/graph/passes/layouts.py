@@ -5,7 +5,7 @@ Before → after, with ``P`` from NCHW to NHWC, ``Q`` back and ``K`` from OIHW t
     conv2d(x, W)  →  Q(conv2d(P(x), K(W), NHWC, HWIO))
 
 Nothing but the convolution is touched, so that every operator keeps the layout it was written
-for. The transposes between two convolutions meet and cancel when they sink (``_transpose``);
+for. The transposes between two convolutions meet and cancel when they sink (``transposes``);
 where an operator in between has no rule for that, they stay, which costs time and nothing else.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from foretune.graph._rewrite import cleaned
+from foretune.graph.passes.rewrites import cleaned
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule

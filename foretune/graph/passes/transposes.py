@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune.graph._rewrite import (
+from foretune.graph.passes._sinking import REDUCE, Axes, rule_of
+from foretune.graph.passes.rewrites import (
     axes_of,
     call_of,
     cleaned,
@@ -34,7 +35,6 @@ from foretune.graph._rewrite import (
     is_constant,
     scalar,
 )
-from foretune.graph._sinking import REDUCE, Axes, rule_of
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule

@@ -2,24 +2,26 @@
 
 PyTorch wraps each matrix product of a transformer in reshapes from and to two dimensions. A
 reshape between a product and the operators behind it (bias, GELU, residual) keeps TVM from fusing
-them, and each becomes a kernel that reads and writes the whole activation. Symbols: ``R`` is a
-reshape, ``R'`` one that only adds or removes axes of extent 1.
+them, and each becomes a kernel that reads and writes the whole activation. ``R`` is a
+reshape, ``R'`` another one.
 
 =====================  ======================
 before                 after
 =====================  ======================
 ``f(R(x))``            ``R(f(x))`` for an element-wise ``f``
-``R'(x) + y``          ``R'(x + R'(y))``, likewise every broadcasting binary operator
+``R(x) + y``           ``R(x + R'(y))``, likewise every broadcasting binary operator, where
+                       ``y`` is as broadcast over ``x`` as over ``R(x)``
 =====================  ======================
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from foretune.graph._rewrite import call_of, cleaned, constant, extents, is_constant, scalar
-from foretune.graph._sinking import BINARY, UNARY
+from foretune.graph.passes._sinking import BINARY, UNARY
+from foretune.graph.passes.rewrites import call_of, cleaned, constant, extents, is_constant, scalar
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
@@ -97,11 +99,28 @@ def _mutator() -> Any:
 def _align(other: list[int], result: list[int], source: list[int]) -> list[int] | None:
     """The shape ``other`` takes so that it broadcasts to ``source`` as it does to ``result``.
 
-    None where ``result`` and ``source`` differ in more than axes of extent 1. For example
-    ``other = [768]``, ``result = [1, 128, 768]`` and ``source = [128, 768]`` give ``[1, 768]``.
+    None where there is none: an axis of ``other`` has the extent of one of several axes of
+    ``result`` that are one axis of ``source``. For example ``other = [768]``, ``result = [1, 128,
+    768]`` and ``source = [128, 768]`` give ``[1, 768]``.
     """
-    if [e for e in result if e != 1] != [e for e in source if e != 1]:
-        return None
     padded = [1] * (len(result) - len(other)) + other
-    kept = iter([p for p, extent in zip(padded, result, strict=True) if extent != 1])
-    return [next(kept) if extent != 1 else 1 for extent in source]
+    pairs = [(extent, p) for extent, p in zip(result, padded, strict=True) if extent != 1]
+    found = [1] * len(source)
+    places = [at for at, extent in enumerate(source) if extent != 1]
+    while pairs and places:
+        # The fewest axes of each that hold the same elements.
+        above, below = [pairs.pop(0)], [places.pop(0)]
+        while (held := math.prod(e for e, _ in above)) != (
+            wanted := math.prod(source[at] for at in below)
+        ):
+            left: list[Any] = pairs if held < wanted else places
+            if not left:
+                return None
+            (above if held < wanted else below).append(left.pop(0))
+        kept = [p for _, p in above]
+        if kept == [extent for extent, _ in above]:
+            for at in below:
+                found[at] = source[at]
+        elif any(p != 1 for p in kept):
+            return None
+    return None if pairs or places else found

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune.graph._rewrite import cleaned
+from foretune.graph.passes.rewrites import cleaned
 from foretune.operators.normalization import NORMALIZATIONS
 
 if TYPE_CHECKING:

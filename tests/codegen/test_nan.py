@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from foretune import _tvm
+from foretune.codegen.nan import keep_nan
 from foretune.graph import compile_model
 from foretune.hardware import probe
-from foretune.operators.nan import keep_nan
 from foretune.workload import from_object, load_input
 
 NAN, INF = float("nan"), float("inf")

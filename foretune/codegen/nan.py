@@ -31,11 +31,7 @@ exponential of a NaN puts one into the sum, which every element is divided by.""
 
 def keep_nan(module: IRModule) -> IRModule:
     """The same module, whose tensor programs keep NaN in every maximum and minimum of floats."""
-    changed = _tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
-    for variable, function in module.functions.items():
-        if isinstance(function, _tvm.PrimFunc):
-            changed.update_func(variable, _kept(function))
-    return changed
+    return _tvm.map_programs(module, _kept)
 
 
 def _kept(function: Any) -> Any:

@@ -1,0 +1,63 @@
+"""From scheduled programs to what code is generated from: the last passes before the compiler.
+
+They change how a program computes, not what: workloads, spaces and records do not know them. The
+builder of candidates and that of artifacts apply the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from foretune.codegen.bfloat16 import legal_bfloat16
+from foretune.codegen.nan import keep_nan
+from foretune.codegen.vector_math import vector_math
+
+if TYPE_CHECKING:
+    from foretune._tvm import IRModule
+    from foretune.hardware import Hardware
+
+__all__ = ["KIND", "PASSES", "Finished", "finish"]
+
+PASSES: dict[str, Callable[[IRModule], IRModule]] = {
+    "legal-bfloat16": legal_bfloat16,
+    "vector-math": vector_math,
+    "keep-nan": keep_nan,
+}
+"""Passes over scheduled programs by name, in order; what one leaves as it is it returns."""
+
+KIND = "llvm"
+"""The kind of target that they are for."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A module as code is generated from it.
+
+    Attributes:
+        module: The module.
+        changed: Names of the passes that changed something.
+    """
+
+    module: IRModule
+    changed: frozenset[str] = frozenset()
+
+
+def finish(module: IRModule, hardware: Hardware, without: Collection[str] = ()) -> Finished:
+    """Runs the last passes.
+
+    Args:
+        module: Scheduled tensor programs, and Relax functions, which are left as they are.
+        hardware: What it is for; only programs for CPUs are changed.
+        without: Names of passes that do not run.
+    """
+    if hardware.kind != KIND:
+        return Finished(module)
+    changed = set()
+    for name, change in PASSES.items():
+        before = module
+        module = before if name in without else change(before)
+        if module is not before:
+            changed.add(name)
+    return Finished(module, frozenset(changed))

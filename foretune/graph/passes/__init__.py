@@ -1,0 +1,128 @@
+"""The passes over a network, in order, each with a name and a switch.
+
+The idea: everything that inference does not need, or that can be computed at compile time, goes
+before tasks are cut, because a task that does not exist needs no trials. Each pass has a file of
+its own, or is TVM's. It runs under a guard: one that fails on a network is left out for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from foretune import codegen
+from foretune.errors import BadInputError
+from foretune.graph.passes._guard import Change, Passes, PassReport
+from foretune.graph.passes.element_types import legal_types
+from foretune.graph.passes.integers import integer_products
+from foretune.graph.passes.layouts import assign_layouts
+from foretune.graph.passes.reshapes import sink_reshapes
+from foretune.graph.passes.rewrites import rewrite_operators
+from foretune.graph.passes.transposed_convolutions import split_phases
+from foretune.graph.passes.transposes import sink_transposes
+
+if TYPE_CHECKING:
+    from foretune.hardware import Hardware
+
+__all__ = ["OPERATORS", "PROGRAMS", "Pass", "PassReport", "Passes", "names", "require"]
+
+_Changes = Callable[["Hardware"], Sequence[Change]]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass.
+
+    Attributes:
+        name: Under which it is switched off.
+        changes: What it consists of, for a hardware.
+        only: Kind of target that it is for; empty if it is for all.
+    """
+
+    name: str
+    changes: _Changes
+    only: str = ""
+
+
+def _relax(*names: str) -> _Changes:
+    """TVM's passes of these names."""
+
+    def changes(_hardware: Hardware) -> Sequence[Change]:
+        from foretune import _tvm
+
+        transform = _tvm.tvm.relax.transform
+        return [getattr(transform, name)() for name in names]
+
+    return changes
+
+
+def _on_main(name: str) -> _Changes:
+    """A pass of TVM that wants to know where the program begins."""
+
+    def changes(_hardware: Hardware) -> Sequence[Change]:
+        from foretune import _tvm
+
+        transform = _tvm.tvm.relax.transform
+        main = "main" if name == "DecomposeOpsForInference" else ["main"]
+        return [getattr(transform, name)(main)]
+
+    return changes
+
+
+def _ours(*changes: Change) -> _Changes:
+    return lambda _hardware: changes
+
+
+_REWRITES = Pass("rewrites", _ours(rewrite_operators))
+_CONSTANTS = Pass("constants", _relax("FoldConstant"))
+_DEAD_CODE = Pass("dead-code", _on_main("DeadCodeElimination"))
+
+OPERATORS = (
+    Pass("normal-form", _relax("Normalize", "CanonicalizeBindings")),
+    Pass("integers", lambda hardware: [lambda module: integer_products(module, hardware)]),
+    _REWRITES,
+    Pass("element-types", _ours(legal_types)),
+    Pass("inference-operators", _on_main("DecomposeOpsForInference")),
+    _CONSTANTS,
+    _DEAD_CODE,
+    _REWRITES,
+    Pass("transposed-convolutions", _ours(split_phases), only="llvm"),
+    # On a GPU layouts stay, and what the model transposes itself still moves.
+    Pass("layouts", _ours(assign_layouts, sink_transposes), only="llvm"),
+    Pass("transposes", _ours(sink_transposes)),
+    Pass("equal-operators", _relax("EliminateCommonSubexpr")),
+    _REWRITES,
+    Pass("reshapes", _ours(sink_reshapes)),
+    _REWRITES,
+)
+"""Passes over operators, in order; one that is there several times has several turns."""
+
+PROGRAMS = (
+    _CONSTANTS,
+    Pass("fusion", _relax("AnnotateTIROpPattern", "FuseOps", "FuseTIR")),
+    _DEAD_CODE,
+)
+"""Passes over the tensor programs that operators were lowered to."""
+
+
+def names() -> tuple[str, ...]:
+    """Names of all passes, those before code is generated included, in order."""
+    found = [each.name for each in (*OPERATORS, *PROGRAMS)]
+    return tuple(dict.fromkeys([*found, *codegen.PASSES]))
+
+
+def require(without: Collection[str]) -> None:
+    """Refuses names that no pass has.
+
+    Raises:
+        BadInputError: The message lists the names.
+    """
+    for name in without:
+        if name not in names():
+            near = get_close_matches(name, names(), 1)
+            meant = f"did you mean {near[0]}? " if near else ""
+            raise BadInputError(
+                f"there is no pass {name!r}: {meant}the passes are {', '.join(names())}"
+            )
