@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune.graph.passes.rewrites import cleaned, constant, extents, is_constant
-from foretune.operators._read import value_at
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
@@ -201,7 +200,7 @@ def _pack(kernel: Any, phases: Sequence[Phases]) -> Any:
         places = [p.element(phase, tap) for p, phase, tap in pairs]
         inside = tirx.all(*(at < p.kernel for p, at in zip(phases, places, strict=True)))
         zero = tirx.const(0, kernel.dtype)
-        return tirx.if_then_else(inside, value_at(kernel, *at[2 * rank :], *places), zero)
+        return tirx.if_then_else(inside, kernel(*at[2 * rank :], *places), zero)
 
     return te.compute([*shape, *kernel.shape[:2]], element, name="pack_kernel")
 
@@ -224,8 +223,8 @@ def _convolution(data: Any, kernel: Any, phases: Sequence[Phases], dtype: str) -
             p.source(place, phase, tap) + p.before
             for p, (place, phase), tap in zip(phases, places, taps, strict=True)
         ]
-        weight = value_at(kernel, *(phase for _, phase in places), *taps, inputs, channel)
-        value = value_at(data, batch, *sources, inputs)
+        weight = kernel(*(phase for _, phase in places), *taps, inputs, channel)
+        value = data(batch, *sources, inputs)
         product = value.astype(dtype) * weight.astype(dtype)
         return te.sum(product, axis=[*taps, inputs])
 
