@@ -128,7 +128,7 @@ def _tune(args: argparse.Namespace) -> int:
     chosen = [f"{name}={value}" for name, value in sorted(options.items())]
     chosen += sorted(args.shape or ())
     chosen += [f"until={','.join(until)}"] if until else []
-    chosen += [f"without={','.join(without)}"] if without else []
+    chosen += [f"without={','.join(without)}"] if args.passes else []
     chosen += [] if args.batch is None else [f"batch={args.batch}"]
     chosen += [] if llm is None else [llm.name[:_LONGEST_NAME], llm_identity(args.llm)]
     work_dir = args.work_dir or default_work_dir(

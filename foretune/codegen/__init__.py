@@ -10,22 +10,18 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from foretune.codegen.bfloat16 import legal_bfloat16
-from foretune.codegen.nan import keep_nan
-from foretune.codegen.vector_math import vector_math
-
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
     from foretune.hardware import Hardware
 
-__all__ = ["KIND", "PASSES", "Finished", "finish"]
+__all__ = ["KIND", "OFF", "PASSES", "Finished", "finish"]
 
-PASSES: dict[str, Callable[[IRModule], IRModule]] = {
-    "legal-bfloat16": legal_bfloat16,
-    "vector-math": vector_math,
-    "keep-nan": keep_nan,
-}
-"""Passes over scheduled programs by name, in order; what one leaves as it is it returns."""
+PASSES = ("legal-bfloat16", "vector-math", "keep-nan")
+"""Names of the passes over scheduled programs, in order."""
+
+OFF = frozenset({"vector-math"})
+"""Passes that run only where they are asked for. TVM's lowering takes minutes over functions of
+functions, ``sigmoid(x * sigmoid(x))`` for example: it puts definitions in the place of names."""
 
 KIND = "llvm"
 """The kind of target that they are for."""
@@ -44,7 +40,7 @@ class Finished:
     changed: frozenset[str] = frozenset()
 
 
-def finish(module: IRModule, hardware: Hardware, without: Collection[str] = ()) -> Finished:
+def finish(module: IRModule, hardware: Hardware, without: Collection[str] = OFF) -> Finished:
     """Runs the last passes.
 
     Args:
@@ -55,9 +51,18 @@ def finish(module: IRModule, hardware: Hardware, without: Collection[str] = ()) 
     if hardware.kind != KIND:
         return Finished(module)
     changed = set()
-    for name, change in PASSES.items():
+    for name, change in _changes().items():
         before = module
+        # What a pass leaves as it is it returns.
         module = before if name in without else change(before)
         if module is not before:
             changed.add(name)
     return Finished(module, frozenset(changed))
+
+
+def _changes() -> dict[str, Callable[[IRModule], IRModule]]:
+    from foretune.codegen.bfloat16 import legal_bfloat16
+    from foretune.codegen.nan import keep_nan
+    from foretune.codegen.vector_math import vector_math
+
+    return dict(zip(PASSES, (legal_bfloat16, vector_math, keep_nan), strict=True))

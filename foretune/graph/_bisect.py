@@ -8,7 +8,7 @@ halved with every cut, each of which is imported and compiled for itself.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -150,7 +150,7 @@ class _Search:
         ends = {node.outputs[0] for node in before} - read
         return [name for node in before for name in node.outputs if name in later | ends]
 
-    def message_at(self, part: Model, without: Sequence[str] = ()) -> str:
+    def message_at(self, part: Model, without: Collection[str] = codegen.OFF) -> str:
         """What differs in a part as it is compiled; empty if it is right."""
         given = self._inputs(part)
         extraction = extract(part, self._hardware, without)
@@ -176,7 +176,7 @@ class _Search:
             for name in (*changed, *codegen.PASSES):
                 if time.monotonic() >= deadline:
                     break
-                if not self.message_at(part, (name,)):
+                if not self.message_at(part, {*codegen.OFF, name}):
                     guilty.append(name)
         node = self._nodes[last]
         return Difference(

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from foretune.codegen import OFF
 from foretune.graph._lowering import lower
 from foretune.graph.passes import OPERATORS, PROGRAMS, Pass, Passes, PassReport
 
@@ -27,10 +28,10 @@ class Simplified:
 
     program: IRModule
     passes: tuple[PassReport, ...] = ()
-    without: frozenset[str] = frozenset()
+    without: frozenset[str] = OFF
 
 
-def simplify(model: Model, hardware: Hardware, without: Collection[str] = ()) -> Simplified:
+def simplify(model: Model, hardware: Hardware, without: Collection[str] = OFF) -> Simplified:
     """The fused program of a model.
 
     Args:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretune._child import tells_of_no_memory
 from foretune._files import write_all
+from foretune.codegen import OFF
 from foretune.measure._base import Status
 from foretune.measure._layout import (
     addresses_are_fixed,
@@ -43,7 +44,7 @@ _KEPT_WORKLOADS = 4
 _COLD_FACTOR = 3.0
 
 
-def build(candidate: Candidate, without: Collection[str] = ()) -> Any:
+def build(candidate: Candidate, without: Collection[str] = OFF) -> Any:
     """Applies and compiles a candidate in this process; returns a TVM runtime module.
 
     Args:
@@ -100,7 +101,7 @@ class _Worker:
         module, _, name = config.builder.partition(":")
         self._build: Callable[..., Any] = getattr(importlib.import_module(module), name)
         off = config.policy.passes_off
-        self._options = {"without": off} if off else {}
+        self._options = {} if frozenset(off) == OFF else {"without": off}
         self._watch = Stopwatch(config.hardware, config.policy)
 
     def reply(self, **fields: Any) -> None:

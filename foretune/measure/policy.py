@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from foretune.codegen import OFF
 from foretune.errors import BadInputError
 
 MEASUREMENT_VERSION = 4
@@ -100,9 +101,10 @@ class MeasurePolicy:
     compare_budget_s: float = 1.0
     flush_cache: bool = False
     check_output: bool = True
-    passes_off: tuple[str, ...] = ()
+    passes_off: tuple[str, ...] = tuple(OFF)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "passes_off", tuple(self.passes_off))  # JSON has lists
         for name in _POSITIVE:
             _require(getattr(self, name) > 0, f"{name} > 0", name, getattr(self, name))
         for name in ("workers", "window", "memory_bytes"):

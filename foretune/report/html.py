@@ -155,11 +155,19 @@ def _call(data: Mapping[str, Any], hardware: Mapping[str, Any]) -> str:
         "batch": data.get("batch"),
         "seed": data["seed"],
         "options": data.get("options") or None,
-        "without": tuple(data.get("passes_off") or ()) or None,
+        "without": _switched(data),
     }
     lines = [f"    {name}={value!r}," for name, value in arguments.items() if value is not None]
     lines += ["    llm=llm,"] if data.get("llm") else []
     return "\n".join(["foretune.tune(", "    source,", *lines, ")"])
+
+
+def _switched(data: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Passes that were off, where these are not the ones that are off anyway."""
+    from foretune.codegen import OFF
+
+    off = data.get("passes_off", OFF)
+    return None if frozenset(off) == OFF else tuple(off)
 
 
 def _slices(data: Mapping[str, Any]) -> list[_Slice]:

@@ -54,7 +54,7 @@ class Prepared:
 
 
 def prepare(
-    what: str | Model | Workload | Any, hardware: Hardware, without: Collection[str] = ()
+    what: str | Model | Workload | Any, hardware: Hardware, without: Collection[str] = codegen.OFF
 ) -> Prepared:
     """Loads an INPUT and takes it apart into workloads.
 
@@ -98,7 +98,7 @@ def tune(
     llm: Session | None = None,
     command: str = "",
     output: str | Path | None = None,
-    without: Collection[str] = (),
+    without: Collection[str] = codegen.OFF,
 ) -> TuneResult:
     """Tunes a model or a workload and returns the result, which compiles, runs and reports.
 
@@ -203,7 +203,7 @@ def tune(
         )
         run = _Run(
             tuner, measurer, prepared, hardware, untunable, strategy, model_name, seed, command,
-            options, llm, proof, tuple(without),
+            options, llm, proof, tuple(sorted(without)),
         )  # fmt: skip
         tuner.after_restore = partial(_end_answers, llm, tuner)
         if work_dir is not None:
@@ -421,7 +421,7 @@ def _require_passes(without: Collection[str]) -> None:
 
 def _without(policy: MeasurePolicy, without: Collection[str]) -> MeasurePolicy:
     """A policy whose candidates are built without some passes; only the last ones concern them."""
-    off = [name for name in codegen.PASSES if name in {*without, *policy.passes_off}]
+    off = [name for name in codegen.PASSES if name in without]
     return replace(policy, passes_off=tuple(off))
 
 
