@@ -91,8 +91,7 @@ def integer_products(module: IRModule, hardware: Hardware) -> IRModule:
     if product is not None:
         mutator = _mutator(product)
         main = mutator.visit_expr(module["main"])
-        added = dict(mutator.builder_.get().functions.items())
-        module = cleaned(_tvm.IRModule({**dict(module.functions.items()), **added}), main)
+        module = cleaned(module, main, mutator)
     return cleaned(module, _elementary().visit_expr(module["main"]))
 
 

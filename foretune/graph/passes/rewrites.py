@@ -30,11 +30,18 @@ def rewrite_operators(module: IRModule) -> IRModule:
     return cleaned(module, _mutator(module["main"]).visit_expr(module["main"]))
 
 
-def cleaned(module: IRModule, main: Any) -> IRModule:
-    """``module`` with another ``main``, without the bindings that nothing uses any more."""
+def cleaned(module: IRModule, main: Any, mutator: Any = None) -> IRModule:
+    """``module`` with another ``main``, without the bindings that nothing uses any more.
+
+    Args:
+        module: Is left as it is.
+        main: Its new function of that name.
+        mutator: Whose tensor programs are added, where it made some.
+    """
     from foretune import _tvm
 
-    result = _tvm.IRModule(dict(module.functions.items()))
+    made = {} if mutator is None else dict(mutator.builder_.get().functions.items())
+    result = _tvm.IRModule({**dict(module.functions.items()), **made})
     result.update_func(module.get_global_var("main"), main)
     transform = _tvm.tvm.relax.transform
     return _tvm.tvm.transform.Sequential(

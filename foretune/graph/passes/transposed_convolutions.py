@@ -78,12 +78,9 @@ class Phases:
 
 def split_phases(module: IRModule) -> IRModule:
     """Every transposed convolution of ``main`` by phases, where it has any to gain from."""
-    from foretune import _tvm
-
     mutator = _mutator()
     main = mutator.visit_expr(module["main"])
-    added = dict(mutator.builder_.get().functions.items())
-    return cleaned(_tvm.IRModule({**dict(module.functions.items()), **added}), main)
+    return cleaned(module, main, mutator)
 
 
 def _mutator() -> Any:
