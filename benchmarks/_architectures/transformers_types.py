@@ -52,7 +52,7 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "mobilebert": {"embedding_size": 32, "intra_bottleneck_size": 32, "true_hidden_size": 32},
     "modernbert": {"local_attention": 8},
     "mpnet": {},
-    "nystromformer": {"num_landmarks": 4, "segment_means_seq_len": 16},
+    "nystromformer": {"num_landmarks": 16, "segment_means_seq_len": 16},
     "rembert": {"input_embedding_size": 32, "output_embedding_size": 32},
     "roberta": {},
     "roformer": {"embedding_size": 64},
