@@ -45,6 +45,8 @@ from foretune.records import Journal
 from foretune.space import Action, Candidate
 from tests.evaluate.support import Hinted, several
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.slow
 def test_sampling_prints_a_table_and_writes_it_with_its_conditions(

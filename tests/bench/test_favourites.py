@@ -16,6 +16,8 @@ from foretune.records import Journal, Record
 from foretune.space import Candidate
 from tests.space.programs import CPU, space
 
+pytestmark = pytest.mark.slow
+
 N = 12
 
 

@@ -25,6 +25,8 @@ from tests.llm.server import KEY, Server, always, completion
 from tests.search.test_proposers import CPU
 from tests.tuning.support import FormulaMeasurer, matmul, seconds_of
 
+pytestmark = pytest.mark.slow
+
 
 def run(strategy, seed, *bests, workload="k", model="gbdt", **other):
     return {

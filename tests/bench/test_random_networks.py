@@ -17,6 +17,8 @@ from benchmarks import _suites, random_networks
 from benchmarks._random import draw
 from benchmarks._random.trial import NOT_EXPORTED, PASS, attempt, difference
 
+pytestmark = pytest.mark.slow
+
 
 @settings(max_examples=4, derandomize=True, deadline=None, database=None)
 @given(seed=st.integers(1000, 1 << 30))

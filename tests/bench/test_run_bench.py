@@ -495,6 +495,7 @@ def test_bad_arguments_are_named(
         run_bench(hardware=hardware, **given)
 
 
+@pytest.mark.slow
 @pytest.mark.machine
 def test_a_real_run_measures_as_many_trials_as_asked(
     workload: Workload, hardware: Hardware

@@ -8,6 +8,8 @@ import pytest
 
 from benchmarks import _suites
 
+pytestmark = pytest.mark.slow
+
 
 def _result(outcome: str, message: str = "") -> dict[str, str]:
     return {"outcome": outcome, "message": message}

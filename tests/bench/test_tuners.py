@@ -30,6 +30,8 @@ from foretune.space import Candidate
 from foretune.tuning import JOURNAL
 from foretune.workload import Workload, load_input
 
+pytestmark = pytest.mark.slow
+
 PEER = Side("metaschedule-early", "xgb")
 OURS = Side("evolutionary", "gbdt")
 NET = """

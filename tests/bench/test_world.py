@@ -47,6 +47,8 @@ from foretune.space import Candidate, Space
 from foretune.workload import Workload
 from tests.space.programs import CPU, space
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 

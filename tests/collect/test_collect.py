@@ -33,6 +33,8 @@ from tests.collect.device import FormulaMeasurer
 from tests.dataset.measured import seconds_of
 from tests.space import programs
 
+pytestmark = pytest.mark.slow
+
 ONE = programs.CPU
 TWO = replace(ONE, threads=1, target=json.dumps(json.loads(ONE.target) | {"num-cores": 1}))
 

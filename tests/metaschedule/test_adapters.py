@@ -27,6 +27,8 @@ from foretune.records import Record
 from foretune.space import Candidate, Space
 from tests.metaschedule.programs import matmul, quick_builder, two_operators
 
+pytestmark = pytest.mark.slow
+
 ms = _tvm.meta_schedule
 
 

@@ -25,6 +25,8 @@ from foretune.space import Space
 from foretune.tuning import prepare
 from tests.metaschedule.programs import matmul
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.slow
 def test_the_peer_measures_in_order_and_its_candidates_can_be_replayed(

@@ -66,6 +66,7 @@ def test_breeding_alone_beats_random_search():
     assert average("evolutionary", "random") < 0.95 * average("random", "random")
 
 
+@pytest.mark.slow
 def test_the_learned_model_is_worth_its_trees():
     assert average("evolutionary", "gbdt") < average("evolutionary", "random")
 
@@ -218,6 +219,7 @@ def informed(space, model, rng):
     return Evolutionary(space, InformedModel(), rng, informed_pool=2, informed_litter=2)
 
 
+@pytest.mark.slow
 class TestInformed:
     @pytest.mark.parametrize("check", strategies.CHECKS, ids=lambda check: check.__name__)
     def test_contract(self, check):

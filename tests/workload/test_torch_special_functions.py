@@ -97,6 +97,7 @@ def test_compiled_they_are_eager_pytorchs(hardware, name):
     check(hardware, [getattr(torch.special, name)], far)
 
 
+@pytest.mark.slow
 def test_operators_taken_apart_by_rules_of_our_own(hardware, rng):
     x = torch.from_numpy(rng.standard_normal((4, 5), "float32"))
     index = torch.from_numpy(rng.integers(0, 4, (4, 5)))
