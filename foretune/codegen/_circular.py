@@ -7,7 +7,6 @@ import math
 from foretune.codegen._coefficients import cos_tail, sin_tail, two_over_pi
 from foretune.codegen._expressions import (
     Expr,
-    Names,
     convert,
     equal,
     floor,
@@ -18,45 +17,44 @@ from foretune.codegen._expressions import (
 )
 
 
-def sin(let: Names, x: Expr) -> Expr:
+def sin(x: Expr) -> Expr:
     """The sine."""
-    x = let(x)
     # Negative zero stays: the sum of its parts loses the sign.
-    return select(equal(x, number(x, 0.0)), x, _circular(let, x, quarter=0))
+    return select(equal(x, number(x, 0.0)), x, _circular(x, quarter=0))
 
 
-def cos(let: Names, x: Expr) -> Expr:
+def cos(x: Expr) -> Expr:
     """The cosine: a sine a quarter of a turn on."""
-    return _circular(let, x, quarter=1)
+    return _circular(x, quarter=1)
 
 
-def _circular(let: Names, x: Expr, quarter: int) -> Expr:
+def _circular(x: Expr, quarter: int) -> Expr:
     """``sin(x + quarter * pi / 2)``.
 
     Every product of ``x`` with a part of ``2 / pi`` is exact in float64, and so is what whole turns
     leave of it (Payne and Hanek, 1983): the place in the quarter is known for the largest numbers.
     """
-    wide = let(convert(x, "float64"))
+    wide = convert(x, "float64")
     half, turn = number(wide, 0.5, "float64"), number(wide, 4.0, "float64")
     parts = []
     for part in two_over_pi():
-        product = let(wide * number(wide, part, "float64"))
+        product = wide * number(wide, part, "float64")
         turns = floor(product * number(wide, 0.25, "float64") + half)
-        parts.append(let(product - turns * turn))
+        parts.append(product - turns * turn)
     total = parts[-1]
     for part in reversed(parts[:-1]):
         total = total + part
-    n = let(floor(total + half))
+    n = floor(total + half)
     left = parts[0] - n
     for part in parts[1:]:
         left = left + part
-    angle = let(convert(left * number(n, math.pi / 2, "float64"), "float32"))
-    return _of_quarter(let, angle, let(convert(n, "int32") + number(n, quarter, "int32")))
+    angle = convert(left * number(n, math.pi / 2, "float64"), "float32")
+    return _of_quarter(angle, convert(n, "int32") + number(n, quarter, "int32"))
 
 
-def _of_quarter(let: Names, r: Expr, q: Expr) -> Expr:
+def _of_quarter(r: Expr, q: Expr) -> Expr:
     """``sin(r + q pi / 2)`` for ``r`` up to a quarter of pi."""
-    u = let(r * r)
+    u = r * r
     sine = (r * u) * polynomial(u, sin_tail()) + r
     cosine = (u * u) * polynomial(u, cos_tail()) + (u * number(u, -0.5) + number(u, 1.0))
     is_cosine = equal(q & number(q, 1, "int32"), number(q, 1, "int32"))

@@ -21,7 +21,6 @@ from foretune.codegen._coefficients import (
 )
 from foretune.codegen._expressions import (
     Expr,
-    Names,
     at_least,
     at_most,
     convert,
@@ -35,127 +34,121 @@ from foretune.codegen._expressions import (
     with_sign_of,
 )
 
-Scale = Callable[[Names, Expr, Expr], Expr]
+Scale = Callable[[Expr, Expr], Expr]
 
 
-def exp(let: Names, x: Expr) -> Expr:
+def exp(x: Expr) -> Expr:
     """``e**x``; far below 0 it is 0, without products that underflow, which are slow."""
-    x = let(x)
     vanishes = x < number(x, -104.0)
-    reduced = let(select(vanishes, number(x, 0.0), at_most(x, 89.0)))
-    return select(vanishes, number(x, 0.0), exp_near(let, reduced, scaled))
+    reduced = select(vanishes, number(x, 0.0), at_most(x, 89.0))
+    return select(vanishes, number(x, 0.0), exp_near(reduced, scaled))
 
 
-def exp2(let: Names, x: Expr) -> Expr:
+def exp2(x: Expr) -> Expr:
     """``2**x``."""
-    c = let(_within(let, x, -151.0, 129.0))
-    n = let(floor(c + number(c, 0.5)))
-    return exp_of_rest(let, (c - n) * number(c, math.log(2)), n, scaled)
+    c = _within(x, -151.0, 129.0)
+    n = floor(c + number(c, 0.5))
+    return exp_of_rest((c - n) * number(c, math.log(2)), n, scaled)
 
 
-def exp10(let: Names, x: Expr) -> Expr:
+def exp10(x: Expr) -> Expr:
     """``10**x``."""
-    c = let(_within(let, x, -46.0, 39.0))
-    n = let(floor(c * number(c, math.log2(10)) + number(c, 0.5)))
+    c = _within(x, -46.0, 39.0)
+    n = floor(c * number(c, math.log2(10)) + number(c, 0.5))
     rest = (c - n * number(n, LOG10_2[0])) - n * number(n, LOG10_2[1])
-    return exp_of_rest(let, rest * number(c, math.log(10)), n, scaled)
+    return exp_of_rest(rest * number(c, math.log(10)), n, scaled)
 
 
-def tanh(let: Names, x: Expr) -> Expr:
+def tanh(x: Expr) -> Expr:
     """The hyperbolic tangent: a polynomial around 0, ``1 - 2 / (e**2x + 1)`` elsewhere."""
-    x = let(x)
-    a, u, one = let(magnitude(x)), let(x * x), number(x, 1.0)
+    a, u, one = magnitude(x), x * x, number(x, 1.0)
     small = magnitude((x * u) * polynomial(u, tanh_tail()) + x)
-    doubled = exp_near(let, let(at_most(a, 9.1) * number(a, 2.0)), scaled_once)
+    doubled = exp_near(at_most(a, 9.1) * number(a, 2.0), scaled_once)
     large = one - number(x, 2.0) / (doubled + one)
-    return with_sign_of(let(select(a < number(a, 0.625), small, large)), x)
+    return with_sign_of(select(a < number(a, 0.625), small, large), x)
 
 
-def sigmoid(let: Names, x: Expr) -> Expr:
+def sigmoid(x: Expr) -> Expr:
     """``1 / (1 + e**-x)``."""
-    x = let(x)
-    e = let(exp(let, number(x, 0.0) - magnitude(x)))
-    return _share(let, e, x < number(x, 0.0))
+    e = exp(number(x, 0.0) - magnitude(x))
+    return _share(e, x < number(x, 0.0))
 
 
-def erf(let: Names, x: Expr) -> Expr:
+def erf(x: Expr) -> Expr:
     """The error function: a polynomial up to 1, ``1 - exp(polynomial)`` beyond."""
-    x = let(x)
-    a, u = let(magnitude(x)), let(x * x)
+    a, u = magnitude(x), x * x
     small = magnitude(x * polynomial(u, erf_tail()) + x)
-    c = let(at_most(a, 4.0))
-    large = number(x, 1.0) - exp_near(let, let(polynomial(c, log_erfc())), scaled_once)
-    return with_sign_of(let(select(a < number(a, 1.0), small, large)), x)
+    c = at_most(a, 4.0)
+    large = number(x, 1.0) - exp_near(polynomial(c, log_erfc()), scaled_once)
+    return with_sign_of(select(a < number(a, 1.0), small, large), x)
 
 
-def normal_cdf(let: Names, x: Expr) -> Expr:
+def normal_cdf(x: Expr) -> Expr:
     """How likely a number of the standard normal distribution is to be below ``x``.
 
     ``erfcx(|x| / sqrt 2) exp(-x**2 / 2) / 2`` for the lower half, where ``erfcx`` is smooth in
     ``1 / (1 + |x|)``. The square is taken in two parts, so that the tail keeps its places.
     """
-    x = let(x)
-    a, one = let(at_most(magnitude(x), 14.5)), number(x, 1.0)
-    head = let(reinterpret(reinterpret(a, "int32") & number(a, ~0xFFF, "int32"), "float32"))
+    a, one = at_most(magnitude(x), 14.5), number(x, 1.0)
+    head = reinterpret(reinterpret(a, "int32") & number(a, ~0xFFF, "int32"), "float32")
     # x**2 = head**2 + (a - head)(a + head); the first is exact.
-    square = let(head * head * number(a, -0.5))
-    rest = let((a - head) * (a + head) * number(a, -0.5))
-    t = let(one / (one + a * number(a, TAIL)))
-    low = let(exp_near(let, square, scaled, rest) * (t * polynomial(t, scaled_tail())))
+    square = head * head * number(a, -0.5)
+    rest = (a - head) * (a + head) * number(a, -0.5)
+    t = one / (one + a * number(a, TAIL))
+    low = exp_near(square, scaled, rest) * (t * polynomial(t, scaled_tail()))
     return select(x > number(x, 0.0), one - low, low)
 
 
-def logistic_cubic(let: Names, x: Expr, linear: Expr, cubic: Expr) -> Expr:
+def logistic_cubic(x: Expr, linear: Expr, cubic: Expr) -> Expr:
     """``sigmoid(linear * x + cubic * x**3)``: what GELU's approximation by ``tanh`` comes to.
 
     The exponent, and the factors, are float64, so that tails keep their places.
     """
-    wide = let(convert(x, "float64"))
-    v, zero = let(wide * (linear + cubic * (wide * wide))), number(wide, 0.0, "float64")
-    e = let(_exp_wide(let, select(v > zero, zero - v, v)))
-    return _share(let, e, v < zero)
+    wide = convert(x, "float64")
+    v, zero = wide * (linear + cubic * (wide * wide)), number(wide, 0.0, "float64")
+    e = _exp_wide(select(v > zero, zero - v, v))
+    return _share(e, v < zero)
 
 
-def exp_near(let: Names, x: Expr, scale: Scale, more: Expr | None = None) -> Expr:
+def exp_near(x: Expr, scale: Scale, more: Expr | None = None) -> Expr:
     """``e**(x + more)`` from -104 to 89, where ``more`` is small; both are names."""
     total = x if more is None else x + more
-    n = let(floor(total * number(x, 1 / math.log(2)) + number(x, 0.5)))
+    n = floor(total * number(x, 1 / math.log(2)) + number(x, 0.5))
     rest = (x - n * number(n, LN2[0])) - n * number(n, LN2[1])
-    return exp_of_rest(let, rest if more is None else rest + more, n, scale)
+    return exp_of_rest(rest if more is None else rest + more, n, scale)
 
 
-def exp_of_rest(let: Names, rest: Expr, n: Expr, scale: Scale) -> Expr:
+def exp_of_rest(rest: Expr, n: Expr, scale: Scale) -> Expr:
     """``2**n * e**rest`` for rests up to half of ln 2."""
-    r = let(rest)
-    near_one = ((r * r) * polynomial(r, exp_tail()) + r) + number(r, 1.0)
-    return scale(let, near_one, let(convert(n, "int32")))
+    near_one = ((rest * rest) * polynomial(rest, exp_tail()) + rest) + number(rest, 1.0)
+    return scale(near_one, convert(n, "int32"))
 
 
-def scaled(let: Names, p: Expr, n: Expr) -> Expr:
+def scaled(p: Expr, n: Expr) -> Expr:
     """``p * 2**n`` in two steps: each factor is a normal number, and the last rounds once."""
-    half = let(n >> number(n, 1, "int32"))
+    half = n >> number(n, 1, "int32")
     return p * power_of_two(half) * power_of_two(n - half)
 
 
-def scaled_once(_let: Names, p: Expr, n: Expr) -> Expr:
+def scaled_once(p: Expr, n: Expr) -> Expr:
     """``p * 2**n`` where that is a normal number."""
     return p * power_of_two(n)
 
 
-def _share(let: Names, e: Expr, is_below: Expr) -> Expr:
+def _share(e: Expr, is_below: Expr) -> Expr:
     """``1 / (1 + e)``, and ``e / (1 + e)`` where the number is below 0."""
-    share = let(number(e, 1.0) / (number(e, 1.0) + e))
+    share = number(e, 1.0) / (number(e, 1.0) + e)
     return select(is_below, e * share, share)
 
 
-def _within(let: Names, x: Expr, least: float, most: float) -> Expr:
-    return at_least(let(at_most(let(x), most)), least)
+def _within(x: Expr, least: float, most: float) -> Expr:
+    return at_least(at_most(x, most), least)
 
 
-def _exp_wide(let: Names, x: Expr) -> Expr:
+def _exp_wide(x: Expr) -> Expr:
     """``e**x`` in float32 of a float64 that is not above 0."""
-    c = let(at_least(let(x), -104.0, "float64"))
+    c = at_least(x, -104.0, "float64")
     halves = c * number(c, 1 / math.log(2), "float64") + number(c, 0.5, "float64")
-    n = let(floor(halves))
+    n = floor(halves)
     rest = convert(c - n * number(n, math.log(2), "float64"), "float32")
-    return exp_of_rest(let, rest, let(convert(n, "float32")), scaled)
+    return exp_of_rest(rest, convert(n, "float32"), scaled)

@@ -1,99 +1,199 @@
-"""Small words for expressions of float32 and of its bits, in vectors or alone."""
+"""Expressions of float32 and of its bits, written as LLVM's instructions.
+
+Formulas are written once, for one number or a vector of any width. A value is the name of what an
+instruction left, so that it is computed once however often it is used.
+"""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
-from typing import Any
 
-from foretune import _tvm
+import numpy as np
 
-Expr = Any
-"""A TVM expression: one number, or a vector of them."""
+_TYPES = {"float32": "float", "float64": "double", "int32": "i32", "bool": "i1"}
+_SUFFIXES = {"float32": "f32", "float64": "f64"}
+# Products and sums may become one instruction that rounds once.
+_FLOATS = {"+": "fadd contract", "-": "fsub contract", "*": "fmul contract", "/": "fdiv"}
+_INTEGERS = {"+": "add", "-": "sub", "*": "mul", "&": "and", "|": "or", "^": "xor"}
+_INTEGERS |= {"<<": "shl", ">>": "ashr"}
+_ORDERS = {"<": ("fcmp olt", "icmp slt"), ">": ("fcmp ogt", "icmp sgt")}
+
+
+class Code:
+    """The body of a function that is being written.
+
+    Attributes:
+        lanes: Numbers in a vector; 1 for no vector.
+        lines: Instructions so far.
+        needed: Declarations of LLVM's own functions that they call.
+    """
+
+    def __init__(self, lanes: int) -> None:
+        self.lanes = lanes
+        self.lines: list[str] = []
+        self.needed: set[str] = set()
+
+    def typed(self, kind: str) -> str:
+        """LLVM's name of a type: ``float`` or ``<8 x float>``."""
+        scalar = _TYPES[kind]
+        return scalar if self.lanes == 1 else f"<{self.lanes} x {scalar}>"
+
+    def emit(self, kind: str, instruction: str) -> Expr:
+        """Writes an instruction; returns what it leaves, of type ``kind``."""
+        name = f"%v{len(self.lines)}"
+        self.lines.append(f"  {name} = {instruction}")
+        return Expr(self, name, kind)
+
+    def call(self, function: str, value: Expr) -> Expr:
+        """Calls one of LLVM's own functions of a float, ``floor`` for example."""
+        suffix = _SUFFIXES[value.kind]
+        width = suffix if self.lanes == 1 else f"v{self.lanes}{suffix}"
+        typed = self.typed(value.kind)
+        self.needed.add(f"declare {typed} @llvm.{function}.{width}({typed})")
+        return self.emit(value.kind, f"call {typed} @llvm.{function}.{width}({typed} {value.name})")
+
+    def constant(self, value: float, kind: str) -> Expr:
+        """A number, in every lane; floats by the bits of their float64."""
+        if kind == "int32":
+            text = str(int(np.array(int(value) & 0xFFFFFFFF, "uint32").view("int32")))
+        else:
+            exact = float(np.float32(value)) if kind == "float32" else float(value)
+            text = f"0x{struct.unpack('<Q', struct.pack('<d', exact))[0]:016X}"
+        if self.lanes > 1:
+            text = "<" + ", ".join([f"{_TYPES[kind]} {text}"] * self.lanes) + ">"
+        return Expr(self, text, kind, float(value))
+
+
+class Expr:
+    """One number, or a vector of them.
+
+    Attributes:
+        code: Where it is computed.
+        name: Of what an instruction left, or a constant as LLVM writes it.
+        kind: ``"float32"``, ``"float64"``, ``"int32"`` or ``"bool"``.
+        known: The number that a constant is; None for anything else.
+    """
+
+    def __init__(self, code: Code, name: str, kind: str, known: float | None = None) -> None:
+        self.code, self.name, self.kind, self.known = code, name, kind, known
+
+    def _with(self, sign: str, other: Expr) -> Expr:
+        if self.kind != other.kind:
+            raise TypeError(f"{self.kind} {sign} {other.kind}: convert one of them")
+        names = _FLOATS if self.kind in _SUFFIXES else _INTEGERS
+        typed = self.code.typed(self.kind)
+        return self.code.emit(self.kind, f"{names[sign]} {typed} {self.name}, {other.name}")
+
+    def __add__(self, other: Expr) -> Expr:
+        return self._with("+", other)
+
+    def __sub__(self, other: Expr) -> Expr:
+        return self._with("-", other)
+
+    def __mul__(self, other: Expr) -> Expr:
+        return self._with("*", other)
+
+    def __truediv__(self, other: Expr) -> Expr:
+        return self._with("/", other)
+
+    def __and__(self, other: Expr) -> Expr:
+        return self._with("&", other)
+
+    def __or__(self, other: Expr) -> Expr:
+        return self._with("|", other)
+
+    def __xor__(self, other: Expr) -> Expr:
+        return self._with("^", other)
+
+    def __lshift__(self, other: Expr) -> Expr:
+        return self._with("<<", other)
+
+    def __rshift__(self, other: Expr) -> Expr:
+        return self._with(">>", other)
+
+    def __lt__(self, other: Expr) -> Expr:
+        return _compared(self, other, *_ORDERS["<"])
+
+    def __gt__(self, other: Expr) -> Expr:
+        return _compared(self, other, *_ORDERS[">"])
+
+
+def _compared(one: Expr, other: Expr, floats: str, integers: str) -> Expr:
+    word = floats if one.kind in _SUFFIXES else integers
+    typed = one.code.typed(one.kind)
+    return one.code.emit("bool", f"{word} {typed} {one.name}, {other.name}")
 
 
 def number(like: Expr, value: float, kind: str = "float32") -> Expr:
-    """A constant with as many lanes as ``like``."""
-    tirx = _tvm.tvm.tirx
-    constant, lanes = tirx.const(value, kind), _lanes(like)
-    return constant if lanes == 1 else tirx.Broadcast(constant, lanes)
+    """A constant beside ``like``."""
+    return like.code.constant(value, kind)
 
 
 def constant_of(value: Expr) -> float | None:
     """The number that a constant is in every lane; None for anything else."""
-    tirx = _tvm.tvm.tirx
-    value = value.value if isinstance(value, tirx.Broadcast) else value
-    return float(value.value) if isinstance(value, tirx.FloatImm) else None
+    return value.known
 
 
 def root(value: Expr) -> Expr:
     """The square root, which processors have."""
-    return _tvm.tvm.tirx.sqrt(value)
+    return value.code.call("sqrt", value)
 
 
 def convert(value: Expr, kind: str) -> Expr:
-    """The same numbers in another type."""
-    return _tvm.tvm.tirx.Cast(_typed(value, kind), value)
+    """The same numbers in another type; floats lose what is behind the point."""
+    words = {
+        ("float32", "float64"): "fpext", ("float64", "float32"): "fptrunc",
+        ("float32", "int32"): "fptosi", ("float64", "int32"): "fptosi",
+        ("int32", "float32"): "sitofp", ("int32", "float64"): "sitofp",
+    }  # fmt: skip
+    if kind == value.kind:
+        return value
+    return _changed(value, words[value.kind, kind], kind)
 
 
 def reinterpret(value: Expr, kind: str) -> Expr:
     """The same bits in another type of that size."""
-    return _tvm.tvm.tirx.reinterpret(_typed(value, kind), value)
+    return _changed(value, "bitcast", kind)
 
 
-class Names:
-    """Names for values that are computed once, in the order in which they are given.
-
-    The values hold names and no others' definitions: TVM looks at the definitions inside of a
-    definition twice, and again at each level.
-    """
-
-    def __init__(self) -> None:
-        self._bound: list[tuple[Any, Expr]] = []
-
-    def __call__(self, value: Expr) -> Expr:
-        """A name for ``value``, a number; what is a name already stays."""
-        tirx = _tvm.tvm.tirx
-        if isinstance(value, tirx.Var):
-            return value
-        name = tirx.Var(f"m{len(self._bound)}", value.ty.dtype)
-        self._bound.append((name, value))
-        return name
-
-    def around(self, result: Expr) -> Expr:
-        """``result`` with the definitions of the names in it."""
-        for name, value in reversed(self._bound):
-            result = _tvm.tvm.tirx.Let(name, value, result)
-        return result
+def _changed(value: Expr, word: str, kind: str) -> Expr:
+    code = value.code
+    return code.emit(kind, f"{word} {code.typed(value.kind)} {value.name} to {code.typed(kind)}")
 
 
 def select(condition: Expr, one: Expr, other: Expr) -> Expr:
     """``one`` where the condition holds; both are computed."""
-    return _tvm.tvm.tirx.Select(condition, one, other)
+    code, typed = one.code, one.code.typed(one.kind)
+    choice = f"{code.typed('bool')} {condition.name}, {typed} {one.name}, {typed} {other.name}"
+    return code.emit(one.kind, f"select {choice}")
 
 
 def equal(one: Expr, other: Expr) -> Expr:
     """Whether two numbers are equal."""
-    return _tvm.tvm.tirx.EQ(one, other)
+    return _compared(one, other, "fcmp oeq", "icmp eq")
 
 
 def both(one: Expr, other: Expr) -> Expr:
     """Whether both hold."""
-    return _tvm.tvm.tirx.And(one, other)
+    return one & other
 
 
 def either(one: Expr, other: Expr) -> Expr:
     """Whether one of them holds."""
-    return _tvm.tvm.tirx.Or(one, other)
+    return one | other
 
 
 def opposite(one: Expr) -> Expr:
     """Whether it does not hold."""
-    return _tvm.tvm.tirx.Not(one)
+    code, typed = one.code, one.code.typed("bool")
+    true = "true" if code.lanes == 1 else "<" + ", ".join(["i1 true"] * code.lanes) + ">"
+    return code.emit("bool", f"xor {typed} {one.name}, {true}")
 
 
 def floor(value: Expr) -> Expr:
     """The next integer below, in the same type."""
-    return _tvm.tvm.tirx.floor(value)
+    return value.code.call("floor", value)
 
 
 def polynomial(x: Expr, coefficients: Sequence[float], kind: str = "float32") -> Expr:
@@ -140,13 +240,3 @@ def power_of_two(n: Expr) -> Expr:
     """``2**n`` in float32 for integers of 32 bits from -126 to 127."""
     biased = (n + number(n, 127, "int32")) << number(n, 23, "int32")
     return reinterpret(biased, "float32")
-
-
-def _lanes(value: Expr) -> int:
-    dtype = str(value.ty.dtype)
-    return int(dtype.partition("x")[2]) if "x" in dtype else 1
-
-
-def _typed(value: Expr, kind: str) -> str:
-    lanes = _lanes(value)
-    return kind if lanes == 1 else f"{kind}x{lanes}"

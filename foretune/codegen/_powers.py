@@ -7,7 +7,6 @@ import math
 from foretune.codegen._exponentials import scaled
 from foretune.codegen._expressions import (
     Expr,
-    Names,
     at_least,
     at_most,
     both,
@@ -35,67 +34,66 @@ _FAR = 1e300
 """The logarithm of infinity: finite, so that it times zero is zero."""
 
 
-def power(let: Names, x: Expr, y: Expr) -> Expr:
+def power(x: Expr, y: Expr) -> Expr:
     """``x**y`` as the C library has it."""
-    x, exponent = let(x), constant_of(y)
+    exponent = constant_of(y)
     if exponent is not None and (_is_product(exponent) or abs(exponent) == 0.5):
-        return _short_power(let, x, exponent)
-    y = let(y)
-    wide = let(convert(y, "float64"))
-    finite = at_least(let(at_most(wide, 1e30, "float64")), -1e30, "float64")
-    size = _exp2_wide(let, finite * _log2_wide(let, let(magnitude(x))))
-    return _signed_power(let, x, y, let(size))
+        return _short_power(x, exponent)
+    wide = convert(y, "float64")
+    finite = at_least(at_most(wide, 1e30, "float64"), -1e30, "float64")
+    size = _exp2_wide(finite * _log2_wide(magnitude(x)))
+    return _signed_power(x, y, size)
 
 
 def _is_product(exponent: float) -> bool:
     return exponent == math.floor(exponent) and -_WHOLE // 2 <= exponent <= _WHOLE
 
 
-def _short_power(let: Names, x: Expr, exponent: float) -> Expr:
+def _short_power(x: Expr, exponent: float) -> Expr:
     """A root, or a small whole power."""
     if abs(exponent) == 0.5:
         # The C library has no negative zero here, and infinity for its opposite.
         positive = select(equal(x, number(x, -_INFINITY)), number(x, _INFINITY), x)
-        value = magnitude(let(root(positive)))
+        value = magnitude(root(positive))
         return value if exponent > 0 else number(x, 1.0) / value
-    base = let(number(x, 1.0) / x) if exponent < 0 else x
-    return _product(let, base, abs(int(exponent)))
+    base = (number(x, 1.0) / x) if exponent < 0 else x
+    return _product(base, abs(int(exponent)))
 
 
-def _product(let: Names, x: Expr, exponent: int) -> Expr:
+def _product(x: Expr, exponent: int) -> Expr:
     """``x * x * ...``, by squares."""
     if exponent == 0:
         return number(x, 1.0)
     if exponent == 1:
         return x
-    half = let(_product(let, x, exponent // 2))
+    half = _product(x, exponent // 2)
     return half * half * x if exponent % 2 else half * half
 
 
-def _log2_wide(let: Names, a: Expr) -> Expr:
+def _log2_wide(a: Expr) -> Expr:
     """The logarithm of a float32 that is not negative, in float64, to 34 bits."""
-    m, e = split(let, a)
-    wide, one = let(convert(m, "float64")), number(a, 1.0, "float64")
-    s = let((wide - one) / (wide + one))
+    m, e = split(a)
+    wide, one = convert(m, "float64"), number(a, 1.0, "float64")
+    s = (wide - one) / (wide + one)
     series = [2 / math.log(2) / (2 * k + 1) for k in range(7)]
-    finite = s * polynomial(let(s * s), series, "float64") + convert(e, "float64")
+    finite = s * polynomial(s * s, series, "float64") + convert(e, "float64")
     far = number(a, _FAR, "float64")
     infinite = select(equal(a, number(a, _INFINITY)), far, finite)
     return select(equal(a, number(a, 0.0)), number(a, -_FAR, "float64"), infinite)
 
 
-def _exp2_wide(let: Names, x: Expr) -> Expr:
+def _exp2_wide(x: Expr) -> Expr:
     """``2**x`` in float32 of a float64."""
-    c = let(at_least(let(at_most(let(x), 200.0, "float64")), -200.0, "float64"))
-    n = let(floor(c + number(c, 0.5, "float64")))
+    c = at_least(at_most(x, 200.0, "float64"), -200.0, "float64")
+    n = floor(c + number(c, 0.5, "float64"))
     series = [math.log(2) ** k / math.factorial(k) for k in range(9)]
-    p = let(convert(polynomial(let(c - n), series, "float64"), "float32"))
-    return scaled(let, p, let(convert(n, "int32")))
+    p = convert(polynomial(c - n, series, "float64"), "float32")
+    return scaled(p, convert(n, "int32"))
 
 
-def _signed_power(let: Names, x: Expr, y: Expr, size: Expr) -> Expr:
+def _signed_power(x: Expr, y: Expr, size: Expr) -> Expr:
     """``|x|**y`` with the sign that ``x**y`` has, and what is not a number."""
-    half = let(y * number(y, 0.5))
+    half = y * number(y, 0.5)
     # Infinity is an even integer.
     whole, even = equal(floor(y), y), equal(floor(half), half)
     below = reinterpret(x, "int32") < number(x, 0, "int32")

@@ -7,27 +7,36 @@ nanosecond a number. Before → after, in what is scheduled::
     power(x, 3)          →  foretune.power(x, 3)
     1 + erf(x * 0.7071)  →  2 * foretune.normal_cdf(x)
 
-Names of our own live from here until TVM has vectorised and unrolled loops; then LLVM targets
-expand them. They are in no program that is kept: workloads, records and databases
-have TVM's, and who uses TVM beside us keeps its lowering.
+Names of our own live from here until TVM has vectorised and unrolled loops. Then they become calls
+of functions in LLVM's own language, handed to TVM with the program and inlined by LLVM. To TVM a
+call is one thing; expressions it would look at again and again, minutes long where functions are
+taken of functions, as it puts the definitions in place of names.
+They are in no program that is kept: workloads, records and databases have TVM's, and who uses TVM
+beside us keeps its lowering.
 Numbers of two bytes are computed in float32; float64 stays with the C library.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from foretune import _tvm
 from foretune.codegen import _circular, _exponentials, _logarithms, _powers
-from foretune.codegen._expressions import Names
+from foretune.codegen._expressions import Code, Expr
 from foretune.codegen._patterns import match_one_plus
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
 
+_Constant = tuple[float, str]
+_Used = tuple[str, tuple[_Constant | None, ...]]
+"""A function, and for each of its arguments the number and type that it always has, or None."""
 _PREFIX = "foretune."
+_WIDTHS = (1, 2, 4, 8, 16, 32, 64)
+"""Of vectors; those of a program's own vectorised loops are added."""
 _FORMULAS: dict[str, Callable[..., Any]] = {
     "exp": _exponentials.exp,
     "exp2": _exponentials.exp2,
@@ -61,10 +70,13 @@ def vector_math(module: IRModule) -> IRModule:
 
 
 def _expanded(function: Any) -> Any:
+    used: set[_Used] = set()
+    widths = set(_WIDTHS)
+
     def call(value: Any, mutator: Any) -> Any:
         value = mutator.default_mutate(value)
         name = _TVM_NAMES.get(str(getattr(value.op, "name", "")))
-        return value if name is None else _replaced(value, name)
+        return value if name is None else _replaced(value, name, used)
 
     def add(value: Any, mutator: Any) -> Any:
         found = match_one_plus(value)
@@ -72,39 +84,120 @@ def _expanded(function: Any) -> Any:
             return mutator.default_mutate(value)
         factor, name, arguments = found
         arguments = [mutator.mutate(argument) for argument in arguments]
-        return _tvm.tvm.tirx.const(factor, "float32") * _called(name, arguments)
+        return _tvm.tvm.tirx.const(factor, "float32") * _called(name, arguments, used)
 
-    callbacks = [(_tvm.tvm.ir.Call, call), (_tvm.tvm.tirx.Add, add)]
-    return _tvm.structural_mutate(function, callbacks)
+    def loop(value: Any, mutator: Any) -> Any:
+        if value.kind == _tvm.tvm.tirx.ForKind.VECTORIZED:
+            widths.add(int(value.extent))
+        return mutator.default_mutate(value)
+
+    callbacks = [
+        (_tvm.tvm.ir.Call, call), (_tvm.tvm.tirx.Add, add), (_tvm.tvm.tirx.For, loop),
+    ]  # fmt: skip
+    changed = _tvm.structural_mutate(function, callbacks)
+    return changed if not used else _with_code(changed, _code_of(used, widths))
 
 
-def _replaced(value: Any, name: str) -> Any:
+def _with_code(function: Any, code: str) -> Any:
+    """The program, and beside it LLVM's code of functions that it calls."""
+    tirx, s_tir = _tvm.tvm.tirx, _tvm.tvm.s_tir
+
+    def beside(body: Any) -> Any:
+        node = tirx.const(0, "int32")
+        return tirx.AttrStmt(node, "pragma_import_llvm", _tvm.tvm.ir.StringImm(code), body)
+
+    root = function.body
+    if not isinstance(root, s_tir.SBlockRealize):
+        return function.with_body(beside(root))
+    block = root.block
+    block = s_tir.SBlock(
+        block.iter_vars, block.reads, block.writes, block.name_hint, beside(block.body),
+        block.init, block.alloc_buffers, block.match_buffers, block.annotations,
+    )  # fmt: skip
+    return function.with_body(s_tir.SBlockRealize(root.iter_values, root.predicate, block))
+
+
+def _code_of(used: Collection[_Used], widths: Collection[int]) -> str:
+    """LLVM's code of every function that is used, in every width."""
+    needed: set[str] = set()
+    functions = [
+        _function(one, width, needed) for one in sorted(used, key=str) for width in sorted(widths)
+    ]
+    return "\n".join([*sorted(needed), *functions])
+
+
+def _function(used: _Used, lanes: int, needed: set[str]) -> str:
+    name, constants = used
+    code = Code(lanes)
+    kind = "float32"
+    arguments = [
+        Expr(code, f"%a{at}", kind) if value is None else code.constant(*value)
+        for at, value in enumerate(constants)
+    ]
+    result = _FORMULAS[name](*arguments)
+    needed |= code.needed
+    typed = code.typed(kind)
+    given = ", ".join(f"{typed} {a.name}" for a in arguments if a.known is None)
+    return "\n".join(
+        [
+            f"define {typed} @{_symbol(used, lanes)}({given}) alwaysinline {{",
+            *code.lines,
+            f"  ret {typed} {result.name}",
+            "}",
+        ]
+    )
+
+
+def _symbol(used: _Used, lanes: int) -> str:
+    """Of a function's code: its name, its constants by their bits, and its width."""
+    name, constants = used
+    bits = "".join(
+        f"_{at}_{struct.pack('>d', value[0]).hex()}"
+        for at, value in enumerate(constants)
+        if value is not None
+    )
+    return f"foretune_{name}{bits}_x{lanes}"
+
+
+def _constants(arguments: Sequence[Any]) -> tuple[_Constant | None, ...]:
+    tirx = _tvm.tvm.tirx
+    plain = [a.value if isinstance(a, tirx.Broadcast) else a for a in arguments]
+    return tuple(
+        (float(a.value), str(a.ty.dtype)) if isinstance(a, tirx.FloatImm) else None for a in plain
+    )
+
+
+def _replaced(value: Any, name: str, used: set[_Used]) -> Any:
     dtype = str(value.ty.dtype)
     if dtype in _HALVES:
         arguments = [argument.astype("float32") for argument in value.args]
-        return _called(name, arguments).astype(dtype)
-    return value if dtype != "float32" else _called(name, list(value.args))
+        return _called(name, arguments, used).astype(dtype)
+    return value if dtype != "float32" else _called(name, list(value.args), used)
 
 
-def _called(name: str, arguments: list[Any]) -> Any:
+def _called(name: str, arguments: list[Any], used: set[_Used]) -> Any:
+    used.add((name, _constants(arguments)))
     return _tvm.tvm.tirx.call_intrin("float32", _PREFIX + name, *arguments)
 
 
 @cache
 def _register() -> None:
-    """Makes the names known to TVM, and how LLVM targets expand them: once in a process."""
+    """Makes the names known to TVM, and what they become for LLVM: once in a process."""
     register = _tvm.tvm.ir.register_op_attr
 
-    def expand(formula: Callable[..., Any]) -> Callable[[Any], Any]:
-        def expanded(call: Any) -> Any:
-            let = Names()
-            return let.around(formula(let, *call.args))
+    def lower(name: str) -> Callable[[Any], Any]:
+        def lowered(call: Any) -> Any:
+            dtype, constants = str(call.ty.dtype), _constants(call.args)
+            lanes = int(dtype.partition("x")[2] or 1)
+            given = [a for a, known in zip(call.args, constants, strict=True) if known is None]
+            symbol = _symbol((name, constants), lanes)
+            return _tvm.tvm.tirx.call_pure_extern(call.ty.dtype, symbol, *given)
 
-        return expanded
+        return lowered
 
-    for name, formula in _FORMULAS.items():
+    for name in _FORMULAS:
         own = _PREFIX + name
         register(own, "TVectorizable", True)
         register(own, "TCallEffectKind", _PURE)
         register(own, "TScriptPrinterName", own)
-        _tvm.tvm.tirx.register_intrin_lowering(own, target="llvm", f=expand(formula), level=_LEVEL)
+        _tvm.tvm.tirx.register_intrin_lowering(own, target="llvm", f=lower(name), level=_LEVEL)
