@@ -132,8 +132,7 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 
 def parse_passes(texts: Sequence[str]) -> tuple[str, ...]:
-    """Names of the passes that do not run: ``["layouts=off"]`` → ``("layouts", "vector-math")``."""
-    from foretune.codegen import OFF
+    """Names of the passes that do not run: ``["layouts=off"]`` → ``("layouts",)``."""
     from foretune.graph import require_passes
 
     switches: dict[str, str] = {}
@@ -144,8 +143,7 @@ def parse_passes(texts: Sequence[str]) -> tuple[str, ...]:
             raise BadInputError(f"a pass is on or off, but got --pass {text}: say {name}=off")
         if switches.setdefault(name, value) != value:
             raise BadInputError(f"--pass {name} is both on and off: leave one of them out")
-    off = {name for name, value in switches.items() if value == "off"}
-    return tuple(sorted(off | {name for name in OFF if name not in switches}))
+    return tuple(sorted(name for name, value in switches.items() if value == "off"))
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:

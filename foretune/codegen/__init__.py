@@ -14,14 +14,10 @@ if TYPE_CHECKING:
     from foretune._tvm import IRModule
     from foretune.hardware import Hardware
 
-__all__ = ["KIND", "OFF", "PASSES", "Finished", "finish"]
+__all__ = ["KIND", "PASSES", "Finished", "finish"]
 
 PASSES = ("legal-bfloat16", "vector-math", "keep-nan")
 """Names of the passes over scheduled programs, in order."""
-
-OFF = frozenset({"vector-math"})
-"""Passes that run only where they are asked for. TVM's lowering takes minutes over functions of
-functions, ``sigmoid(x * sigmoid(x))`` for example: it puts definitions in the place of names."""
 
 KIND = "llvm"
 """The kind of target that they are for."""
@@ -40,7 +36,7 @@ class Finished:
     changed: frozenset[str] = frozenset()
 
 
-def finish(module: IRModule, hardware: Hardware, without: Collection[str] = OFF) -> Finished:
+def finish(module: IRModule, hardware: Hardware, without: Collection[str] = ()) -> Finished:
     """Runs the last passes.
 
     Args:

@@ -36,7 +36,7 @@ def _circular(x: Expr, quarter: int) -> Expr:
     """
     wide = convert(x, "float64")
     half, turn = number(wide, 0.5, "float64"), number(wide, 4.0, "float64")
-    parts = []
+    parts: list[Expr] = []
     for part in two_over_pi():
         product = wide * number(wide, part, "float64")
         turns = floor(product * number(wide, 0.25, "float64") + half)

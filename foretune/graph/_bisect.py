@@ -150,7 +150,7 @@ class _Search:
         ends = {node.outputs[0] for node in before} - read
         return [name for node in before for name in node.outputs if name in later | ends]
 
-    def message_at(self, part: Model, without: Collection[str] = codegen.OFF) -> str:
+    def message_at(self, part: Model, without: Collection[str] = ()) -> str:
         """What differs in a part as it is compiled; empty if it is right."""
         given = self._inputs(part)
         extraction = extract(part, self._hardware, without)
@@ -176,7 +176,7 @@ class _Search:
             for name in (*changed, *codegen.PASSES):
                 if time.monotonic() >= deadline:
                     break
-                if not self.message_at(part, {*codegen.OFF, name}):
+                if not self.message_at(part, {name}):
                     guilty.append(name)
         node = self._nodes[last]
         return Difference(

@@ -70,7 +70,7 @@ def compile_workload(
     workload: Workload,
     hardware: Hardware,
     candidate: Candidate | None = None,
-    without: Collection[str] = codegen.OFF,
+    without: Collection[str] = (),
 ) -> Artifact:
     """Compiles one kernel: its inputs become the artifact's inputs, its outputs are allocated.
 

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from foretune.codegen import OFF
 from foretune.graph.passes import PassReport
 from foretune.graph.simplify import Simplified, simplify
 from foretune.workload import Workload
@@ -40,10 +39,10 @@ class Extraction:
     program: IRModule
     functions: dict[str, str]
     passes: tuple[PassReport, ...] = ()
-    without: frozenset[str] = OFF
+    without: frozenset[str] = frozenset()
 
 
-def extract(model: Model, hardware: Hardware, without: Collection[str] = OFF) -> Extraction:
+def extract(model: Model, hardware: Hardware, without: Collection[str] = ()) -> Extraction:
     """Simplifies a model, ``without`` the passes named, and cuts it into workloads."""
     return cut(simplify(model, hardware, without))
 

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from foretune.codegen import OFF
 from foretune.graph._lowering import lower
 from foretune.graph.passes import OPERATORS, PROGRAMS, Pass, Passes, PassReport
 
@@ -28,10 +27,10 @@ class Simplified:
 
     program: IRModule
     passes: tuple[PassReport, ...] = ()
-    without: frozenset[str] = OFF
+    without: frozenset[str] = frozenset()
 
 
-def simplify(model: Model, hardware: Hardware, without: Collection[str] = OFF) -> Simplified:
+def simplify(model: Model, hardware: Hardware, without: Collection[str] = ()) -> Simplified:
     """The fused program of a model.
 
     Args:

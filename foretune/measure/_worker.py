@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 from foretune._child import tells_of_no_memory
 from foretune._files import write_all
-from foretune.codegen import OFF
 from foretune.measure._base import Status
 from foretune.measure._layout import (
     addresses_are_fixed,
@@ -44,7 +43,7 @@ _KEPT_WORKLOADS = 4
 _COLD_FACTOR = 3.0
 
 
-def build(candidate: Candidate, without: Collection[str] = OFF) -> Any:
+def build(candidate: Candidate, without: Collection[str] = ()) -> Any:
     """Applies and compiles a candidate in this process; returns a TVM runtime module.
 
     Args:
@@ -101,7 +100,7 @@ class _Worker:
         module, _, name = config.builder.partition(":")
         self._build: Callable[..., Any] = getattr(importlib.import_module(module), name)
         off = config.policy.passes_off
-        self._options = {} if frozenset(off) == OFF else {"without": off}
+        self._options = {"without": off} if off else {}
         self._watch = Stopwatch(config.hardware, config.policy)
 
     def reply(self, **fields: Any) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from foretune.codegen import OFF
 from foretune.errors import BadInputError
 
-MEASUREMENT_VERSION = 4
+MEASUREMENT_VERSION = 5
 """Raised whenever the same candidate would get another label: code generation, layout of memory,
 canary, readings."""
 
@@ -101,7 +100,7 @@ class MeasurePolicy:
     compare_budget_s: float = 1.0
     flush_cache: bool = False
     check_output: bool = True
-    passes_off: tuple[str, ...] = tuple(OFF)
+    passes_off: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "passes_off", tuple(self.passes_off))  # JSON has lists

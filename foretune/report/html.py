@@ -163,11 +163,8 @@ def _call(data: Mapping[str, Any], hardware: Mapping[str, Any]) -> str:
 
 
 def _switched(data: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Passes that were off, where these are not the ones that are off anyway."""
-    from foretune.codegen import OFF
-
-    off = data.get("passes_off", OFF)
-    return None if frozenset(off) == OFF else tuple(off)
+    """Passes that were off, where there are any."""
+    return tuple(data.get("passes_off", ())) or None
 
 
 def _slices(data: Mapping[str, Any]) -> list[_Slice]:

@@ -54,7 +54,7 @@ class Prepared:
 
 
 def prepare(
-    what: str | Model | Workload | Any, hardware: Hardware, without: Collection[str] = codegen.OFF
+    what: str | Model | Workload | Any, hardware: Hardware, without: Collection[str] = ()
 ) -> Prepared:
     """Loads an INPUT and takes it apart into workloads.
 
@@ -98,7 +98,7 @@ def tune(
     llm: Session | None = None,
     command: str = "",
     output: str | Path | None = None,
-    without: Collection[str] = codegen.OFF,
+    without: Collection[str] = (),
 ) -> TuneResult:
     """Tunes a model or a workload and returns the result, which compiles, runs and reports.
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretune._files import write_json
-from foretune.codegen import OFF
 from foretune.errors import WrongResultError
 from foretune.hardware import Hardware
 from foretune.space import Candidate
@@ -123,7 +122,7 @@ class TuneResult:
     batch: int | None = None
     budget: Budget | None = None
     network: Network | None = None
-    without: tuple[str, ...] = tuple(OFF)
+    without: tuple[str, ...] = ()
     artifact: Artifact | None = field(default=None, repr=False, compare=False)
 
     @property

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 
 import ml_dtypes
 import numpy as np
@@ -53,7 +54,7 @@ def compiled(element: Callable, hardware: Hardware | None = None, width: int = 8
     _, column = schedule.get_loops(schedule.get_sblock("result"))
     if width > 1:
         schedule.vectorize(schedule.split(column, [None, width])[1])
-    module = finish(schedule.mod, hardware, **({"without": ()} | options)).module
+    module = finish(schedule.mod, hardware, **options).module
     function = tvm.compile(module, hardware.code_target()).jit()["main"]
 
     def call(one: np.ndarray, other: np.ndarray | None = None) -> np.ndarray:
@@ -268,3 +269,66 @@ def test_gpus_keep_their_own_functions() -> None:
     module = tvm.IRModule({"main": te.create_prim_func([x, y])})
     gpu = Hardware("a GPU", json.dumps({"kind": "cuda", "arch": "sm_80"}), 1)
     assert finish(module, gpu, ()).module is module
+
+
+# The last three took TVM minutes as expressions: it put definitions in place of names.
+OF_FUNCTIONS: dict[str, tuple[Callable, Callable]] = {
+    "softplus": (lambda x: tirx.log1p(tirx.exp(x)), lambda x: np.log1p(np.exp(x))),
+    "sigmoid of silu": (
+        lambda x: tirx.sigmoid(x * tirx.sigmoid(x)),
+        lambda x: special.expit(x * special.expit(x)),
+    ),
+    "mish": (
+        lambda x: x * tirx.tanh(tirx.log1p(tirx.exp(x))),
+        lambda x: x * np.tanh(np.log1p(np.exp(x))),
+    ),
+    "power of functions": (
+        lambda x: tirx.pow(tirx.exp(tirx.sin(x)), tirx.tanh(tirx.erf(x))),
+        lambda x: np.exp(np.sin(x)) ** np.tanh(special.erf(x)),
+    ),
+}
+
+
+@pytest.mark.parametrize("width", [1, 4, 64])
+@pytest.mark.parametrize("name", OF_FUNCTIONS)
+def test_functions_of_functions(name: str, width: int) -> None:
+    element, exact = OF_FUNCTIONS[name]
+    data = np.random.default_rng(4).uniform(-9, 9, (ROWS, COLUMNS)).astype("f4")
+    found = compiled(lambda x, _: element(x), width=width)(data)
+    np.testing.assert_allclose(found, exact(data.astype("float64")), rtol=3e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("extents", [(5, 3), (2, 7), (3, 12), (1, 100), (4, 1)])
+def test_vectors_of_any_width(extents: tuple[int, int]) -> None:
+    x = te.placeholder(extents, "float32", name="x")
+    y = te.compute(extents, lambda *at: tirx.exp(x[at]) + tirx.pow(x[at], tirx.const(3.0)), "y")
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([x, y]))
+    schedule.vectorize(schedule.get_loops(schedule.get_sblock("y"))[-1])
+    hardware = probe(threads=1)
+    module = finish(schedule.mod, hardware).module
+    data = np.random.default_rng(5).standard_normal(extents).astype("f4")
+    arrays = [tvm.runtime.tensor(data), tvm.runtime.tensor(np.zeros_like(data))]
+    tvm.compile(module, hardware.code_target()).jit()["main"](*arrays)
+    wide = data.astype("float64")
+    np.testing.assert_allclose(arrays[1].numpy(), np.exp(wide) + wide**3, rtol=1e-6, atol=1e-6)
+
+
+def _of_element(function: Callable, x, i):
+    return function(x[i])
+
+
+def test_several_programs_of_one_module_have_their_own_functions() -> None:
+    """Also where two use the same: LLVM links one module out of all."""
+    functions = {}
+    for name, function in {"one": tirx.exp, "two": tirx.exp, "three": tirx.tanh}.items():
+        x = te.placeholder((64,), "float32", name="x")
+        y = te.compute((64,), partial(_of_element, function, x), "y")
+        functions[name] = te.create_prim_func([x, y]).with_attr("global_symbol", name)
+    hardware = probe(threads=1)
+    module = finish(tvm.IRModule(functions), hardware).module
+    library = tvm.compile(module, hardware.code_target()).jit()
+    data = np.linspace(-2, 2, 64, dtype="f4")
+    for name, exact in (("one", np.exp), ("two", np.exp), ("three", np.tanh)):
+        arrays = [tvm.runtime.tensor(data), tvm.runtime.tensor(np.zeros_like(data))]
+        library[name](*arrays)
+        np.testing.assert_allclose(arrays[1].numpy(), exact(data.astype("float64")), rtol=1e-6)
