@@ -37,8 +37,8 @@ def _circular(x: Expr, quarter: int) -> Expr:
     wide = convert(x, "float64")
     half, turn = number(wide, 0.5, "float64"), number(wide, 4.0, "float64")
     parts: list[Expr] = []
-    for part in two_over_pi():
-        product = wide * number(wide, part, "float64")
+    for share in two_over_pi():
+        product = wide * number(wide, share, "float64")
         turns = floor(product * number(wide, 0.25, "float64") + half)
         parts.append(product - turns * turn)
     total = parts[-1]
