@@ -87,7 +87,9 @@ def _expanded(function: Any) -> Any:
         return _tvm.tvm.tirx.const(factor, "float32") * _called(name, arguments, used)
 
     def loop(value: Any, mutator: Any) -> Any:
-        if value.kind == _tvm.tvm.tirx.ForKind.VECTORIZED:
+        tirx = _tvm.tvm.tirx
+        # A loop whose extent is not known is not vectorised.
+        if value.kind == tirx.ForKind.VECTORIZED and isinstance(value.extent, tirx.IntImm):
             widths.add(int(value.extent))
         return mutator.default_mutate(value)
 
@@ -119,14 +121,14 @@ def _with_code(function: Any, code: str) -> Any:
 
 def _code_of(used: Collection[_Used], widths: Collection[int]) -> str:
     """LLVM's code of every function that is used, in every width."""
-    needed: set[str] = set()
-    functions = [
-        _function(one, width, needed) for one in sorted(used, key=str) for width in sorted(widths)
-    ]
-    return "\n".join([*sorted(needed), *functions])
+    functions = [_function(one, width) for one in sorted(used, key=str) for width in sorted(widths)]
+    needed = sorted({line for _, lines in functions for line in lines})
+    return "\n".join([*needed, *(text for text, _ in functions)])
 
 
-def _function(used: _Used, lanes: int, needed: set[str]) -> str:
+@cache
+def _function(used: _Used, lanes: int) -> tuple[str, frozenset[str]]:
+    """A function's code, and the declarations it needs: written once for all candidates."""
     name, constants = used
     code = Code(lanes)
     kind = "float32"
@@ -135,10 +137,9 @@ def _function(used: _Used, lanes: int, needed: set[str]) -> str:
         for at, value in enumerate(constants)
     ]
     result = _FORMULAS[name](*arguments)
-    needed |= code.needed
     typed = code.typed(kind)
     given = ", ".join(f"{typed} {a.name}" for a in arguments if a.known is None)
-    return "\n".join(
+    text = "\n".join(
         [
             f"define {typed} @{_symbol(used, lanes)}({given}) alwaysinline {{",
             *code.lines,
@@ -146,6 +147,7 @@ def _function(used: _Used, lanes: int, needed: set[str]) -> str:
             "}",
         ]
     )
+    return text, frozenset(code.needed)
 
 
 def _symbol(used: _Used, lanes: int) -> str:
