@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import os
 import signal
@@ -12,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+_PR_SET_PDEATHSIG = 1
 
 def environment(threads: int, **variables: str) -> dict[str, str]:
     """The environment of a child process that imports this very package, installed or not.
@@ -30,6 +32,18 @@ def environment(threads: int, **variables: str) -> dict[str, str]:
         "TVM_NUM_THREADS": str(threads),
         **variables,
     }
+
+
+def die_with_parent(parent: int) -> None:
+    """Has the kernel kill this process when the one that started it ends, even while stopped.
+
+    Args:
+        parent: Its process number, as it was when it started this one.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def run(

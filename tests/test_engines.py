@@ -6,10 +6,13 @@ import dataclasses
 import errno
 import json
 import math
+import re
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -92,6 +95,50 @@ def test_artifacts_are_compared_with_each_other_by_name(model, hardware, tmp_pat
 @pytest.mark.slow
 def test_inductor_runs(model):
     assert _is_measured(compare(model, None, ["inductor"], threads=1, rounds=2)["inductor"])
+
+
+def _state(pid):
+    status = Path(f"/proc/{pid}/status").read_text()
+    return re.search(r"^State:\s+(\w)", status, re.MULTILINE).group(1)
+
+
+def _eventually(holds, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.01)
+    return holds()
+
+
+def test_who_is_not_being_timed_is_stopped(model, hardware, tmp_path):
+    artifact = compile_model(model, hardware, {})
+    workspace = Workspace(tmp_path, model, {"foretune": artifact}, model.examples)
+    with Child.start("foretune", workspace, 1) as ours, Child.start("eager", workspace, 1) as other:
+        for child in (ours, other, ours):
+            idle = [c._process.pid for c in (ours, other) if c is not child]
+            assert _eventually(lambda: all(_state(pid) == "T" for pid in idle))  # noqa: B023
+            assert child.time() > 0
+    assert ours._process.returncode is not None
+
+
+def test_a_stopped_engine_does_not_outlive_the_comparison(tmp_path):
+    path = tmp_path / "net.py"
+    path.write_text(NET)
+    script = f"""
+import os, signal
+from pathlib import Path
+from foretune.engines._process import Child, Workspace
+from foretune.workload import load_input
+
+model = load_input({str(path) + ":make"!r})
+with Child.start("eager", Workspace(Path({str(tmp_path)!r}), model, {{}}, model.examples), 1) as c:
+    print(c._process.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ended.returncode == -9, ended.stderr
+    pid = int(ended.stdout.split()[-1])
+    # Whoever adopts orphans here may let them stay as zombies.
+    assert _eventually(lambda: not Path(f"/proc/{pid}").exists() or _state(pid) == "Z")
 
 
 def test_an_onnx_model_has_no_eager_engine(relu_onnx):

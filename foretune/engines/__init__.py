@@ -1,9 +1,9 @@
 """Other ways to run a model, to compare an artifact with: PyTorch, ONNX Runtime, OpenVINO.
 
 Every engine lives in a child process of its own, because the thread pools of several runtimes in
-one process fight for the cores (OpenMP spins after its work is done). The children stay alive and
-are timed one at a time, in rounds A B C A B C, so that a slow episode of the machine meets all of
-them.
+one process fight for the cores (OpenMP spins after its work is done). The children are timed one at
+a time, in rounds A B C A B C, so that a slow episode of the machine meets all of them; those whose
+turn it is not are stopped, so that each takes what it takes alone.
 
 ``ENGINES`` costs nothing to import; the rest loads on first use.
 """

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from foretune.workload import Model
     from foretune.workload.model import Array
 
-# Thread pools go on spinning after their work, OpenMP's for 0.2 s and TVM's for up to 0.3 s: nobody
-# is timed before.
+# This process's own thread pools go on spinning after their work, OpenMP's for 0.2 s and TVM's for
+# up to 0.3 s: nobody is timed before.
 _PAUSE_S = 0.4
 
 
@@ -165,9 +165,9 @@ def _interleave(
     children: Mapping[str, Child], rounds: int, results: dict[str, EngineResult]
 ) -> dict[str, list[float]]:
     readings: dict[str, list[float]] = {name: [] for name in children}
+    time.sleep(_PAUSE_S)
     for _ in range(rounds):
         for name in list(readings):
-            time.sleep(_PAUSE_S)
             try:
                 readings[name].append(children[name].time())
             except ForetuneError as error:

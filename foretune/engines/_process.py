@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -194,7 +195,10 @@ def _first_line(error: Exception) -> str:
 
 
 class Child:
-    """One engine in its own process."""
+    """One engine in its own process, which is stopped while it has nothing to do.
+
+    Its threads would go on spinning, and take cores and memory from the one that is being timed.
+    """
 
     def __init__(self, name: str, process: subprocess.Popen[str], log: Path, out: Path) -> None:
         self.name = name
@@ -218,7 +222,7 @@ class Child:
         known = [environment["PYTHONPATH"]] if "PYTHONPATH" in environment else []
         environment["PYTHONPATH"] = os.pathsep.join([root, *known])
         inputs, engine = workspace.folder / "inputs.npz", workspace.engine_of(name)
-        arguments = [engine, str(path), str(inputs), str(out), str(threads)]
+        arguments = [engine, str(path), str(inputs), str(out), str(threads), str(os.getpid())]
         with log.open("w") as stderr:
             process = subprocess.Popen(
                 [sys.executable, "-m", "foretune.engines._serve", *arguments],
@@ -231,6 +235,7 @@ class Child:
         child = cls(name, process, log, out)
         try:
             child._receive()
+            child._stop()
             yield child
         finally:
             child.close()
@@ -242,12 +247,15 @@ class Child:
     def time(self) -> float:
         """Seconds of one call, the median of one round."""
         assert self._process.stdin is not None
+        self._process.send_signal(signal.SIGCONT)
         try:
             self._process.stdin.write("time\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise self._died() from None
-        return float(self._receive()["seconds"])
+        seconds = float(self._receive()["seconds"])
+        self._stop()
+        return seconds
 
     def close(self) -> None:
         """Ends the process."""
@@ -258,6 +266,9 @@ class Child:
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
+
+    def _stop(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
 
     def _receive(self) -> dict[str, Any]:
         assert self._process.stdout is not None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune._child import die_with_parent
 from foretune.engines._names import ARTIFACT
 
 if TYPE_CHECKING:
@@ -141,7 +142,8 @@ def serve(arguments: Sequence[str]) -> None:
     """The life of a child: load, run once, then time one call per line of standard input."""
     from foretune.workload.model import without_leaf_warning
 
-    name, path, inputs_file, out, threads = arguments
+    name, path, inputs_file, out, threads, parent = arguments
+    die_with_parent(int(parent))
     # Whatever a runtime prints must not land between the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

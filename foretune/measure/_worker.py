@@ -6,7 +6,6 @@ because candidate code may print. It dies with its parent, even when the parent 
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import gc
 import importlib
@@ -14,7 +13,6 @@ import json
 import os
 import pickle
 import resource
-import signal
 import sys
 import time
 from collections import OrderedDict
@@ -22,7 +20,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
-from foretune._child import tells_of_no_memory
+from foretune._child import die_with_parent, tells_of_no_memory
 from foretune._files import write_all
 from foretune.measure._base import Status
 from foretune.measure._layout import (
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from foretune.measure.timing import Reading
     from foretune.space import Candidate
 
-_PR_SET_PDEATHSIG = 1
 _KEPT_WORKLOADS = 4
 # A first call takes at most this much longer than a warm one, if it takes a while at all.
 _COLD_FACTOR = 3.0
@@ -279,13 +276,6 @@ def _rows(readings: Sequence[Reading]) -> list[list[float]]:
     return [list(astuple(reading)) for reading in readings]
 
 
-def _die_with_parent(parent: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
 def _limit_memory(extra_bytes: int) -> None:
     with open("/proc/self/statm") as file:
         pages = int(file.read().split()[0])
@@ -306,7 +296,7 @@ def main(request_fd: int, reply_fd: int) -> None:
     if data is None:
         return
     config: WorkerConfig = pickle.loads(data)
-    _die_with_parent(config.parent)
+    die_with_parent(config.parent)
     give_large_allocations_own_pages()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     worker = _Worker(config, reply_fd)

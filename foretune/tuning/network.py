@@ -376,7 +376,7 @@ class Proof:
 
     def _rounds(self, artifacts: int) -> int:
         default_s = self.network.default_s or 0.0
-        each = 0.5 * (artifacts + 1) + 4 * (default_s + 2 * (self.network.original_s or 0.0))
+        each = 0.1 * (artifacts + 1) + 4 * (default_s + 2 * (self.network.original_s or 0.0))
         return max(_FEWEST_ROUNDS, min(_MOST_ROUNDS, int(_TIMING_S / each)))
 
     def _spend(self, began: float) -> None:
