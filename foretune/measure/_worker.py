@@ -10,7 +10,6 @@ import errno
 import gc
 import importlib
 import json
-import os
 import pickle
 import resource
 import sys
