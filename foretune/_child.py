@@ -15,6 +15,7 @@ from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 
+
 def environment(threads: int, **variables: str) -> dict[str, str]:
     """The environment of a child process that imports this very package, installed or not.
 

@@ -36,6 +36,7 @@ from foretune.graph._manifest import (
     tensor_from_json,
     tensor_to_json,
 )
+from foretune.graph._memory import together, workspace
 from foretune.graph._sample import (
     SAMPLE_BYTES,
     Sample,
@@ -45,6 +46,7 @@ from foretune.graph._sample import (
     sample_file,
 )
 from foretune.graph._threads import ForkedLock, choose_threads, use_threads
+from foretune.graph.passes.one_function import ENTRY
 from foretune.workload import TensorSpec
 from foretune.workload.model import Array, leaves
 
@@ -100,6 +102,7 @@ class Artifact:
         self._machines = _Machines()
         self._starting = ForkedLock()
         self._on_device: dict[str, Any] | None = None
+        self._workspace_size = int(manifest.get("workspace", 0))
         self._weights: list[Any] = []
         self._process = os.getpid()
 
@@ -305,18 +308,20 @@ class Artifact:
             )
         with self._starting:
             self._upload_parameters(device)
-            return _tvm.tvm.relax.VirtualMachine(self._executable, device)["main"]
+            machine = _tvm.tvm.relax.VirtualMachine(self._executable, device)
+        if not self._workspace_size:
+            return machine["main"]
+        main, memory = machine[ENTRY], workspace(self._workspace_size)
+        return lambda *arguments: main(*arguments, memory)
 
     def _upload_parameters(self, device: Any) -> None:
         if self._on_device is not None:
             return
-        # What was read from a file lies in memory of TVM's own already, aligned as kernels want
-        # it: on a CPU one copy serves, which forked processes share.
-        in_place = self._on_cpu and self._origin is not None
-        self._on_device = {
-            name: tensor if in_place else tensor.copyto(device)
-            for name, tensor in self._parameters.items()
-        }
+        if self._on_cpu:
+            # One copy serves, which forked processes share.
+            self._parameters = self._on_device = together(self._parameters)
+        else:
+            self._on_device = {n: t.copyto(device) for n, t in self._parameters.items()}
         self._weights = [self._on_device[name] for name in self.manifest["parameters"]]
 
     def _arguments(self, inputs: Sequence[Array] | Mapping[str, Array]) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from foretune import _tvm, codegen
@@ -11,7 +12,7 @@ from foretune.graph._arguments import Arguments, arguments_of
 from foretune.graph._default import default_schedule
 from foretune.graph.artifact import Artifact, describe
 from foretune.graph.extract import Extraction, extract
-from foretune.graph.passes import PassReport
+from foretune.graph.passes import PassReport, join
 from foretune.workload import TensorSpec
 
 if TYPE_CHECKING:
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from foretune.hardware import Hardware
     from foretune.space import Candidate
     from foretune.workload import Model, Workload
-
-# Constants of fewer elements stay in the program: a kernel argument costs more than they do.
-_SMALL = 16
 
 
 def compile_model(
@@ -46,7 +44,7 @@ def compile_model(
     module, tuned = _apply(extraction, best)
     module = default_schedule(module, hardware)
     module, parameters = _lift_constants(module)
-    executable, finishing = _build(module, hardware, extraction.without)
+    built = _build(module, hardware, extraction.without, len(model.inputs))
     names = {w.key: w.name for w in extraction.workloads}
     manifest = describe(
         model.name,
@@ -58,12 +56,15 @@ def compile_model(
         untuned=sorted([names[key] for key in names if key not in tuned] + extraction.untunable),
         states=model.states,
     )
-    manifest["passes"] = [report.to_json() for report in (*extraction.passes, *finishing)]
+    manifest["passes"] = [report.to_json() for report in (*extraction.passes, *built.passes)]
+    manifest["workspace"] = built.workspace
     if model.until:
         manifest["until"] = list(model.until)
     initial = model.examples[len(model.inputs) - len(model.states) :]
     values = map(_tvm.tvm.runtime.tensor, initial)
-    return Artifact(executable, parameters | dict(zip(model.states, values, strict=True)), manifest)
+    return Artifact(
+        built.executable, parameters | dict(zip(model.states, values, strict=True)), manifest
+    )
 
 
 def compile_workload(
@@ -92,7 +93,7 @@ def compile_workload(
     tuned = candidate is not None and bool(candidate.sketch.variables)
     kernel = _named(_inputs_first(scheduled, arguments), "kernel", candidate is not None)
     module = _calling(kernel, inputs, outputs)
-    executable, finishing = _build(default_schedule(module, hardware), hardware, without)
+    built = _build(default_schedule(module, hardware), hardware, without, len(inputs))
     manifest = describe(
         workload.name,
         hardware,
@@ -102,8 +103,9 @@ def compile_workload(
         tuned=[workload.name] if tuned else [],
         untuned=[] if tuned else [workload.name],
     )
-    manifest["passes"] = [report.to_json() for report in finishing]
-    return Artifact(executable, {}, manifest)
+    manifest["passes"] = [report.to_json() for report in built.passes]
+    manifest["workspace"] = built.workspace
+    return Artifact(built.executable, {}, manifest)
 
 
 def _apply(extraction: Extraction, best: Mapping[str, Candidate]) -> tuple[IRModule, set[str]]:
@@ -126,7 +128,7 @@ def _named(function: Any, name: str, scheduled: bool) -> Any:
 
 
 def _lift_constants(module: IRModule) -> tuple[IRModule, dict[str, Any]]:
-    """Turns the constants of ``main`` into parameters behind its inputs.
+    """Turns the constants that ``main`` gives to kernels into parameters behind its inputs.
 
     A shared library with hundreds of megabytes of constants takes minutes to link and cannot be
     mapped lazily; as parameters they are an ordinary file.
@@ -140,11 +142,6 @@ def _lift_constants(module: IRModule) -> tuple[IRModule, dict[str, Any]]:
         def visit_generic_const_(self, constant: Any) -> Any:
             value = getattr(constant, "value", None)
             if not isinstance(value, _tvm.tvm.runtime.Tensor):
-                return constant
-            elements = 1
-            for extent in value.shape:
-                elements *= int(extent)
-            if 0 < elements < _SMALL:
                 return constant
             if constant not in variables:
                 name = f"p{len(variables)}"
@@ -162,16 +159,36 @@ def _lift_constants(module: IRModule) -> tuple[IRModule, dict[str, Any]]:
     return result, parameters
 
 
-def _build(
-    module: IRModule, hardware: Hardware, without: Collection[str]
-) -> tuple[Any, list[PassReport]]:
-    """The executable, and what became of the passes before code is generated."""
+@dataclass(frozen=True)
+class _Built:
+    """What was compiled.
+
+    Attributes:
+        executable: TVM's.
+        passes: What became of the last passes.
+        workspace: Bytes that its ``main_in`` wants; 0 where there is none.
+    """
+
+    executable: Any
+    passes: list[PassReport]
+    workspace: int
+
+
+def _build(module: IRModule, hardware: Hardware, without: Collection[str], inputs: int) -> _Built:
     reports: list[PassReport] = []
+    workspace = 0
 
     def finishing(module: IRModule, _context: Any) -> IRModule:
         finished = codegen.finish(module, hardware, without)
         reports.extend(_reports(hardware, without, finished.changed))
         return finished.module
+
+    def joining(module: IRModule, _context: Any) -> IRModule:
+        nonlocal workspace
+        joined, report = join(module, hardware, without, inputs)
+        workspace = joined.workspace
+        reports.append(report)
+        return joined.module
 
     tvm, transform, backend = _tvm.tvm, _tvm.tvm.relax.transform, _tvm.tvm.relax.backend
     # TVM's default pipeline would legalise and fuse again, across kernels already scheduled.
@@ -185,6 +202,7 @@ def _build(
             transform.RemovePurityChecking(),
             transform.CallTIRRewrite(),
             transform.StaticPlanBlockMemory(),
+            tvm.transform.module_pass(joining, opt_level=0, name="OneFunction"),
             transform.LowerAllocTensor(),
             transform.KillAfterLastUse(),
             transform.LowerRuntimeBuiltin(),
@@ -196,7 +214,8 @@ def _build(
     )
     target = hardware.code_target()
     with target:
-        return tvm.relax.build(module, target, relax_pipeline=lowering), reports
+        executable = tvm.relax.build(module, target, relax_pipeline=lowering)
+    return _Built(executable, reports, workspace)
 
 
 def _reports(

@@ -39,4 +39,4 @@ def run(module, *arrays):
         executable = tvm.compile(dispatched(lower(module, "a program")), "llvm")
     machine = relax.VirtualMachine(executable, tvm.cpu())
     outputs = machine["main"](*[tvm.runtime.tensor(np.array(a, order="C")) for a in arrays])
-    return [output.numpy() for output in outputs]
+    return [t.numpy() for t in ([outputs] if hasattr(outputs, "numpy") else outputs)]

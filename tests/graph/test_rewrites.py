@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretune.graph.passes._guard import Passes
+from foretune.graph.passes.batch_norms import fold_batch_norms
 from foretune.graph.passes.layouts import assign_layouts
 from foretune.graph.passes.reshapes import sink_reshapes
 from foretune.graph.passes.rewrites import rewrite_operators
@@ -22,6 +23,7 @@ def check(seed):
     module, x = program(seed)
     passes = Passes(f"program {seed}")
     changed = passes.run("rewrites", module, rewrite_operators)
+    changed = passes.run("batch-norms", changed, fold_batch_norms)
     changed = passes.run("layouts", changed, assign_layouts, sink_transposes)
     changed = passes.run("rewrites", changed, rewrite_operators)
     changed = passes.run("reshapes", changed, sink_reshapes)
@@ -48,58 +50,6 @@ def test_many_random_programs_compute_the_same_after_all_rewrites(seed):
 
 def calls(module, name):
     return module["main"].script(show_meta=False).count(f"R.{name}(")
-
-
-def normalised(rng, layout="NCHW", kernel_layout="OIHW", axis=None, groups=1, users=1):
-    """A convolution with a batch norm behind it, all spatial extents and channels being 4."""
-    extents = {"O": 4, "I": 4 // groups, "H": 1, "W": 1}
-    weight = rng.normal(size=[extents[letter] for letter in kernel_layout]).astype("float32")
-    four = [constant(rng.random(4).astype("float32") + 0.5) for _ in range(4)]
-
-    def make(x):
-        builder = relax.BlockBuilder.current()
-        y = builder.emit(
-            op.nn.conv2d(
-                x,
-                constant(weight),
-                groups=groups,
-                data_layout=layout,
-                kernel_layout=kernel_layout,
-            )
-        )
-        at = layout.index("C") if axis is None else axis
-        norm = builder.emit(op.nn.batch_norm(y, *four, at, training=False))
-        return (relax.TupleGetItem(norm, 0), *[op.tanh(y)] * (users - 1))
-
-    x = rng.normal(size=(4, 4, 4, 4)).astype("float32")
-    return module_of(make, x), x
-
-
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("kernel_layout", ["OIHW", "HWIO", "OHWI"])
-@pytest.mark.parametrize("groups", [1, 4])
-def test_batch_norm_goes_into_the_convolution_before_it(rng, layout, kernel_layout, groups):
-    if layout == "NCHW" and kernel_layout != "OIHW":
-        pytest.skip("TVM lowers no other kernel layout here")
-    module, x = normalised(rng, layout, kernel_layout, groups=groups)
-    changed = rewrite_operators(module)
-    assert calls(module, "nn.batch_norm") == 1
-    assert calls(changed, "nn.batch_norm") == 0
-    np.testing.assert_allclose(run(changed, x)[0], run(module, x)[0], rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("how", [{"axis": 2}, {"axis": 0}, {"layout": "NHWC", "axis": 1}])
-def test_batch_norm_along_another_axis_stays(rng, how):
-    module, x = normalised(rng, **how)
-    changed = rewrite_operators(module)
-    assert calls(changed, "nn.batch_norm") == 1
-    np.testing.assert_allclose(run(changed, x)[0], run(module, x)[0], rtol=1e-4, atol=1e-4)
-
-
-def test_a_convolution_that_somebody_else_uses_is_not_copied(rng):
-    module, _ = normalised(rng, users=2)
-    changed = rewrite_operators(module)
-    assert (calls(changed, "nn.conv2d"), calls(changed, "nn.batch_norm")) == (1, 1)
 
 
 @pytest.mark.parametrize(

@@ -15,18 +15,21 @@ from typing import TYPE_CHECKING
 from foretune import codegen
 from foretune.errors import BadInputError
 from foretune.graph.passes._guard import Change, Passes, PassReport
+from foretune.graph.passes.batch_norms import fold_batch_norms
 from foretune.graph.passes.element_types import legal_types
 from foretune.graph.passes.integers import integer_products
 from foretune.graph.passes.layouts import assign_layouts
+from foretune.graph.passes.one_function import OneFunction, one_function
 from foretune.graph.passes.reshapes import sink_reshapes
 from foretune.graph.passes.rewrites import rewrite_operators
 from foretune.graph.passes.transposed_convolutions import split_phases
 from foretune.graph.passes.transposes import sink_transposes
 
 if TYPE_CHECKING:
+    from foretune._tvm import IRModule
     from foretune.hardware import Hardware
 
-__all__ = ["OPERATORS", "PROGRAMS", "Pass", "PassReport", "Passes", "names", "require"]
+__all__ = ["OPERATORS", "PROGRAMS", "Pass", "PassReport", "Passes", "join", "names", "require"]
 
 _Changes = Callable[["Hardware"], Sequence[Change]]
 
@@ -83,6 +86,7 @@ OPERATORS = (
     Pass("normal-form", _relax("Normalize", "CanonicalizeBindings")),
     Pass("integers", lambda hardware: [lambda module: integer_products(module, hardware)]),
     _REWRITES,
+    Pass("batch-norms", _ours(fold_batch_norms)),
     Pass("element-types", _ours(legal_types)),
     Pass("inference-operators", _on_main("DecomposeOpsForInference")),
     _CONSTANTS,
@@ -107,10 +111,28 @@ PROGRAMS = (
 """Passes over the tensor programs that operators were lowered to."""
 
 
+JOINING = "one-function"
+"""The pass that joins the calls of kernels, when each has its schedule and memory its plan."""
+
+
+def join(
+    module: IRModule, hardware: Hardware, without: Collection[str], inputs: int
+) -> tuple[OneFunction, PassReport]:
+    """Joins the calls of ``main``, where that is wanted and can be done; see ``one_function``."""
+    if JOINING in without:
+        joined = OneFunction(module, reason="switched off")
+    elif hardware.kind != codegen.KIND:
+        joined = OneFunction(module, reason=f"for targets of the kind {codegen.KIND}")
+    else:
+        joined = one_function(module, inputs)
+    on = not joined.reason
+    return joined, PassReport(JOINING, on, joined.reason, changed=on)
+
+
 def names() -> tuple[str, ...]:
     """Names of all passes, those before code is generated included, in order."""
     found = [each.name for each in (*OPERATORS, *PROGRAMS)]
-    return tuple(dict.fromkeys([*found, *codegen.PASSES]))
+    return tuple(dict.fromkeys([*found, JOINING, *codegen.PASSES]))
 
 
 def require(without: Collection[str]) -> None:

@@ -17,7 +17,6 @@ def rewrite_operators(module: IRModule) -> IRModule:
     ====================================  =========================================
     before                                after
     ====================================  =========================================
-    ``batch_norm(conv2d(x, W), ...)[0]``  ``conv2d(x, W * scale) + shift``
     ``conv2d(pad(x, p, 0), W)``           ``conv2d(x, W, padding=p)``
     ``pad(x, 0)``                         ``x``, likewise adding a tensor of zeros (an
                                           attention mask of ones becomes one) and broadcasts
@@ -27,7 +26,7 @@ def rewrite_operators(module: IRModule) -> IRModule:
     ``reshape(reshape(x))``               ``reshape(x)``
     ====================================  =========================================
     """
-    return cleaned(module, _mutator(module["main"]).visit_expr(module["main"]))
+    return cleaned(module, _mutator().visit_expr(module["main"]))
 
 
 def cleaned(module: IRModule, main: Any, mutator: Any = None) -> IRModule:
@@ -91,18 +90,15 @@ def constant(values: Any) -> Any:
     return _tvm.tvm.relax.const(np.array(values, order="C"), str(values.dtype))
 
 
-_BATCH_NORM = frozenset({"relax.nn.batch_norm"})
-_CONV2D = frozenset({"relax.nn.conv2d"})
 _PAD = frozenset({"relax.nn.pad"})
 _RESHAPE = frozenset({"relax.reshape"})
 _MAXIMUM = frozenset({"relax.maximum"})
 
 
-def _mutator(function: Any) -> Any:
+def _mutator() -> Any:
     from foretune import _tvm
 
     relax = _tvm.tvm.relax
-    values, uses = relax.analysis.get_var2val(function), _uses(function)
 
     @relax.expr_functor.mutator
     class Rewriter(relax.PyExprMutator):  # type: ignore[misc, name-defined]
@@ -113,22 +109,6 @@ def _mutator(function: Any) -> Any:
             rule = _RULES.get(getattr(call.op, "name", ""))
             return call if rule is None else rule(call, self._bound)
 
-        def visit_tuple_getitem_(self, item: Any) -> Any:
-            norm: Any = values.get(item.tuple_value)
-            # Weights scaled for a second use would be another convolution to compute.
-            alone = (
-                item.index == 0
-                and call_of(norm, _BATCH_NORM)
-                and uses.get(item.tuple_value) == 1
-                and uses.get(norm.args[0]) == 1
-            )
-            item = self.visit_expr_post_order(item)
-            folded = _fold_batch_norm(item, self._bound) if alone else None
-            return item if folded is None else self._emit_add(*folded)
-
-        def _emit_add(self, convolution: Any, shift: Any) -> Any:
-            return relax.op.add(self.builder_.emit(convolution), shift)
-
         def _bound(self, expression: Any) -> Any:
             if isinstance(expression, relax.Var):
                 return self.lookup_binding(expression)
@@ -138,65 +118,6 @@ def _mutator(function: Any) -> Any:
 
 
 Lookup = Callable[[Any], Any]
-
-
-def _uses(function: Any) -> dict[Any, int]:
-    """How many expressions of a function use each of its variables."""
-    from foretune import _tvm
-
-    relax = _tvm.tvm.relax
-    found: dict[Any, int] = {}
-
-    def visit(node: Any) -> None:
-        if isinstance(node, relax.SeqExpr):
-            used = [v for block in node.blocks for b in block.bindings for v in _reads(b)]
-            for variable in [*used, *relax.analysis.free_vars(node.body)]:
-                found[variable] = found.get(variable, 0) + 1
-
-    relax.analysis.post_order_visit(function, visit)
-    return found
-
-
-def _reads(binding: Any) -> list[Any]:
-    from foretune import _tvm
-
-    value = getattr(binding, "value", None)
-    return [] if value is None else list(_tvm.tvm.relax.analysis.free_vars(value))
-
-
-def _fold_batch_norm(item: Any, bound: Lookup) -> tuple[Any, Any] | None:
-    from foretune import _tvm
-
-    relax = _tvm.tvm.relax
-    norm = bound(item.tuple_value)
-    if not call_of(norm, _BATCH_NORM) or norm.attrs.training:
-        return None
-    convolution = bound(norm.args[0])
-    if not call_of(convolution, _CONV2D) or not all(map(is_constant, norm.args[1:5])):
-        return None
-    weight, attrs = convolution.args[1], convolution.attrs
-    layout, kernel_layout = str(attrs.out_layout), str(attrs.kernel_layout)
-    kinds = {str(part.ty.dtype) for part in (convolution, weight)}
-    axis = int(norm.attrs.axis) % len(layout)
-    if not is_constant(weight) or len(kinds) != 1 or layout[axis] != "C":
-        return None
-    if len(kernel_layout) != 4 or "O" not in kernel_layout:
-        return None
-    gamma, beta, mean, variance = (a.value.numpy().astype("float64") for a in norm.args[1:5])
-    scale = 1.0 / np.sqrt(variance + float(norm.attrs.epsilon))
-    if norm.attrs.scale:
-        scale = scale * gamma
-    shift = -mean * scale
-    if norm.attrs.center:
-        shift = shift + beta
-    kernel = weight.value.numpy()
-    along = [-1 if letter == "O" else 1 for letter in kernel_layout]
-    scaled = (kernel.astype("float64") * scale.reshape(along)).astype(kernel.dtype)
-    channels = [-1 if place == axis else 1 for place in range(len(layout))]
-    return (
-        relax.Call(convolution.op, [convolution.args[0], constant(scaled)], attrs),
-        constant(shift.reshape(channels).astype(kernel.dtype)),
-    )
 
 
 def _fold_pad(call: Any, bound: Lookup) -> Any:
@@ -263,14 +184,13 @@ def _fold_reshape(call: Any, bound: Lookup) -> Any:
     from foretune import _tvm
 
     inner = bound(call.args[0])
-    source = inner.args[0] if call_of(inner, _RESHAPE) else call.args[0]
+    nested = call_of(inner, _RESHAPE)
+    source = inner.args[0] if nested else call.args[0]
     if _same_shape(source, call):
         return source
-    if source is not call.args[0]:
-        return _tvm.tvm.relax.op.reshape(source, call.ty.shape)
-    if not is_constant(call.args[0]):
-        return call
-    return constant(call.args[0].value.numpy().reshape(extents(call)))
+    if is_constant(source):
+        return constant(source.value.numpy().reshape(extents(call)))
+    return _tvm.tvm.relax.op.reshape(source, call.ty.shape) if nested else call
 
 
 def _drop_broadcast(call: Any, _bound: Lookup) -> Any:
