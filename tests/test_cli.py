@@ -384,6 +384,7 @@ def limit_file_size() -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_run_with_one_line(program: Path) -> None:
     child = foretune(
         "tune", "mine.py:matmul", "--trials", "100000", "--work-dir", "run",

@@ -71,6 +71,7 @@ def tune(folder: Path, path: Path, *options: str) -> tuple[Artifact, dict[str, A
     return Artifact.load(library), json.loads(result.read_text())
 
 
+@pytest.mark.slow
 def test_a_cut_is_compared_and_timed_as_it_is_cut(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -82,6 +82,7 @@ def test_a_saved_artifact_is_compared_by_its_path(model, hardware, tmp_path):
     assert all(_is_measured(result) for result in results.values())
 
 
+@pytest.mark.slow
 def test_artifacts_are_compared_with_each_other_by_name(model, hardware, tmp_path):
     artifact = compile_model(model, hardware, {})
     saved = artifact.save(tmp_path / "net.so")
@@ -262,6 +263,7 @@ def test_no_room_for_temporary_files_is_said(model, monkeypatch):
         compare(model, None, ["eager"], threads=1, rounds=1)
 
 
+@pytest.mark.slow
 def test_an_exported_model_starts_an_engine_without_pytorchs_warnings_about_itself(tmp_path):
     path = tmp_path / "net.pt2"
     with warnings.catch_warnings():

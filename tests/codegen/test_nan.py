@@ -64,6 +64,7 @@ REDUCTIONS = {
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.slow
 def test_modules_keep_nan(dtype):
     torch = pytest.importorskip("torch")
     functional = torch.nn.functional

@@ -118,6 +118,7 @@ def test_a_wrong_work_directory_is_refused_and_not_made(
         (["--known", "nowhere"], "no data set"),
     ],
 )
+@pytest.mark.slow
 def test_bad_input_is_one_line(
     base: list[str], given: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,6 +37,7 @@ LEARNED = {
 
 @pytest.mark.parametrize("check", suite.CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", LEARNED)
+@pytest.mark.slow
 def test_learned_ranker(name, check):
     check(LEARNED[name])
 

@@ -72,6 +72,7 @@ def test_one_model_serves_machines_that_like_the_opposite():
 
 
 @pytest.mark.parametrize("variant", ["default", "reference"])
+@pytest.mark.slow
 def test_a_head_per_hardware_tells_machines_apart(variant):
     ranker = make(**LEARN, heads="hardware", hardware=False, variant=variant)
     ranker.fit(both(12, 0))

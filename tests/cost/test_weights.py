@@ -32,6 +32,7 @@ def test_they_can_be_read_and_score_programs(file):
 
 
 @pytest.mark.parametrize("program", ["matmul", "softmax"])
+@pytest.mark.slow
 def test_formulas_give_the_scores_of_programs(program, monkeypatch):
     pytest.importorskip("torch")
     drawn = space(program).sample(np.random.default_rng(0), 12)

@@ -616,6 +616,7 @@ def test_numbers_beyond_the_eighth_tell_no_programs_apart(described):
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.slow
 def test_no_action_of_tvms_rules_has_more_numbers_than_are_looked_at(name):
     for candidate in space(name).sample(np.random.default_rng(0), 8):
         for action in candidate.actions():

@@ -62,6 +62,7 @@ def test_columns_are_named_once_each_and_have_units():
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.slow
 def test_every_operator_kind_gives_finite_rows_that_differ(name):
     drawn = programs(name, 24)
     rows = action_features(drawn, CPU)

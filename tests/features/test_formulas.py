@@ -107,6 +107,7 @@ def test_exact_columns_are_tvms_on_gpus(name: str) -> None:
 
 # Of the convolution's copies that are padded and vectorised, TVM writes some indices otherwise.
 @pytest.mark.parametrize(("name", "draws"), [("matmul:256x256x256", 8), (_CONVOLUTION, 40)])
+@pytest.mark.slow
 def test_where_formulas_are_certain_on_gpus_they_are_tvms(name: str, draws: int) -> None:
     found = catalog.get(name)
     assert isinstance(found, Workload)
@@ -127,6 +128,7 @@ def together(made: Formulas) -> bool:
 
 
 @pytest.mark.parametrize("program", [softmax, rows_sums])
+@pytest.mark.slow
 def test_exact_columns_are_tvms_where_threads_reduce_together(program: Callable[[], Any]) -> None:
     workload = Workload.from_module(program(), program.__name__)
     candidates = sampled(Space.generate(workload, gpu()), 40)
@@ -153,6 +155,7 @@ def test_axes_that_threads_share_by_halves_are_not_certain(program: Callable[[],
     ("program", "draws", "some_illegal"),
     [(matmul, 60, True), (softmax, 60, False), (two_matmuls, 400, True)],
 )
+@pytest.mark.slow
 def test_what_gpus_accept_is_within_the_limits_and_most_of_the_rest_is_not(
     program: Callable[[], Any], draws: int, some_illegal: bool
 ) -> None:

@@ -104,6 +104,7 @@ _KINDS = [*(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 
 @pytest.mark.parametrize("dtype", _KINDS)
 @pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.slow
 def test_integers_of_every_width_are_sorted(dtype, descending, rng):
     edges = [0, 1] if dtype == "bool" else [np.iinfo(dtype).min, np.iinfo(dtype).max]
     drawn = rng.permutation(100)[:10] if dtype != "bool" else rng.integers(0, 2, 10)

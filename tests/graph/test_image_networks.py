@@ -15,6 +15,7 @@ from tests.graph.networks import seeded
 
 
 @pytest.mark.parametrize("name", sorted(IMAGE_NETWORKS))
+@pytest.mark.slow
 def test_networks_on_images_compile_and_compute_what_pytorch_does(hardware, name):
     example = torch.randn(2, 3, 16, 24)
     model = from_object((seeded(IMAGE_NETWORKS[name]()), (example,)), name, "a test")

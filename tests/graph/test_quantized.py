@@ -270,6 +270,7 @@ def _with_unsigned_carriers(monkeypatch: pytest.MonkeyPatch) -> None:
         ("int8", -77),
     ],
 )
+@pytest.mark.slow
 def test_unsigned_carriers_with_zero_points_are_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str, zero: int
 ) -> None:
@@ -291,6 +292,7 @@ def test_unsigned_carriers_with_zero_points_are_right(
         ("zen3", "vpmaddwd"),
     ],
 )
+@pytest.mark.slow
 def test_default_and_space_use_the_instruction(
     tmp_path: Path, target: str, instruction: str
 ) -> None:

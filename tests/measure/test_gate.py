@@ -190,6 +190,7 @@ def test_where_integers_make_no_sense_inputs_are_positive(
         "embedding",
     ],
 )
+@pytest.mark.slow
 def test_every_schedule_of_the_space_passes(
     name: str, hardware: Hardware, reference_path: str, rng: np.random.Generator
 ) -> None:

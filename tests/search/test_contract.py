@@ -34,6 +34,7 @@ def test_strategy(name, check):
 
 
 @pytest.mark.parametrize("check", strategies.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.slow
 def test_gradient_search_where_it_climbs(check):
     """Synthetic sketches have no trace: without a guide of theirs evolution proposes."""
     check(guided)

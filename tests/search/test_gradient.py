@@ -124,6 +124,7 @@ def landscape_start(landscape):
 
 
 class TestPerceptron:
+    @pytest.mark.slow
     def test_a_climb_improves_the_exact_score_of_real_programs(self, perceptron):
         before, after = climbed(perceptron, 12)
         assert after.mean() > before.mean() + 0.1
@@ -202,6 +203,7 @@ class TestPerceptron:
         (slope,) = torch.autograd.grad(found.sum(), points)
         assert torch.isfinite(slope).all() and (slope != 0).any()
 
+    @pytest.mark.slow
     def test_what_a_gpu_does_not_allow_costs_score(self):
         class Flat:
             scale, source = 1.0, "programs"

@@ -324,6 +324,7 @@ def test_evolution_counts_hits_too():
     assert session.usage.proposals > 0 and session.usage.judged > 0
 
 
+@pytest.mark.slow
 def test_evolution_asks_about_a_program_once():
     model = Scripted(lambda i: GOOD)
     with Session(model) as session:
@@ -422,6 +423,7 @@ def test_corrections_are_collected_up_to_a_bound(space):
     assert len(lines[7]) == 8
 
 
+@pytest.mark.slow
 def test_a_program_that_tvm_refuses_is_dropped_and_told():
     there = Space.generate(matmul(64), gpu())
 
@@ -508,6 +510,7 @@ def test_a_run_is_replayed_from_its_transcript(tmp_path):
 
 
 @pytest.mark.parametrize("disturbs", [False, True])
+@pytest.mark.slow
 def test_a_run_is_replayed_with_what_failed_and_what_came_too_late(
     tmp_path, monkeypatch, caplog, disturbs
 ):
@@ -821,6 +824,7 @@ def refused_commands(monkeypatch):
 
 
 @pytest.mark.parametrize("form", ["decisions", "names"])
+@pytest.mark.slow
 def test_nothing_that_an_answer_says_is_done(tmp_path, monkeypatch, form):
     def files(name, answer):
         """What lies around after a run, as seen from the folder that it ran in."""

@@ -143,6 +143,7 @@ def test_gradients_are_those_of_finite_differences(name, reads):
 # Climbs
 
 
+@pytest.mark.slow
 def test_a_climb_raises_the_score(guide):
     drawn = space("matmul").sample(np.random.default_rng(1), 60)
     starts = [c for c in drawn if guide.group(c) == guide.group(drawn[0])][:8]

@@ -21,6 +21,7 @@ FULLY_EXAMINED = ["conv2d_nhwc", "depthwise", "pooling", "global_pooling", "laye
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.slow
 def test_tvm_keeps_every_decision_of_sampled_candidates(name: str) -> None:
     here = space(name)
     rng = np.random.default_rng(1)

@@ -261,6 +261,7 @@ def wrong_later(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("timed")
+@pytest.mark.slow
 def test_a_default_that_turns_out_to_be_wrong_at_the_end_is_taken_back(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -305,6 +306,7 @@ def test_a_network_without_artifact_ends_the_program_with_3_and_a_result(
     assert "artifact" not in result and not path.exists()
 
 
+@pytest.mark.slow
 def test_whose_error_it_is_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_args: Any, **_options: Any) -> Any:
         raise RuntimeError("out of order")

@@ -482,6 +482,7 @@ class Pools(torch.nn.Module):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
+@pytest.mark.slow
 def test_largest_of_windows_and_where_it_is(dtype):
     check(Pools(), (torch.randn(1, 2, 5, 5).to(getattr(torch, dtype)),))
 

@@ -124,6 +124,7 @@ class TestProgramText:
         assert len(set(texts.values())) == len(texts) > 8
 
     @pytest.mark.parametrize("name", PROGRAMS)
+    @pytest.mark.slow
     def test_what_was_written_before_does_not_count(self, name):
         writer = ProgramWriter()
         modules = [c.workload.module for c in drawn(name, 1)]
@@ -149,6 +150,7 @@ class TestProgramText:
             assert len(text) < len(module.script()) / 2
             assert len(text) <= 1500
 
+    @pytest.mark.slow
     def test_programs_of_a_gpu_have_texts(self):
         here = Space.generate(Workload.from_module(PROGRAMS["matmul"](), "matmul"), gpu())
         for candidate in here.sample(np.random.default_rng(0), 3):

@@ -243,6 +243,7 @@ def as_matrix(sequences):
 @pytest.mark.parametrize(("kind", "apart"), [(torch.float64, 1e-9), (torch.float32, 1e-5)])
 @given(SEQUENCES, st.integers(1, 3))
 @settings(deadline=None, max_examples=30)
+@pytest.mark.slow
 def test_a_rollout_is_its_steps_one_by_one(kind, apart, sequences, roots):
     """In double precision; in single precision rounding adds up over the steps."""
     torch.manual_seed(0)
@@ -510,6 +511,7 @@ def test_the_same_seed_gives_the_same_model():
     assert not np.array_equal(predictions(0), predictions(1))
 
 
+@pytest.mark.slow
 def test_members_differ_more_where_nothing_was_learned():
     paths = world(12)
     model = train(paths, **{**LEARN, "members": 3})
