@@ -20,8 +20,9 @@ from foretune.graph.passes.element_types import legal_types
 from foretune.graph.passes.integers import integer_products
 from foretune.graph.passes.layouts import assign_layouts
 from foretune.graph.passes.one_function import OneFunction, one_function
+from foretune.graph.passes.packed_weights import pack_weights
 from foretune.graph.passes.reshapes import sink_reshapes
-from foretune.graph.passes.rewrites import rewrite_operators
+from foretune.graph.passes.rewrites import drop_masks, rewrite_operators
 from foretune.graph.passes.transposed_convolutions import split_phases
 from foretune.graph.passes.transposes import sink_transposes
 
@@ -79,6 +80,7 @@ def _ours(*changes: Change) -> _Changes:
 
 
 _REWRITES = Pass("rewrites", _ours(rewrite_operators))
+_MASKS = Pass("masks", _ours(drop_masks))
 _CONSTANTS = Pass("constants", _relax("FoldConstant"))
 _DEAD_CODE = Pass("dead-code", _on_main("DeadCodeElimination"))
 
@@ -92,11 +94,19 @@ OPERATORS = (
     _CONSTANTS,
     _DEAD_CODE,
     _REWRITES,
+    _MASKS,
     Pass("transposed-convolutions", _ours(split_phases), only="llvm"),
     # On a GPU layouts stay, and what the model transposes itself still moves.
     Pass("layouts", _ours(assign_layouts, sink_transposes), only="llvm"),
     Pass("transposes", _ours(sink_transposes)),
     Pass("equal-operators", _relax("EliminateCommonSubexpr")),
+    _REWRITES,
+    _MASKS,
+    Pass(
+        "packed-weights",
+        lambda hardware: [lambda module: pack_weights(module, hardware)],
+        only="llvm",
+    ),
     _REWRITES,
     Pass("reshapes", _ours(sink_reshapes)),
     _REWRITES,

@@ -50,47 +50,56 @@ def _mutator() -> Any:
                 return self._unary(call)
             return self._binary(call) if name in BINARY else call
 
-        def _source(self, expression: Any) -> Any | None:
-            """What was reshaped into a variable; None if it was made otherwise."""
-            if not isinstance(expression, relax.Var):
-                return None
-            value = self.lookup_binding(expression)
-            return value.args[0] if call_of(value, _RESHAPE) else None
+        def _sources(self, expression: Any) -> list[Any]:
+            """What was reshaped, once or several times, into a variable; the first one first."""
+            found: list[Any] = []
+            while isinstance(expression, relax.Var):
+                value = self.lookup_binding(expression)
+                if not call_of(value, _RESHAPE):
+                    break
+                expression = value.args[0]
+                found.insert(0, expression)
+            return found
 
         def _unary(self, call: Any) -> Any:
-            source = self._source(call.args[0])
-            if source is None:
+            sources = self._sources(call.args[0])
+            if not sources:
                 return call
-            inner = self.builder_.emit(relax.Call(call.op, [source, *call.args[1:]], call.attrs))
+            operands = [sources[0], *call.args[1:]]
+            inner = self.builder_.emit(relax.Call(call.op, operands, call.attrs))
             return relax.op.reshape(inner, call.ty.shape)
 
         def _binary(self, call: Any) -> Any:
             result = extents(call)
             for place, operand in enumerate(call.args):
-                source = self._source(operand)
-                if source is None or extents(operand) != result:
+                if extents(operand) != result:
                     continue
-                other = call.args[1 - place]
-                below = _align(extents(other), result, extents(source))
-                if scalar(other) is None:
-                    if below is None:
+                for source in self._sources(operand):
+                    other = self._beside(call.args[1 - place], result, source)
+                    if other is None:
                         continue
-                    other = self._reshaped(other, below)
-                elif is_constant(other) and len(extents(other)) > len(extents(source)):
-                    other = constant(other.value.numpy().reshape(1))
-                operands = [source, other] if place == 0 else [other, source]
-                inner = self.builder_.emit(relax.Call(call.op, operands, call.attrs))
-                return relax.op.reshape(inner, call.ty.shape)
+                    operands = [source, other] if place == 0 else [other, source]
+                    inner = self.builder_.emit(relax.Call(call.op, operands, call.attrs))
+                    return relax.op.reshape(inner, call.ty.shape)
             return call
+
+        def _beside(self, other: Any, result: list[int], source: Any) -> Any | None:
+            """The other operand as it stands beside ``source``; None where it cannot."""
+            below = _align(extents(other), result, extents(source))
+            if scalar(other) is None:
+                return None if below is None else self._reshaped(other, below)
+            if is_constant(other) and len(extents(other)) > len(extents(source)):
+                return constant(other.value.numpy().reshape(1))
+            return other
 
         def _reshaped(self, operand: Any, shape: Sequence[int]) -> Any:
             if extents(operand) == list(shape):
                 return operand
             if is_constant(operand):
                 return constant(operand.value.numpy().reshape(shape))
-            source = self._source(operand)
-            if source is not None and extents(source) == list(shape):
-                return source
+            for source in self._sources(operand):
+                if extents(source) == list(shape):
+                    return source
             return self.builder_.emit(relax.op.reshape(operand, shape))
 
     return Sinker()

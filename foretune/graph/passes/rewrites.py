@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
+
+
+Lookup = Callable[[Any], Any]
+Rule = Callable[[Any, Lookup], Any]
 
 
 def rewrite_operators(module: IRModule) -> IRModule:
@@ -18,15 +22,23 @@ def rewrite_operators(module: IRModule) -> IRModule:
     before                                after
     ====================================  =========================================
     ``conv2d(pad(x, p, 0), W)``           ``conv2d(x, W, padding=p)``
-    ``pad(x, 0)``                         ``x``, likewise adding a tensor of zeros (an
-                                          attention mask of ones becomes one) and broadcasts
-                                          and reshapes to the shape there is
+    ``pad(x, 0)``                         ``x``, likewise broadcasts and reshapes to the shape
+                                          there is
     ``minimum(maximum(x, a), b)``         ``clip(x, a, b)``
     ``permute_dims(constant)``            constant, likewise ``reshape``
     ``reshape(reshape(x))``               ``reshape(x)``
     ====================================  =========================================
     """
-    return cleaned(module, _mutator().visit_expr(module["main"]))
+    return cleaned(module, _mutator(_RULES).visit_expr(module["main"]))
+
+
+def drop_masks(module: IRModule) -> IRModule:
+    """Leaves out sums with a mask of zeros: ``x + 0`` is ``x``.
+
+    A bias of zeros stays: it is zero in networks with random weights only, and their latency is to
+    be that of trained ones. Hence before weights are packed, which gives a bias a second axis.
+    """
+    return cleaned(module, _mutator({"relax.add": _drop_zero}).visit_expr(module["main"]))
 
 
 def cleaned(module: IRModule, main: Any, mutator: Any = None) -> IRModule:
@@ -95,7 +107,7 @@ _RESHAPE = frozenset({"relax.reshape"})
 _MAXIMUM = frozenset({"relax.maximum"})
 
 
-def _mutator() -> Any:
+def _mutator(rules: Mapping[str, Rule]) -> Any:
     from foretune import _tvm
 
     relax = _tvm.tvm.relax
@@ -106,7 +118,7 @@ def _mutator() -> Any:
 
         def visit_call_(self, call: Any) -> Any:
             call = self.visit_expr_post_order(call)
-            rule = _RULES.get(getattr(call.op, "name", ""))
+            rule = rules.get(getattr(call.op, "name", ""))
             return call if rule is None else rule(call, self._bound)
 
         def _bound(self, expression: Any) -> Any:
@@ -115,9 +127,6 @@ def _mutator() -> Any:
             return expression
 
     return Rewriter()
-
-
-Lookup = Callable[[Any], Any]
 
 
 def _fold_pad(call: Any, bound: Lookup) -> Any:
@@ -200,8 +209,6 @@ def _drop_broadcast(call: Any, _bound: Lookup) -> Any:
 def _drop_zero(call: Any, _bound: Lookup) -> Any:
     for place, operand in enumerate(call.args):
         other = call.args[1 - place]
-        # A bias of zeros stays: it is zero in networks with random weights only, and their
-        # latency is to be that of trained ones.
         mask = is_constant(operand) and sum(extent != 1 for extent in extents(operand)) > 1
         if mask and _same_shape(other, call) and not operand.value.numpy().any():
             return other
@@ -217,10 +224,9 @@ def extents(expression: Any) -> list[int]:
     return [int(extent) for extent in getattr(expression.ty, "shape", None) or []]
 
 
-_RULES: dict[str, Callable[[Any, Lookup], Any]] = {
+_RULES: dict[str, Rule] = {
     "relax.nn.conv2d": _fold_pad,
     "relax.nn.pad": _drop_pad,
-    "relax.add": _drop_zero,
     "relax.broadcast_to": _drop_broadcast,
     "relax.minimum": _clip,
     "relax.permute_dims": _fold_permute,

@@ -1,0 +1,151 @@
+"""Constant weights in the order in which a kernel reads them, written so at compile time.
+
+A matrix ``W[K, N]`` is read in tiles: a few columns of every row. Each row of a tile lies elsewhere
+in memory, in a page of its own where rows are long. Before → after, with panels of ``L`` columns,
+the lanes of a vector::
+
+    matmul(x, W)                   →  y[m, o, l] = sum over k of x[m, k] * P[o, k, l]
+                                      with P[o, k, l] = W[k, o * L + l]; y is viewed as [M, N]
+    conv(x, W), channels last      →  the same with P[o, h, w, i, l] = W[h, w, i, o * L + l]
+
+A panel is read from its begin to its end. A convolution with a kernel of one element that visits
+every place is a product of matrices, and becomes one. What follows (bias, activation, residual)
+sinks above the view (``reshapes``) and fuses with the kernel as before.
+
+Weights that are computed, and those whose columns do not fill panels, stay as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foretune.graph.passes.rewrites import call_of, cleaned, constant, extents, is_constant
+from foretune.operators.panels import convolution, product
+
+if TYPE_CHECKING:
+    from foretune._tvm import IRModule
+    from foretune.hardware import Hardware
+    from foretune.workload.model import Array
+
+_PRODUCT = frozenset({"relax.matmul"})
+_LAYOUTS = {
+    "relax.nn.conv1d": ("NWC", "WIO"),
+    "relax.nn.conv2d": ("NHWC", "HWIO"),
+    "relax.nn.conv3d": ("NDHWC", "DHWIO"),
+}
+_BITS = {"float32": 32, "float64": 64}
+
+
+def pack_weights(module: IRModule, hardware: Hardware) -> IRModule:
+    """Packs the constant weights of every product and convolution of ``main`` that fit."""
+    mutator = _mutator(hardware.simd_bits)
+    main = mutator.visit_expr(module["main"])
+    return cleaned(module, main, mutator)
+
+
+def panels(weight: Array, lanes: int) -> Array:
+    """``[..., K, N]`` as ``[N / lanes, ..., K, lanes]``."""
+    split = weight.reshape(*weight.shape[:-1], weight.shape[-1] // lanes, lanes)
+    return np.ascontiguousarray(np.moveaxis(split, -2, 0))
+
+
+def _mutator(bits: int) -> Any:
+    from foretune import _tvm
+
+    relax = _tvm.tvm.relax
+    packed: dict[Any, Any] = {}
+
+    @relax.expr_functor.mutator
+    class Packer(relax.PyExprMutator):  # type: ignore[misc, name-defined]
+        """Visits bindings in order; operands are already rewritten."""
+
+        def visit_call_(self, call: Any) -> Any:
+            call = self.visit_expr_post_order(call)
+            lanes = _lanes(call, bits)
+            if not lanes:
+                return call
+            if call_of(call, _PRODUCT):
+                return self._product(call, call.args[1], lanes)
+            if _is_product(call):
+                return self._product(call, call.args[1], lanes)
+            return self._convolution(call, lanes)
+
+        def _product(self, call: Any, weight: Any, lanes: int) -> Any:
+            data = self._viewed(call.args[0], [-1, extents(weight)[-2]])
+            result = self.builder_.emit_te(
+                product, data, self._panels(weight, lanes, 2), primfunc_name_hint="matmul"
+            )
+            return relax.op.reshape(result, call.ty.shape)
+
+        def _convolution(self, call: Any, lanes: int) -> Any:
+            attrs, rank = call.attrs, len(extents(call)) - 2
+            result = self.builder_.emit_te(
+                convolution,
+                call.args[0],
+                self._panels(call.args[1], lanes, rank + 2),
+                [int(s) for s in attrs.strides],
+                [int(p) for p in attrs.padding],
+                [int(d) for d in attrs.dilation],
+                primfunc_name_hint=f"conv{rank}d",
+            )
+            return relax.op.reshape(result, call.ty.shape)
+
+        def _viewed(self, data: Any, shape: Sequence[int]) -> Any:
+            rows = math.prod(extents(data)) // shape[1]
+            if extents(data) == [rows, shape[1]]:
+                return data
+            return self.builder_.emit(relax.op.reshape(data, [rows, shape[1]]))
+
+        def _panels(self, weight: Any, lanes: int, rank: int) -> Any:
+            # One that several calls share stays one.
+            key = weight, lanes, rank
+            if key not in packed:
+                values = weight.value.numpy()
+                values = values.reshape(values.shape[-rank:])
+                packed[key] = constant(panels(values, lanes))
+            return packed[key]
+
+    return Packer()
+
+
+def _lanes(call: Any, bits: int) -> int:
+    """Columns of a panel; 0 where a call has no weights that can be packed."""
+    name = str(getattr(call.op, "name", ""))
+    if name not in _LAYOUTS and not call_of(call, _PRODUCT):
+        return 0
+    data, weight = call.args
+    dtype = str(call.ty.dtype)
+    if not is_constant(weight) or dtype not in _BITS:
+        return 0
+    if {str(part.ty.dtype) for part in call.args} != {dtype} or 0 in extents(call):
+        return 0
+    if call_of(call, _PRODUCT):
+        if len(extents(weight)) != 2 or len(extents(data)) < 2:
+            return 0
+    elif not _is_plain(call, _LAYOUTS[name]):
+        return 0
+    lanes = bits // _BITS[dtype]
+    return lanes if lanes > 1 and extents(weight)[-1] % lanes == 0 else 0
+
+
+def _is_plain(call: Any, layouts: tuple[str, str]) -> bool:
+    attrs = call.attrs
+    return (
+        (str(attrs.data_layout), str(attrs.kernel_layout)) == layouts
+        and str(attrs.out_layout or layouts[0]) == layouts[0]
+        and int(attrs.groups) == 1
+    )
+
+
+def _is_product(call: Any) -> bool:
+    """Whether a convolution reads one place for each that it writes, in order."""
+    attrs = call.attrs
+    return (
+        all(extent == 1 for extent in extents(call.args[1])[:-2])
+        and all(int(s) == 1 for s in attrs.strides)
+        and not any(int(p) for p in attrs.padding)
+    )
