@@ -68,9 +68,7 @@ def _mutator(bits: int) -> Any:
             lanes = _lanes(call, bits)
             if not lanes:
                 return call
-            if call_of(call, _PRODUCT):
-                return self._product(call, call.args[1], lanes)
-            if _is_product(call):
+            if call_of(call, _PRODUCT) or _is_product(call):
                 return self._product(call, call.args[1], lanes)
             return self._convolution(call, lanes)
 
