@@ -73,6 +73,8 @@ def cut(simplified: Simplified) -> Extraction:
             continue
         if _tvm.tvm.relax.analysis.has_reshape_pattern(function):
             continue  # Becomes a view of the same memory: there is nothing to run.
+        if function.attrs is not None and function.attrs.get("tirx.is_scheduled", False):
+            continue  # Its schedule is final.
         workload = as_workload(function, name, calls[name])
         functions[name] = workload.key
         if workload.key in found:

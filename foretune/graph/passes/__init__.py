@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from foretune import codegen
 from foretune.errors import BadInputError
 from foretune.graph.passes._guard import Change, Passes, PassReport
+from foretune.graph.passes.attention import fuse_attention
 from foretune.graph.passes.batch_norms import fold_batch_norms
 from foretune.graph.passes.element_types import legal_types
 from foretune.graph.passes.integers import integer_products
@@ -95,6 +96,11 @@ OPERATORS = (
     _DEAD_CODE,
     _REWRITES,
     _MASKS,
+    Pass(
+        "attention",
+        lambda hardware: [lambda module: fuse_attention(module, hardware)],
+        only="llvm",
+    ),
     Pass("transposed-convolutions", _ours(split_phases), only="llvm"),
     # On a GPU layouts stay, and what the model transposes itself still moves.
     Pass("layouts", _ours(assign_layouts, sink_transposes), only="llvm"),
