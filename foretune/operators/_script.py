@@ -53,6 +53,21 @@ class Lines:
             self(f"{name}[w, l] = T.float32(0)")
         return name
 
+    def total(self, vector: str, lanes: int) -> str:
+        """The sum of the lanes of a vector, in pairs; lanes are a power of two."""
+        while lanes > 2:
+            lanes //= 2
+            halves = [f'T.vector{half}("float32x{lanes}", {vector})' for half in ("low", "high")]
+            vector = f"({' + '.join(halves)})"
+        if lanes == 1:
+            return vector
+        # LLVM has no number where TVM asks for the half of a pair.
+        self._locals += 1
+        pair = f"pair{self._locals}"
+        self(f'{pair} = T.alloc_buffer((2,), "float32", scope="local")')
+        self(f"{pair}[T.ramp(0, 1, 2)] = {vector}")
+        return f"({pair}[0] + {pair}[1])"
+
 
 def number(value: float) -> str:
     """A float32 as TVMScript has it."""
@@ -71,4 +86,6 @@ def parsed(operands: Sequence[tuple[str, int, str]], lines: Lines) -> Any:
     given = ", ".join(f'{name}: T.Buffer(({size},), "{kind}")' for name, size, kind in operands)
     head = ["@T.prim_func", f"def main({given}):", '    T.func_attr({"tirx.noalias": True})']
     function = _tvm.tvm.script.from_source("\n".join([*head, *lines.lines]))
+    # TVM's passes over networks take a block around everything for granted.
+    function = _tvm.rooted(function).without_attr("global_symbol")
     return function.with_attr("op_pattern", _OPAQUE).with_attr("tirx.is_scheduled", True)

@@ -110,7 +110,7 @@ def attention_kernel(attention: Attention, machine: Machine) -> Any:
 
     attention = grouped(attention)
     out = Lines()
-    if 2 * attention.rows < machine.lanes and _in_vectors(attention, machine.lanes):
+    if 2 * attention.rows <= machine.lanes and _in_vectors(attention, machine.lanes):
         few_rows(out, attention, machine)
     else:
         _blocks(out, attention, machine)

@@ -52,19 +52,10 @@ def _scores(out: Lines, a: Attention, lanes: int, column: str, tall: int) -> Non
             query = a.query.index("n", "r", f"d * {lanes} + l")
             out(f"{place} = {place} + k[{key}] * q[{query}]")
     with out.loop("x", tall, "T.unroll"), out.loop("r", a.rows, "T.unroll"):
-        total = across(f"{sums}[x * {a.rows} + r, T.ramp(0, 1, {lanes})]", lanes, "+")
+        total = out.total(f"{sums}[x * {a.rows} + r, T.ramp(0, 1, {lanes})]", lanes)
         value = score(a, f"({total} * {number(a.scale)})", "n", "r", f"({column} + x)")
         out(f"s[r, {column} + x] = {value}")
         out(f"top[r] = T.max(top[r], s[r, {column} + x])")
-
-
-def across(vector: str, lanes: int, operator: str) -> str:
-    """The sum (or product) of the lanes of a vector, in pairs."""
-    while lanes > 1:
-        lanes //= 2
-        kind = f"float32x{lanes}" if lanes > 1 else "float32"
-        vector = f'(T.vectorlow("{kind}", {vector}) {operator} T.vectorhigh("{kind}", {vector}))'
-    return vector
 
 
 def _exponentials(out: Lines, a: Attention, lanes: int) -> None:
@@ -82,7 +73,8 @@ def _exponentials(out: Lines, a: Attention, lanes: int) -> None:
                 place = f"s[r, {column} + l]"
                 out(f"{place} = T.exp({place} - top[r])")
                 out(f"{sums}[0, l] = {sums}[0, l] + {place}")
-        out(f"part[r] = {across(f'{sums}[0, T.ramp(0, 1, {lanes})]', lanes, '+')}")
+        total = out.total(f"{sums}[0, T.ramp(0, 1, {lanes})]", lanes)
+        out(f"part[r] = {total}")
         whole = "T.float32(1) / part[r]"
         if a.safe:
             whole = f"T.Select(part[r] == T.float32(0), T.float32(0), {whole})"

@@ -139,7 +139,27 @@ class Bindings:
         if call_of(value, _REPEAT) and value.attrs.axis is not None:
             axis, times = int(value.attrs.axis) % len(shape), int(value.attrs.repeats)
             return value.args[0], lambda view: view.repeated(axis, times)
-        return None
+        return self._slice(value) if call_of(value, _SLICE) else None
+
+    def _slice(self, value: Any) -> tuple[Any, _Change] | None:
+        """A slice with steps of one."""
+        lists = [_numbers(argument) for argument in value.args[1:]]
+        if len(lists) < 3 or None in lists:
+            return None
+        axes, begins = lists[:2]
+        if any(step != 1 for step in (lists[3] or () if len(lists) > 3 else ())):
+            return None
+        before, after = extents(value.args[0]), extents(value)
+
+        def narrowed(view: View) -> View | None:
+            found: View | None = view
+            for axis, begin in zip(axes or (), begins or (), strict=True):
+                at, length = axis % len(before), before[axis]
+                start = min(max(begin + length if begin < 0 else begin, 0), length)
+                found = found and found.narrowed(at, start, after[at])
+            return found
+
+        return value.args[0], narrowed
 
     def _part(self, value: Any) -> tuple[Any, _Change] | None:
         """One of the parts of a split."""
@@ -150,6 +170,15 @@ class Bindings:
         axis = int(split.attrs.axis) % len(parts[0])
         begin = sum(part[axis] for part in parts[: value.index])
         return split.args[0], lambda view: view.narrowed(axis, begin, parts[value.index][axis])
+
+
+def _numbers(expression: Any) -> list[int] | None:
+    """The integers of a tuple of constants."""
+    fields = getattr(expression, "fields", None)
+    if fields is None:
+        return None
+    found = [scalar(field) for field in fields]
+    return None if None in found else [int(value) for value in found if value is not None]
 
 
 def multiple_of(value: Any) -> tuple[Any, float] | None:
