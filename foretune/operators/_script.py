@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from foretune import _tvm
@@ -44,29 +44,39 @@ class Lines:
         with self.loop(name, count, "T.unroll"), self.loop("l", lanes, "T.vectorized"):
             yield
 
-    def local(self, name: str, count: int, lanes: int) -> str:
-        """A name of ``count`` vectors of zeros in registers."""
+    def local(self, name: str, count: int, lanes: int, value: float = 0.0) -> str:
+        """A name of ``count`` vectors in registers, each number being ``value``."""
         self._locals += 1
         name = f"{name}{self._locals}"
-        self(f'{name} = T.alloc_buffer(({count}, {lanes}), "float32", scope="local")')
+        self(f'{name} = T.alloc_buffer(({count}, {lanes}), "float32")')
         with self.vectors("w", count, lanes):
-            self(f"{name}[w, l] = T.float32(0)")
+            self(f"{name}[w, l] = {number(value)}")
         return name
 
-    def total(self, vector: str, lanes: int) -> str:
-        """The sum of the lanes of a vector, in pairs; lanes are a power of two."""
+    def across(self, vector: str, lanes: int, combine: Callable[[str, str], str]) -> str:
+        """The lanes of a vector combined, in pairs; lanes are a power of two."""
         while lanes > 2:
+            self._locals += 1
+            name = f"part{self._locals}"
+            self(f'{name} = T.alloc_buffer(({lanes},), "float32")')
+            self(f"{name}[T.ramp(0, 1, {lanes})] = {vector}")
+            whole = f"{name}[T.ramp(0, 1, {lanes})]"
             lanes //= 2
-            halves = [f'T.vector{half}("float32x{lanes}", {vector})' for half in ("low", "high")]
-            vector = f"({' + '.join(halves)})"
+            vector = combine(
+                *(f'T.vector{half}("float32x{lanes}", {whole})' for half in ("low", "high"))
+            )
         if lanes == 1:
             return vector
         # LLVM has no number where TVM asks for the half of a pair.
         self._locals += 1
         pair = f"pair{self._locals}"
-        self(f'{pair} = T.alloc_buffer((2,), "float32", scope="local")')
+        self(f'{pair} = T.alloc_buffer((2,), "float32")')
         self(f"{pair}[T.ramp(0, 1, 2)] = {vector}")
-        return f"({pair}[0] + {pair}[1])"
+        return combine(f"{pair}[0]", f"{pair}[1]")
+
+    def total(self, vector: str, lanes: int) -> str:
+        """The sum of the lanes of a vector."""
+        return self.across(vector, lanes, lambda one, other: f"({one} + {other})")
 
 
 def number(value: float) -> str:

@@ -222,7 +222,7 @@ class _Block:
         out(f'{n["s"]} = T.alloc_buffer(({a.columns}, {self.height}), "float32")')
         for name in ("top", "total"):
             shape = f"({self.vectors}, {self.lanes})"
-            out(f'{n[name]} = T.alloc_buffer({shape}, "float32", scope="local")')
+            out(f'{n[name]} = T.alloc_buffer({shape}, "float32")')
         out(f'{n["part"]} = T.alloc_buffer(({self.height},), "float32")')
         self._transpose(head, first)
         self._scores(head, first)

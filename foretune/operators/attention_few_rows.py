@@ -28,8 +28,8 @@ def few_rows(out: Lines, a: Attention, machine: Machine) -> None:
     lanes, rows = machine.lanes, a.rows
     with out.loop("n", a.heads, "T.parallel"):
         out(f's = T.alloc_buffer(({rows}, {a.columns}), "float32")')
-        out(f'top = T.alloc_buffer(({rows},), "float32", scope="local")')
-        out(f'part = T.alloc_buffer(({rows},), "float32", scope="local")')
+        out(f'top = T.alloc_buffer(({rows},), "float32")')
+        out(f'part = T.alloc_buffer(({rows},), "float32")')
         with out.loop("r", rows, "T.unroll"):
             out(f"top[r] = {number(-float('inf'))}")
         tall = max(1, min(_COLUMNS, machine.sums // rows))
