@@ -20,6 +20,7 @@ from foretune.graph.passes.batch_norms import fold_batch_norms
 from foretune.graph.passes.element_types import legal_types
 from foretune.graph.passes.integers import integer_products
 from foretune.graph.passes.layouts import assign_layouts
+from foretune.graph.passes.normalizations import find_normalizations, lower_normalizations
 from foretune.graph.passes.one_function import OneFunction, one_function
 from foretune.graph.passes.packed_weights import pack_weights
 from foretune.graph.passes.reshapes import sink_reshapes
@@ -85,6 +86,8 @@ _MASKS = Pass("masks", _ours(drop_masks))
 _CONSTANTS = Pass("constants", _relax("FoldConstant"))
 _DEAD_CODE = Pass("dead-code", _on_main("DeadCodeElimination"))
 
+_NORMALIZATIONS = "normalizations"
+
 OPERATORS = (
     Pass("normal-form", _relax("Normalize", "CanonicalizeBindings")),
     Pass("integers", lambda hardware: [lambda module: integer_products(module, hardware)]),
@@ -96,6 +99,7 @@ OPERATORS = (
     _DEAD_CODE,
     _REWRITES,
     _MASKS,
+    Pass(_NORMALIZATIONS, _ours(find_normalizations)),
     Pass(
         "attention",
         lambda hardware: [lambda module: fuse_attention(module, hardware)],
@@ -115,6 +119,11 @@ OPERATORS = (
     ),
     _REWRITES,
     Pass("reshapes", _ours(sink_reshapes)),
+    Pass(
+        _NORMALIZATIONS,
+        lambda hardware: [lambda module: lower_normalizations(module, hardware)],
+        only="llvm",
+    ),
     _REWRITES,
 )
 """Passes over operators, in order; one that is there several times has several turns."""
