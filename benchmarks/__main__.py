@@ -24,6 +24,7 @@ from benchmarks import (
     models,
     networks,
     onnx_suite,
+    panels,
     placement,
     pools,
     proposers,
@@ -62,6 +63,7 @@ _LONG = {
     "ablation": ablation.main,
     "networks": networks.main,
     "quantised": quantised.main,
+    "panels": panels.main,
     "tuners": tuners.main,
     "vector_math": vector_math.main,
     "models": models.main,
@@ -95,6 +97,7 @@ LONG = {
     "ablation": "about 4 hours on a core, resumable",
     "networks": "about 80 minutes",
     "quantised": "about 45 minutes",
+    "panels": "about 15 minutes, resumable",
     "tuners": "about 11 hours, resumable",
     "models": "about 2 hours, resumable",
     "limits": "about 10 minutes",
@@ -163,6 +166,7 @@ def _show_long() -> None:
             architectures,
             random_networks,
             quantised,
+            panels,
         )
     ]
     for page in (*pages, "residuals-features", "residuals-text"):
