@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from foretune.graph._memory import size_of
 from foretune.graph.passes import PassReport
 from foretune.graph.simplify import Simplified, simplify
-from foretune.workload import Workload
+from foretune.workload import ColdWeights, Workload, mark_cold
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 # Attributes that describe how a function came about, not what it computes: left in, two equal
 # programs of two models would have two keys.
 _PROVENANCE = ("op_pattern", "Primitive", "Composite")
+# What is smaller stays in the first-level cache, or is read in no time.
+_LARGE_BYTES = 64 << 10
+_DISTANCES = (1 << 20, 4 << 20, 16 << 20, 64 << 20)
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,7 @@ def cut(simplified: Simplified) -> Extraction:
             calls[callee] = calls.get(callee, 0) + 1
         elif callee not in untunable:
             untunable.append(callee)
+    cold = _cold_weights(program)
     found: dict[str, Workload] = {}
     functions: dict[str, str] = {}
     taken: set[str] = set()
@@ -73,7 +78,8 @@ def cut(simplified: Simplified) -> Extraction:
             continue
         if _tvm.tvm.relax.analysis.has_reshape_pattern(function):
             continue  # Becomes a view of the same memory: there is nothing to run.
-        workload = as_workload(function, name, calls[name])
+        marked = mark_cold(function, cold[name]) if name in cold else function
+        workload = as_workload(marked, name, calls[name])
         functions[name] = workload.key
         if workload.key in found:
             known = found[workload.key]
@@ -98,6 +104,45 @@ def as_workload(function: Any, name: str, weight: int = 1) -> Workload:
     return Workload.from_module(_tvm.IRModule({"main": function}), name, weight)
 
 
+def _cold_weights(program: IRModule) -> dict[str, ColdWeights]:
+    """Of each tensor program the parameters that are a constant in each call, and large."""
+    from foretune import _tvm
+
+    relax = _tvm.tvm.relax
+    sizes: dict[Any, int] = {}
+    large: dict[str, set[int]] = {}
+
+    def visit(expression: Any) -> None:
+        if not isinstance(expression, relax.Call) or not _is_program(expression):
+            return
+        here = set()
+        operands = expression.args[1]
+        for at, operand in enumerate(getattr(operands, "fields", [operands])):
+            value = getattr(operand, "value", None)
+            if isinstance(value, _tvm.tvm.runtime.Tensor):
+                sizes[operand] = size_of(value)
+                if sizes[operand] >= _LARGE_BYTES:
+                    here.add(at)
+        name = str(expression.args[0].name_hint)
+        large[name] = large.get(name, here) & here
+
+    relax.analysis.post_order_visit(program["main"], visit)
+    between = _rounded(sum(sizes.values()))
+    return {n: ColdWeights(tuple(sorted(at)), between) for n, at in large.items() if at}
+
+
+def _rounded(size: int) -> int:
+    """The lowest power of four MiB from ``size`` on, 64 MiB at most.
+
+    Coarsely, because a kernel of two networks is one workload if their sizes are alike.
+    """
+    return next((step for step in _DISTANCES if size <= step), _DISTANCES[-1])
+
+
+def _is_program(call: Any) -> bool:
+    return str(getattr(call.op, "name", "")) in ("relax.call_tir", "relax.call_tir_inplace")
+
+
 def _calls(program: IRModule) -> Iterator[tuple[str, bool]]:
     """Every kernel call of ``main``, in order: the name, and whether it is a tensor program."""
     from foretune import _tvm
@@ -109,7 +154,7 @@ def _calls(program: IRModule) -> Iterator[tuple[str, bool]]:
         if not isinstance(expression, relax.Call):
             return
         name = str(getattr(expression.op, "name", ""))
-        if name in ("relax.call_tir", "relax.call_tir_inplace"):
+        if _is_program(expression):
             found.append((str(expression.args[0].name_hint), True))
         elif name in ("relax.call_dps_packed", "relax.call_pure_packed"):
             found.append((str(getattr(expression.args[0], "global_symbol", name)), False))
