@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from foretune.errors import IllegalCandidateError
 from foretune.measure import Status
+from foretune.space import MOST_RESULTS, results_per_thread
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
@@ -73,9 +74,14 @@ class FreshSampler:
             self.seen.add(record.candidate_key)
 
     def is_new(self, candidate: Candidate) -> bool:
-        """Whether the candidate was neither proposed, nor told, nor found illegal or repeated."""
+        """Whether the candidate was neither proposed, nor told, nor found illegal or repeated.
+
+        Nor is one that keeps more results per thread than a GPU has registers: it is no use, and a
+        compiler is busy with it for ten seconds and more.
+        """
         key = candidate.key
-        return key not in self.seen and key not in self.illegal and key not in self.repeated
+        known = key in self.seen or key in self.illegal or key in self.repeated
+        return not known and results_per_thread(candidate) <= MOST_RESULTS
 
     def is_legal(self, candidate: Candidate) -> bool:
         """Applies the candidate and remembers if that is refused."""
