@@ -11,6 +11,7 @@ per thread: 1.24 s → 0.29 s.
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 from typing import Any
@@ -42,13 +43,12 @@ def use_short_sources(tvm: Any, tvm_ffi: Any) -> None:
     """Has TVM compile CUDA source here, unless the environment names a compiler for it."""
     if _MODE in os.environ:
         return
-    import tvm.support.nvcc  # registers TVM's own function
-
+    nvcc = importlib.import_module(f"{tvm.__name__}.support.nvcc")  # registers TVM's own function
     own = tvm_ffi.get_global_func(_NAME)
 
     def compile_source(source: str) -> Any:
         short = shortened(source)
-        made = None if short is None else _compile(short, tvm.support.nvcc)
+        made = None if short is None else _compile(short, nvcc)
         return own(source) if made is None else made
 
     tvm_ffi.register_global_func(_NAME, compile_source, override=True)

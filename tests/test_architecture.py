@@ -22,6 +22,7 @@ LAYERS = (
     "_options",
     "_registry",
     "_torch",
+    "_nvrtc",
     "_tvm",
     "hardware",
     "operators",
