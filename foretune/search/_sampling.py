@@ -60,6 +60,7 @@ class FreshSampler:
         self.seen: set[str] = set()
         self.illegal: set[str] = set()
         self.repeated: set[str] = set()
+        self._in_registers = space.hardware.kind != "llvm"
         self._first: dict[Hashable, str] = {}
         self._told: list[tuple[float, Candidate]] = []
 
@@ -81,7 +82,9 @@ class FreshSampler:
         """
         key = candidate.key
         known = key in self.seen or key in self.illegal or key in self.repeated
-        return not known and results_per_thread(candidate) <= MOST_RESULTS
+        if known or not self._in_registers:
+            return not known
+        return results_per_thread(candidate) <= MOST_RESULTS
 
     def is_legal(self, candidate: Candidate) -> bool:
         """Applies the candidate and remembers if that is refused."""
