@@ -13,6 +13,7 @@ from benchmarks import (
     architectures,
     audit,
     code_levels,
+    cuda,
     expansions,
     favourites,
     formulas,
@@ -56,6 +57,7 @@ _LONG = {
     "torch_suite": torch_suite.main,
     "random_networks": random_networks.main,
     "code_levels": code_levels.main,
+    "cuda": cuda.main,
     "search64": search64.main,
     "search22": search22.main,
     "long_search": long_search.main,
@@ -89,6 +91,7 @@ LONG = {
     "random_networks": "about 30 minutes, resumable",
     "architectures": "about an hour, resumable",
     "code_levels": "about 5 minutes",
+    "cuda": "about 15 minutes, on a GPU",
     "search64": "about 2 hours, resumable",
     "search22": "about 3 hours, resumable",
     "long_search": "about 3 hours, resumable",
@@ -163,6 +166,7 @@ def _show_long() -> None:
             architectures,
             random_networks,
             quantised,
+            cuda,
         )
     ]
     for page in (*pages, "residuals-features", "residuals-text"):

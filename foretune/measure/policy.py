@@ -32,7 +32,7 @@ class MeasurePolicy:
 
     Attributes:
         workers: Child processes that build in parallel; None: one per core that may be used, but
-            at most 16, and at most 4 for a GPU.
+            at most 16, and for a GPU at most one per 4 GiB of its memory, or four.
         window: Candidates that are built before the timing of any of them starts; None: eight per
             worker. Smaller streams results sooner, larger wastes less at the end of each build.
         build_timeout_s: Longest that applying and compiling one candidate may take.

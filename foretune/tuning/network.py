@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune.errors import ForetuneError, UnsupportedModelError
-from foretune.hardware import Hardware, why_not_here
+from foretune.hardware import Hardware, usable_cores, why_not_here
 
 if TYPE_CHECKING:
     from foretune.graph import Artifact, Extraction, InputSet, Verification
@@ -329,7 +329,7 @@ class Proof:
         from foretune.engines import time_original
 
         with _running_original(self.model):
-            original, original_s = time_original(self.model, self.hardware.threads)
+            original, original_s = time_original(self.model, self._threads)
         with _running_compiled(self.model):
             readings = self.default.time(self.model.examples, repeats=_CALLS)
         self.network = replace(
@@ -351,7 +351,7 @@ class Proof:
             self.model,
             paths,
             [name] if name else [],
-            threads=self.hardware.threads,
+            threads=self._threads,
             rounds=_FEWEST_ROUNDS if hurried else self._rounds(len(artifacts)),
         )
         medians = {name: result.median for name, result in results.items()}
@@ -373,6 +373,11 @@ class Proof:
         if default_s is not None and tuned_s is not None and tuned_s > default_s:
             self.network = replace(self.network, fault="it is slower than the default")
         return self.network.fault
+
+    @property
+    def _threads(self) -> int:
+        """Threads that the original is given: beside a GPU every core."""
+        return self.hardware.threads if self.hardware.kind == "llvm" else usable_cores()
 
     def _rounds(self, artifacts: int) -> int:
         default_s = self.network.default_s or 0.0

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from foretune import codegen
 from foretune.errors import BadInputError
+from foretune.graph.passes import cuda_graph
 from foretune.graph.passes._guard import Change, Passes, PassReport
 from foretune.graph.passes.batch_norms import fold_batch_norms
 from foretune.graph.passes.element_types import legal_types
@@ -30,7 +31,17 @@ if TYPE_CHECKING:
     from foretune._tvm import IRModule
     from foretune.hardware import Hardware
 
-__all__ = ["OPERATORS", "PROGRAMS", "Pass", "PassReport", "Passes", "join", "names", "require"]
+__all__ = [
+    "OPERATORS",
+    "PROGRAMS",
+    "Pass",
+    "PassReport",
+    "Passes",
+    "capture",
+    "join",
+    "names",
+    "require",
+]
 
 _Changes = Callable[["Hardware"], Sequence[Change]]
 
@@ -139,10 +150,28 @@ def join(
     return joined, PassReport(JOINING, on, joined.reason, changed=on)
 
 
+CAPTURING = "cuda-graph"
+"""The pass that has kernels launched together, when memory has its plan."""
+
+
+def capture(
+    module: IRModule, hardware: Hardware, without: Collection[str], inputs: int
+) -> tuple[IRModule, PassReport]:
+    """Captures the calls of ``main``, where that is wanted; see ``cuda_graph``."""
+    if CAPTURING in without:
+        captured = cuda_graph.Captured(module, "switched off")
+    elif hardware.kind != cuda_graph.KIND:
+        captured = cuda_graph.Captured(module, f"for targets of the kind {cuda_graph.KIND}")
+    else:
+        captured = cuda_graph.capture(module, inputs)
+    on = not captured.reason
+    return captured.module, PassReport(CAPTURING, on, captured.reason, changed=on)
+
+
 def names() -> tuple[str, ...]:
     """Names of all passes, those before code is generated included, in order."""
     found = [each.name for each in (*OPERATORS, *PROGRAMS)]
-    return tuple(dict.fromkeys([*found, JOINING, *codegen.PASSES]))
+    return tuple(dict.fromkeys([*found, JOINING, CAPTURING, *codegen.PASSES]))
 
 
 def require(without: Collection[str]) -> None:
