@@ -25,6 +25,7 @@ from benchmarks import (
     models,
     networks,
     onnx_suite,
+    panels,
     placement,
     pools,
     proposers,
@@ -64,6 +65,7 @@ _LONG = {
     "ablation": ablation.main,
     "networks": networks.main,
     "quantised": quantised.main,
+    "panels": panels.main,
     "tuners": tuners.main,
     "vector_math": vector_math.main,
     "models": models.main,
@@ -98,6 +100,7 @@ LONG = {
     "ablation": "about 4 hours on a core, resumable",
     "networks": "about 80 minutes",
     "quantised": "about 45 minutes",
+    "panels": "about 15 minutes, resumable",
     "tuners": "about 11 hours, resumable",
     "models": "about 2 hours, resumable",
     "limits": "about 10 minutes",
@@ -167,6 +170,7 @@ def _show_long() -> None:
             random_networks,
             quantised,
             cuda,
+            panels,
         )
     ]
     for page in (*pages, "residuals-features", "residuals-text"):

@@ -106,7 +106,11 @@ OPERATORS = (
     _DEAD_CODE,
     _REWRITES,
     _MASKS,
-    Pass("transposed-convolutions", _ours(split_phases), only="llvm"),
+    Pass(
+        "transposed-convolutions",
+        lambda hardware: [lambda module: split_phases(module, hardware)],
+        only="llvm",
+    ),
     # On a GPU layouts stay, and what the model transposes itself still moves.
     Pass("layouts", _ours(assign_layouts, sink_transposes), only="llvm"),
     Pass("transposes", _ours(sink_transposes)),
