@@ -22,13 +22,14 @@ def default_schedule(module: IRModule, hardware: Hardware) -> IRModule:
         return _gpu(module, hardware)
     result = _tvm.IRModule(dict(module.functions.items()))
     for variable, function in module.functions.items():
-        if isinstance(function, _tvm.PrimFunc) and not _is_scheduled(function):
+        if isinstance(function, _tvm.PrimFunc) and not is_scheduled(function):
             scheduled = _cpu(function, hardware)
             result.update_func(variable, scheduled.with_attr("tirx.is_scheduled", True))
     return result
 
 
-def _is_scheduled(function: Any) -> bool:
+def is_scheduled(function: Any) -> bool:
+    """Whether a PrimFunc has the schedule that it is compiled with."""
     return function.attrs is not None and bool(function.attrs.get("tirx.is_scheduled", False))
 
 
