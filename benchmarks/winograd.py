@@ -33,7 +33,7 @@ SHAPES: dict[str, tuple[tuple[int, ...], int]] = {
     "VGG 224": ((224, 224), 64),
     "R3D 16x56": ((16, 56, 56), 64),
     "SSD 38": ((38, 38), 512),
-    "U-Net 128, 16 channels": ((128, 128), 16),
+    "U-Net 128": ((128, 128), 16),
 }
 """Extents and channels, as many in as out."""
 
@@ -181,7 +181,7 @@ def main(arguments: list[str] | None = None) -> None:
     where, hardware = conditions("winograd", [_SEED], probe()), probe()
     options.runs.mkdir(parents=True, exist_ok=True)
     for name in options.shapes.split(","):
-        file = options.runs / f"{name.replace(' ', '_').replace(',', '')}.json"
+        file = options.runs / f"{name.replace(' ', '_')}.json"
         if not file.exists():
             with tempfile.TemporaryDirectory() as folder:
                 found = measure(name, hardware, options.trials, options.rounds, Path(folder))

@@ -96,9 +96,9 @@ def transformed(weight: npt.NDArray[Any], outputs: int, lanes: int) -> npt.NDArr
     """
     deep = weight.reshape(-1, *weight.shape[-4:]).astype(np.float64)
     g = transforms(outputs).taps
-    found = np.einsum("ai,bj,dijco->abdco", g, g, deep)
-    size, depth, inputs, channels = len(g), *found.shape[2:]
-    split = found.reshape(size * size, depth, inputs, channels // lanes, lanes)
+    found = np.einsum("ai,bj,dijco->abdco", g, g, deep, optimize=True)
+    depth, inputs, channels = found.shape[2:]
+    split = found.reshape(len(g) ** 2, depth, inputs, channels // lanes, lanes)
     return np.ascontiguousarray(np.moveaxis(split, -2, -3).astype(weight.dtype))
 
 

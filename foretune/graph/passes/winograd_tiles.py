@@ -77,27 +77,29 @@ def _output(schedule: Schedule, names: list[str]) -> None:
         schedule.reverse_compute_inline(consumer)
     outputs = _extent(schedule, schedule.get_loops(rows)[0])
     *outer, high, wide, panel, lane = schedule.get_loops(block)
+    line = _LINE // (_bits(schedule, block) // 8 * _extent(schedule, lane))
+    panel, part = schedule.split(panel, [None, math.gcd(_extent(schedule, panel), max(line, 1))])
     high, row = schedule.split(high, [None, outputs])
     wide, column = schedule.split(wide, [None, outputs])
     outer += [high, wide, panel]
-    schedule.reorder(*outer, row, column, lane)
-    _unrolled(schedule, row, column, lane)
-    _inside(schedule, [rows], panel)
+    schedule.reorder(*outer, row, column, part, lane)
+    _unrolled(schedule, row, column, part, lane)
+    _inside(schedule, [rows], panel, axes=4)
     schedule.parallel(schedule.fuse(*outer))
 
 
-def _inside(schedule: Schedule, producers: list[Any], loop: Any) -> None:
-    """Moves blocks, last one first, below ``loop``: there each fills a tile of registers."""
+def _inside(schedule: Schedule, producers: list[Any], loop: Any, axes: int = 3) -> None:
+    """Moves blocks, last one first, below ``loop``: there each fills a tile of so many axes."""
     for block in producers:
         schedule.compute_at(block, loop)
         schedule.set_scope(block, 0, "local")
-        _unrolled(schedule, *schedule.get_loops(block)[-3:])
+        _unrolled(schedule, *schedule.get_loops(block)[-axes:])
 
 
-def _unrolled(schedule: Schedule, row: Any, column: Any, lane: Any) -> None:
-    schedule.unroll(row)
-    schedule.unroll(column)
-    schedule.vectorize(lane)
+def _unrolled(schedule: Schedule, *loops: Any) -> None:
+    for loop in loops[:-1]:
+        schedule.unroll(loop)
+    schedule.vectorize(loops[-1])
 
 
 def _extent(schedule: Schedule, loop: Any) -> int:
