@@ -82,6 +82,8 @@ _LONG = {
 }
 _WITH_ARGUMENTS = {
     "retest": "retest has two phases: python -m benchmarks.retest first, then second",
+    "winograd": "winograd keeps each shape in a folder: python -m benchmarks.winograd --runs DIR, "
+    "about 20 minutes, resumable",
     "favourites": "favourites reads what was measured: python -m benchmarks.favourites RUNS, "
     "a folder with work directories of foretune tune",
 }

@@ -57,6 +57,7 @@ def compile_model(
         states=model.states,
     )
     manifest["passes"] = [report.to_json() for report in (*extraction.passes, *built.passes)]
+    manifest["plan"] = {name: dict(chosen) for name, chosen in extraction.plan.items()}
     manifest["workspace"] = built.workspace
     if model.until:
         manifest["until"] = list(model.until)

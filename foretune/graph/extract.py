@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from foretune.graph._memory import size_of
 from foretune.graph.passes import PassReport
-from foretune.graph.simplify import Simplified, simplify
+from foretune.graph.simplify import Plan, Simplified, simplify
+from foretune.space import is_scheduled
 from foretune.workload import ColdWeights, Workload, mark_cold
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Extraction:
         functions: Function name in ``program`` to workload key.
         passes: What became of each pass over the graph.
         without: Names of passes that were not wanted, those before code is generated included.
+        plan: What the passes that have a choice chose: pass, then operator, to choice.
     """
 
     workloads: list[Workload]
@@ -44,11 +46,25 @@ class Extraction:
     functions: dict[str, str]
     passes: tuple[PassReport, ...] = ()
     without: frozenset[str] = frozenset()
+    plan: Plan = field(default_factory=dict)
 
 
-def extract(model: Model, hardware: Hardware, without: Collection[str] = ()) -> Extraction:
-    """Simplifies a model, ``without`` the passes named, and cuts it into workloads."""
-    return cut(simplify(model, hardware, without))
+def extract(
+    model: Model, hardware: Hardware, without: Collection[str] = (), plan: Plan | None = None
+) -> Extraction:
+    """Simplifies a model, ``without`` the passes named, and cuts it into workloads.
+
+    Args:
+        model: The network.
+        hardware: What it is for.
+        without: Names of passes that do not run.
+        plan: What is chosen for some operators, as ``Extraction.plan`` gives it back.
+
+    Raises:
+        BadInputError: The plan is for another network.
+        UnsupportedOperatorsError: Nothing can lower some of its operators.
+    """
+    return cut(simplify(model, hardware, without, plan))
 
 
 def extract_workloads(model: Model, hardware: Hardware) -> list[Workload]:
@@ -78,6 +94,8 @@ def cut(simplified: Simplified) -> Extraction:
             continue
         if _tvm.tvm.relax.analysis.has_reshape_pattern(function):
             continue  # Becomes a view of the same memory: there is nothing to run.
+        if is_scheduled(function):
+            continue  # There is nothing to search.
         marked = mark_cold(function, cold[name]) if name in cold else function
         workload = as_workload(marked, name, calls[name])
         functions[name] = workload.key
@@ -91,7 +109,15 @@ def cut(simplified: Simplified) -> Extraction:
             unique, workload.key, workload.module_json, workload.flops, workload.weight
         )
     ordered = sorted(found.values(), key=lambda w: -w.flops * w.weight)
-    return Extraction(ordered, untunable, program, functions, simplified.passes, simplified.without)
+    return Extraction(
+        ordered,
+        untunable,
+        program,
+        functions,
+        simplified.passes,
+        simplified.without,
+        simplified.plan,
+    )
 
 
 def as_workload(function: Any, name: str, weight: int = 1) -> Workload:

@@ -65,7 +65,7 @@ class Network:
         left_out: Names of the sets of inputs that were not compared, and why: the original refuses
             them, for example.
         passes: What became of each pass: objects of ``network.passes`` in ``foretune.tune/1``.
-        plan: How layouts and precisions were chosen.
+        plan: What passes with a choice chose: pass, then operator, to choice.
         proof_s: Seconds that proving, and concluding, took.
         fault: Why a tuned network that was compiled, or nothing at all, was not shipped; empty if
             it was.
@@ -151,7 +151,9 @@ class Proof:
         self.extraction = extraction
         self.default: Artifact = compile_default(model, hardware, extraction)
         self.compiled_s = time.perf_counter() - began
-        self.network = Network(passes=self.default.manifest["passes"])
+        self.network = Network(
+            passes=self.default.manifest["passes"], plan=self.default.manifest["plan"]
+        )
         self.saved: Path | None = None
         self.inputs = verification_inputs(model)
         self._checks: list[Verification] = []
