@@ -13,6 +13,7 @@ from benchmarks import (
     architectures,
     audit,
     code_levels,
+    cuda,
     expansions,
     favourites,
     formulas,
@@ -57,6 +58,7 @@ _LONG = {
     "torch_suite": torch_suite.main,
     "random_networks": random_networks.main,
     "code_levels": code_levels.main,
+    "cuda": cuda.main,
     "search64": search64.main,
     "search22": search22.main,
     "long_search": long_search.main,
@@ -80,6 +82,8 @@ _LONG = {
 }
 _WITH_ARGUMENTS = {
     "retest": "retest has two phases: python -m benchmarks.retest first, then second",
+    "winograd": "winograd keeps each shape in a folder: python -m benchmarks.winograd --runs DIR, "
+    "about 20 minutes, resumable",
     "favourites": "favourites reads what was measured: python -m benchmarks.favourites RUNS, "
     "a folder with work directories of foretune tune",
 }
@@ -91,6 +95,7 @@ LONG = {
     "random_networks": "about 30 minutes, resumable",
     "architectures": "about an hour, resumable",
     "code_levels": "about 5 minutes",
+    "cuda": "about 15 minutes, on a GPU",
     "search64": "about 2 hours, resumable",
     "search22": "about 3 hours, resumable",
     "long_search": "about 3 hours, resumable",
@@ -166,6 +171,7 @@ def _show_long() -> None:
             architectures,
             random_networks,
             quantised,
+            cuda,
             panels,
         )
     ]

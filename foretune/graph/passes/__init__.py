@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING
 
 from foretune import codegen
 from foretune.errors import BadInputError
+from foretune.graph.passes import cuda_graph
+from foretune.graph.passes._decisions import Decisions
 from foretune.graph.passes._guard import Change, Passes, PassReport
+from foretune.graph.passes.algorithms import choose_algorithms
 from foretune.graph.passes.batch_norms import fold_batch_norms
 from foretune.graph.passes.element_types import legal_types
 from foretune.graph.passes.integers import integer_products
@@ -25,14 +28,27 @@ from foretune.graph.passes.reshapes import sink_reshapes
 from foretune.graph.passes.rewrites import drop_masks, rewrite_operators
 from foretune.graph.passes.transposed_convolutions import split_phases
 from foretune.graph.passes.transposes import sink_transposes
+from foretune.graph.passes.winograd_tiles import schedule_tiles
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
     from foretune.hardware import Hardware
 
-__all__ = ["OPERATORS", "PROGRAMS", "Pass", "PassReport", "Passes", "join", "names", "require"]
+__all__ = [
+    "OPERATORS",
+    "PROGRAMS",
+    "Decisions",
+    "Pass",
+    "PassReport",
+    "Passes",
+    "capture",
+    "join",
+    "names",
+    "require",
+    "require_deciding",
+]
 
-_Changes = Callable[["Hardware"], Sequence[Change]]
+_Changes = Callable[["Hardware", Decisions], Sequence[Change]]
 
 
 @dataclass(frozen=True)
@@ -41,19 +57,21 @@ class Pass:
 
     Attributes:
         name: Under which it is switched off.
-        changes: What it consists of, for a hardware.
+        changes: What it consists of, for a hardware and the decisions of a plan.
         only: Kind of target that it is for; empty if it is for all.
+        decides: Whether it has a choice for some operators, which a plan may make.
     """
 
     name: str
     changes: _Changes
     only: str = ""
+    decides: bool = False
 
 
 def _relax(*names: str) -> _Changes:
     """TVM's passes of these names."""
 
-    def changes(_hardware: Hardware) -> Sequence[Change]:
+    def changes(_hardware: Hardware, _decisions: Decisions) -> Sequence[Change]:
         from foretune import _tvm
 
         transform = _tvm.tvm.relax.transform
@@ -65,7 +83,7 @@ def _relax(*names: str) -> _Changes:
 def _on_main(name: str) -> _Changes:
     """A pass of TVM that wants to know where the program begins."""
 
-    def changes(_hardware: Hardware) -> Sequence[Change]:
+    def changes(_hardware: Hardware, _decisions: Decisions) -> Sequence[Change]:
         from foretune import _tvm
 
         transform = _tvm.tvm.relax.transform
@@ -76,7 +94,7 @@ def _on_main(name: str) -> _Changes:
 
 
 def _ours(*changes: Change) -> _Changes:
-    return lambda _hardware: changes
+    return lambda _hardware, _decisions: changes
 
 
 _REWRITES = Pass("rewrites", _ours(rewrite_operators))
@@ -86,7 +104,7 @@ _DEAD_CODE = Pass("dead-code", _on_main("DeadCodeElimination"))
 
 OPERATORS = (
     Pass("normal-form", _relax("Normalize", "CanonicalizeBindings")),
-    Pass("integers", lambda hardware: [lambda module: integer_products(module, hardware)]),
+    Pass("integers", lambda hardware, _: [lambda module: integer_products(module, hardware)]),
     _REWRITES,
     Pass("batch-norms", _ours(fold_batch_norms)),
     Pass("element-types", _ours(legal_types)),
@@ -97,7 +115,7 @@ OPERATORS = (
     _MASKS,
     Pass(
         "transposed-convolutions",
-        lambda hardware: [lambda module: split_phases(module, hardware)],
+        lambda hardware, _: [lambda module: split_phases(module, hardware)],
         only="llvm",
     ),
     # On a GPU layouts stay, and what the model transposes itself still moves.
@@ -107,8 +125,14 @@ OPERATORS = (
     _REWRITES,
     _MASKS,
     Pass(
+        "algorithms",
+        lambda hardware, decisions: [lambda module: choose_algorithms(module, hardware, decisions)],
+        only="llvm",
+        decides=True,
+    ),
+    Pass(
         "packed-weights",
-        lambda hardware: [lambda module: pack_weights(module, hardware)],
+        lambda hardware, _: [lambda module: pack_weights(module, hardware)],
         only="llvm",
     ),
     _REWRITES,
@@ -120,6 +144,7 @@ OPERATORS = (
 PROGRAMS = (
     _CONSTANTS,
     Pass("fusion", _relax("AnnotateTIROpPattern", "FuseOps", "FuseTIR")),
+    Pass("winograd-tiles", _ours(schedule_tiles), only="llvm"),
     _DEAD_CODE,
 )
 """Passes over the tensor programs that operators were lowered to."""
@@ -143,10 +168,43 @@ def join(
     return joined, PassReport(JOINING, on, joined.reason, changed=on)
 
 
+CAPTURING = "cuda-graph"
+"""The pass that has kernels launched together, when memory has its plan."""
+
+
+def capture(
+    module: IRModule, hardware: Hardware, without: Collection[str], inputs: int
+) -> tuple[IRModule, PassReport]:
+    """Captures the calls of ``main``, where that is wanted; see ``cuda_graph``."""
+    if CAPTURING in without:
+        captured = cuda_graph.Captured(module, "switched off")
+    elif hardware.kind != cuda_graph.KIND:
+        captured = cuda_graph.Captured(module, f"for targets of the kind {cuda_graph.KIND}")
+    else:
+        captured = cuda_graph.capture(module, inputs)
+    on = not captured.reason
+    return captured.module, PassReport(CAPTURING, on, captured.reason, changed=on)
+
+
 def names() -> tuple[str, ...]:
     """Names of all passes, those before code is generated included, in order."""
     found = [each.name for each in (*OPERATORS, *PROGRAMS)]
-    return tuple(dict.fromkeys([*found, JOINING, *codegen.PASSES]))
+    return tuple(dict.fromkeys([*found, JOINING, CAPTURING, *codegen.PASSES]))
+
+
+def require_deciding(plan: Collection[str]) -> None:
+    """Refuses names of a plan that no pass with a choice has.
+
+    Raises:
+        BadInputError: The message lists the names.
+    """
+    known = [each.name for each in OPERATORS if each.decides]
+    for name in plan:
+        if name not in known:
+            raise BadInputError(
+                f"a plan is for passes that have a choice, but got {name!r}: these are "
+                f"{', '.join(known)}"
+            )
 
 
 def require(without: Collection[str]) -> None:

@@ -70,6 +70,10 @@ class Passes:
         """Notes that a pass is not for this network."""
         self._reports.setdefault(name, PassReport(name, on=False, reason=reason))
 
+    def is_on(self, name: str) -> bool:
+        """Whether a pass had a turn, and what it did counts."""
+        return name in self._reports and self._reports[name].on
+
     def run(self, name: str, module: IRModule, *changes: Change) -> IRModule:
         """``module`` after all ``changes``, or as it was if one fails or breaks the module.
 
