@@ -147,7 +147,13 @@ def measure(name: str, hardware: Any, trials: int, rounds: int, folder: Path) ->
             readings[algorithm] += [s / layers for s in artifact.time(model.examples, 1)]
     for algorithm, each in readings.items():
         found[algorithm]["seconds"] = each
-    return {"name": name, "layers": layers, "chosen": chosen, "algorithms": found}
+    return {
+        "name": name,
+        "layers": layers,
+        "trials": trials,
+        "chosen": chosen,
+        "algorithms": found,
+    }
 
 
 def _row(result: dict[str, Any]) -> list[str]:
@@ -164,7 +170,7 @@ def _row(result: dict[str, Any]) -> list[str]:
         else:
             row.append("")
     errors = [f"{each['error']:.1e}" for each in found.values()]
-    return [*row, " / ".join(errors), result["chosen"]]
+    return [*row, " / ".join(errors), result["chosen"], str(result["trials"])]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -181,7 +187,7 @@ def main(arguments: list[str] | None = None) -> None:
     where, hardware = conditions("winograd", [_SEED], probe()), probe()
     options.runs.mkdir(parents=True, exist_ok=True)
     for name in options.shapes.split(","):
-        file = options.runs / f"{name.replace(' ', '_')}.json"
+        file = options.runs / f"{'_'.join(name.split())}.json"
         if not file.exists():
             with tempfile.TemporaryDirectory() as folder:
                 found = measure(name, hardware, options.trials, options.rounds, Path(folder))
@@ -197,13 +203,13 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _body(data: dict[str, Any]) -> str:
     header = ["layer", "extents and channels", "direct, ms", "F(2x2), ms", "F(4x4), ms",
-              "largest errors", "taken"]  # fmt: skip
+              "largest errors", "taken", "trials"]  # fmt: skip
     parts = [
         "Milliseconds of one layer (3 x 3, or 3 x 3 x 3, with bias and ReLU) in a network of such "
-        "layers with weights of their own; in brackets how many times faster than direct. Each "
-        "kernel that has a schedule to be searched was tuned with the same number of trials; "
-        "medians of rounds in turn. Errors of one layer, over the largest output, beside float64, "
-        "in the order of the columns. Taken: what the pass `algorithms` takes by itself.",
+        "layers with weights of their own; in brackets how many times faster than direct, in the "
+        "median of rounds in turn. The direct kernel and the product of each algorithm were tuned "
+        "with the same number of trials. Errors of one layer, over the largest output, beside "
+        "float64, in the order of the columns. Taken: what the pass `algorithms` takes by itself.",
         "",
         table(header, [_row(result) for result in data["shapes"]]),
     ]

@@ -259,3 +259,20 @@ def test_a_plan_decides(network):
 def test_a_plan_for_another_network_is_refused(network, plan, named):
     with pytest.raises(BadInputError, match=named):
         extract(network, hardware(), plan=plan)
+
+
+def test_equal_layers_are_the_same_kernels(rng):
+    x = rng.normal(size=(1, 8, 8, 16)).astype("float32")
+    weights = rng.normal(size=(3, 3, 3, 16, 16)).astype("float32")
+
+    def make(t):
+        emit = relax.BlockBuilder.current().emit
+        for weight in weights:
+            t = emit(convolution(t, weight, (1, 1, 1, 1)))
+        return t
+
+    module = module_of(make, x)
+    decisions = Decisions({f"convolution {at}": "winograd4" for at in range(3)})
+    changed = fused(algorithms.choose_algorithms(module, hardware(), decisions))
+    names = [str(v.name_hint) for v in changed.get_global_vars() if "winograd" in v.name_hint]
+    assert len(names) == 3

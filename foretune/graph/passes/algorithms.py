@@ -139,10 +139,11 @@ def _mutator(bits: int, decisions: Decisions) -> Any:
         def _step(self, pattern: int, name: str, make: Any, *args: Any) -> Any:
             """The call of a tensor expression, which fuses with what its pattern allows."""
             call = self.builder_.call_te(make, *args, primfunc_name_hint=name)
-            variable = call.args[0]
-            function = self.builder_.get()[variable].with_attr("op_pattern", pattern)
-            self.builder_.update_func(variable, function)
-            return self.builder_.emit(call)
+            function = self.builder_.get()[call.args[0]].with_attr("op_pattern", pattern)
+            # The builder finds the function again where layers are equal.
+            variable = self.builder_.add_func(function, name)
+            operands = [variable, *call.args[1:]]
+            return self.builder_.emit(relax.Call(call.op, operands, call.attrs, call.ty_args))
 
     return Chooser()
 
