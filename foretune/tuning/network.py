@@ -150,6 +150,7 @@ class Proof:
         self.hardware = hardware
         self.extraction = extraction
         self.default: Artifact = compile_default(model, hardware, extraction)
+        self.default.link()
         self.compiled_s = time.perf_counter() - began
         self.network = Network(
             passes=self.default.manifest["passes"], plan=self.default.manifest["plan"]
@@ -235,7 +236,9 @@ class Proof:
         if not chosen:
             return None
         say("compiling the tuned network")
-        return compile_model(self.model, self.hardware, chosen, self.extraction)
+        artifact = compile_model(self.model, self.hardware, chosen, self.extraction)
+        artifact.link()
+        return artifact
 
     def _decide(
         self, tuned: Artifact, hurried: bool, say: Callable[[str], None]
