@@ -18,6 +18,7 @@ LAYERS = (
     "errors",
     "_child",
     "_files",
+    "_pages",
     "_model_file",
     "_options",
     "_registry",

@@ -7,7 +7,7 @@ has three algorithms; see ``foretune.operators.winograd``. Before → after::
 
 Which one is taken is a decision per operator: what a plan says, or what ``costs`` expects to be
 fastest. ``winograd4`` is only a choice where its rounding error was seen to stay below 5e-6 of the
-largest output (``docs/results/winograd.md``).
+largest output (``python -m benchmarks.winograd``).
 """
 
 from __future__ import annotations
