@@ -50,7 +50,7 @@ def im2col_seconds(hardware: Any, trials: int) -> list[dict[str, Any]]:
                 .best_s
                 for part, program in programs.items()
             }
-            found.append({"name": name, **seconds})
+            found.append({"name": name, **seconds, "trials": trials})
     return found
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import math
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,6 @@ def measure(name: str, hardware: Any, trials: int, rounds: int, folder: Path) ->
     layers = max(2, min(_MOST_LAYERS, math.ceil(_WEIGHTS_BYTES / own)))
     model, single = network(extents, channels, layers), network(extents, channels, 1)
     right = exact(single.examples[0], extents, channels)
-    chosen = extract(single, hardware).plan["algorithms"]["convolution 0"]
     artifacts, found = {}, {}
     with LocalMeasurer(hardware) as measurer:
         for algorithm in ("direct", "winograd2", "winograd4"):
@@ -151,9 +151,16 @@ def measure(name: str, hardware: Any, trials: int, rounds: int, folder: Path) ->
         "name": name,
         "layers": layers,
         "trials": trials,
-        "chosen": chosen,
+        "ended": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "algorithms": found,
     }
+
+
+def _taken(name: str, hardware: Any) -> str:
+    from foretune.graph import extract
+
+    plan = extract(network(*SHAPES[name], 1), hardware).plan["algorithms"]
+    return str(plan["convolution 0"])
 
 
 def _row(result: dict[str, Any]) -> list[str]:
@@ -197,6 +204,8 @@ def main(arguments: list[str] | None = None) -> None:
         patches.parent.mkdir(exist_ok=True)
         write_json(patches, im2col_seconds(hardware, options.trials))
     results = [read_json(file) for file in sorted(options.runs.glob("*.json"))]
+    for result in results:
+        result["chosen"] = _taken(result["name"], hardware)
     data = {"shapes": results, "im2col": read_json(patches) if patches.exists() else []}
     publish("winograd", _TITLE, _body(data), data, where.end(), options.write)
 
@@ -209,23 +218,25 @@ def _body(data: dict[str, Any]) -> str:
         "layers with weights of their own; in brackets how many times faster than direct, in the "
         "median of rounds in turn. The direct kernel and the product of each algorithm were tuned "
         "with the same number of trials. Errors of one layer, over the largest output, beside "
-        "float64, in the order of the columns. Taken: what the pass `algorithms` takes by itself.",
+        "float64, in the order of the columns. Taken: what the pass `algorithms` takes by itself. "
+        "Shapes are measured one by one (`ended` in the JSON), so that speeds are to be compared "
+        "within a row; what is said below of the machine is of when the page was written.",
         "",
         table(header, [_row(result) for result in data["shapes"]]),
     ]
     if data["im2col"]:
+        columns = ("direct_s", "patches_s", "product_s")
         rows = [
-            [
-                each["name"],
-                *(f"{each[k] * 1e3:.3f}" for k in ("direct_s", "patches_s", "product_s")),
-            ]
+            [each["name"], *(f"{each[c] * 1e3:.3f}" for c in columns), str(each["trials"])]
             for each in data["im2col"]
         ]
         parts += [
             "",
-            "A product with a matrix of patches, milliseconds of kernels on warm caches:",
+            "A product with a matrix of patches (im2col): milliseconds of kernels on warm caches, "
+            "the direct one beside writing the patches and the product with them. It is no choice "
+            "of the pass yet.",
             "",
-            table(["layer", "direct", "patches", "product"], rows),
+            table(["layer", "direct", "patches", "product", "trials"], rows),
         ]
     return "\n".join(parts)
 

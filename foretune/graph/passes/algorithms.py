@@ -35,11 +35,12 @@ _LAYOUTS = {
 _MOST_TERMS = 512
 """Products in one sum of ``winograd4``: with more its rounding error may pass 5e-6."""
 
-_MOVED, _STREAMED = 14, 15
-"""Costs of a number of an intermediate result and of the weights; see ``costs``.
+_PRODUCT, _MOVED, _STREAMED = 1.5, 26, 15
+"""Costs of a multiplication in the product, of a number of an intermediate result, and of one of
+the weights, in multiplications of a direct kernel; see ``costs``.
 
-Measured with two cores of a Zen 3: about 0.18 ns through the caches (0.4 where they do not hold it)
-and 0.2 ns from memory, beside 75 multiplications with addition in a nanosecond.
+Fitted to eight layers on two cores of a Zen 3 (``docs/results/winograd.md``): in each of them what
+costs least was fastest. 15 is 0.2 ns, a number from memory.
 """
 _VECTOR = 16
 
@@ -76,8 +77,9 @@ class Convolution:
 def costs(shape: Convolution) -> dict[str, float]:
     """What each algorithm costs, in multiplications with addition of a good direct kernel.
 
-    A number that is written by one step and read by the next costs ``_MOVED``; one of the weights
-    ``_STREAMED``, while the products are computed: what takes longer of the two counts.
+    The product, which reads what was just written, is slower by ``_PRODUCT``; a number that is
+    written by one step and read by the next costs ``_MOVED``. One of the weights costs
+    ``_STREAMED``, while sums are computed: what takes longer of the two counts.
     """
     taps = winograd.TAPS**2
     weights = shape.depth * shape.inputs * shape.outputs
@@ -88,7 +90,7 @@ def costs(shape: Convolution) -> dict[str, float]:
             continue
         tiles = math.prod(-(-extent // outputs) for extent in shape.plane)
         size = (outputs + winograd.TAPS - 1) ** 2
-        work = size * weights * max(shape.planes * tiles, _STREAMED)
+        work = size * weights * max(_PRODUCT * shape.planes * tiles, _STREAMED)
         moved = shape.read * _padded(shape.inputs) + shape.planes * _padded(shape.outputs)
         found[name] = float(work + _MOVED * size * tiles * moved)
     return found
