@@ -31,6 +31,8 @@ _CACHES = 3
 _CACHE = 32 << 20
 """Bytes of a last cache of unknown size."""
 _ROUNDS, _ROUNDS_S = 200, 3.0
+_DIRECT = ("algorithms",)
+"""Passes that are switched off: a convolution has to stay one kernel."""
 _STATES = ("warm", "cold")
 _PLAIN, _PANELS, _FIRST = "plain", "panels", "channels first"
 
@@ -136,10 +138,10 @@ def _workload(case: Case, side: str, hardware: Hardware) -> Any:
     module = getattr(torch.nn, case.layer)(*case.arguments, **options).eval()
     model = from_object((module, (torch.randn(case.data),)), case.name, case.name)
     if side == _FIRST:
-        return extract(model, hardware, ["layouts", "packed-weights"]).workloads[0]
+        return extract(model, hardware, [*_DIRECT, "layouts", "packed-weights"]).workloads[0]
     # Nothing is packed for vectors of no known width, by whatever pass.
     seen = replace(hardware, simd_bits=0) if side == _PLAIN else hardware
-    return extract(model, seen).workloads[0]
+    return extract(model, seen, _DIRECT).workloads[0]
 
 
 def _buffers(parameters: Any, hardware: Hardware) -> list[list[Any]]:
@@ -202,7 +204,7 @@ def _row(result: dict[str, Any]) -> list[str]:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.panels", description=__doc__)
     parser.add_argument("--trials", type=int, default=64, metavar="N")
-    parser.add_argument("--seconds", type=float, default=30.0, help="of tuning of each side")
+    parser.add_argument("--seconds", type=float, default=45.0, help="of tuning of each side")
     parser.add_argument(
         "--runs", type=Path, metavar="DIR", help="where cases are kept that need no second run"
     )

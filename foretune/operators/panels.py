@@ -16,10 +16,22 @@ import numpy as np
 from foretune import _tvm
 from foretune.operators._arrays import Array
 
+_MANY, _DIVISOR = 128, 4
+"""Many panels that columns do not fill are a multiple of so many."""
+
 
 def panels(weight: Array, lanes: int) -> Array:
-    """``[..., K, N]`` as ``[N / lanes, ..., K, lanes]``, filled up with zeros."""
-    return grouped_panels(weight, lanes, 1)[..., 0]
+    """``[..., K, N]`` as ``[N / lanes, ..., K, lanes]``, filled up with zeros.
+
+    A kernel computes a few panels at once, a number that divides all of them: GPT-2's 6,283 have
+    no small divisor, and with one more a product of 128 rows takes 0.77 times as long.
+    """
+    columns = weight.shape[-1]
+    count = -(-columns // lanes)
+    if columns % lanes and count >= _MANY:
+        count += -count % _DIVISOR
+    more = [(0, 0)] * (weight.ndim - 1) + [(0, count * lanes - columns)]
+    return grouped_panels(np.pad(weight, more), lanes, 1)[..., 0]
 
 
 def grouped_panels(weight: Array, lanes: int, group: int) -> Array:

@@ -72,6 +72,16 @@ def test_a_panel_holds_neighbouring_columns_of_all_rows(height, rows, columns, l
         np.testing.assert_array_equal(found[at // lanes, ..., at % lanes], expected)
 
 
+@pytest.mark.parametrize(
+    ("columns", "count"), [(50257, 6284), (1000, 125), (1016, 127), (1017, 128)]
+)
+def test_many_panels_that_are_filled_up_have_small_divisors(columns, count):
+    weight = np.ones((2, columns), "float32")
+    found = panels(weight, LANES)
+    assert found.shape == (count, 2, LANES)
+    assert found.sum() == weight.sum()
+
+
 @given(st.integers(1, 9), st.integers(1, 20), st.integers(1, 8), st.sampled_from([2, 4]))
 def test_a_group_holds_neighbouring_rows_of_a_column(rows, columns, lanes, group):
     weight = np.random.default_rng(rows).integers(1, 100, (rows, columns))

@@ -12,7 +12,9 @@ A panel is read from its begin to its end. A convolution with a kernel of one el
 every place is a product of matrices, and becomes one. What follows (bias, activation, residual)
 sinks above the view (``reshapes``) and fuses with the kernel as before.
 
-Weights that are computed, and those whose columns do not fill panels, stay as they are.
+Columns that do not fill panels are filled up with zeros, and a last stage of the kernel leaves out
+what those gave: then ``y`` is ``[M, N]``, and what follows joins that stage. Weights that are
+computed stay as they are.
 """
 
 from __future__ import annotations
