@@ -12,7 +12,7 @@ from foretune.graph._arguments import Arguments, arguments_of
 from foretune.graph._default import default_schedule
 from foretune.graph.artifact import Artifact, describe
 from foretune.graph.extract import Extraction, extract
-from foretune.graph.passes import PassReport, capture, join
+from foretune.graph.passes import PassReport, capture, join, why_off
 from foretune.workload import TensorSpec
 
 if TYPE_CHECKING:
@@ -228,12 +228,8 @@ def _build(module: IRModule, hardware: Hardware, without: Collection[str], input
 def _reports(
     hardware: Hardware, without: Collection[str], changed: Collection[str]
 ) -> list[PassReport]:
-    found = []
-    for name in codegen.PASSES:
-        other = "" if hardware.kind == codegen.KIND else f"for targets of the kind {codegen.KIND}"
-        reason = "switched off" if name in without else other
-        found.append(PassReport(name, not reason, reason, name in changed))
-    return found
+    off = {name: why_off(name, codegen.KIND, hardware, without) for name in codegen.PASSES}
+    return [PassReport(name, not why, why, name in changed) for name, why in off.items()]
 
 
 def _inputs_first(function: Any, arguments: Arguments) -> Any:

@@ -15,6 +15,7 @@ from foretune.graph.passes import (
     Passes,
     PassReport,
     require_deciding,
+    why_off,
 )
 
 Plan = Mapping[str, Mapping[str, str]]
@@ -78,7 +79,8 @@ def simplify(
 def _run(
     passes: Passes, each: Pass, module: IRModule, hardware: Hardware, decisions: Decisions
 ) -> IRModule:
-    if each.only and each.only != hardware.kind:
-        passes.skip(each.name, f"for targets of the kind {each.only}")
+    off = why_off(each.name, each.only, hardware, passes.without)
+    if off:
+        passes.skip(each.name, off)
         return module
     return passes.run(each.name, module, *each.changes(hardware, decisions))

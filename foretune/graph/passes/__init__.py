@@ -16,7 +16,7 @@ from foretune import codegen
 from foretune.errors import BadInputError
 from foretune.graph.passes import cuda_graph
 from foretune.graph.passes._decisions import Decisions
-from foretune.graph.passes._guard import Change, Passes, PassReport
+from foretune.graph.passes._guard import Change, Passes, PassReport, why_off
 from foretune.graph.passes.algorithms import choose_algorithms
 from foretune.graph.passes.batch_norms import fold_batch_norms
 from foretune.graph.passes.element_types import legal_types
@@ -46,6 +46,7 @@ __all__ = [
     "names",
     "require",
     "require_deciding",
+    "why_off",
 ]
 
 _Changes = Callable[["Hardware", Decisions], Sequence[Change]]
@@ -158,12 +159,8 @@ def join(
     module: IRModule, hardware: Hardware, without: Collection[str], inputs: int
 ) -> tuple[OneFunction, PassReport]:
     """Joins the calls of ``main``, where that is wanted and can be done; see ``one_function``."""
-    if JOINING in without:
-        joined = OneFunction(module, reason="switched off")
-    elif hardware.kind != codegen.KIND:
-        joined = OneFunction(module, reason=f"for targets of the kind {codegen.KIND}")
-    else:
-        joined = one_function(module, inputs)
+    off = why_off(JOINING, codegen.KIND, hardware, without)
+    joined = OneFunction(module, reason=off) if off else one_function(module, inputs)
     on = not joined.reason
     return joined, PassReport(JOINING, on, joined.reason, changed=on)
 
@@ -176,12 +173,8 @@ def capture(
     module: IRModule, hardware: Hardware, without: Collection[str], inputs: int
 ) -> tuple[IRModule, PassReport]:
     """Captures the calls of ``main``, where that is wanted; see ``cuda_graph``."""
-    if CAPTURING in without:
-        captured = cuda_graph.Captured(module, "switched off")
-    elif hardware.kind != cuda_graph.KIND:
-        captured = cuda_graph.Captured(module, f"for targets of the kind {cuda_graph.KIND}")
-    else:
-        captured = cuda_graph.capture(module, inputs)
+    off = why_off(CAPTURING, cuda_graph.KIND, hardware, without)
+    captured = cuda_graph.Captured(module, off) if off else cuda_graph.capture(module, inputs)
     on = not captured.reason
     return captured.module, PassReport(CAPTURING, on, captured.reason, changed=on)
 

@@ -15,6 +15,7 @@ from foretune.errors import last_line
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
+    from foretune.hardware import Hardware
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,20 @@ class PassReport:
     def to_json(self) -> dict[str, Any]:
         """An entry of ``network.passes`` in ``foretune.tune/1``."""
         return asdict(self)
+
+
+def why_off(name: str, only: str, hardware: Hardware, without: Collection[str]) -> str:
+    """Why a pass has no turn; empty if it has one.
+
+    Args:
+        name: Of the pass.
+        only: Kind of target that it is for; empty if it is for all.
+        hardware: What the network is compiled for.
+        without: Names of passes that are not wanted.
+    """
+    if name in without:
+        return "switched off"
+    return f"for targets of the kind {only}" if only not in ("", hardware.kind) else ""
 
 
 class Passes:
@@ -85,9 +100,6 @@ class Passes:
             module: Is left as it is.
             changes: What the pass consists of, in order: all of them count or none.
         """
-        if name in self.without:
-            self.skip(name, "switched off")
-            return module
         before = self._reports.get(name, PassReport(name))
         if not before.on:
             return module
