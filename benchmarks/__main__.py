@@ -13,6 +13,7 @@ from benchmarks import (
     architectures,
     audit,
     code_levels,
+    cuda,
     expansions,
     favourites,
     formulas,
@@ -24,6 +25,7 @@ from benchmarks import (
     models,
     networks,
     onnx_suite,
+    panels,
     placement,
     pools,
     proposers,
@@ -56,12 +58,14 @@ _LONG = {
     "torch_suite": torch_suite.main,
     "random_networks": random_networks.main,
     "code_levels": code_levels.main,
+    "cuda": cuda.main,
     "search64": search64.main,
     "search22": search22.main,
     "long_search": long_search.main,
     "ablation": ablation.main,
     "networks": networks.main,
     "quantised": quantised.main,
+    "panels": panels.main,
     "tuners": tuners.main,
     "vector_math": vector_math.main,
     "models": models.main,
@@ -78,6 +82,8 @@ _LONG = {
 }
 _WITH_ARGUMENTS = {
     "retest": "retest has two phases: python -m benchmarks.retest first, then second",
+    "winograd": "winograd keeps each shape in a folder: python -m benchmarks.winograd --runs DIR, "
+    "about 20 minutes, resumable",
     "favourites": "favourites reads what was measured: python -m benchmarks.favourites RUNS, "
     "a folder with work directories of foretune tune",
 }
@@ -89,12 +95,14 @@ LONG = {
     "random_networks": "about 30 minutes, resumable",
     "architectures": "about an hour, resumable",
     "code_levels": "about 5 minutes",
+    "cuda": "about 15 minutes, on a GPU",
     "search64": "about 2 hours, resumable",
     "search22": "about 3 hours, resumable",
     "long_search": "about 3 hours, resumable",
     "ablation": "about 4 hours on a core, resumable",
     "networks": "about 80 minutes",
     "quantised": "about 45 minutes",
+    "panels": "about 15 minutes, resumable",
     "tuners": "about 11 hours, resumable",
     "models": "about 2 hours, resumable",
     "limits": "about 10 minutes",
@@ -163,6 +171,8 @@ def _show_long() -> None:
             architectures,
             random_networks,
             quantised,
+            cuda,
+            panels,
         )
     ]
     for page in (*pages, "residuals-features", "residuals-text"):

@@ -24,6 +24,7 @@ from foretune.bench import geometric_mean
 from foretune.hardware import Hardware
 from foretune.measure import MeasurePolicy
 from foretune.measure._layout import host_tensor
+from foretune.measure._turns import InTurn
 from foretune.measure.gate import Signature, make_inputs
 from foretune.measure.timing import Stopwatch, entry
 from foretune.space import Candidate, Space
@@ -72,17 +73,17 @@ def chosen(name: str, hardware: Hardware, count: int) -> list[Candidate]:
 def compare(candidate: Candidate, watch: Stopwatch, rounds: int) -> dict[str, dict[str, float]]:
     """``build_s`` and ``run_s`` of each level: one build, the lowest of ``rounds`` in turns."""
     inputs = make_inputs(Signature.of(candidate.workload), candidate.workload.key)
-    tensors = [host_tensor(array) for array in inputs]
+    arguments = InTurn([[host_tensor(array) for array in inputs]])
     programs, found = {}, {}
     for level in LEVELS:
         began = time.perf_counter()
         programs[level] = built(candidate, level)
         found[level] = {"build_s": time.perf_counter() - began, "run_s": math.inf}
     with _tvm.calling_from_a_free_core():
-        first = {level: watch.call(entry(programs[level]), tensors) for level in LEVELS}
+        first = {level: watch.call(entry(programs[level]), arguments.first) for level in LEVELS}
         for _ in range(rounds):
             for level in LEVELS:
-                (reading,) = watch.readings(programs[level], tensors, first[level], count=1)
+                (reading,) = watch.readings(programs[level], arguments, first[level], count=1)
                 mine = found[level]
                 mine["run_s"] = min(mine["run_s"], reading.seconds)
     return found

@@ -37,6 +37,7 @@ from foretune.measure._layout import (
     give_large_allocations_own_pages,
     host_tensor,
 )
+from foretune.measure._turns import InTurn
 from foretune.measure._worker import build
 from foretune.measure.gate import Signature, make_inputs
 from foretune.measure.timing import Stopwatch, entry
@@ -278,7 +279,7 @@ def _built(candidate: Candidate) -> Any:
 def _read(watch: Stopwatch, program: Any, tensors: list[Any]) -> float:
     with _tvm.calling_from_a_free_core():
         first = watch.call(entry(program), tensors)
-        (reading,) = watch.readings(program, tensors, first, count=1)
+        (reading,) = watch.readings(program, InTurn([tensors]), first, count=1)
     return reading.seconds
 
 

@@ -39,6 +39,8 @@ from tvm.sym import detect_linear_equation
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
+from foretune._nvrtc import use_short_sources
+
 __all__ = [
     "IRModule",
     "PrimFunc",
@@ -66,6 +68,8 @@ __all__ = [
 ]
 
 _INTRINSICS = "tvm.s_tir.tensor_intrin"
+
+use_short_sources(tvm, tvm_ffi)
 
 
 def versions() -> dict[str, str]:

@@ -18,10 +18,12 @@ LAYERS = (
     "errors",
     "_child",
     "_files",
+    "_pages",
     "_model_file",
     "_options",
     "_registry",
     "_torch",
+    "_nvrtc",
     "_tvm",
     "hardware",
     "operators",
@@ -52,14 +54,14 @@ SEAM = "_tvm.py"
 DIRECT_TVM = {
     # The front ends of TVM are as large as their frameworks: each has the one file that calls it.
     "workload/importers/onnx/_front_end.py",
-    # TVM's default GPU schedules, for programs that stay untuned.
-    "graph/_default.py",
     # Runs TVM's own tuner as the peer, in a process that is to have nothing of ours in it.
     "metaschedule/_child.py",
 }
 ENVIRONMENT = {
     # The entry: tells TVM's runtime the number of threads before it starts.
     "cli/_options.py",
+    # Leaves TVM's own compiler of CUDA source alone where its variable names one.
+    "_nvrtc.py",
     # Keeps TVM from binding threads to cores while it starts them.
     "graph/_threads.py",
     # The entry of a run of a benchmark: addresses and keys of language models.

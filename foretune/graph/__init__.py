@@ -29,7 +29,7 @@ from foretune.graph.extract import Extraction, extract, extract_workloads
 from foretune.graph.passes import PassReport
 from foretune.graph.passes import names as pass_names
 from foretune.graph.passes import require as require_passes
-from foretune.graph.simplify import Simplified, simplify
+from foretune.graph.simplify import Plan, Simplified, simplify
 
 __all__ = [
     "Arguments",
@@ -40,6 +40,7 @@ __all__ = [
     "InputSet",
     "OutputDifference",
     "PassReport",
+    "Plan",
     "Sample",
     "Simplified",
     "Verification",

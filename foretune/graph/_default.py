@@ -1,6 +1,6 @@
 """The schedule of kernels that were not tuned.
 
-On a CPU: the default schedule of the space room. On a GPU: TVM's dlight rules.
+The default schedules of the space room: its own on a CPU, TVM's dlight rules on a GPU.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from foretune.space import default_schedule as schedule_function
+from foretune.space import device_schedule, is_scheduled
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
@@ -19,30 +20,13 @@ def default_schedule(module: IRModule, hardware: Hardware) -> IRModule:
     from foretune import _tvm
 
     if hardware.kind != "llvm":
-        return _gpu(module, hardware)
+        return device_schedule(module, hardware)
     result = _tvm.IRModule(dict(module.functions.items()))
     for variable, function in module.functions.items():
-        if isinstance(function, _tvm.PrimFunc) and not _is_scheduled(function):
+        if isinstance(function, _tvm.PrimFunc) and not is_scheduled(function):
             scheduled = _cpu(function, hardware)
             result.update_func(variable, scheduled.with_attr("tirx.is_scheduled", True))
     return result
-
-
-def _is_scheduled(function: Any) -> bool:
-    return function.attrs is not None and bool(function.attrs.get("tirx.is_scheduled", False))
-
-
-def _gpu(module: IRModule, hardware: Hardware) -> IRModule:
-    from tvm.s_tir import dlight
-
-    with hardware.tvm_target():
-        scheduled: IRModule = dlight.ApplyDefaultSchedule(
-            dlight.gpu.Matmul(),
-            dlight.gpu.Reduction(),
-            dlight.gpu.GeneralReduction(),
-            dlight.gpu.Fallback(),
-        )(module)
-    return scheduled
 
 
 def _cpu(function: Any, hardware: Hardware) -> Any:

@@ -8,6 +8,7 @@ only has TVM, and what holds in a server.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -96,6 +97,7 @@ class Artifact:
         self._kind = str(json.loads(manifest["target"])["kind"])
         self._on_cpu = self._kind == "llvm"
         self._executable = executable
+        self._library: bytes | None = None
         self._parameters = dict(parameters)
         self._origin: Path | None = None
         self._sample: Sample | None = None
@@ -182,6 +184,26 @@ class Artifact:
             readings.append(time.perf_counter() - begin)
         return readings
 
+    def link(self) -> None:
+        """Generates the machine code now, once for all runs and savings that follow.
+
+        Otherwise the first run generates it in memory, and each saving once more. That costs a
+        large network tens of seconds; linking costs a fraction of one. Without a C++ compiler, or
+        where libraries may not be loaded from the folder for temporary files, nothing happens.
+        """
+        if self._library is not None or self._origin is not None or not self._on_cpu:
+            return
+        with (
+            contextlib.suppress(BadInputError, MissingDependencyError, OSError),
+            tempfile.TemporaryDirectory(prefix="foretune-") as folder,
+        ):
+            require_compiler()
+            library = Path(folder, "network.so")
+            self._link(library)
+            # It stays mapped when the file is gone.
+            self._executable = load_library(library)
+            self._library = library.read_bytes()
+
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the shared library, and beside it the parameters, the sample and the manifest.
 
@@ -198,7 +220,7 @@ class Artifact:
         library = Path(path)
         if library.suffix != ".so":
             raise BadInputError(f"an artifact is a shared library: name it *.so, not {library}")
-        if self._origin is None:
+        if self._origin is None and self._library is None:
             require_compiler()
         try:
             library.parent.mkdir(parents=True, exist_ok=True)
@@ -242,10 +264,12 @@ class Artifact:
 
     def _write(self, library: Path) -> dict[str, Any]:
         """Writes all files of the artifact and returns its manifest."""
-        if self._origin is None:
-            self._link(library)
-        else:
+        if self._origin is not None:
             shutil.copyfile(self._origin, library)
+        elif self._library is not None:
+            library.write_bytes(self._library)
+        else:
+            self._link(library)
         manifest = {
             **self.manifest,
             "library": library.name,

@@ -12,7 +12,7 @@ from foretune.graph._arguments import Arguments, arguments_of
 from foretune.graph._default import default_schedule
 from foretune.graph.artifact import Artifact, describe
 from foretune.graph.extract import Extraction, extract
-from foretune.graph.passes import PassReport, join
+from foretune.graph.passes import PassReport, capture, join, why_off
 from foretune.workload import TensorSpec
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def compile_model(
         states=model.states,
     )
     manifest["passes"] = [report.to_json() for report in (*extraction.passes, *built.passes)]
+    manifest["plan"] = {name: dict(chosen) for name, chosen in extraction.plan.items()}
     manifest["workspace"] = built.workspace
     if model.until:
         manifest["until"] = list(model.until)
@@ -190,6 +191,11 @@ def _build(module: IRModule, hardware: Hardware, without: Collection[str], input
         reports.append(report)
         return joined.module
 
+    def capturing(module: IRModule, _context: Any) -> IRModule:
+        captured, report = capture(module, hardware, without, inputs)
+        reports.append(report)
+        return captured
+
     tvm, transform, backend = _tvm.tvm, _tvm.tvm.relax.transform, _tvm.tvm.relax.backend
     # TVM's default pipeline would legalise and fuse again, across kernels already scheduled.
     lowering = tvm.transform.Sequential(
@@ -203,6 +209,7 @@ def _build(module: IRModule, hardware: Hardware, without: Collection[str], input
             transform.CallTIRRewrite(),
             transform.StaticPlanBlockMemory(),
             tvm.transform.module_pass(joining, opt_level=0, name="OneFunction"),
+            tvm.transform.module_pass(capturing, opt_level=0, name="CudaGraph"),
             transform.LowerAllocTensor(),
             transform.KillAfterLastUse(),
             transform.LowerRuntimeBuiltin(),
@@ -221,12 +228,8 @@ def _build(module: IRModule, hardware: Hardware, without: Collection[str], input
 def _reports(
     hardware: Hardware, without: Collection[str], changed: Collection[str]
 ) -> list[PassReport]:
-    found = []
-    for name in codegen.PASSES:
-        other = "" if hardware.kind == codegen.KIND else f"for targets of the kind {codegen.KIND}"
-        reason = "switched off" if name in without else other
-        found.append(PassReport(name, not reason, reason, name in changed))
-    return found
+    off = {name: why_off(name, codegen.KIND, hardware, without) for name in codegen.PASSES}
+    return [PassReport(name, not why, why, name in changed) for name, why in off.items()]
 
 
 def _inputs_first(function: Any, arguments: Arguments) -> Any:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from foretune.graph._memory import size_of
 from foretune.graph.passes import PassReport
-from foretune.graph.simplify import Simplified, simplify
-from foretune.workload import Workload
+from foretune.graph.simplify import Plan, Simplified, simplify
+from foretune.space import is_scheduled
+from foretune.workload import ColdWeights, Workload, mark_cold
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 # Attributes that describe how a function came about, not what it computes: left in, two equal
 # programs of two models would have two keys.
 _PROVENANCE = ("op_pattern", "Primitive", "Composite")
+# What is smaller stays in the first-level cache, or is read in no time.
+_LARGE_BYTES = 64 << 10
+_DISTANCES = (1 << 20, 4 << 20, 16 << 20, 64 << 20)
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class Extraction:
         functions: Function name in ``program`` to workload key.
         passes: What became of each pass over the graph.
         without: Names of passes that were not wanted, those before code is generated included.
+        plan: What the passes that have a choice chose: pass, then operator, to choice.
     """
 
     workloads: list[Workload]
@@ -40,11 +46,25 @@ class Extraction:
     functions: dict[str, str]
     passes: tuple[PassReport, ...] = ()
     without: frozenset[str] = frozenset()
+    plan: Plan = field(default_factory=dict)
 
 
-def extract(model: Model, hardware: Hardware, without: Collection[str] = ()) -> Extraction:
-    """Simplifies a model, ``without`` the passes named, and cuts it into workloads."""
-    return cut(simplify(model, hardware, without))
+def extract(
+    model: Model, hardware: Hardware, without: Collection[str] = (), plan: Plan | None = None
+) -> Extraction:
+    """Simplifies a model, ``without`` the passes named, and cuts it into workloads.
+
+    Args:
+        model: The network.
+        hardware: What it is for.
+        without: Names of passes that do not run.
+        plan: What is chosen for some operators, as ``Extraction.plan`` gives it back.
+
+    Raises:
+        BadInputError: The plan is for another network.
+        UnsupportedOperatorsError: Nothing can lower some of its operators.
+    """
+    return cut(simplify(model, hardware, without, plan))
 
 
 def extract_workloads(model: Model, hardware: Hardware) -> list[Workload]:
@@ -64,6 +84,7 @@ def cut(simplified: Simplified) -> Extraction:
             calls[callee] = calls.get(callee, 0) + 1
         elif callee not in untunable:
             untunable.append(callee)
+    cold = _cold_weights(program)
     found: dict[str, Workload] = {}
     functions: dict[str, str] = {}
     taken: set[str] = set()
@@ -73,9 +94,10 @@ def cut(simplified: Simplified) -> Extraction:
             continue
         if _tvm.tvm.relax.analysis.has_reshape_pattern(function):
             continue  # Becomes a view of the same memory: there is nothing to run.
-        if function.attrs is not None and function.attrs.get("tirx.is_scheduled", False):
-            continue  # Its schedule is final.
-        workload = as_workload(function, name, calls[name])
+        if is_scheduled(function):
+            continue  # There is nothing to search.
+        marked = mark_cold(function, cold[name]) if name in cold else function
+        workload = as_workload(marked, name, calls[name])
         functions[name] = workload.key
         if workload.key in found:
             known = found[workload.key]
@@ -87,7 +109,15 @@ def cut(simplified: Simplified) -> Extraction:
             unique, workload.key, workload.module_json, workload.flops, workload.weight
         )
     ordered = sorted(found.values(), key=lambda w: -w.flops * w.weight)
-    return Extraction(ordered, untunable, program, functions, simplified.passes, simplified.without)
+    return Extraction(
+        ordered,
+        untunable,
+        program,
+        functions,
+        simplified.passes,
+        simplified.without,
+        simplified.plan,
+    )
 
 
 def as_workload(function: Any, name: str, weight: int = 1) -> Workload:
@@ -98,6 +128,45 @@ def as_workload(function: Any, name: str, weight: int = 1) -> Workload:
         if function.attrs is not None and attribute in function.attrs:
             function = function.without_attr(attribute)
     return Workload.from_module(_tvm.IRModule({"main": function}), name, weight)
+
+
+def _cold_weights(program: IRModule) -> dict[str, ColdWeights]:
+    """Of each tensor program the parameters that are a constant in each call, and large."""
+    from foretune import _tvm
+
+    relax = _tvm.tvm.relax
+    sizes: dict[Any, int] = {}
+    large: dict[str, set[int]] = {}
+
+    def visit(expression: Any) -> None:
+        if not isinstance(expression, relax.Call) or not _is_program(expression):
+            return
+        here = set()
+        operands = expression.args[1]
+        for at, operand in enumerate(getattr(operands, "fields", [operands])):
+            value = getattr(operand, "value", None)
+            if isinstance(value, _tvm.tvm.runtime.Tensor):
+                sizes[operand] = size_of(value)
+                if sizes[operand] >= _LARGE_BYTES:
+                    here.add(at)
+        name = str(expression.args[0].name_hint)
+        large[name] = large.get(name, here) & here
+
+    relax.analysis.post_order_visit(program["main"], visit)
+    between = _rounded(sum(sizes.values()))
+    return {n: ColdWeights(tuple(sorted(at)), between) for n, at in large.items() if at}
+
+
+def _rounded(size: int) -> int:
+    """The lowest power of four MiB from ``size`` on, 64 MiB at most.
+
+    Coarsely, because a kernel of two networks is one workload if their sizes are alike.
+    """
+    return next((step for step in _DISTANCES if size <= step), _DISTANCES[-1])
+
+
+def _is_program(call: Any) -> bool:
+    return str(getattr(call.op, "name", "")) in ("relax.call_tir", "relax.call_tir_inplace")
 
 
 def _calls(program: IRModule) -> Iterator[tuple[str, bool]]:
@@ -111,7 +180,7 @@ def _calls(program: IRModule) -> Iterator[tuple[str, bool]]:
         if not isinstance(expression, relax.Call):
             return
         name = str(getattr(expression.op, "name", ""))
-        if name in ("relax.call_tir", "relax.call_tir_inplace"):
+        if _is_program(expression):
             found.append((str(expression.args[0].name_hint), True))
         elif name in ("relax.call_dps_packed", "relax.call_pure_packed"):
             found.append((str(getattr(expression.args[0], "global_symbol", name)), False))

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from foretune.graph._lowering import lower
-from foretune.graph.passes import OPERATORS, PROGRAMS, Pass, Passes, PassReport
+from foretune.graph.passes import (
+    OPERATORS,
+    PROGRAMS,
+    Decisions,
+    Pass,
+    Passes,
+    PassReport,
+    require_deciding,
+    why_off,
+)
+
+Plan = Mapping[str, Mapping[str, str]]
+"""Pass, then operator, to what was chosen for it."""
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
@@ -23,36 +35,52 @@ class Simplified:
         program: Its ``main`` calls one PrimFunc per kernel.
         passes: What became of each pass.
         without: Names of passes that did not run because nobody wanted them.
+        plan: What the passes that have a choice chose.
     """
 
     program: IRModule
     passes: tuple[PassReport, ...] = ()
     without: frozenset[str] = frozenset()
+    plan: Plan = field(default_factory=dict)
 
 
-def simplify(model: Model, hardware: Hardware, without: Collection[str] = ()) -> Simplified:
+def simplify(
+    model: Model, hardware: Hardware, without: Collection[str] = (), plan: Plan | None = None
+) -> Simplified:
     """The fused program of a model.
 
     Args:
         model: Its module is left as it is.
         hardware: Fixes the layout and the target that operators are legalised for.
         without: Names of passes that do not run.
+        plan: What is chosen for some operators; the passes choose for the others.
 
     Raises:
+        BadInputError: The plan is for another network.
         UnsupportedOperatorsError: Nothing can lower some of its operators.
     """
+    require_deciding(plan or {})
     passes = Passes(model.name, without)
+    taken: dict[str, dict[str, str]] = {}
     with hardware.tvm_target():
-        module = _run(passes, OPERATORS, model.module, hardware)
+        module = model.module
+        for each in OPERATORS:
+            decisions = Decisions((plan or {}).get(each.name))
+            module = _run(passes, each, module, hardware, decisions)
+            if each.decides and passes.is_on(each.name):
+                decisions.require_kept()
+                taken[each.name] = decisions.taken
         module = lower(module, model.name)
-        module = _run(passes, PROGRAMS, module, hardware)
-    return Simplified(module, passes.reports, frozenset(without))
+        for each in PROGRAMS:
+            module = _run(passes, each, module, hardware, Decisions())
+    return Simplified(module, passes.reports, frozenset(without), taken)
 
 
-def _run(passes: Passes, these: Iterable[Pass], module: IRModule, hardware: Hardware) -> IRModule:
-    for each in these:
-        if each.only and each.only != hardware.kind:
-            passes.skip(each.name, f"for targets of the kind {each.only}")
-        else:
-            module = passes.run(each.name, module, *each.changes(hardware))
-    return module
+def _run(
+    passes: Passes, each: Pass, module: IRModule, hardware: Hardware, decisions: Decisions
+) -> IRModule:
+    off = why_off(each.name, each.only, hardware, passes.without)
+    if off:
+        passes.skip(each.name, off)
+        return module
+    return passes.run(each.name, module, *each.changes(hardware, decisions))

@@ -403,8 +403,9 @@ def _cuda() -> Hardware:
     device = _tvm.tvm.device("cuda", 0)
     if not device.exist:
         raise BadInputError(
-            "target 'cuda' needs an NVIDIA GPU and its driver, but TVM sees none: to lower for a "
-            "GPU that is not here, name a preset (for example rtx-3090)"
+            "target 'cuda' needs an NVIDIA GPU, its driver, and libcudart.so.13 where the loader "
+            "finds it, but TVM sees none: to lower for a GPU that is not here, name a preset (for "
+            "example rtx-3090)"
         )
     capability = int(float(device.compute_version) * 10 + 0.5)
     clock_mhz = float(device.max_clock_rate) / 1e3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune.measure._layout import host_tensor
+from foretune.measure._layout import host_tensors
 from foretune.measure._locality import in_cache_order
+from foretune.measure._turns import InTurn
 from foretune.measure.gate import (
     Array,
     Signature,
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _ALIGNMENT = 64
+# Twice the last cache of common processors, and more than a core has for itself on any.
+_FARTHEST_BYTES = 64 << 20
 
 
 def compute_reference(
@@ -122,14 +126,29 @@ def _map_file(path: str, layout: Sequence[tuple[tuple[int, ...], str]]) -> list[
 class Buffers:
     """Arguments for the candidates of one workload, and what they must hold after a call.
 
+    Cold parameters are there many times on the host, so that each call finds them as far away as a
+    call in the network does.
+
     Args:
         signature: The workload's parameters.
         path: What ``compute_reference`` wrote; None where outputs are not checked.
         key: The workload's key, the seed of the inputs where there is no file.
         device: Where the tensors live.
+        cold: Whether to keep such copies.
+
+    Attributes:
+        tensors: The arguments that are checked.
+        turns: Those that are timed, a set for each call.
     """
 
-    def __init__(self, signature: Signature, path: str | None, key: str, device: Any) -> None:
+    def __init__(
+        self,
+        signature: Signature,
+        path: str | None,
+        key: str,
+        device: Any,
+        cold: bool = True,
+    ) -> None:
         from foretune._tvm import tvm
 
         self._signature = signature
@@ -149,11 +168,27 @@ class Buffers:
                 next(starts) if p.role == "inout" else a
                 for p, a in zip(parameters, self._expected, strict=True)
             ]
-        self.tensors = [
-            host_tensor(a) if self._host else tvm.runtime.tensor(np.ascontiguousarray(a), device)
-            for a in self._starts
-        ]
-        self._views = [np.from_dlpack(t) for t in self.tensors] if self._host else None
+        if not self._host:
+            arrays = [np.ascontiguousarray(array) for array in self._starts]
+            self.tensors = [tvm.runtime.tensor(array, device) for array in arrays]
+            self._views, sets = None, [self.tensors]
+        else:
+            copied = copies_of_cold(signature) if cold else 0
+            sets = self._sets(signature.cold, copied)
+            self.tensors = sets[0]
+            self._views = [np.from_dlpack(tensor) for tensor in self.tensors]
+        self._copies = sets[1:]
+        self.turns = InTurn(sets)
+
+    def _sets(self, cold: Sequence[int], copies: int) -> list[list[Any]]:
+        """Arguments on the host, and ``copies`` more sets with own tensors for the cold."""
+        count = len(self._starts)
+        tensors = host_tensors([*self._starts, *([self._starts[at] for at in cold] * copies)])
+        sets = [tensors[:count]]
+        for first in range(count, len(tensors), max(1, len(cold))):
+            own = dict(zip(cold, tensors[first : first + len(cold)], strict=True))
+            sets.append([own.get(at, tensor) for at, tensor in enumerate(sets[0])])
+        return sets
 
     @property
     def prepare(self) -> Callable[[], None] | None:
@@ -198,4 +233,18 @@ class Buffers:
             for index, parameter in enumerate(self._signature.parameters):
                 if parameter.role == "input":
                     self._store(index, self._starts[index])
+            for copy in self._copies:
+                for index in self._signature.cold:
+                    np.copyto(np.from_dlpack(copy[index]), self._starts[index])
         return verdict
+
+
+def copies_of_cold(signature: Signature) -> int:
+    """How many more sets of its cold parameters a workload needs, for them to be cold.
+
+    None where one set is as large as what lies between two calls, or than any cache.
+    """
+    parameters = [signature.parameters[at] for at in signature.cold]
+    size = sum(math.prod(p.shape) * np.dtype(p.dtype).itemsize for p in parameters)
+    far = min(signature.between_bytes, _FARTHEST_BYTES)
+    return max(0, -(-far // size) - 1) if size else 0

@@ -12,7 +12,6 @@ On a GPU and on one thread there is no exchange.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,12 +29,15 @@ _UNKNOWN_CACHE_BYTES = 512 << 10
 # Of each thread: multiply-adds, and elements taken from the neighbour.
 _MULTIPLY_ADDS = 128 * _LONGEST_ROW
 _EXCHANGED = 4 * _LONGEST_ROW
-_GPU_SHAPE = (1, 1 << 18)
-_GPU_DEPTH = 128
+# Some tens of microseconds on a large GPU: several times what a launch takes.
+_GPU_SHAPE = (1, 1 << 20)
+_GPU_DEPTH = 512
+DEVICE_CALLS = 5
+"""Calls of the canary in a row on a device: its clock is too coarse for one."""
 
 
-def build_canary(hardware: Hardware) -> tuple[Callable[..., Any], list[Array]]:
-    """Compiles the canary; returns it with the values of its arguments."""
+def build_canary(hardware: Hardware) -> tuple[Any, list[Array]]:
+    """Compiles the canary; returns it, a TVM module, with the values of its arguments."""
     from foretune import _tvm
 
     if hardware.kind != "llvm":
@@ -47,7 +49,7 @@ def build_canary(hardware: Hardware) -> tuple[Callable[..., Any], list[Array]]:
         shapes = [row, (_MULTIPLY_ADDS // columns,), *[row] * (1 if threads == 1 else 2)]
         module = _tvm.IRModule({"main": _tvm.tvm.script.from_source(_source(threads, columns))})
     compiled = _tvm.tvm.compile(module, hardware.tvm_target()).jit()
-    return compiled["main"], [np.full(shape, 0.5, np.float32) for shape in shapes]
+    return compiled, [np.full(shape, 0.5, np.float32) for shape in shapes]
 
 
 def row_length(hardware: Hardware) -> int:

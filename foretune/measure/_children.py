@@ -37,8 +37,9 @@ _MOST_ATTEMPTS = 4
 _SPARE_BYTES = 1 << 30
 # Candidates are timed one at a time: more builders than this only take memory.
 _MOST_WORKERS = 16
-# Each holds a context and buffers of its own in the device's memory.
-_MOST_GPU_WORKERS = 4
+# Of a device's memory, for the context and the buffers of each.
+_DEVICE_BYTES = 4 << 30
+_FEWEST_DEVICE_WORKERS = 4
 # Untuned results that are kept: each is an open file as large as its workload's buffers.
 _MOST_REFERENCES = 32
 
@@ -409,8 +410,11 @@ def by_worker(jobs: Sequence[Job], *stages: Stage) -> list[Job]:
 
 
 def _default_workers(hardware: Hardware) -> int:
-    most = _MOST_WORKERS if hardware.kind == "llvm" else _MOST_GPU_WORKERS
-    return min(usable_cores(), most)
+    cores = min(usable_cores(), _MOST_WORKERS)
+    if hardware.kind == "llvm":
+        return cores
+    memory = (hardware.gpu or {}).get("memory_bytes", 0.0)
+    return min(cores, max(_FEWEST_DEVICE_WORKERS, int(memory // _DEVICE_BYTES)))
 
 
 def _default_memory(workers: int) -> int:

@@ -15,10 +15,12 @@ import contextlib
 import ctypes
 import mmap
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from foretune._pages import large_pages
 
 if TYPE_CHECKING:
     from foretune.measure.gate import Array
@@ -94,15 +96,27 @@ def give_back_freed_memory() -> None:
 
 def host_tensor(array: Array) -> Any:
     """A TVM tensor on the host with the values of an array, on pages of its own."""
+    return host_tensors([array])[0]
+
+
+def host_tensors(arrays: Sequence[Array]) -> list[Any]:
+    """TVM tensors on the host with the values of arrays, each at the same place of a page.
+
+    They lie in one piece of memory in large pages, as those of a compiled network do.
+    """
     from foretune._tvm import tvm
 
-    if not array.nbytes:
-        return tvm.runtime.tensor(np.ascontiguousarray(array))
-    # Private, as what an allocator hands out: shared memory gets huge pages by other rules.
-    region = mmap.mmap(
-        -1, array.nbytes + _OFFSET_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    )
-    pages = np.frombuffer(region, np.uint8)
-    placed = pages[_OFFSET_BYTES:].view(array.dtype).reshape(array.shape)
-    placed[...] = array
-    return tvm.runtime.from_dlpack(placed)
+    starts, end = [], 0
+    for array in arrays:
+        starts.append(end + _OFFSET_BYTES)
+        end = -(-(starts[-1] + array.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = large_pages(end)
+    tensors = []
+    for array, start in zip(arrays, starts, strict=True):
+        if not array.nbytes:
+            tensors.append(tvm.runtime.tensor(np.ascontiguousarray(array)))
+            continue
+        placed = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+        placed[...] = array
+        tensors.append(tvm.runtime.from_dlpack(placed))
+    return tensors

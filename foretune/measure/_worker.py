@@ -173,7 +173,11 @@ class _Worker:
             while len(self._buffers) >= _KEPT_WORKLOADS:
                 self._buffers.popitem(last=False)
             self._buffers[known] = Buffers(
-                Signature.from_json(signature), path, key, self._watch.device
+                Signature.from_json(signature),
+                path,
+                key,
+                self._watch.device,
+                self._config.policy.cold_weights,
             )
         self._buffers.move_to_end(known)
         return self._buffers[known]
@@ -243,7 +247,7 @@ class _Worker:
         if first is not None:
             return first if first.seconds > limit else None
         if loaded.seconds < _COLD_FACTOR * limit or loaded.seconds < COLD_START_S:
-            warm = watch.warm(loaded.program, buffers.tensors, loaded.seconds, buffers.prepare)
+            warm = watch.warm(loaded.program, buffers.turns, loaded.seconds, buffers.prepare)
             loaded.seconds = min(loaded.seconds, warm)
         if loaded.seconds <= limit:
             return None
@@ -260,7 +264,7 @@ class _Worker:
         buffers = loaded.buffers
         assert buffers is not None
         read = self._watch.readings(
-            loaded.program, buffers.tensors, loaded.seconds, buffers.prepare, count, best_s, first
+            loaded.program, buffers.turns, loaded.seconds, buffers.prepare, count, best_s, first
         )
         loaded.seconds = min(reading.seconds for reading in read)
         if buffers.judged_after_timing and read != [first]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,11 +66,15 @@ class Signature:
         reduction: Elements summed into one output element, over all reductions in a chain.
         divides: Whether integers are divided by something that is no constant: the inputs have no
             zeros then, which would end the process.
+        cold: Positions of the parameters that a call in a network reads from far away.
+        between_bytes: What the network reads of them all from one call to the next.
     """
 
     parameters: tuple[Parameter, ...]
     reduction: int
     divides: bool = False
+    cold: tuple[int, ...] = ()
+    between_bytes: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``from_json`` reverses it."""
@@ -82,7 +86,13 @@ class Signature:
         parameters = tuple(
             Parameter(**{**entry, "shape": tuple(entry["shape"])}) for entry in data["parameters"]
         )
-        return cls(parameters, int(data["reduction"]), bool(data.get("divides")))
+        return cls(
+            parameters,
+            int(data["reduction"]),
+            bool(data.get("divides")),
+            tuple(data.get("cold", ())),
+            int(data.get("between_bytes", 0)),
+        )
 
     @classmethod
     def of(cls, workload: Workload) -> Signature:
@@ -91,7 +101,11 @@ class Signature:
         Raises:
             BadInputError: A parameter is not a buffer of fixed shape, or of a type NumPy lacks.
         """
-        return _signature(workload.module, workload.name)
+        signature = _signature(workload.module, workload.name)
+        cold = workload.cold
+        if cold is None:
+            return signature
+        return replace(signature, cold=cold.parameters, between_bytes=cold.between_bytes)
 
 
 def _signature(module: IRModule, name: str) -> Signature:

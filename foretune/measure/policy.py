@@ -7,7 +7,7 @@ from typing import Any
 
 from foretune.errors import BadInputError
 
-MEASUREMENT_VERSION = 5
+MEASUREMENT_VERSION = 6
 """Raised whenever the same candidate would get another label: code generation, layout of memory,
 canary, readings."""
 
@@ -32,7 +32,7 @@ class MeasurePolicy:
 
     Attributes:
         workers: Child processes that build in parallel; None: one per core that may be used, but
-            at most 16, and at most 4 for a GPU.
+            at most 16, and for a GPU at most one per 4 GiB of its memory, or four.
         window: Candidates that are built before the timing of any of them starts; None: eight per
             worker. Smaller streams results sooner, larger wastes less at the end of each build.
         build_timeout_s: Longest that applying and compiling one candidate may take.
@@ -67,8 +67,8 @@ class MeasurePolicy:
         compare_extra_rounds: Further rounds for candidates with fewer than three quiet readings.
         compare_budget_s: Seconds after which two readings of a candidate in ``compare`` suffice;
             they always do for one that is ``cut_factor`` times slower than the fastest.
-        flush_cache: Empty the processor's caches before each call. The default is warm caches, as
-            TVM's own runner has them: right for kernels whose inputs were just produced.
+        cold_weights: Give each call of a kernel that belongs to a network weights that lie as far
+            away as they do there. What was just computed is warm in any case.
         check_output: Compare each candidate's output with the untuned program's.
         passes_off: Names of passes that do not run before code is generated (``codegen.PASSES``).
     """
@@ -98,7 +98,7 @@ class MeasurePolicy:
     compare_rounds: int = 5
     compare_extra_rounds: int = 5
     compare_budget_s: float = 1.0
-    flush_cache: bool = False
+    cold_weights: bool = True
     check_output: bool = True
     passes_off: tuple[str, ...] = ()
 

@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from foretune.measure._canary import build_canary
+from foretune.measure._canary import DEVICE_CALLS, build_canary
 from foretune.measure._layout import host_tensor
+from foretune.measure._turns import InTurn
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
@@ -33,7 +32,6 @@ _SWITCHES_PER_THREAD_S = 20.0
 _WARM_UP_S = 1e-3
 COLD_START_S = 5e-3
 """What cold caches and pages add to a first call, at most."""
-_FLUSH_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,6 @@ class Stopwatch:
         self.canary_s = 0.0
         self._host = hardware.kind == "llvm"
         self._policy = policy
-        self._flush = np.zeros(_FLUSH_BYTES, np.uint8) if policy.flush_cache else None
         self._canary, arrays = build_canary(hardware)
         self._canary_tensors = [
             host_tensor(array) if self._host else tvm.runtime.tensor(array, self.device)
@@ -115,9 +112,16 @@ class Stopwatch:
     def canary(self) -> float:
         """Seconds the canary takes now: the lower of two calls, which drops single interrupts."""
         began = time.perf_counter()
-        seconds = min(self.call(self._canary, self._canary_tensors) for _ in range(2))
+        seconds = min(self._canary_call() for _ in range(2))
         self.canary_s += time.perf_counter() - began
         return seconds
+
+    def _canary_call(self) -> float:
+        """Seconds of the canary; on a device by its own clock, without the way there and back."""
+        if self._host:
+            return self.call(self._canary["main"], self._canary_tensors)
+        timer = self._canary.time_evaluator("main", self.device, number=DEVICE_CALLS, repeat=1)
+        return float(timer(*self._canary_tensors).results[0])
 
     def call(self, program: Callable[..., Any], tensors: Sequence[Any]) -> float:
         """Seconds of one call."""
@@ -137,21 +141,18 @@ class Stopwatch:
         before = self.canary()
         function = entry(program)
         seconds, crowded = self._watched(lambda: self.call(function, tensors))
-        cold = not self._host or self._policy.flush_cache
-        if cold or seconds * self._policy.spread < COLD_START_S:
+        if not self._host or seconds * self._policy.spread < COLD_START_S:
             return seconds, None
         return seconds, Reading(seconds, before, self.canary(), crowded)
 
     def calls_per_reading(self, seconds: float) -> int:
         """How often to call a kernel that takes ``seconds`` for one reading."""
-        if self._policy.flush_cache:
-            return 1
         return max(1, math.ceil(self._policy.reading_s / max(seconds, 1e-7)))
 
     def read(
         self,
         program: Any,
-        tensors: Sequence[Any],
+        arguments: InTurn,
         calls: int,
         prepare: Callable[[], None] | None = None,
     ) -> float:
@@ -159,21 +160,19 @@ class Stopwatch:
 
         Args:
             program: A TVM module with ``main``, or any callable.
-            tensors: Its arguments.
+            arguments: What it is called with.
             calls: Calls per reading.
             prepare: Restores buffers that a call changes and then depends on.
         """
         function = entry(program)
         if prepare is not None:
             prepare()
-        if self._flush is not None:
-            self._flush += 1
         quick = calls * _PYTHON_LOOP_FROM_S > self._policy.reading_s or not self._host
-        if quick and self._flush is None and hasattr(program, "time_evaluator"):
+        if quick and arguments.alike and hasattr(program, "time_evaluator"):
             timer = program.time_evaluator("main", self.device, number=calls, repeat=1)
-            return float(timer(*tensors).results[0])
+            return float(timer(*arguments.first).results[0])
         began = time.perf_counter()
-        for _ in range(calls):
+        for tensors in arguments.take(calls):
             function(*tensors)
         if not self._host:
             self.device.sync()
@@ -182,7 +181,7 @@ class Stopwatch:
     def warm(
         self,
         program: Any,
-        tensors: Sequence[Any],
+        arguments: InTurn,
         seconds: float,
         prepare: Callable[[], None] | None = None,
     ) -> float:
@@ -190,13 +189,13 @@ class Stopwatch:
 
         A first call finds cold caches and pages and may take ten times as long as the next ones.
         """
-        calls = 1 if self._policy.flush_cache else math.ceil(_WARM_UP_S / max(seconds, 1e-7))
-        return self.read(program, tensors, calls, prepare)
+        calls = math.ceil(_WARM_UP_S / max(seconds, 1e-7))
+        return self.read(program, arguments, calls, prepare)
 
     def readings(
         self,
         program: Any,
-        tensors: Sequence[Any],
+        arguments: InTurn,
         seconds: float,
         prepare: Callable[[], None] | None = None,
         count: int | None = None,
@@ -207,7 +206,7 @@ class Stopwatch:
 
         Args:
             program: A TVM module with ``main``, or any callable.
-            tensors: Its arguments.
+            arguments: What it is called with.
             seconds: What one call took when it was checked.
             prepare: As in ``read``.
             count: Exactly this many readings, whatever they say.
@@ -221,7 +220,7 @@ class Stopwatch:
         if self._enough(readings, [], spent, count, rough_from_s):
             return readings
         if seconds < policy.reading_s:
-            seconds = self.warm(program, tensors, seconds, prepare)
+            seconds = self.warm(program, arguments, seconds, prepare)
         calls = self.calls_per_reading(seconds)
         before = self.canary()
         while True:
@@ -230,7 +229,7 @@ class Stopwatch:
             while not self._enough(
                 readings, group, spent + time.perf_counter() - began, count, rough_from_s
             ):
-                group.append(self._watched(lambda: self.read(program, tensors, calls, prepare)))
+                group.append(self._watched(lambda: self.read(program, arguments, calls, prepare)))
                 # Long readings get a canary each: an episode may start between any two.
                 if time.perf_counter() - began > policy.budget_s / 2:
                     break

@@ -2,7 +2,7 @@
 
 Symbols: the instruction multiplies ``G`` neighbouring operands for each of ``L`` lanes. Channels
 of the input are summed in groups of ``G``; channels of the output are its lanes. Weights are packed
-at compile time so that each instruction reads one contiguous vector::
+at compile time in panels (``panels``) so that each instruction reads one contiguous vector::
 
     convolution  [O, I, KH, KW]  ->  [O / L, KH, KW, I / G, L, G]
     product      [K, N]          ->  [N / L, K / G, L, G]
@@ -17,11 +17,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from foretune import _tvm
 from foretune.hardware import FILLED, PRODUCT, IntegerProduct
 from foretune.operators._arrays import Array
+from foretune.operators.panels import grouped_panels, places
 
 _FUSABLE = 4
 """TVM's number for: element-wise operators behind it become part of the kernel."""
@@ -29,17 +28,13 @@ _FUSABLE = 4
 
 def packed_kernel(weight: Array, product: IntegerProduct) -> Array:
     """Weights ``[O, I, KH, KW]`` in the order of the instruction, filled up with zeros."""
-    out, into, height, width = weight.shape
-    groups, lanes = -(-into // product.group), -(-out // product.lanes)
-    full = np.zeros((lanes * product.lanes, groups * product.group, height, width), weight.dtype)
-    full[:out, :into] = weight
-    split = full.reshape(lanes, product.lanes, groups, product.group, height, width)
-    return np.ascontiguousarray(split.transpose(0, 4, 5, 2, 1, 3).astype(product.weight))
+    columns_last = weight.transpose(2, 3, 1, 0)
+    return grouped_panels(columns_last, product.lanes, product.group).astype(product.weight)
 
 
 def packed_matrix(weight: Array, product: IntegerProduct) -> Array:
     """The same for a matrix ``[K, N]``."""
-    return np.ascontiguousarray(packed_kernel(weight.T[:, :, None, None], product)[:, 0, 0])
+    return grouped_panels(weight, product.lanes, product.group).astype(product.weight)
 
 
 def integer_convolution(
@@ -70,8 +65,8 @@ def integer_convolution(
     w = te.placeholder(tuple(weight), product.weight, name="weight")
     high, wide, deep = height + top + bottom, width + left + right, weight[3] * group
     filled = _filled(x, (batch, high, wide, deep), (0, top, left, 0), zero)
-    rows = (high - dilation[0] * (kernel[0] - 1) - 1) // strides[0] + 1
-    columns = (wide - dilation[1] * (kernel[1] - 1) - 1) // strides[1] + 1
+    rows = places(high, kernel[0], strides[0], dilation[0])
+    columns = places(wide, kernel[1], strides[1], dilation[1])
     kh, kw = te.reduce_axis((0, kernel[0]), "kh"), te.reduce_axis((0, kernel[1]), "kw")
     k, g = te.reduce_axis((0, weight[3]), "k"), te.reduce_axis((0, group), "g")
     total = te.compute(

@@ -155,16 +155,13 @@ def _call(data: Mapping[str, Any], hardware: Mapping[str, Any]) -> str:
         "batch": data.get("batch"),
         "seed": data["seed"],
         "options": data.get("options") or None,
-        "without": _switched(data),
+        "without": tuple(data.get("passes_off", ())) or None,
+        # What was chosen: given back, the passes choose the same.
+        "plan": (data.get("network") or {}).get("plan") or None,
     }
     lines = [f"    {name}={value!r}," for name, value in arguments.items() if value is not None]
     lines += ["    llm=llm,"] if data.get("llm") else []
     return "\n".join(["foretune.tune(", "    source,", *lines, ")"])
-
-
-def _switched(data: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Passes that were off, where there are any."""
-    return tuple(data.get("passes_off", ())) or None
 
 
 def _slices(data: Mapping[str, Any]) -> list[_Slice]:

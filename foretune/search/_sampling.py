@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from foretune.errors import IllegalCandidateError
 from foretune.measure import Status
+from foretune.space import MOST_RESULTS, results_per_thread
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
@@ -59,6 +60,7 @@ class FreshSampler:
         self.seen: set[str] = set()
         self.illegal: set[str] = set()
         self.repeated: set[str] = set()
+        self._in_registers = space.hardware.kind != "llvm"
         self._first: dict[Hashable, str] = {}
         self._told: list[tuple[float, Candidate]] = []
 
@@ -73,9 +75,16 @@ class FreshSampler:
             self.seen.add(record.candidate_key)
 
     def is_new(self, candidate: Candidate) -> bool:
-        """Whether the candidate was neither proposed, nor told, nor found illegal or repeated."""
+        """Whether the candidate was neither proposed, nor told, nor found illegal or repeated.
+
+        Nor is one that keeps more results per thread than a GPU has registers: it is no use, and a
+        compiler is busy with it for ten seconds and more.
+        """
         key = candidate.key
-        return key not in self.seen and key not in self.illegal and key not in self.repeated
+        known = key in self.seen or key in self.illegal or key in self.repeated
+        if known or not self._in_registers:
+            return not known
+        return results_per_thread(candidate) <= MOST_RESULTS
 
     def is_legal(self, candidate: Candidate) -> bool:
         """Applies the candidate and remembers if that is refused."""

@@ -1,6 +1,8 @@
 """The space: sketches, decision variables, candidates."""
 
 from foretune.space._default import default_schedule
+from foretune.space._device_default import device_schedule, is_scheduled
+from foretune.space._registers import MOST_RESULTS, results_per_thread
 from foretune.space.actions import Action
 from foretune.space.decision import (
     INLINE,
@@ -17,6 +19,7 @@ from foretune.space.space import Space
 
 __all__ = [
     "INLINE",
+    "MOST_RESULTS",
     "ROOT",
     "Action",
     "Candidate",
@@ -28,5 +31,8 @@ __all__ = [
     "Space",
     "Variable",
     "default_schedule",
+    "device_schedule",
+    "is_scheduled",
     "location_name",
+    "results_per_thread",
 ]

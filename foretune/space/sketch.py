@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from foretune.errors import BadInputError, IllegalCandidateError
 from foretune.hardware import Hardware
 from foretune.space import _replay
+from foretune.space._device_default import device_schedule
 from foretune.space.actions import Action, actions_of
 from foretune.space.decision import (
     ComputeLocation,
@@ -307,10 +308,6 @@ def _untuned(sketch: Sketch) -> Schedule:
     from foretune import _tvm
 
     module = sketch.workload.module
-    target = sketch.hardware.tvm_target()
     if sketch.hardware.kind != "llvm":
-        # A GPU runs nothing without thread bindings: TVM's fixed default ones count as untuned.
-        dlight = _tvm.tvm.s_tir.dlight
-        with target:
-            module = dlight.ApplyDefaultSchedule(dlight.gpu.Fallback())(module)
+        module = device_schedule(module, sketch.hardware)
     return _tvm.Schedule(module, seed=1)

@@ -26,7 +26,7 @@ from foretune.tuning.work_dir import RESULT, Saver, enter_work_dir
 from foretune.workload import Model, Workload, from_object, load_input
 
 if TYPE_CHECKING:
-    from foretune.graph import Extraction
+    from foretune.graph import Extraction, Plan
     from foretune.llm import Session
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,10 @@ class Prepared:
 
 
 def prepare(
-    what: str | Model | Workload | Any, hardware: Hardware, without: Collection[str] = ()
+    what: str | Model | Workload | Any,
+    hardware: Hardware,
+    without: Collection[str] = (),
+    plan: Plan | None = None,
 ) -> Prepared:
     """Loads an INPUT and takes it apart into workloads.
 
@@ -64,6 +67,7 @@ def prepare(
             example inputs.
         hardware: Decides the layouts a model's operators are given.
         without: Names of passes over the graph that do not run.
+        plan: What is chosen for some operators of a model: ``network.plan`` of another result.
 
     Raises:
         BadInputError: Missing or unreadable file, unknown name, unsupported model.
@@ -73,7 +77,7 @@ def prepare(
         return Prepared(source, (source,))
     from foretune import graph
 
-    extracted = graph.extract(source, hardware, without)
+    extracted = graph.extract(source, hardware, without, plan)
     return Prepared(source, tuple(extracted.workloads), tuple(extracted.untunable), extracted)
 
 
@@ -99,6 +103,7 @@ def tune(
     command: str = "",
     output: str | Path | None = None,
     without: Collection[str] = (),
+    plan: Plan | None = None,
 ) -> TuneResult:
     """Tunes a model or a workload and returns the result, which compiles, runs and reports.
 
@@ -131,6 +136,7 @@ def tune(
             the run resumes and there is one; the one that ships at the end. None saves nothing.
             Removed where the proven one turns out to be wrong on an input compared at the end.
         without: Names of passes that do not run: to find out what they bring.
+        plan: What is chosen for some operators, as ``network.plan`` of a result has it.
 
     Raises:
         BadInputError: An argument is unusable, or a model cannot be compiled to what it computes;
@@ -163,7 +169,7 @@ def tune(
         if measurer is None:
             require_device(hardware)
         proving = time.perf_counter()
-        prepared = prepare(what, hardware, without)
+        prepared = prepare(what, hardware, without, plan)
         proof = _prove(prepared, hardware, proving)
         if proof is not None:
             # A tuned artifact that an earlier run left is not replaced by an untuned one.

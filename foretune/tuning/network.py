@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune.errors import ForetuneError, UnsupportedModelError
-from foretune.hardware import Hardware, why_not_here
+from foretune.hardware import Hardware, usable_cores, why_not_here
 
 if TYPE_CHECKING:
     from foretune.graph import Artifact, Extraction, InputSet, Verification
@@ -65,7 +65,7 @@ class Network:
         left_out: Names of the sets of inputs that were not compared, and why: the original refuses
             them, for example.
         passes: What became of each pass: objects of ``network.passes`` in ``foretune.tune/1``.
-        plan: How layouts and precisions were chosen.
+        plan: What passes with a choice chose: pass, then operator, to choice.
         proof_s: Seconds that proving, and concluding, took.
         fault: Why a tuned network that was compiled, or nothing at all, was not shipped; empty if
             it was.
@@ -150,8 +150,11 @@ class Proof:
         self.hardware = hardware
         self.extraction = extraction
         self.default: Artifact = compile_default(model, hardware, extraction)
+        self.default.link()
         self.compiled_s = time.perf_counter() - began
-        self.network = Network(passes=self.default.manifest["passes"])
+        self.network = Network(
+            passes=self.default.manifest["passes"], plan=self.default.manifest["plan"]
+        )
         self.saved: Path | None = None
         self.inputs = verification_inputs(model)
         self._checks: list[Verification] = []
@@ -233,7 +236,9 @@ class Proof:
         if not chosen:
             return None
         say("compiling the tuned network")
-        return compile_model(self.model, self.hardware, chosen, self.extraction)
+        artifact = compile_model(self.model, self.hardware, chosen, self.extraction)
+        artifact.link()
+        return artifact
 
     def _decide(
         self, tuned: Artifact, hurried: bool, say: Callable[[str], None]
@@ -329,7 +334,7 @@ class Proof:
         from foretune.engines import time_original
 
         with _running_original(self.model):
-            original, original_s = time_original(self.model, self.hardware.threads)
+            original, original_s = time_original(self.model, self._threads)
         with _running_compiled(self.model):
             readings = self.default.time(self.model.examples, repeats=_CALLS)
         self.network = replace(
@@ -351,7 +356,7 @@ class Proof:
             self.model,
             paths,
             [name] if name else [],
-            threads=self.hardware.threads,
+            threads=self._threads,
             rounds=_FEWEST_ROUNDS if hurried else self._rounds(len(artifacts)),
         )
         medians = {name: result.median for name, result in results.items()}
@@ -373,6 +378,11 @@ class Proof:
         if default_s is not None and tuned_s is not None and tuned_s > default_s:
             self.network = replace(self.network, fault="it is slower than the default")
         return self.network.fault
+
+    @property
+    def _threads(self) -> int:
+        """Threads that the original is given: beside a GPU every core."""
+        return self.hardware.threads if self.hardware.kind == "llvm" else usable_cores()
 
     def _rounds(self, artifacts: int) -> int:
         default_s = self.network.default_s or 0.0

@@ -1,6 +1,6 @@
 """What is tuned: workloads, models, importers and the catalog."""
 
-from foretune.workload._base import Workload
+from foretune.workload._base import ColdWeights, Workload, mark_cold
 from foretune.workload._indices import index_limits, walk
 from foretune.workload._roles import parameter_position, parameter_roles
 from foretune.workload.importers import from_object, load_input
@@ -8,6 +8,7 @@ from foretune.workload.importers._cut import GraphNode, cut_model, graph_nodes
 from foretune.workload.model import Model, OnnxSource, TensorSpec, TorchSource
 
 __all__ = [
+    "ColdWeights",
     "GraphNode",
     "Model",
     "OnnxSource",
@@ -19,6 +20,7 @@ __all__ = [
     "graph_nodes",
     "index_limits",
     "load_input",
+    "mark_cold",
     "parameter_position",
     "parameter_roles",
     "walk",

@@ -4,10 +4,25 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
+
+_COLD = "foretune.cold"
+
+
+@dataclass(frozen=True)
+class ColdWeights:
+    """Parameters of a program that each of its calls in a network reads from far away.
+
+    Attributes:
+        parameters: Their positions.
+        between_bytes: How many bytes of weights the network reads from one call to the next.
+    """
+
+    parameters: tuple[int, ...]
+    between_bytes: int
 
 
 @dataclass(frozen=True)
@@ -37,6 +52,15 @@ class Workload:
 
         module: IRModule = _tvm.load_json(self.module_json)
         return module
+
+    @functools.cached_property
+    def cold(self) -> ColdWeights | None:
+        """What ``mark_cold`` noted in the program; None for a program that stands alone."""
+        attributes = self.module["main"].attrs
+        if attributes is None or _COLD not in attributes:
+            return None
+        *parameters, between = (int(value) for value in attributes[_COLD])
+        return ColdWeights(tuple(parameters), between)
 
     def with_weight(self, weight: int) -> Workload:
         """The same program occurring ``weight`` times."""
@@ -72,6 +96,15 @@ class Workload:
             flops=_estimate_flops(normalised),
             weight=weight,
         )
+
+
+def mark_cold(function: Any, cold: ColdWeights) -> Any:
+    """A PrimFunc that says which of its parameters are cold.
+
+    It says so itself, because it is another workload then: the same program on weights that lie in
+    the caches has other times and another best schedule.
+    """
+    return function.with_attr(_COLD, [*cold.parameters, cold.between_bytes])
 
 
 def _estimate_flops(module: IRModule) -> float:

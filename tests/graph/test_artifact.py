@@ -92,6 +92,25 @@ def test_a_loaded_artifact_is_saved_again_without_a_compiler(
     _same(again.run(small.examples), compiled.run(small.examples))
 
 
+def test_a_linked_artifact_is_saved_without_compiling_again(small, hardware, tmp_path, monkeypatch):
+    artifact = compile_model(small, hardware, {})
+    expected = artifact.run(small.examples)
+    linked = compile_model(small, hardware, {})
+    linked.link()
+    monkeypatch.setenv("CXX", "/no/such/compiler")
+    _same(linked.run(small.examples), expected)
+    _same(Artifact.load(linked.save(tmp_path / "linked.so")).run(small.examples), expected)
+
+
+def test_without_a_compiler_an_artifact_runs_unlinked(small, hardware, tmp_path, monkeypatch):
+    artifact = compile_model(small, hardware, {})
+    monkeypatch.setenv("CXX", "/no/such/compiler")
+    artifact.link()
+    assert len(artifact.run(small.examples)) == len(small.outputs)
+    with pytest.raises(MissingDependencyError):
+        artifact.save(tmp_path / "model.so")
+
+
 @pytest.mark.parametrize("kind", ["model", "kernel without parameters"])
 def test_the_documented_code_runs_where_there_is_only_tvm(
     small, compiled, hardware, rng, tmp_path, kind

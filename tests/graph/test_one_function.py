@@ -126,3 +126,14 @@ def test_what_lies_together_does_not_overlap_and_starts_where_kernels_expect_it(
     for n in range(1, 300, 7):
         assert (copies[str(n)].numpy() == n % 256).all()
         assert np.from_dlpack(copies[str(n)]).ctypes.data % 64 == 0
+
+
+def test_kernels_keep_the_promise_that_their_arguments_do_not_overlap(rng):
+    x, weight = (rng.normal(size=(16, 16)).astype("float32") for _ in range(2))
+    artifact = compiled(lambda t: op.matmul(t, constant(weight)), [x], probe())
+    (library,) = artifact._executable.mod.imports
+    text = library.inspect_source("ll")
+    kernels = re.findall(r"^define .*@matmul_compute_\((.*?)\)", text, re.MULTILINE)
+    assert kernels, "the kernel is a function of its own"
+    for arguments in kernels:
+        assert arguments.count("noalias") == 3

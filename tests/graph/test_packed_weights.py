@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretune.graph.extract import as_workload
 from foretune.graph.passes.layouts import assign_layouts
-from foretune.graph.passes.packed_weights import pack_weights, panels
+from foretune.graph.passes.packed_weights import pack_weights
 from foretune.graph.passes.reshapes import sink_reshapes
 from foretune.graph.passes.rewrites import drop_masks, rewrite_operators
 from foretune.hardware import probe
+from foretune.operators.panels import grouped_panels, panels
+from foretune.space import PerfectTile, Space
 from tests.graph.programs import constant, module_of, relax, run
 
 op = relax.op
 LANES = 8
 
 
+HARDWARE = replace(probe(), simd_bits=32 * LANES)
+
+
 @pytest.fixture
 def hardware():
-    from dataclasses import replace
-
-    return replace(probe(), simd_bits=32 * LANES)
+    return HARDWARE
 
 
 def packed(module, hardware):
@@ -33,20 +39,89 @@ def kernels(module):
     return [str(v.name_hint) for v in module.get_global_vars() if v.name_hint != "main"]
 
 
+def one_kernel(module):
+    """The module fused, which leaves one kernel beside views."""
+    transform = relax.transform
+    for change in (
+        transform.LegalizeOps(),
+        transform.AnnotateTIROpPattern(),
+        transform.FuseOps(),
+        transform.FuseTIR(),
+    ):
+        module = change(module)
+    calls = [v for v in module.get_global_vars() if v.name_hint != "main"]
+    views = [v for v in calls if relax.analysis.has_reshape_pattern(module[v])]
+    assert len(calls) - len(views) == 1
+    return module
+
+
 def same(one, other, *arrays):
     for expected, actual in zip(run(one, *arrays), run(other, *arrays), strict=True):
         assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
-@given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 6), st.integers(2, 16))
-def test_a_panel_holds_neighbouring_columns_of_all_rows(height, rows, count, lanes):
-    weight = np.random.default_rng(rows).normal(size=(height, rows, count * lanes))
+@given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 40), st.integers(2, 16))
+def test_a_panel_holds_neighbouring_columns_of_all_rows(height, rows, columns, lanes):
+    weight = np.random.default_rng(rows).normal(size=(height, rows, columns))
     found = panels(weight, lanes)
-    assert found.shape == (count, height, rows, lanes)
+    assert found.shape == (-(-columns // lanes), height, rows, lanes)
     assert found.flags.c_contiguous
-    for at in range(count):
-        np.testing.assert_array_equal(found[at], weight[..., at * lanes : (at + 1) * lanes])
+    for at in range(len(found) * lanes):
+        expected = weight[..., at] if at < columns else 0
+        np.testing.assert_array_equal(found[at // lanes, ..., at % lanes], expected)
+
+
+@pytest.mark.parametrize(
+    ("columns", "count"), [(50257, 6284), (1000, 125), (1016, 127), (1017, 128)]
+)
+def test_many_panels_that_are_filled_up_have_small_divisors(columns, count):
+    weight = np.ones((2, columns), "float32")
+    found = panels(weight, LANES)
+    assert found.shape == (count, 2, LANES)
+    assert found.sum() == weight.sum()
+
+
+@given(st.integers(1, 9), st.integers(1, 20), st.integers(1, 8), st.sampled_from([2, 4]))
+def test_a_group_holds_neighbouring_rows_of_a_column(rows, columns, lanes, group):
+    weight = np.random.default_rng(rows).integers(1, 100, (rows, columns))
+    found = grouped_panels(weight, lanes, group)
+    assert found.shape == (-(-columns // lanes), -(-rows // group), lanes, group)
+    assert found.sum() == weight.sum()
+    for row in range(rows):
+        line = found[:, row // group, :, row % group].reshape(-1)
+        np.testing.assert_array_equal(line[:columns], weight[row])
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.integers(1, 3), max_size=2),
+    st.integers(1, 5),
+    st.integers(1, 9),
+    st.integers(1, 3 * LANES),
+    st.sampled_from(["float32", "float64"]),
+)
+def test_products_with_any_number_of_columns_and_what_follows_them(batch, m, k, n, dtype):
+    rng = np.random.default_rng(n)
+    x, weight = rng.normal(size=(*batch, m, k)), rng.normal(size=(k, n))
+    bias, other = rng.normal(size=n), rng.normal(size=(*batch, m, n))
+
+    def make(t):
+        emit = relax.BlockBuilder.current().emit
+        y = emit(
+            op.add(emit(op.matmul(t, constant(weight.astype(dtype)))), constant(bias.astype(dtype)))
+        )
+        return op.add(emit(op.nn.relu(y)), constant(other.astype(dtype)))
+
+    module = module_of(make, x.astype(dtype))
+    changed = rewrite_operators(sink_reshapes(packed(module, HARDWARE)))
+    fused = one_kernel(changed)
+    expected = np.maximum(x @ weight + bias, 0) + other
+    for each in (changed, fused):
+        (found,) = run(each, x.astype(dtype))
+        assert (found.shape, found.dtype) == (expected.shape, dtype)
+        precision = 1e-4 if dtype == "float32" else 1e-11
+        np.testing.assert_allclose(found, expected, rtol=precision, atol=precision)
 
 
 @pytest.mark.parametrize("shape", [(5, 6), (1, 6), (2, 5, 6), (2, 1, 3, 6)])
@@ -66,19 +141,17 @@ def convolutions(draw):
     pads = draw(st.lists(st.integers(0, 2), min_size=2 * axes, max_size=2 * axes))
     least = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
     extents = [n + draw(st.integers(0, 3)) for n in least]
-    return kernel, strides, dilation, pads, extents, draw(st.integers(1, 3))
+    columns = draw(st.sampled_from([1, 3, LANES - 1, LANES, LANES + 1, 2 * LANES]))
+    return kernel, strides, dilation, pads, extents, draw(st.integers(1, 3)), columns
 
 
 @settings(max_examples=20, deadline=None)
 @given(convolutions())
 def test_convolutions_of_every_kernel_stride_padding_and_dilation(case):
-    from dataclasses import replace
-
-    kernel, strides, dilation, pads, extents, channels = case
-    hardware = replace(probe(), simd_bits=32 * LANES)
+    kernel, strides, dilation, pads, extents, channels, columns = case
     rng, axes = np.random.default_rng(sum(extents)), len(kernel)
     x = rng.normal(size=(2, *extents, channels)).astype("float32")
-    weight = rng.normal(size=(*kernel, channels, 2 * LANES)).astype("float32")
+    weight = rng.normal(size=(*kernel, channels, columns)).astype("float32")
     letters = "DHW"[3 - axes :]
     make = getattr(op.nn, f"conv{axes}d")
     module = module_of(
@@ -93,7 +166,7 @@ def test_convolutions_of_every_kernel_stride_padding_and_dilation(case):
         ),
         x,
     )
-    changed = packed(module, hardware)
+    changed = packed(module, HARDWARE)
     assert len(kernels(changed)) == 1
     same(module, changed, x)
 
@@ -129,8 +202,10 @@ def test_a_mask_of_zeros_goes_and_a_bias_of_zeros_stays():
         assert module["main"].script(show_meta=False).count("R.add(") == left
 
 
-def test_weights_that_two_products_share_are_packed_once(rng, hardware):
-    x, weight = rng.normal(size=(4, 8)).astype("float32"), rng.normal(size=(8, 8))
+@pytest.mark.parametrize("columns", [LANES, LANES + 2])
+def test_weights_that_two_products_share_are_packed_once(rng, hardware, columns):
+    x = rng.normal(size=(4, columns)).astype("float32")
+    weight = rng.normal(size=(columns, columns))
     shared = constant(weight.astype("float32"))
 
     def make(t):
@@ -143,7 +218,7 @@ def test_weights_that_two_products_share_are_packed_once(rng, hardware):
     def visit(node):
         for argument in getattr(node, "args", ()) if isinstance(node, relax.Call) else ():
             fields = argument.fields if isinstance(argument, relax.Tuple) else ()
-            found.extend(f for f in fields if tuple(map(int, f.ty.shape)) == (1, 8, 8))
+            found.extend(f for f in fields if len(f.ty.shape) == 3)
 
     relax.analysis.post_order_visit(changed["main"], visit)
     assert len(found) == 2
@@ -152,7 +227,7 @@ def test_weights_that_two_products_share_are_packed_once(rng, hardware):
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype"), [((8, 12), "float32"), ((8, 8), "float16"), ((2, 8, 8), "float32")]
+    ("shape", "dtype"), [((8, 8), "int32"), ((8, 8), "float16"), ((2, 8, 8), "float32")]
 )
 def test_what_does_not_fit_is_left_as_it_is(rng, hardware, shape, dtype):
     x = rng.normal(size=(2, 4, 8)).astype(dtype)
@@ -163,6 +238,21 @@ def test_what_does_not_fit_is_left_as_it_is(rng, hardware, shape, dtype):
 def test_weights_that_are_computed_are_left_as_they_are(rng, hardware):
     x = rng.normal(size=(8, 8)).astype("float32")
     assert kernels(pack_weights(module_of(lambda t: op.matmul(t, t), x), hardware)) == []
+
+
+@pytest.mark.parametrize("columns", [3, LANES + 5])
+def test_tuning_finds_tiles_and_vectors_of_a_product_whose_columns_do_not_fill_panels(
+    rng, hardware, columns
+):
+    x, weight = rng.normal(size=(16, 32)).astype("float32"), rng.normal(size=(32, columns))
+    module = module_of(lambda t: op.matmul(t, constant(weight.astype("float32"))), x)
+    fused = one_kernel(packed(module, hardware))
+    (name,) = kernels(fused)
+    workload = as_workload(fused[name], name)
+    sketches = Space.generate(workload, hardware).sketches
+    tiles = {v.name: v for v in sketches[0].variables if isinstance(v, PerfectTile)}
+    lanes = [v for v in tiles.values() if v.extent == LANES and v.parts == 4]
+    assert lanes, f"no tile of the lanes in {sorted(tiles)}"
 
 
 @pytest.mark.parametrize("groups", [1, 8])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -17,6 +19,7 @@ from tests.graph.programs import constant, module_of, run
 
 op = _tvm.tvm.relax.op
 KINDS = {1: torch.nn.functional.conv_transpose1d, 2: torch.nn.functional.conv_transpose2d}
+HARDWARE = replace(probe(), simd_bits=256)
 KINDS[3] = torch.nn.functional.conv_transpose3d
 
 
@@ -38,12 +41,12 @@ def axes(draw):
 
 
 @settings(max_examples=20, deadline=None)
-@given(axes(), st.booleans())
-def test_phases_compute_what_pytorch_does(axes, known):
+@given(axes(), st.booleans(), st.sampled_from([1, 4, 8, 11]))
+def test_phases_compute_what_pytorch_does(axes, known, channels):
     strides, kernel, padding, more, extent = (list(part) for part in zip(*axes, strict=True))
     rng = np.random.default_rng(0)
     x = rng.normal(size=(2, 3, *extent)).astype("float32")
-    w = rng.normal(size=(3, 4, *kernel)).astype("float32")
+    w = rng.normal(size=(3, channels, *kernel)).astype("float32")
     options = {"padding": padding, "output_padding": more}
     tensors = torch.from_numpy(x), torch.from_numpy(w)
     expected = KINDS[len(axes)](*tensors, stride=strides, **options).numpy()
@@ -56,7 +59,7 @@ def test_phases_compute_what_pytorch_does(axes, known):
         )
 
     given = (x,) if known else (x, w)
-    changed = split_phases(module_of(make, *given))
+    changed = split_phases(module_of(make, *given), HARDWARE)
     assert f"conv{len(axes)}d_transpose" in names_of(changed)
     (found,) = run(changed, *given)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
@@ -73,7 +76,7 @@ def test_what_has_no_phases_or_none_to_gain_from_stays(options):
     weight = constant(rng.normal(size=(3, 4 // options.get("groups", 4) or 1, 2, 2)).astype("f4"))
     given = {"strides": [2, 2], **options}
     module = module_of(lambda x: op.nn.conv2d_transpose(x, weight, **given), x)
-    assert names_of(split_phases(module)) == ["main"]
+    assert names_of(split_phases(module, HARDWARE)) == ["main"]
 
 
 def test_a_phase_has_no_more_taps_than_it_needs():

@@ -20,7 +20,7 @@ def _run(hardware: Hardware, rows: list[float]) -> tuple[list[Array], int]:
     for row, value in enumerate(rows):
         arrays[0][row] = value
     tensors = [_tvm.tvm.runtime.tensor(array) for array in arrays]
-    program(*tensors)
+    program["main"](*tensors)
     return [tensor.numpy() for tensor in tensors], len(arrays[1])
 
 

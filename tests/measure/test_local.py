@@ -406,7 +406,8 @@ def test_children_are_replaced_after_many_builds(hardware: Hardware, sketch: Tri
 
 
 @pytest.mark.parametrize(
-    ("target", "cores", "workers"), [("zen4", 3, 3), ("zen4", 64, 16), ("t4", 3, 3), ("t4", 64, 4)]
+    ("target", "cores", "workers"),
+    [("zen4", 3, 3), ("zen4", 64, 16), ("t4", 3, 3), ("t4", 64, 4), ("h100", 64, 16)],
 )
 def test_there_are_as_many_children_as_cores_but_not_without_end(
     monkeypatch: pytest.MonkeyPatch, target: str, cores: int, workers: int

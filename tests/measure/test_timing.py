@@ -13,10 +13,12 @@ import pytest
 from foretune import _tvm
 from foretune.hardware import Hardware
 from foretune.measure import MeasurePolicy
+from foretune.measure._turns import InTurn
 from foretune.measure.timing import QuietFloor, Reading, Stopwatch, entry, is_crowded
 from tests.measure import programs
 
 POLICY = MeasurePolicy(budget_s=0.05, reading_s=0.002)
+_NOTHING = InTurn([[]])
 
 
 @pytest.fixture(scope="module")
@@ -78,18 +80,18 @@ def test_more_threads_are_interrupted_more_often(
 
 def test_reading_stops_when_the_two_lowest_agree(watch: Stopwatch) -> None:
     exact = replace(POLICY, spread=0.5, budget_s=5.0)
-    readings = Stopwatch(watch.hardware, exact).readings(_sleeper(0.02), [], 0.02)
+    readings = Stopwatch(watch.hardware, exact).readings(_sleeper(0.02), _NOTHING, 0.02)
     assert len(readings) == POLICY.min_readings
 
 
 def test_reading_stops_when_the_budget_is_spent(watch: Stopwatch) -> None:
     tight = replace(POLICY, spread=1e-9, budget_s=0.06)
-    readings = Stopwatch(watch.hardware, tight).readings(_sleeper(0.01), [], 0.01)
+    readings = Stopwatch(watch.hardware, tight).readings(_sleeper(0.01), _NOTHING, 0.01)
     assert 3 <= len(readings) <= 12
 
 
 def test_a_program_of_seconds_gets_one_or_two_readings(watch: Stopwatch) -> None:
-    assert 1 <= len(watch.readings(_sleeper(0.11), [], 0.11)) <= 2
+    assert 1 <= len(watch.readings(_sleeper(0.11), _NOTHING, 0.11)) <= 2
 
 
 def test_a_first_call_of_seconds_is_a_reading(hardware: Hardware) -> None:
@@ -101,8 +103,6 @@ def test_a_first_call_of_seconds_is_a_reading(hardware: Hardware) -> None:
     assert reading.before > 0 and reading.after > 0
     exact = Stopwatch(hardware, replace(POLICY, spread=1e-9))
     assert exact.first_call(lambda: calls.append(0), [])[1] is None
-    flushed = Stopwatch(hardware, replace(POLICY, spread=0.5, flush_cache=True))
-    assert flushed.first_call(_sleeper(0.02), [])[1] is None
     assert len(calls) == 1
 
 
@@ -114,21 +114,21 @@ def test_a_reading_that_is_there_counts_like_the_others(watch: Stopwatch) -> Non
         time.sleep(0.003)
 
     first = Reading(2 * POLICY.budget_s, 1e-4, 1e-4)
-    assert watch.readings(program, [], first.seconds, first=first) == [first]
-    assert watch.readings(program, [], first.seconds, count=1, first=first) == [first]
+    assert watch.readings(program, _NOTHING, first.seconds, first=first) == [first]
+    assert watch.readings(program, _NOTHING, first.seconds, count=1, first=first) == [first]
     assert not calls
-    two = watch.readings(program, [], 0.003, count=2, first=first)
+    two = watch.readings(program, _NOTHING, 0.003, count=2, first=first)
     assert two[0] == first and len(two) == 2 and calls
 
 
 def test_a_count_of_readings_is_kept(watch: Stopwatch) -> None:
-    assert len(watch.readings(_sleeper(0.001), [], 0.001, count=1)) == 1
-    assert len(watch.readings(_sleeper(0.03), [], 0.03, count=4)) == 4
+    assert len(watch.readings(_sleeper(0.001), _NOTHING, 0.001, count=1)) == 1
+    assert len(watch.readings(_sleeper(0.03), _NOTHING, 0.03, count=4)) == 4
 
 
 def test_a_cold_first_call_does_not_shorten_readings(watch: Stopwatch) -> None:
     calls = []
-    watch.readings(lambda: calls.append(0), [], 1e-3, count=1)
+    watch.readings(lambda: calls.append(0), _NOTHING, 1e-3, count=1)
     assert len(calls) > 100, "a call of 1 ms would have been repeated twice only"
 
 
@@ -137,21 +137,30 @@ def test_modules_of_tvm_are_timed_by_it(watch: Stopwatch, hardware: Hardware) ->
     tensors = [_tvm.tvm.runtime.tensor(np.ones((32, 32), np.float32)) for _ in range(3)]
     entry(module)(*tensors)
     assert tensors[2].numpy()[0, 0] == 32
-    assert watch.read(module, tensors, 100) > 0
-    assert watch.read(module, tensors, 1) > 0
+    assert watch.read(module, InTurn([tensors]), 100) > 0
+    assert watch.read(module, InTurn([tensors]), 1) > 0
 
 
 def test_buffers_are_prepared_before_each_reading(watch: Stopwatch) -> None:
     prepared: list[int] = []
-    watch.readings(_sleeper(0.01), [], 0.01, lambda: prepared.append(0), count=3)
+    watch.readings(_sleeper(0.01), _NOTHING, 0.01, lambda: prepared.append(0), count=3)
     assert len(prepared) == 3
 
 
-def test_flushed_caches_mean_one_call_per_reading(hardware: Hardware) -> None:
-    watch = Stopwatch(hardware, replace(POLICY, flush_cache=True))
-    calls: list[int] = []
-    watch.readings(lambda: calls.append(0), [], 1e-6, count=3)
-    assert len(calls) == 4
+def test_each_call_gets_its_turn_of_the_arguments(watch: Stopwatch) -> None:
+    seen: list[str] = []
+    arguments = InTurn([["a"], ["b"], ["c"]])
+    watch.read(seen.append, arguments, 4)
+    watch.read(seen.append, arguments, 3)
+    assert "".join(seen) == "abcabca"
+
+
+def test_modules_of_tvm_get_their_turns_too(watch: Stopwatch, hardware: Hardware) -> None:
+    module = _tvm.tvm.compile(programs.matmul(32).module, hardware.tvm_target()).jit()
+    ones = np.ones((32, 32), np.float32)
+    sets = [[_tvm.tvm.runtime.tensor(a) for a in (ones, ones, 0 * ones)] for _ in range(3)]
+    assert watch.read(module, InTurn(sets), 2) > 0
+    assert [int(tensors[2].numpy()[0, 0]) for tensors in sets] == [32, 32, 0]
 
 
 def test_the_canary_is_counted(watch: Stopwatch) -> None:
@@ -162,4 +171,4 @@ def test_the_canary_is_counted(watch: Stopwatch) -> None:
 
 def test_two_readings_may_be_the_fewest(hardware: Hardware) -> None:
     fewest = replace(POLICY, min_readings=2, spread=0.5, budget_s=5.0)
-    assert len(Stopwatch(hardware, fewest).readings(_sleeper(0.02), [], 0.02)) == 2
+    assert len(Stopwatch(hardware, fewest).readings(_sleeper(0.02), _NOTHING, 0.02)) == 2

@@ -17,6 +17,7 @@ from foretune.errors import BadInputError, MissingDependencyError, RecordError
 from foretune.hardware import Hardware
 from foretune.report import html, write_report
 from foretune.tuning import Budget, TuneResult, tune
+from foretune.tuning.network import Network
 from foretune.workload import Workload
 from tests.report.support import llm, network, result, task, trial
 
@@ -197,6 +198,7 @@ def test_the_call_that_is_shown_has_every_argument_that_matters(tmp_path: Path) 
         "seed": 4,
         "options": {"branching": 3, "proposer": "random", "depth": 2},
         "without": ("layouts", "vector-math"),
+        "plan": {"algorithms": {"convolution 0": "winograd2"}},
     }
     hardware = Hardware("test", '{"kind": "llvm", "mcpu": "x86-64-v3"}', threads=2)
     budget = Budget(seconds=given["time_s"], patience=given["patience"])
@@ -208,7 +210,12 @@ def test_the_call_that_is_shown_has_every_argument_that_matters(tmp_path: Path) 
         spent_s={},
         budget=budget,
         llm={"model": "m", "left_out": None},
-        **{name: value for name, value in given.items() if name not in ("time_s", "patience")},
+        network=Network(plan=given["plan"]),
+        **{
+            name: value
+            for name, value in given.items()
+            if name not in ("time_s", "patience", "plan")
+        },
     ).to_json()
     call = ast.parse(html._call(json.loads(json.dumps(told)), told["hardware"]), mode="eval").body
     assert isinstance(call, ast.Call)

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING
 
 from foretune import codegen
 from foretune.errors import BadInputError
-from foretune.graph.passes._guard import Change, Passes, PassReport
+from foretune.graph.passes import cuda_graph
+from foretune.graph.passes._decisions import Decisions
+from foretune.graph.passes._guard import Change, Passes, PassReport, why_off
+from foretune.graph.passes.algorithms import choose_algorithms
 from foretune.graph.passes.attention import fuse_attention
 from foretune.graph.passes.batch_norms import fold_batch_norms
 from foretune.graph.passes.element_types import legal_types
@@ -27,14 +30,28 @@ from foretune.graph.passes.reshapes import sink_reshapes
 from foretune.graph.passes.rewrites import drop_masks, rewrite_operators
 from foretune.graph.passes.transposed_convolutions import split_phases
 from foretune.graph.passes.transposes import sink_transposes
+from foretune.graph.passes.winograd_tiles import schedule_tiles
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
     from foretune.hardware import Hardware
 
-__all__ = ["OPERATORS", "PROGRAMS", "Pass", "PassReport", "Passes", "join", "names", "require"]
+__all__ = [
+    "OPERATORS",
+    "PROGRAMS",
+    "Decisions",
+    "Pass",
+    "PassReport",
+    "Passes",
+    "capture",
+    "join",
+    "names",
+    "require",
+    "require_deciding",
+    "why_off",
+]
 
-_Changes = Callable[["Hardware"], Sequence[Change]]
+_Changes = Callable[["Hardware", Decisions], Sequence[Change]]
 
 
 @dataclass(frozen=True)
@@ -43,19 +60,21 @@ class Pass:
 
     Attributes:
         name: Under which it is switched off.
-        changes: What it consists of, for a hardware.
+        changes: What it consists of, for a hardware and the decisions of a plan.
         only: Kind of target that it is for; empty if it is for all.
+        decides: Whether it has a choice for some operators, which a plan may make.
     """
 
     name: str
     changes: _Changes
     only: str = ""
+    decides: bool = False
 
 
 def _relax(*names: str) -> _Changes:
     """TVM's passes of these names."""
 
-    def changes(_hardware: Hardware) -> Sequence[Change]:
+    def changes(_hardware: Hardware, _decisions: Decisions) -> Sequence[Change]:
         from foretune import _tvm
 
         transform = _tvm.tvm.relax.transform
@@ -67,7 +86,7 @@ def _relax(*names: str) -> _Changes:
 def _on_main(name: str) -> _Changes:
     """A pass of TVM that wants to know where the program begins."""
 
-    def changes(_hardware: Hardware) -> Sequence[Change]:
+    def changes(_hardware: Hardware, _decisions: Decisions) -> Sequence[Change]:
         from foretune import _tvm
 
         transform = _tvm.tvm.relax.transform
@@ -78,7 +97,7 @@ def _on_main(name: str) -> _Changes:
 
 
 def _ours(*changes: Change) -> _Changes:
-    return lambda _hardware: changes
+    return lambda _hardware, _decisions: changes
 
 
 _REWRITES = Pass("rewrites", _ours(rewrite_operators))
@@ -90,7 +109,7 @@ _NORMALIZATIONS = "normalizations"
 
 OPERATORS = (
     Pass("normal-form", _relax("Normalize", "CanonicalizeBindings")),
-    Pass("integers", lambda hardware: [lambda module: integer_products(module, hardware)]),
+    Pass("integers", lambda hardware, _: [lambda module: integer_products(module, hardware)]),
     _REWRITES,
     Pass("batch-norms", _ours(fold_batch_norms)),
     Pass("element-types", _ours(legal_types)),
@@ -102,10 +121,14 @@ OPERATORS = (
     Pass(_NORMALIZATIONS, _ours(find_normalizations)),
     Pass(
         "attention",
-        lambda hardware: [lambda module: fuse_attention(module, hardware)],
+        lambda hardware, _: [lambda module: fuse_attention(module, hardware)],
         only="llvm",
     ),
-    Pass("transposed-convolutions", _ours(split_phases), only="llvm"),
+    Pass(
+        "transposed-convolutions",
+        lambda hardware, _: [lambda module: split_phases(module, hardware)],
+        only="llvm",
+    ),
     # On a GPU layouts stay, and what the model transposes itself still moves.
     Pass("layouts", _ours(assign_layouts, sink_transposes), only="llvm"),
     Pass("transposes", _ours(sink_transposes)),
@@ -113,15 +136,21 @@ OPERATORS = (
     _REWRITES,
     _MASKS,
     Pass(
+        "algorithms",
+        lambda hardware, decisions: [lambda module: choose_algorithms(module, hardware, decisions)],
+        only="llvm",
+        decides=True,
+    ),
+    Pass(
         "packed-weights",
-        lambda hardware: [lambda module: pack_weights(module, hardware)],
+        lambda hardware, _: [lambda module: pack_weights(module, hardware)],
         only="llvm",
     ),
     _REWRITES,
     Pass("reshapes", _ours(sink_reshapes)),
     Pass(
         _NORMALIZATIONS,
-        lambda hardware: [lambda module: lower_normalizations(module, hardware)],
+        lambda hardware, _: [lambda module: lower_normalizations(module, hardware)],
         only="llvm",
     ),
     _REWRITES,
@@ -131,6 +160,7 @@ OPERATORS = (
 PROGRAMS = (
     _CONSTANTS,
     Pass("fusion", _relax("AnnotateTIROpPattern", "FuseOps", "FuseTIR")),
+    Pass("winograd-tiles", _ours(schedule_tiles), only="llvm"),
     _DEAD_CODE,
 )
 """Passes over the tensor programs that operators were lowered to."""
@@ -144,20 +174,45 @@ def join(
     module: IRModule, hardware: Hardware, without: Collection[str], inputs: int
 ) -> tuple[OneFunction, PassReport]:
     """Joins the calls of ``main``, where that is wanted and can be done; see ``one_function``."""
-    if JOINING in without:
-        joined = OneFunction(module, reason="switched off")
-    elif hardware.kind != codegen.KIND:
-        joined = OneFunction(module, reason=f"for targets of the kind {codegen.KIND}")
-    else:
-        joined = one_function(module, inputs)
+    off = why_off(JOINING, codegen.KIND, hardware, without)
+    joined = OneFunction(module, reason=off) if off else one_function(module, inputs)
     on = not joined.reason
     return joined, PassReport(JOINING, on, joined.reason, changed=on)
+
+
+CAPTURING = "cuda-graph"
+"""The pass that has kernels launched together, when memory has its plan."""
+
+
+def capture(
+    module: IRModule, hardware: Hardware, without: Collection[str], inputs: int
+) -> tuple[IRModule, PassReport]:
+    """Captures the calls of ``main``, where that is wanted; see ``cuda_graph``."""
+    off = why_off(CAPTURING, cuda_graph.KIND, hardware, without)
+    captured = cuda_graph.Captured(module, off) if off else cuda_graph.capture(module, inputs)
+    on = not captured.reason
+    return captured.module, PassReport(CAPTURING, on, captured.reason, changed=on)
 
 
 def names() -> tuple[str, ...]:
     """Names of all passes, those before code is generated included, in order."""
     found = [each.name for each in (*OPERATORS, *PROGRAMS)]
-    return tuple(dict.fromkeys([*found, JOINING, *codegen.PASSES]))
+    return tuple(dict.fromkeys([*found, JOINING, CAPTURING, *codegen.PASSES]))
+
+
+def require_deciding(plan: Collection[str]) -> None:
+    """Refuses names of a plan that no pass with a choice has.
+
+    Raises:
+        BadInputError: The message lists the names.
+    """
+    known = [each.name for each in OPERATORS if each.decides]
+    for name in plan:
+        if name not in known:
+            raise BadInputError(
+                f"a plan is for passes that have a choice, but got {name!r}: these are "
+                f"{', '.join(known)}"
+            )
 
 
 def require(without: Collection[str]) -> None:

@@ -15,6 +15,7 @@ from foretune.errors import last_line
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
+    from foretune.hardware import Hardware
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +50,20 @@ class PassReport:
         return asdict(self)
 
 
+def why_off(name: str, only: str, hardware: Hardware, without: Collection[str]) -> str:
+    """Why a pass has no turn; empty if it has one.
+
+    Args:
+        name: Of the pass.
+        only: Kind of target that it is for; empty if it is for all.
+        hardware: What the network is compiled for.
+        without: Names of passes that are not wanted.
+    """
+    if name in without:
+        return "switched off"
+    return f"for targets of the kind {only}" if only not in ("", hardware.kind) else ""
+
+
 class Passes:
     """Runs passes on the module of one network.
 
@@ -70,6 +85,10 @@ class Passes:
         """Notes that a pass is not for this network."""
         self._reports.setdefault(name, PassReport(name, on=False, reason=reason))
 
+    def is_on(self, name: str) -> bool:
+        """Whether a pass had a turn, and what it did counts."""
+        return name in self._reports and self._reports[name].on
+
     def run(self, name: str, module: IRModule, *changes: Change) -> IRModule:
         """``module`` after all ``changes``, or as it was if one fails or breaks the module.
 
@@ -81,9 +100,6 @@ class Passes:
             module: Is left as it is.
             changes: What the pass consists of, in order: all of them count or none.
         """
-        if name in self.without:
-            self.skip(name, "switched off")
-            return module
         before = self._reports.get(name, PassReport(name))
         if not before.on:
             return module

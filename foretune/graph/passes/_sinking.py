@@ -106,12 +106,15 @@ def _pad(call: Any, sources: list[Any], axes: Axes) -> Any:
     return _relax().op.nn.pad(sources[0], moved, call.attrs.pad_mode, call.attrs.pad_value)
 
 
+_IMAGES = frozenset({"NCW", "NWC", "NCHW", "NHWC", "NCDHW", "NDHWC"})
+
+
 def _images(call: Any, axes: Axes) -> str | None:
     """The layout above of a pooling or resizing operator, if it is one that TVM lowers."""
     layout = str(call.attrs.layout)
     same = str(getattr(call.attrs, "out_layout", layout)) in ("", layout)
-    above = layout_above(layout, axes) if len(layout) == 4 else ""
-    return above if same and above in ("NHWC", "NCHW") else None
+    above = layout_above(layout, axes) if len(layout) == len(axes) else ""
+    return above if same and above in _IMAGES else None
 
 
 def _pool(call: Any, sources: list[Any], axes: Axes) -> Any:
@@ -128,7 +131,8 @@ def _adaptive_pool(call: Any, sources: list[Any], axes: Axes) -> Any:
     layout = _images(call, axes)
     if layout is None:
         return None
-    return _relax().op.nn.adaptive_avg_pool2d(sources[0], call.attrs.output_size, layout)
+    make = getattr(_relax().op.nn, str(call.op.name).removeprefix("relax.nn."))
+    return make(sources[0], call.attrs.output_size, layout)
 
 
 def _resize(call: Any, sources: list[Any], axes: Axes) -> Any:
@@ -182,11 +186,14 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(BINARY, Rule(_all, _same)),
     **dict.fromkeys(REDUCE, Rule(_first, _reduce)),
     **dict.fromkeys(("relax.nn.softmax", "relax.nn.log_softmax"), Rule(_first, _softmax)),
-    **dict.fromkeys(("relax.nn.max_pool2d", "relax.nn.avg_pool2d"), Rule(_first, _pool)),
+    **{
+        f"relax.nn.{kind}_pool{rank}d": Rule(_first, _adaptive_pool if "_" in kind else _pool)
+        for kind in ("max", "avg", "adaptive_avg")
+        for rank in (1, 2, 3)
+    },
     "relax.where": Rule(_all, _same),
     "relax.nn.pad": Rule(_first, _pad),
     "relax.nn.prelu": Rule(_first, _prelu),
-    "relax.nn.adaptive_avg_pool2d": Rule(_first, _adaptive_pool),
     "relax.image.resize2d": Rule(_first, _resize),
     "relax.nn.group_norm": Rule(_first, _group_norm),
     "relax.concat": Rule(_parts, _concat),

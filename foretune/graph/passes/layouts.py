@@ -1,6 +1,7 @@
-"""Layout assignment: convolutions in NHWC, with transposes around each of them.
+"""Layout assignment: convolutions channels last, with transposes around each of them.
 
-Before → after, with ``P`` from NCHW to NHWC, ``Q`` back and ``K`` from OIHW to HWIO::
+Before → after, with ``P`` from NCHW to NHWC, ``Q`` back and ``K`` from OIHW to HWIO, likewise with
+one spatial axis and with three::
 
     conv2d(x, W)  →  Q(conv2d(P(x), K(W), NHWC, HWIO))
 
@@ -18,11 +19,16 @@ from foretune.graph.passes.rewrites import cleaned
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
 
-_DATA, _KERNEL = "NHWC", "HWIO"
+CHANNELS_LAST = {
+    "relax.nn.conv1d": ("NWC", "WIO"),
+    "relax.nn.conv2d": ("NHWC", "HWIO"),
+    "relax.nn.conv3d": ("NDHWC", "DHWIO"),
+}
+"""Convolutions with the layouts of their data and weights."""
 
 
 def assign_layouts(module: IRModule) -> IRModule:
-    """Every two-dimensional convolution of ``main`` in NHWC with HWIO weights."""
+    """Every convolution of ``main`` channels last."""
     return cleaned(module, _mutator().visit_expr(module["main"]))
 
 
@@ -47,29 +53,31 @@ def _mutator() -> Any:
 
         def visit_call_(self, call: Any) -> Any:
             call = self.visit_expr_post_order(call)
-            if getattr(call.op, "name", "") != "relax.nn.conv2d":
+            name = str(getattr(call.op, "name", ""))
+            if name not in CHANNELS_LAST:
                 return call
-            attrs = call.attrs
+            attrs, wanted = call.attrs, CHANNELS_LAST[name]
             layout, kernel = str(attrs.data_layout), str(attrs.kernel_layout)
-            data_order, kernel_order = order(layout, _DATA), order(kernel, _KERNEL)
+            data_order, kernel_order = order(layout, wanted[0]), order(kernel, wanted[1])
             if data_order is None or kernel_order is None or str(attrs.out_layout) != layout:
                 return call
-            if layout == _DATA and kernel == _KERNEL:
+            if (layout, kernel) == wanted:
                 return call
+            make = getattr(relax.op.nn, name.removeprefix("relax.nn."))
             result = self.builder_.emit(
-                relax.op.nn.conv2d(
+                make(
                     self._permuted(call.args[0], data_order),
                     self._permuted(call.args[1], kernel_order),
                     strides=attrs.strides,
                     padding=attrs.padding,
                     dilation=attrs.dilation,
                     groups=attrs.groups,
-                    data_layout=_DATA,
-                    kernel_layout=_KERNEL,
+                    data_layout=wanted[0],
+                    kernel_layout=wanted[1],
                     out_dtype=attrs.out_dtype or None,
                 )
             )
-            return self._permuted(result, [_DATA.index(letter) for letter in layout])
+            return self._permuted(result, [wanted[0].index(letter) for letter in layout])
 
         def _permuted(self, operand: Any, axes: list[int]) -> Any:
             if axes == sorted(axes):

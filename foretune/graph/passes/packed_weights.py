@@ -12,7 +12,9 @@ A panel is read from its begin to its end. A convolution with a kernel of one el
 every place is a product of matrices, and becomes one. What follows (bias, activation, residual)
 sinks above the view (``reshapes``) and fuses with the kernel as before.
 
-Weights that are computed, and those whose columns do not fill panels, stay as they are.
+Columns that do not fill panels are filled up with zeros, and a last stage of the kernel leaves out
+what those gave: then ``y`` is ``[M, N]``, and what follows joins that stage. Weights that are
+computed stay as they are.
 """
 
 from __future__ import annotations
@@ -21,39 +23,32 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from foretune.graph.passes.layouts import CHANNELS_LAST
 from foretune.graph.passes.rewrites import call_of, cleaned, constant, extents, is_constant
-from foretune.operators.panels import convolution, product
+from foretune.operators.panels import convolution, panels, product
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
     from foretune.hardware import Hardware
-    from foretune.workload.model import Array
 
 _PRODUCT = frozenset({"relax.matmul"})
-_LAYOUTS = {
-    "relax.nn.conv1d": ("NWC", "WIO"),
-    "relax.nn.conv2d": ("NHWC", "HWIO"),
-    "relax.nn.conv3d": ("NDHWC", "DHWIO"),
-}
 _BITS = {"float32": 32, "float64": 64}
 
 
 def pack_weights(module: IRModule, hardware: Hardware) -> IRModule:
     """Packs the constant weights of every product and convolution of ``main`` that fit."""
-    mutator = _mutator(hardware.simd_bits)
+    mutator = _mutator(hardware)
     main = mutator.visit_expr(module["main"])
     return cleaned(module, main, mutator)
 
 
-def panels(weight: Array, lanes: int) -> Array:
-    """``[..., K, N]`` as ``[N / lanes, ..., K, lanes]``."""
-    split = weight.reshape(*weight.shape[:-1], weight.shape[-1] // lanes, lanes)
-    return np.ascontiguousarray(np.moveaxis(split, -2, 0))
+def lanes_of(tensor: Any, hardware: Hardware) -> int:
+    """Columns of a panel of such numbers, the lanes of a vector; 0 where they stay as they are."""
+    lanes = hardware.simd_bits // _BITS.get(str(tensor.ty.dtype), hardware.simd_bits + 1)
+    return lanes if lanes > 1 else 0
 
 
-def _mutator(bits: int) -> Any:
+def _mutator(hardware: Hardware) -> Any:
     from foretune import _tvm
 
     relax = _tvm.tvm.relax
@@ -65,7 +60,7 @@ def _mutator(bits: int) -> Any:
 
         def visit_call_(self, call: Any) -> Any:
             call = self.visit_expr_post_order(call)
-            lanes = _lanes(call, bits)
+            lanes = lanes_of(call, hardware) if _fits(call) else 0
             if not lanes:
                 return call
             if call_of(call, _PRODUCT) or _is_product(call):
@@ -74,8 +69,10 @@ def _mutator(bits: int) -> Any:
 
         def _product(self, call: Any, weight: Any, lanes: int) -> Any:
             data = self._viewed(call.args[0], [-1, extents(weight)[-2]])
+            packed = self._panels(weight, lanes, 2)
+            columns = extents(weight)[-1]
             result = self.builder_.emit_te(
-                product, data, self._panels(weight, lanes, 2), primfunc_name_hint="matmul"
+                product, data, packed, columns, primfunc_name_hint="matmul"
             )
             return relax.op.reshape(result, call.ty.shape)
 
@@ -85,6 +82,7 @@ def _mutator(bits: int) -> Any:
                 convolution,
                 call.args[0],
                 self._panels(call.args[1], lanes, rank + 2),
+                extents(call)[-1],
                 [int(s) for s in attrs.strides],
                 [int(p) for p in attrs.padding],
                 [int(d) for d in attrs.dilation],
@@ -110,24 +108,18 @@ def _mutator(bits: int) -> Any:
     return Packer()
 
 
-def _lanes(call: Any, bits: int) -> int:
-    """Columns of a panel; 0 where a call has no weights that can be packed."""
+def _fits(call: Any) -> bool:
+    """Whether a call is a product or a convolution with constant weights that can be packed."""
     name = str(getattr(call.op, "name", ""))
-    if name not in _LAYOUTS and not call_of(call, _PRODUCT):
-        return 0
+    if name not in CHANNELS_LAST and not call_of(call, _PRODUCT):
+        return False
     data, weight = call.args
-    dtype = str(call.ty.dtype)
-    if not is_constant(weight) or dtype not in _BITS:
-        return 0
-    if {str(part.ty.dtype) for part in call.args} != {dtype} or 0 in extents(call):
-        return 0
+    same = {str(part.ty.dtype) for part in call.args} == {str(call.ty.dtype)}
+    if not is_constant(weight) or not same or 0 in [*extents(call), *extents(weight)]:
+        return False
     if call_of(call, _PRODUCT):
-        if len(extents(weight)) != 2 or len(extents(data)) < 2:
-            return 0
-    elif not _is_plain(call, _LAYOUTS[name]):
-        return 0
-    lanes = bits // _BITS[dtype]
-    return lanes if lanes > 1 and extents(weight)[-1] % lanes == 0 else 0
+        return len(extents(weight)) == 2 and len(extents(data)) > 1
+    return _is_plain(call, CHANNELS_LAST[name])
 
 
 def _is_plain(call: Any, layouts: tuple[str, str]) -> bool:

@@ -9,7 +9,8 @@ one axis with stride 2, a kernel of 4 and 1 cut off either end::
     y[2 m + 1]  =  x[m + 1] w[0] + x[m] w[2]
 
 All phases are one tensor program: channels innermost, the phase beside the place of its axis
-(``batch, H, phase of H, W, phase of W, channels``), which in memory is the result.
+(``batch, H, phase of H, W, phase of W, channels``), which in memory is the result. Constant
+kernels lie in panels (``packed_weights``).
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune.graph.passes.packed_weights import lanes_of
 from foretune.graph.passes.rewrites import cleaned, constant, extents, is_constant
+from foretune.operators.panels import cut, panels
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
+    from foretune.hardware import Hardware
 
 _RANKS = {f"relax.nn.conv{rank}d_transpose": rank for rank in (1, 2, 3)}
 _AXES = {1: "W", 2: "HW", 3: "DHW"}
@@ -76,14 +80,14 @@ class Phases:
         return max(0, int(self.source(self.places - 1, self.stride - 1, 0)) - self.inputs + 1)
 
 
-def split_phases(module: IRModule) -> IRModule:
+def split_phases(module: IRModule, hardware: Hardware) -> IRModule:
     """Every transposed convolution of ``main`` by phases, where it has any to gain from."""
-    mutator = _mutator()
+    mutator = _mutator(hardware)
     main = mutator.visit_expr(module["main"])
     return cleaned(module, main, mutator)
 
 
-def _mutator() -> Any:
+def _mutator(hardware: Hardware) -> Any:
     from foretune import _tvm
 
     relax = _tvm.tvm.relax
@@ -108,7 +112,7 @@ def _mutator() -> Any:
             packed = self._packed(weight, phases)
             dtype = str(call.ty.dtype)
             result = self.builder_.emit_te(
-                lambda x, w: _convolution(x, w, phases, dtype),
+                lambda x, w: _convolution(x, w, channels, phases, dtype),
                 moved,
                 packed,
                 primfunc_name_hint=f"conv{rank}d_transpose",
@@ -123,7 +127,8 @@ def _mutator() -> Any:
 
         def _packed(self, weight: Any, phases: Sequence[Phases]) -> Any:
             if is_constant(weight):
-                return constant(pack(weight.value.numpy(), phases))
+                values, lanes = pack(weight.value.numpy(), phases), lanes_of(weight, hardware)
+                return constant(panels(values, lanes) if lanes else values)
             return self.builder_.emit_te(
                 lambda w: _pack(w, phases), weight, primfunc_name_hint="pack_kernel"
             )
@@ -202,8 +207,14 @@ def _pack(kernel: Any, phases: Sequence[Phases]) -> Any:
     return te.compute([*shape, *kernel.shape[:2]], element, name="pack_kernel")
 
 
-def _convolution(data: Any, kernel: Any, phases: Sequence[Phases], dtype: str) -> Any:
-    """All phases at once: ``batch, place, phase, ..., channels``."""
+def _convolution(
+    data: Any, kernel: Any, channels: int, phases: Sequence[Phases], dtype: str
+) -> Any:
+    """All phases at once: ``batch, place, phase, ..., channels``.
+
+    A kernel in panels has them in front, and their lanes in place of its output channels, which
+    are also the last two axes of the result then (``panels.cut``).
+    """
     from foretune import _tvm
 
     te, topi = _tvm.tvm.te, _tvm.tvm.topi
@@ -215,12 +226,13 @@ def _convolution(data: Any, kernel: Any, phases: Sequence[Phases], dtype: str) -
     inputs = te.reduce_axis((0, data.shape[-1]), name="ic")
 
     def element(batch: Any, *at: Any) -> Any:
-        places, channel = list(zip(at[0:-1:2], at[1:-1:2], strict=True)), at[-1]
+        (*panel, channel), spatial = at[2 * rank :], at[: 2 * rank]
+        places = list(zip(spatial[::2], spatial[1::2], strict=True))
         sources = [
             p.source(place, phase, tap) + p.before
             for p, (place, phase), tap in zip(phases, places, taps, strict=True)
         ]
-        weight = kernel(*(phase for _, phase in places), *taps, inputs, channel)
+        weight = kernel(*panel, *(phase for _, phase in places), *taps, inputs, channel)
         value = data(batch, *sources, inputs)
         product = value.astype(dtype) * weight.astype(dtype)
         return te.sum(product, axis=[*taps, inputs])
@@ -228,4 +240,6 @@ def _convolution(data: Any, kernel: Any, phases: Sequence[Phases], dtype: str) -
     shape = [data.shape[0]]
     for p in phases:
         shape += [p.places, p.stride]
-    return te.compute([*shape, kernel.shape[-1]], element, name=f"conv{rank}d_transpose")
+    count = list(kernel.shape[: len(kernel.shape) - 2 * rank - 2])
+    sums = te.compute([*shape, *count, kernel.shape[-1]], element, name=f"conv{rank}d_transpose")
+    return cut(sums, channels) if count else sums

@@ -1,0 +1,51 @@
+"""What a pass chose for each operator, as a plan that can be read, changed and given back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from foretune.errors import BadInputError
+
+
+class Decisions:
+    """The choices of one pass over one network.
+
+    Args:
+        given: Operator to choice, for those that are not left to the pass.
+
+    Attributes:
+        taken: Operator to choice, for all that had one, in the order of the network.
+    """
+
+    def __init__(self, given: Mapping[str, str] | None = None) -> None:
+        self._given = dict(given or {})
+        self._choices: dict[str, tuple[str, ...]] = {}
+        self.taken: dict[str, str] = {}
+
+    def take(self, operator: str, choices: Sequence[str], default: str) -> str:
+        """The choice for an operator: what the plan says, or else ``default``."""
+        # What is wrong is said by ``require_kept``: a pass that raises is merely left out.
+        self._choices[operator] = tuple(choices)
+        choice = self._given.get(operator, default)
+        self.taken[operator] = choice if choice in choices else default
+        return self.taken[operator]
+
+    def require_kept(self) -> None:
+        """Refuses a plan for another network, once the pass had its turn.
+
+        Raises:
+            BadInputError: The plan names an operator that had no choice, or no choice of it.
+        """
+        for operator, choice in self._given.items():
+            if operator not in self._choices:
+                known = ", ".join(self._choices) or "none"
+                raise BadInputError(
+                    f"a plan is for operators that have a choice, but got {operator!r}: those of "
+                    f"this network are {known}"
+                )
+            if choice not in self._choices[operator]:
+                raise BadInputError(
+                    f"the plan for {operator!r} must be one of "
+                    f"{', '.join(self._choices[operator])}, but got {choice!r}: change it, or "
+                    "leave the operator out"
+                )

@@ -1,0 +1,118 @@
+"""Which weights of a network are cold, and that kernels are timed with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foretune import _tvm
+from foretune.graph import extract
+from foretune.hardware import Hardware
+from foretune.measure import LocalMeasurer, MeasurePolicy, Status
+from foretune.measure._buffers import Buffers, compute_reference
+from foretune.measure.gate import Signature
+from foretune.space import Space
+from foretune.workload import ColdWeights, Model, Workload, from_object
+
+torch = pytest.importorskip("torch")
+
+
+def _workloads(module: torch.nn.Module, shape: Sequence[int], hardware: Hardware) -> list[Workload]:
+    torch.manual_seed(0)
+    model = from_object((module.eval(), (torch.randn(*shape),)))
+    assert isinstance(model, Model)
+    return extract(model, hardware).workloads
+
+
+class _Twice(torch.nn.Module):
+    """One product with a weight, and another with what the first one gave."""
+
+    def __init__(self, size: int, same: bool) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(size, size))
+        self.same = same
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = torch.relu(x @ self.weight)
+        return first @ torch.relu(first) if self.same else first @ self.weight
+
+
+def test_a_large_weight_is_cold_and_a_small_one_is_not(hardware: Hardware) -> None:
+    large = _workloads(torch.nn.Linear(256, 512), (4, 256), hardware)
+    assert [w.cold for w in large] == [ColdWeights((1,), 1 << 20)]
+    small = _workloads(torch.nn.Linear(64, 64), (4, 64), hardware)
+    assert [w.cold for w in small] == [None]
+
+
+def test_it_is_as_far_away_as_the_network_is_large(hardware: Hardware) -> None:
+    layers = [torch.nn.Linear(1024, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 1024)]
+    found = _workloads(torch.nn.Sequential(*layers), (4, 1024), hardware)
+    assert {w.cold and w.cold.between_bytes for w in found} == {16 << 20}
+
+
+def test_what_is_computed_is_warm_in_each_call(hardware: Hardware) -> None:
+    """Of two calls of one program: in both the weight is constant, or it is in one only."""
+    both = _workloads(_Twice(256, same=False), (256, 256), hardware)
+    assert all(w.cold is not None for w in both)
+    one = _workloads(_Twice(256, same=True), (256, 256), hardware)
+    assert {w.cold is None for w in one} == {True, False}
+
+
+def test_a_program_with_cold_weights_is_another_workload(hardware: Hardware) -> None:
+    (found,) = _workloads(torch.nn.Linear(256, 512), (4, 256), hardware)
+    alone = Workload.from_module(found.module["main"].without_attr("foretune.cold"), "alone")
+    assert alone.cold is None and alone.key != found.key
+    assert Workload.from_module(found.module, "again").cold == found.cold
+
+
+@pytest.fixture
+def product(hardware: Hardware, tmp_path: Path) -> tuple[Workload, Signature, str]:
+    (workload,) = _workloads(torch.nn.Linear(256, 512), (4, 256), hardware)
+    path = tmp_path / "reference"
+    path.touch()
+    found = compute_reference(workload, hardware.tvm_target(), str(path))
+    return workload, Signature.from_json(found["signature"]), str(path)
+
+
+def test_calls_find_other_weights_of_the_same_values(
+    product: tuple[Workload, Signature, str],
+) -> None:
+    workload, signature, path = product
+    buffers = Buffers(signature, path, workload.key, _tvm.tvm.cpu(0))
+    sets = list(buffers.turns.take(3))
+    weights = [np.from_dlpack(tensors[1]) for tensors in sets]
+    # Half a MiB of weights in a network of one: two sets, then the first again.
+    assert weights[0].ctypes.data == weights[2].ctypes.data != weights[1].ctypes.data
+    np.testing.assert_array_equal(weights[0], weights[1])
+    for at in (0, 2, 3):
+        assert sets[0][at] is sets[1][at]
+    warm = Buffers(signature, path, workload.key, _tvm.tvm.cpu(0), cold=False)
+    assert warm.turns.alike
+
+
+def test_weights_that_were_overwritten_are_restored_in_every_set(
+    product: tuple[Workload, Signature, str],
+) -> None:
+    workload, signature, path = product
+    buffers = Buffers(signature, path, workload.key, _tvm.tvm.cpu(0))
+    first, second = ([np.from_dlpack(t) for t in tensors] for tensors in buffers.turns.take(2))
+    first[1][0, 0] += 1
+    second[1][0, 0] += 1
+    assert "was overwritten" in buffers.judge().message
+    np.testing.assert_array_equal(first[1], second[1])
+
+
+@pytest.mark.machine
+@pytest.mark.parametrize("cold", [True, False])
+def test_candidates_with_cold_weights_are_measured(hardware: Hardware, cold: bool) -> None:
+    (workload,) = _workloads(torch.nn.Linear(256, 512), (4, 256), hardware)
+    space = Space.generate(workload, hardware)
+    candidates = space.sample(np.random.default_rng(0), 2)
+    policy = MeasurePolicy(budget_s=0.02, cold_weights=cold)
+    with LocalMeasurer(hardware, policy) as measurer:
+        assert measurer.environment()["policy"]["cold_weights"] is cold
+        statuses = [measured.status for _, measured in measurer.measure(candidates)]
+    assert statuses == [Status.OK] * 2
