@@ -35,7 +35,7 @@ def of_network(name: str, tune: Mapping[str, Any], work_dir: Path) -> list[dict[
     from foretune.tuning import JOURNAL
 
     with Journal(work_dir / JOURNAL) as journal:
-        workloads = journal.workloads
+        workloads = journal.workloads()
     kernels = [
         _kernel(workloads[task["key"]], task["name"], task["weight"], task["best_s"], True)
         for task in tune["tasks"]

@@ -38,9 +38,14 @@ Result = Mapping[str, Any]
 def body(results: Mapping[str, Result]) -> str:
     """Markdown of all networks, those that failed included."""
     done = {name: result for name, result in results.items() if "error" not in result}
-    parts = [
+    question = (
         "How fast is a network that foretune compiled beside eager PyTorch, Inductor, ONNX Runtime "
-        "and OpenVINO, one sample at a time, in float32?",
+        "and OpenVINO, one sample at a time, in float32?"
+    )
+    if not done:
+        return "\n\n".join([question, "No network could be compared.", *_failed(results)])
+    parts = [
+        question,
         _answer(done),
         _first_table(done),
         "Milliseconds of one call, the median of rounds in turn. Ratio: how many times as fast as "
@@ -101,11 +106,10 @@ def _answer(results: Mapping[str, Result]) -> str:
     ]
     below = _listed(told["below"]) if told["below"] else "none"
     return (
-        f"**{told['geometric_mean']:.2f} times as fast as the better of ONNX Runtime and OpenVINO** "
-        f"in geometric mean over {len(results)} networks (goal {_GOAL}), "
-        f"{told['least']:.2f} times on the worst, {told['least_network']}; below {_LEAST}: {below}. "
-        + "; ".join(others)
-        + ("." if others else "")
+        f"**{told['geometric_mean']:.2f} times as fast as the better of ONNX Runtime and "
+        f"OpenVINO** in geometric mean over {len(results)} networks (goal {_GOAL}), "
+        f"{told['least']:.2f} times on the worst, {told['least_network']}; "
+        f"below {_LEAST}: {below}. " + "; ".join(others) + ("." if others else "")
     )
 
 
@@ -169,7 +173,9 @@ def _error(found: Mapping[str, Any]) -> str:
 
 
 def _failed(results: Mapping[str, Result]) -> list[str]:
-    lines = [f"- {name}: {result['error']}" for name, result in results.items() if "error" in result]
+    lines = [
+        f"- {name}: {result['error']}" for name, result in results.items() if "error" in result
+    ]
     for name, result in results.items():
         for engine, found in result.get("compare", {}).get("latency_s", {}).items():
             if found["error"]:
@@ -211,9 +217,7 @@ def _kernel_tables(results: Mapping[str, Result]) -> str:
         rows = kernel_rows(result)
         if rows:
             hardware = result["tune"]["hardware"]
-            peaks = (
-                f"{hardware['peak_gflops']:.0f} GFLOP/s, {hardware['bandwidth_gbs']:.1f} GB/s"
-            )
+            peaks = f"{hardware['peak_gflops']:.0f} GFLOP/s, {hardware['bandwidth_gbs']:.1f} GB/s"
             header = ["kernel", "shapes", "calls", "µs each", "of network", "limit", "of peak"]
             parts += [f"### {name}", f"Peaks: {peaks}.", table(header, rows)]
     return "\n\n".join(parts)

@@ -23,12 +23,14 @@ def foretune(*arguments: str) -> None:
     """
     program = str(Path(sys.executable).with_name("foretune"))
     say(" ".join(["foretune", *arguments]))
-    done = subprocess.run([program, *arguments], stderr=subprocess.PIPE, text=True)
-    sys.stderr.write(done.stderr)
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        why = lines[-1] if lines else "without a word"
-        raise RuntimeError(f"foretune {arguments[0]} ended with {done.returncode}: {why}")
+    last = "without a word"
+    with subprocess.Popen([program, *arguments], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            sys.stderr.write(line)
+            last = line.strip() or last
+    if process.returncode:
+        raise RuntimeError(f"foretune {arguments[0]} ended with {process.returncode}: {last}")
 
 
 def tuned(source: str, folder: Path, seconds: float, seed: int, extra: Sequence[str] = ()
