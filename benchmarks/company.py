@@ -1,8 +1,9 @@
 """``python -m benchmarks.company``: does an engine take in company what it takes alone?
 
 ``foretune compare`` has all engines alive, stops those that are not timed, and times them in turn.
-Here each is timed so, and also alone: in a fresh process, with no other engine alive. Company and
-solitude take turns in each repeat, and every repeat starts all processes anew. It uses the
+Here each is started with no other engine alive and timed, timed again in the company of the others
+as ``compare`` does it, and once more when they have ended. So it is one process at one place in
+memory, and what the machine does in the meantime is in both halves of solitude. It uses the
 artifacts that ``benchmarks.networks`` made. Repeats that are in the work directory already are not
 done again.
 """
@@ -31,41 +32,38 @@ if TYPE_CHECKING:
 
 _TITLE = "Engines in company and alone"
 _NETWORKS = ("mobilenet_v2", "vit_b_32", "resnet50")
-_SIDES = ("company", "alone")
 _GOAL = 0.02
 # As ``compare`` does: the threads of this process go on spinning for so long after their work.
 _PAUSE_S = 0.4
 
-Repeat = dict[str, dict[str, float]]
-"""Side, then engine, to seconds of a call: the median of the readings of one repeat."""
+Readings = dict[str, float]
+"""``before``, ``company`` and ``after``: seconds of a call, the median of some readings each."""
+
+Repeat = dict[str, Readings]
+"""What each engine took."""
 
 
-def _readings(workspace: Workspace, engines: Sequence[str], threads: int, rounds: int
-              ) -> dict[str, float]:  # fmt: skip
-    """Seconds of each engine with all of these alive, in turn."""
-    with contextlib.ExitStack() as stack:
-        children = {
-            engine: stack.enter_context(Child.start(engine, workspace, threads))
-            for engine in engines
-        }
+def of_engine(engine: str, others: Sequence[str], workspace: Workspace, threads: int, rounds: int
+              ) -> Readings:  # fmt: skip
+    """Times an engine alone, with others alive and in turn with them, and alone again."""
+    with Child.start(engine, workspace, threads) as child:
         time.sleep(_PAUSE_S)
-        readings: dict[str, list[float]] = {engine: [] for engine in engines}
-        for _ in range(rounds):
-            for engine, child in children.items():
-                readings[engine].append(child.time())
-    return {engine: float(np.median(seconds)) for engine, seconds in readings.items()}
-
-
-def one_repeat(workspace: Workspace, engines: Sequence[str], threads: int, rounds: int,
-               company_first: bool) -> Repeat:  # fmt: skip
-    """Both sides, one after the other."""
-    found: Repeat = {}
-    for side in _SIDES if company_first else _SIDES[::-1]:
-        groups = [list(engines)] if side == "company" else [[engine] for engine in engines]
-        found[side] = {}
-        for group in groups:
-            found[side].update(_readings(workspace, group, threads, rounds))
+        found = {"before": _median([child.time() for _ in range(rounds)])}
+        with contextlib.ExitStack() as stack:
+            company = [stack.enter_context(Child.start(o, workspace, threads)) for o in others]
+            time.sleep(_PAUSE_S)
+            seconds = []
+            for _ in range(rounds):
+                for other in company:
+                    other.time()
+                seconds.append(child.time())
+            found["company"] = _median(seconds)
+        found["after"] = _median([child.time() for _ in range(rounds)])
     return found
+
+
+def _median(seconds: Sequence[float]) -> float:
+    return float(np.median(seconds))
 
 
 def of_network(name: str, options: argparse.Namespace, threads: int) -> list[Repeat]:
@@ -93,54 +91,74 @@ def of_network(name: str, options: argparse.Namespace, threads: int) -> list[Rep
             repeats.append(
                 kept(
                     options.work_dir / name / f"{number}.json",
-                    lambda number=number: one_repeat(
-                        workspace, engines, threads, options.rounds, number % 2 == 0
-                    ),
+                    lambda: {
+                        engine: of_engine(
+                            engine,
+                            [other for other in engines if other != engine],
+                            workspace,
+                            threads,
+                            options.rounds,
+                        )
+                        for engine in engines
+                    },
                 )
             )
     return repeats
 
 
-def ratios(repeats: Sequence[Repeat]) -> dict[str, dict[str, float]]:
-    """By engine, how many times as long it takes in company as alone, over the repeats."""
-    return {
-        engine: ratio(*([repeat[side][engine] for repeat in repeats] for side in _SIDES))
-        for engine in repeats[0]["alone"]
-    }
+def ratios(repeats: Sequence[Repeat]) -> dict[str, dict[str, dict[str, float]]]:
+    """What company costs, over the repeats.
+
+    Returns:
+        By engine ``company``, how many times as long it takes in company as alone, before and after
+        in the mean, and ``control``: how many times as long afterwards as before.
+    """
+    found = {}
+    for engine in repeats[0]:
+        each = [repeat[engine] for repeat in repeats]
+        alone = [(one["before"] + one["after"]) / 2 for one in each]
+        found[engine] = {
+            "company": ratio([one["company"] for one in each], alone),
+            "control": ratio([one["after"] for one in each], [one["before"] for one in each]),
+        }
+    return found
 
 
 def body(results: dict[str, list[Repeat]]) -> str:
     """The page: the question, the answer and the table."""
-    found = {name: ratios(repeats) for name, repeats in results.items()}
-    far = [
-        f"{engine} on {name} ({each['median']:.3f})"
-        for name, engines in found.items()
-        for engine, each in engines.items()
-        if abs(each["median"] - 1) > _GOAL
-    ]
-    engines = list(next(iter(found.values())))
-    rows = []
-    for name, by_engine in found.items():
-        for side in _SIDES:
-            medians = [np.median([r[side][e] for r in results[name]]) * 1e3 for e in engines]
-            rows.append([name, f"{side}, ms", *(f"{median:.2f}" for median in medians)])
-        told = (by_engine[engine] for engine in engines)
-        each = [f"{one['median']:.3f} ({one['low']:.3f} to {one['high']:.3f})" for one in told]
-        rows.append([name, "ratio", *each])
-    answer = f"further than {100 * _GOAL:.0f} % apart: {', '.join(far)}" if far else (
-        f"every engine within {100 * _GOAL:.0f} %"
-    )  # fmt: skip
+    far, rows = [], []
+    for name, repeats in results.items():
+        for engine, found in ratios(repeats).items():
+            median = found["company"]["median"]
+            if abs(median - 1) > _GOAL:
+                far.append(f"{engine} on {name} ({median:.3f})")
+            alone = _median([repeat[engine]["before"] for repeat in repeats])
+            company = _median([repeat[engine]["company"] for repeat in repeats])
+            cells = [f"{alone * 1e3:.2f}", f"{company * 1e3:.2f}"]
+            rows.append([name, engine, *cells, *(_interval(one) for one in found.values())])
+    goal = f"{100 * _GOAL:.0f} %"
+    answer = f"not within {goal}: {', '.join(far)}" if far else f"yes, all within {goal}"
+    count = len(next(iter(results.values())))
     return "\n\n".join(
         [
             "Does an engine take in a comparison, where others are alive and stopped, what it "
             "takes alone?",
-            f"In the median of {len(next(iter(results.values())))} repeats, {answer}.",
-            table(["network", "", *engines], rows),
-            "Ratio: seconds in company over seconds alone, the median over repeats with the 95 % "
-            "interval of a bootstrap. In every repeat all processes are started anew, and company "
-            "and solitude come first by turns.",
+            f"In the median of {count} repeats {answer}.",
+            table(
+                ["network", "engine", "alone, ms", "in company, ms", "company over alone",
+                 "alone, after over before"],
+                rows,
+            ),
+            "Ratios are medians over repeats with the 95 % interval of a bootstrap. In every "
+            "repeat each engine is started with no other alive and timed, timed in turn with the "
+            "others, and timed again when they have ended. Company is compared with the mean of "
+            "before and after; the last column says how far the machine alone moves such figures.",
         ]
-    )
+    )  # fmt: skip
+
+
+def _interval(found: dict[str, float]) -> str:
+    return f"{found['median']:.3f} ({found['low']:.3f} to {found['high']:.3f})"
 
 
 def main(arguments: list[str] | None = None) -> None:
