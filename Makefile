@@ -1,5 +1,5 @@
 # `make setup` builds .venv; every other target calls it first.
-#   make demo      tune a whole MobileNetV2 and compare it with eager PyTorch
+#   make demo      tune a whole MobileNetV2, compare it with eager PyTorch and ONNX Runtime
 #   make test      the tests of every day        make test-all  the slow ones too
 #   make lint      ruff and mypy                 make bench     the benchmarks
 # Choose an interpreter with PYTHON=/path/to/python3.12 (3.10, 3.11 or 3.12).
@@ -43,8 +43,8 @@ $(STAMP): pyproject.toml
 demo: setup
 	$(BIN)/foretune tune mobilenet_v2 --time $(DEMO_SECONDS) --work-dir $(DEMO) --fresh \
 	  -o $(DEMO)/mobilenet_v2.so --json $(DEMO)/tune.json
-	$(BIN)/foretune compare mobilenet_v2 --artifact $(DEMO)/mobilenet_v2.so --against eager \
-	  --json $(DEMO)/compare.json
+	$(BIN)/foretune compare mobilenet_v2 --artifact $(DEMO)/mobilenet_v2.so \
+	  --against eager,onnxruntime --json $(DEMO)/compare.json
 	$(BIN)/foretune report $(DEMO)
 
 test: setup

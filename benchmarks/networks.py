@@ -1,117 +1,90 @@
-"""Whole networks tuned for 20 minutes each, then compared with other engines in one run each.
+"""``python -m benchmarks.networks``: whole networks tuned, then compared with other engines.
 
-Calls the command line, as a user does. A network whose result is in the work directory already is
-not tuned again.
+Ten minutes of tuning for each network, five where a call of it takes less than 20 ms; all engines
+of a network are timed in one run. It calls the command line, as a user does. What is in the work
+directory already is not done again, and a network that fails does not lose the others. With
+``--passes`` also what each pass over the graph brings, three minutes of tuning for each pass.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results import conditions, publish, read_json, say, table
+from benchmarks._networks import budget, kernels, page, passes
+from benchmarks._networks.runs import foretune, kept, or_error, tuned
+from benchmarks.results import conditions, publish, read_json
+from foretune.engines import ENGINES
 
-NETWORKS = ("resnet50", "mobilenet_v2", "bert_base")
-ENGINES = ("eager", "inductor", "onnxruntime", "openvino")
-# The whole time is used, however long a task has not gained.
-_NEVER_STOPS = 10**9
-_TITLE = "Whole networks beside other engines"
-
-
-def _foretune(*arguments: str) -> None:
-    command = [str(Path(sys.executable).with_name("foretune")), *arguments]
-    say(" ".join(["foretune", *arguments]))
-    subprocess.run(command, check=True)
+NETWORKS = (
+    "resnet50",
+    "mobilenet_v2",
+    "resnet18_3d",
+    "bert_base",
+    "gpt2",
+    "vit_b_32",
+    "dcgan",
+    "llama_block",
+    "efficientnet_b0",
+    "unet",
+    "detr",
+    "wav2vec2",
+)
+_LONG_S, _SHORT_S = 600.0, 300.0
+_ALL = "all"
 
 
 def run_network(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Tunes one network and compares it; returns both JSON objects."""
+    """Everything about one network: tuned, compared, its kernels, and its passes if asked for."""
     folder = options.work_dir / name
-    folder.mkdir(parents=True, exist_ok=True)
-    artifact, tuned, compared = (folder / f for f in (f"{name}.so", "tune.json", "compare.json"))
-    if not (artifact.exists() and tuned.exists()):
-        budget = ["--trials", str(options.trials)] if options.trials else []
-        _foretune(
-            "tune", name, *(budget or ["--time", str(options.time)]), "--seed", str(options.seed),
-            "--patience", str(_NEVER_STOPS),
-            "--work-dir", str(folder / "work"), "-o", str(artifact), "--json", str(tuned),
+    seconds = options.time or _budget(name, folder)
+    artifact, tune = tuned(name, folder, seconds, options.seed)
+    compared = folder / "compare.json"
+    if not compared.exists():
+        foretune(
+            "compare", name, "--artifact", str(artifact), "--against", options.against,
+            "--json", str(compared),
         )  # fmt: skip
-    _foretune(
-        "compare", name, "--artifact", str(artifact), "--against", options.against,
-        "--json", str(compared),
-    )  # fmt: skip
-    return {"tune": without_repeats(read_json(tuned)), "compare": read_json(compared)}
+    found = kept(
+        folder / "kernels.json",
+        lambda: {"kernels": kernels.of_network(name, tune, folder / "work")},
+    )
+    result = {"seconds": seconds, "tune": tune, "compare": read_json(compared), **found}
+    if options.passes is not None:
+        only = () if options.passes == _ALL else options.passes.split(",")
+        result["passes"] = passes.of_network(
+            name, folder / "passes", options.pass_time, options.seed, only
+        )
+    return result
 
 
-def without_repeats(tune: dict[str, Any]) -> dict[str, Any]:
-    """A result of thousands of trials with only those that improved a task, and their number."""
-    tasks = []
-    for task in tune["tasks"]:
-        improved, best = [], None
-        for trial in task["trials"]:
-            if trial["best_s"] != best:
-                best = trial["best_s"]
-                improved.append(trial)
-        tasks.append({**task, "trials": improved, "trial_count": len(task["trials"])})
-    return {**tune, "tasks": tasks}
+def _budget(name: str, folder: Path) -> float:
+    found = kept(folder / "first_look.json", lambda: budget.first_look(name))
+    return _SHORT_S if budget.is_short(found) else _LONG_S
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--networks", default=",".join(NETWORKS))
-    parser.add_argument("--time", type=float, default=1200.0, help="seconds of tuning for each")
-    parser.add_argument("--trials", type=int, help="instead of --time")
-    parser.add_argument("--against", default=",".join(ENGINES))
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.networks", description=__doc__)
+    parser.add_argument("--networks", default=",".join(NETWORKS), metavar="NAME,...")
+    parser.add_argument("--time", type=float, metavar="SECONDS", help="of tuning, for each")
+    parser.add_argument("--against", default=",".join(ENGINES), metavar="E,...")
+    parser.add_argument(
+        "--passes", nargs="?", const=_ALL, metavar="NAME,...", help="what each pass brings, too"
+    )
+    parser.add_argument("--pass-time", type=float, default=180.0, metavar="SECONDS")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work-dir", type=Path, default=Path("foretune-work/networks"))
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(arguments)
     where = conditions("networks", [options.seed])
-    results = {name: run_network(name, options) for name in options.networks.split(",")}
-    publish("networks", _TITLE, _body(results), results, where.end(), options.write)
-
-
-def _body(results: dict[str, Any]) -> str:
-    engines: list[str] = []
-    for result in results.values():
-        for engine in result["compare"]["latency_s"]:
-            if engine not in engines:
-                engines.append(engine)
-    rows = []
-    for name, result in results.items():
-        latency = result["compare"]["latency_s"]
-        tune = result["tune"]
-        trials = sum(task["trial_count"] for task in tune["tasks"])
-        error = _error(result["compare"].get("max_abs_error"))
-        rows.append(
-            [name, *(_cell(latency.get(engine)) for engine in engines),
-             error, f"{len(tune['tasks'])}", str(trials), f"{tune['elapsed_s']:.0f}"]
-        )  # fmt: skip
-    header = ["network", *(f"{engine}, ms" for engine in engines), "largest error", "tasks",
-              "trials", "tuned for s"]  # fmt: skip
-    return table(header, rows) + (
-        "\n\nMedian latency of one call with its interval, batch 1, fp32; all engines of a row "
-        "measured in one run."
-    )
-
-
-def _error(errors: Any) -> str:
-    error = errors.get("foretune") if isinstance(errors, dict) else errors
-    return "-" if error is None else f"{error:.1e}"
-
-
-def _cell(latency: Any) -> str:
-    if not latency:
-        return "-"
-    if isinstance(latency, (int, float)):
-        return f"{latency * 1e3:.2f}"
-    median = latency.get("median", latency.get("latency_s"))
-    if median is None:
-        return "-"
-    return f"{median * 1e3:.2f} ({latency['low'] * 1e3:.2f} to {latency['high'] * 1e3:.2f})"
+    results = {
+        name: or_error(name, lambda name=name: run_network(name, options))  # type: ignore[misc]
+        for name in options.networks.split(",")
+    }
+    done = {name: result for name, result in results.items() if "error" not in result}
+    data = {"summary": page.summary(done), "networks": results}
+    publish("networks", page.TITLE, page.body(results), data, where.end(), options.write)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.networks import without_repeats
-from benchmarks.results import conditions, publish, read_json, say, table
+from benchmarks._networks.figures import ratio
+from benchmarks._networks.runs import tuned as tuned_network
+from benchmarks.results import conditions, publish, say, table
 from foretune.engines import bootstrap_median
 from foretune.engines._process import Child, Workspace
 from foretune.hardware import Hardware, integer_product
@@ -34,7 +34,6 @@ _PAUSE_S = 0.05
 _FORMS = ("floats", "bytes")
 _RUNTIMES = ("foretune", "onnxruntime")
 _INSTRUCTIONS = ("vpdpbusd", "vpmaddwd")
-_NEVER_STOPS = 10**9
 # The exact product of the processors where ONNX Runtime's kernels do not saturate.
 _VNNI = "dot_16x4_vnni"
 
@@ -91,22 +90,6 @@ def make_networks(folder: Path, seed: int, seven_bits: bool) -> dict[str, Path]:
     return files
 
 
-def _tuned(form: str, file: Path, options: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
-    """The artifact and the result of ``foretune tune``; kept where they are there already."""
-    folder = options.work_dir / f"{form}-{options.seconds:g}s-{options.seed}"
-    folder.mkdir(parents=True, exist_ok=True)
-    artifact, result = folder / f"{form}.so", folder / "tune.json"
-    if not (artifact.exists() and result.exists()):
-        arguments = [
-            "tune", str(file), "--time", f"{options.seconds:g}", "--seed", str(options.seed),
-            "--patience", str(_NEVER_STOPS), "--work-dir", str(folder / "work"),
-            "-o", str(artifact), "--json", str(result),
-        ]  # fmt: skip
-        say(" ".join(["foretune", *arguments]))
-        subprocess.run([str(Path(sys.executable).with_name("foretune")), *arguments], check=True)
-    return artifact, without_repeats(read_json(result))
-
-
 def _timed(files: dict[str, Path], artifacts: dict[str, Path], options: argparse.Namespace,
            threads: int) -> dict[str, list[float]]:  # fmt: skip
     """Seconds per call in each round, by runtime and form."""
@@ -142,24 +125,25 @@ def _instructions(artifact: Path) -> dict[str, int]:
     return {name: code.count(name) for name in _INSTRUCTIONS}
 
 
-def _ratio(over: list[float], under: list[float], seed: int) -> dict[str, float]:
-    """Median of the ratios within rounds, with the 95 % interval of a bootstrap."""
-    ratios = [one / other for one, other in zip(over, under, strict=True)]
-    low, high = bootstrap_median(ratios, seed)
-    return {"median": float(np.median(ratios)), "low": low, "high": high}
-
-
 def run(options: argparse.Namespace, hardware: Hardware) -> dict[str, Any]:
     """Everything that the page shows."""
     options.work_dir.mkdir(parents=True, exist_ok=True)
     product = integer_product(hardware)
     seven_bits = product is None or product.name != _VNNI
     files = make_networks(options.work_dir, options.seed, seven_bits)
-    tuned = {form: _tuned(form, files[form], options) for form in _FORMS}
+    tuned = {
+        form: tuned_network(
+            str(files[form]),
+            options.work_dir / f"{form}-{options.seconds:g}s-{options.seed}",
+            options.seconds,
+            options.seed,
+        )
+        for form in _FORMS
+    }
     artifacts = {form: artifact for form, (artifact, _) in tuned.items()}
     seconds = _timed(files, artifacts, options, hardware.threads)
     ratios = {
-        f"{one} over {other}": _ratio(seconds[one], seconds[other], options.seed)
+        f"{one} over {other}": ratio(seconds[one], seconds[other], options.seed)
         for one, other in (
             ("foretune floats", "foretune bytes"),
             ("onnxruntime floats", "onnxruntime bytes"),

@@ -25,6 +25,10 @@ SHAPES = {
     "vit_b_32": ((1, 3, 224, 224), (1, 1000)),
     "dcgan": ((1, 100, 1, 1), (1, 3, 64, 64)),
     "llama_block": ((1, 100, 4096), (1, 100, 4096)),
+    "efficientnet_b0": ((1, 3, 224, 224), (1, 1000)),
+    "unet": ((1, 3, 256, 256), (1, 1, 256, 256)),
+    "detr": ((1, 3, 480, 640), (1, 100, 96)),
+    "wav2vec2": ((1, 16000), (1, 49, 768)),
 }
 FAST = ("dcgan", "gpt_neo_2_7b_attention")
 ALL = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in SHAPES]
@@ -41,7 +45,7 @@ def test_every_network_is_listed_here():
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_networks_take_and_give_the_shapes_of_the_paper(name):
+def test_networks_take_and_give_the_shapes_they_promise(name):
     module, inputs = _networks.define(name)
     given, expected = SHAPES[name]
     assert not module.training

@@ -273,11 +273,11 @@ def test_the_written_subgraphs_and_kernels_are_current():
 
 
 def test_every_network_is_written():
-    assert {entry["network"] for entry in _written()} == {None, *catalog.names("network")}
+    assert {entry["network"] for entry in _written()} == {None, *writer.networks()}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", catalog.names("network"))
+@pytest.mark.parametrize("name", writer.networks())
 def test_the_written_tasks_of_networks_are_current(name: str, hardware: Hardware):
     """Otherwise run ``python -m benchmarks.excluded``."""
     pytest.importorskip("torch")

@@ -32,7 +32,8 @@ def calibrate(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
 
     Fresh random weights make the signal fade from layer to layer until the output is all but zero,
     and then every wrong kernel passes a comparison of outputs. Convolutions are drawn anew by the
-    rule of He et al. (2015); each batch norm takes the statistics of the example input.
+    rule of He et al. (2015); each batch norm takes the statistics of the example input, and its
+    own scale is 1, where EfficientNet's configuration would draw one about 0.
     """
     norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     if not norms:
@@ -44,6 +45,7 @@ def calibrate(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
     module.eval()
     for norm in norms:
+        norm.reset_parameters()
         norm.train()
         norm.momentum = 1.0
     with torch.no_grad():
@@ -200,3 +202,89 @@ class Generator(nn.Module):
         """(1, noise, 1, 1) to an image (1, 3, 64, 64) with values in -1 to 1."""
         y: Tensor = self.layers(x)
         return y
+
+
+class _Level(nn.Sequential):
+    """Two 3x3 convolutions with batch norm and ReLU."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        layers: list[nn.Module] = []
+        for channels in (inputs, outputs):
+            convolution = nn.Conv2d(channels, outputs, 3, padding=1, bias=False)
+            layers += [convolution, nn.BatchNorm2d(outputs), nn.ReLU()]
+        super().__init__(*layers)
+
+
+class UNet(nn.Module):
+    """U-Net (Ronneberger et al., 2015), padded and with batch norm, as it is mostly used.
+
+    Args:
+        classes: Scores of each pixel.
+        width: Channels of the first of five levels; each further one has twice as many.
+    """
+
+    def __init__(self, classes: int = 1, width: int = 32) -> None:
+        super().__init__()
+        widths = [width << level for level in range(5)]
+        self.down = nn.ModuleList(
+            _Level(inputs, outputs)
+            for inputs, outputs in zip((3, *widths[:-1]), widths, strict=True)
+        )
+        above = widths[-2::-1]
+        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * each, each, 2, 2) for each in above)
+        self.join = nn.ModuleList(_Level(2 * each, each) for each in above)
+        self.pool = nn.MaxPool2d(2)
+        self.head = nn.Conv2d(width, classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(1, 3, height, width), both multiples of 16, to scores (1, classes, height, width)."""
+        skips: list[Tensor] = []
+        for number, level in enumerate(self.down):
+            x = level(x if number == 0 else self.pool(x))
+            skips.append(x)
+        skips.pop()
+        for up, join in zip(self.up, self.join, strict=True):
+            x = join(torch.cat([up(x), skips.pop()], 1))
+        scores: Tensor = self.head(x)
+        return scores
+
+
+class Detections(nn.Module):
+    """Calls a detector of transformers and gives scores of classes and boxes in one tensor."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """An image (1, 3, height, width) to (1, queries, classes + 1 + 4)."""
+        found = self.model(pixels)
+        return torch.cat([found.logits, found.pred_boxes], -1)
+
+
+def detector(picture: Tensor) -> nn.Module:
+    """DETR (Carion et al., 2020) with a ResNet-50, and statistics of one picture.
+
+    Its batch norms are frozen, so that ``calibrate`` does not see them: the backbone is calibrated
+    before it is put in.
+    """
+    from transformers.models.detr import DetrConfig, DetrForObjectDetection
+    from transformers.models.resnet import ResNetBackbone, ResNetConfig
+
+    body = ResNetConfig(out_features=["stage4"])
+    config = DetrConfig(
+        use_timm_backbone=False,
+        use_pretrained_backbone=False,
+        backbone=None,
+        backbone_config=body,
+        num_labels=91,
+        attn_implementation="eager",
+    )
+    model = DetrForObjectDetection(config)
+    backbone = ResNetBackbone(body)
+    calibrate(backbone, (picture,))
+    frozen = model.model.backbone
+    known = frozen.state_dict()
+    given = {f"model.{name}": value for name, value in backbone.state_dict().items()}
+    frozen.load_state_dict({name: value for name, value in given.items() if name in known})
+    return Detections(model)

@@ -1,8 +1,9 @@
 """Whole networks with seeded random weights: architectures are real, nothing is downloaded.
 
 The first seven are Table 1 of the compiler-world-model paper, the next three are added by the
-Felix paper (DCGAN, ViT-B/32, LLaMA; its other networks are among the seven). Text models take token
-indices and give their last hidden state; image and video models give class scores.
+Felix paper (DCGAN, ViT-B/32, LLaMA; its other networks are among the seven). The last four are of
+no paper: popular networks with operators that the ten lack. Text models take token indices and give
+their last hidden state; image and video models give class scores.
 
 Attention is transformers' "eager" form, products and softmax one by one: the subgraphs that the
 paper's table names. The fused form comes out of ``torch.export`` with tests for rows that are
@@ -184,6 +185,51 @@ def llama_block() -> Definition:
     return block, (d.normal(1, 100, config.hidden_size),)
 
 
+def efficientnet_b0() -> Definition:
+    """EfficientNet-B0 (depthwise convolutions, squeeze and excite), image 1x3x224x224."""
+    from transformers.models.efficientnet import (
+        EfficientNetConfig,
+        EfficientNetForImageClassification,
+    )
+
+    from foretune.workload.catalog import _definitions as d
+
+    config = EfficientNetConfig(
+        width_coefficient=1.0,
+        depth_coefficient=1.0,
+        image_size=224,
+        hidden_dim=1280,
+        num_labels=1000,
+    )
+    module = EfficientNetForImageClassification(config)
+    return d.Pick(module, "logits"), (d.image(3, 224, 224),)
+
+
+def unet() -> Definition:
+    """U-Net for segmentation, 32 to 512 channels with batch norm, image 1x3x256x256."""
+    from foretune.workload.catalog import _definitions as d
+
+    return d.UNet(), (d.image(3, 256, 256),)
+
+
+def detr() -> Definition:
+    """DETR, a detector: ResNet-50, encoder and decoder, 100 boxes with classes; 1x3x480x640."""
+    from foretune.workload.catalog import _definitions as d
+
+    picture = d.image(3, 480, 640)
+    return d.detector(picture), (picture,)
+
+
+def wav2vec2() -> Definition:
+    """wav2vec 2.0 base, a second of speech: 1x16000."""
+    from transformers.models.wav2vec2 import Wav2Vec2Config, Wav2Vec2Model
+
+    from foretune.workload.catalog import _definitions as d
+
+    module = Wav2Vec2Model(Wav2Vec2Config(attn_implementation="eager"))
+    return d.Pick(module, "last_hidden_state"), (d.normal(1, 16000),)
+
+
 NETWORKS: dict[str, Callable[[], Definition]] = {
     builder.__name__: builder
     for builder in (
@@ -197,6 +243,10 @@ NETWORKS: dict[str, Callable[[], Definition]] = {
         vit_b_32,
         dcgan,
         llama_block,
+        efficientnet_b0,
+        unet,
+        detr,
+        wav2vec2,
     )
 }
-"""Definitions by name: seven of one paper, then three of the other."""
+"""Definitions by name: seven of one paper, three of the other, four of no paper."""

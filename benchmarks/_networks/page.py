@@ -1,0 +1,286 @@
+"""The page of whole networks: the answer, one table, then where the time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from benchmarks._networks.figures import (
+    RIVALS,
+    best_rival,
+    gains,
+    geometric_mean,
+    limit,
+    sum_of_kernels,
+)
+from benchmarks.results import table
+
+TITLE = "Whole networks beside other engines"
+LEAST_SHARE = 0.02
+"""Kernels that take less of a network are not listed."""
+_GOAL, _LEAST = 1.05, 0.97
+_SUM_WITHIN = 0.10
+_NONE = "–"
+
+_NAMES = {
+    "foretune": "foretune",
+    "eager": "eager PyTorch",
+    "inductor": "Inductor",
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+}
+
+Result = Mapping[str, Any]
+"""Of one network: ``tune``, ``compare``, ``kernels``, ``seconds`` of tuning, perhaps ``passes``; or
+``error``."""
+
+
+def body(results: Mapping[str, Result]) -> str:
+    """Markdown of all networks, those that failed included."""
+    done = {name: result for name, result in results.items() if "error" not in result}
+    question = (
+        "How fast is a network that foretune compiled beside eager PyTorch, Inductor, ONNX Runtime "
+        "and OpenVINO, one sample at a time, in float32?"
+    )
+    if not done:
+        return "\n\n".join([question, "No network could be compared.", *_failed(results)])
+    parts = [
+        question,
+        _answer(done),
+        _first_table(done),
+        "Milliseconds of one call, the median of rounds in turn. Ratio: how many times as fast as "
+        "the better of ONNX Runtime and OpenVINO foretune is, the median of the ratios within "
+        "rounds with its 95 % interval. All engines of a network were timed in one run, each in a "
+        "process of its own, and whoever was not timed was stopped.",
+        *_failed(results),
+        "## All engines",
+        _engines_table(done),
+        "Error: the largest difference of foretune's outputs from eager PyTorch's, absolute and "
+        "over the magnitude there, and the tolerance for the latter.",
+        "## Kernels",
+        _sums_table(done),
+        "Each kernel was timed alone, with weights as far away as in the network, and counts as "
+        "often as it is called.",
+        _kernel_tables(done),
+        *_pass_tables(done),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def summary(results: Mapping[str, Result]) -> dict[str, Any]:
+    """What is said of all networks together.
+
+    Returns:
+        ``geometric_mean`` and ``least`` of the ratios to the better rival, ``least_network``,
+        ``below``: networks under the least that is asked, and ``behind``: by engine, the networks
+        on which foretune is slower.
+    """
+    by_name = {name: gains(result["compare"]) for name, result in results.items()}
+    best = {name: found["best"]["median"] for name, found in by_name.items() if "best" in found}
+    engines = {engine for found in by_name.values() for engine in found} - {"best"}
+    least = min(best, key=lambda name: best[name]) if best else None
+    return {
+        "geometric_mean": geometric_mean(best.values()) if best else None,
+        "least": None if least is None else best[least],
+        "least_network": least,
+        "below": [name for name, value in best.items() if value < _LEAST],
+        "behind": {
+            engine: [n for n, found in by_name.items() if _is_behind(found, engine)]
+            for engine in sorted(engines)
+        },
+    }
+
+
+def _is_behind(found: Mapping[str, Mapping[str, float]], engine: str) -> bool:
+    return engine in found and found[engine]["median"] < 1
+
+
+def _answer(results: Mapping[str, Result]) -> str:
+    told = summary(results)
+    if told["geometric_mean"] is None:
+        return "Neither ONNX Runtime nor OpenVINO ran."
+    others = [
+        f"{_NAMES[engine]} is ahead on {_listed(behind) if behind else 'none'}"
+        for engine, behind in told["behind"].items()
+        if engine not in RIVALS
+    ]
+    below = _listed(told["below"]) if told["below"] else "none"
+    return (
+        f"**{told['geometric_mean']:.2f} times as fast as the better of ONNX Runtime and "
+        f"OpenVINO** in geometric mean over {len(results)} networks (goal {_GOAL}), "
+        f"{told['least']:.2f} times on the worst, {told['least_network']}; "
+        f"below {_LEAST}: {below}. " + "; ".join(others) + ("." if others else "")
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+def _first_table(results: Mapping[str, Result]) -> str:
+    rows = []
+    for name, result in results.items():
+        latency, best = result["compare"]["latency_s"], best_rival(result["compare"])
+        found = gains(result["compare"])
+        rows.append(
+            [
+                name,
+                _milliseconds(latency["foretune"]["median"]),
+                f"{_milliseconds(latency[best]['median'])} ({_NAMES[best]})" if best else _NONE,
+                _interval(found["best"]) if best else _NONE,
+            ]
+        )
+    return table(["network", "foretune, ms", "best engine, ms", "ratio"], rows)
+
+
+def _engines_table(results: Mapping[str, Result]) -> str:
+    engines = list(
+        dict.fromkeys(e for result in results.values() for e in result["compare"]["latency_s"])
+    )
+    header = ["network", *(f"{_NAMES.get(e, e)}, ms" for e in engines), "error", "tolerance",
+              "tasks", "trials", "tuned for, s"]  # fmt: skip
+    rows = []
+    for name, result in results.items():
+        latency, tune = result["compare"]["latency_s"], result["tune"]
+        rows.append(
+            [
+                name,
+                *(_latency(latency.get(engine)) for engine in engines),
+                _error(latency["foretune"]),
+                f"{tune['network']['tolerance']:.1e}",
+                str(len(tune["tasks"])),
+                str(sum(task["trial_count"] for task in tune["tasks"])),
+                f"{result['seconds']:.0f}",
+            ]
+        )
+    return table(header, rows)
+
+
+def _latency(found: Any) -> str:
+    if not found:
+        return _NONE
+    if found["median"] is None:
+        return "failed"
+    low, high = (_milliseconds(found[end]) for end in ("low", "high"))
+    return f"{_milliseconds(found['median'])} ({low} to {high})"
+
+
+def _error(found: Mapping[str, Any]) -> str:
+    if found["max_abs_error"] is None:
+        return "NaN"
+    told = f"{found['max_abs_error']:.1e}, {found['max_relative_error']:.1e}"
+    return told if found["within_tolerance"] else f"{told}, outside"
+
+
+def _failed(results: Mapping[str, Result]) -> list[str]:
+    lines = [
+        f"- {name}: {result['error']}" for name, result in results.items() if "error" in result
+    ]
+    for name, result in results.items():
+        for engine, found in result.get("compare", {}).get("latency_s", {}).items():
+            if found["error"]:
+                lines.append(f"- {name}, {_NAMES.get(engine, engine)}: {found['error']}")
+    return ["What failed:", "\n".join(lines)] if lines else []
+
+
+def _sums_table(results: Mapping[str, Result]) -> str:
+    rows = []
+    for name, result in results.items():
+        total = sum_of_kernels(result["kernels"])
+        network = result["compare"]["latency_s"]["foretune"]["median"]
+        rows.append(
+            [
+                name,
+                _milliseconds(network),
+                _NONE if total is None else _milliseconds(total),
+                _NONE if total is None else _of_network(total / network),
+                str(sum(kernel["count"] for kernel in result["kernels"])),
+            ]
+        )
+    return table(["network", "ms", "sum of kernels, ms", "sum over network", "kernels"], rows)
+
+
+def _of_network(share: float) -> str:
+    return f"{share:.2f}" + ("" if abs(share - 1) <= _SUM_WITHIN else " (off)")
+
+
+def _kernel_tables(results: Mapping[str, Result]) -> str:
+    parts = [
+        f"Kernels that take more than {100 * LEAST_SHARE:.0f} % of their network. The limit of one "
+        "is the machine's multiply-add peak or its memory bandwidth, measured when that network "
+        "was tuned, whichever takes longer; of peak: the time at that limit over the time it "
+        "takes. Every byte of inputs, weights and outputs counts as if it came from memory, so "
+        "that more than 100 % of the memory's limit means that it came from a cache. Winograd's "
+        "kernels are counted with the multiplications that they do."
+    ]
+    for name, result in results.items():
+        rows = kernel_rows(result)
+        if rows:
+            hardware = result["tune"]["hardware"]
+            peaks = f"{hardware['peak_gflops']:.0f} GFLOP/s, {hardware['bandwidth_gbs']:.1f} GB/s"
+            header = ["kernel", "shapes", "calls", "µs each", "of network", "limit", "of peak"]
+            parts += [f"### {name}", f"Peaks: {peaks}.", table(header, rows)]
+    return "\n\n".join(parts)
+
+
+def kernel_rows(result: Result) -> list[list[str]]:
+    """Rows of one network's table of kernels, for those above ``LEAST_SHARE``."""
+    network = result["compare"]["latency_s"]["foretune"]["median"]
+    hardware = result["tune"]["hardware"]
+    rows = []
+    for kernel in result["kernels"]:
+        name = kernel["name"] if kernel["tuned"] else f"{kernel['name']} (not tuned)"
+        if kernel["seconds"] is None:
+            rows.append([name, kernel["shapes"], str(kernel["count"]), *[_NONE] * 4])
+            continue
+        share = kernel["seconds"] * kernel["count"] / network
+        if share <= LEAST_SHARE:
+            continue
+        bound, seconds = limit(kernel, hardware["peak_gflops"], hardware["bandwidth_gbs"])
+        rows.append(
+            [
+                name,
+                kernel["shapes"],
+                str(kernel["count"]),
+                f"{kernel['seconds'] * 1e6:.1f}",
+                f"{100 * share:.1f} %",
+                bound,
+                f"{100 * seconds / kernel['seconds']:.0f} %",
+            ]
+        )
+    return rows
+
+
+def _pass_tables(results: Mapping[str, Result]) -> list[str]:
+    rows = []
+    for name, result in results.items():
+        for each, found in (result.get("passes") or {}).items():
+            rows.append([name, each, *_pass_cells(found)])
+    if not rows:
+        return []
+    return [
+        "## What each pass brings",
+        table(["network", "pass off", "times as long", "all on, ms", "off, ms", ""], rows),
+        "Each network was tuned again with one pass off, and with all on, for the same short time; "
+        "the two were timed in turn. Only passes that changed the network were tried. A ratio "
+        "above 1 is what the pass brings.",
+    ]
+
+
+def _pass_cells(found: Mapping[str, Any]) -> list[str]:
+    if "error" in found:
+        return [_NONE, _NONE, _NONE, found["error"]]
+    on, off = found["median"].values()
+    remark = "default schedules ship" if found["shipped"] != "tuned" else ""
+    if found["within_tolerance"] is False:
+        remark = "outside the tolerance"
+    return [_interval(found["ratio"]), _milliseconds(on), _milliseconds(off), remark]
+
+
+def _interval(found: Mapping[str, float]) -> str:
+    return f"{found['median']:.2f} ({found['low']:.2f} to {found['high']:.2f})"
+
+
+def _milliseconds(seconds: float) -> str:
+    digits = 3 if seconds < 1e-3 else 2 if seconds < 0.1 else 1
+    return f"{seconds * 1e3:.{digits}f}"

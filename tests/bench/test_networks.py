@@ -1,0 +1,233 @@
+"""``benchmarks.networks`` and ``benchmarks.company``: figures, what is kept, and what pages say."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks import company, networks
+from benchmarks._networks import budget, figures, kernels, page, passes, runs
+from foretune.workload import catalog
+
+positive = st.floats(1e-6, 1e3)
+
+
+def _engine(*readings: float, error: str = "") -> dict[str, Any]:
+    median = float(np.median(readings)) if readings else None
+    return {
+        "median": median, "low": min(readings, default=None), "high": max(readings, default=None),
+        "readings": list(readings), "error": error or None, "max_abs_error": 1e-6,
+        "max_relative_error": 2e-6, "within_tolerance": True if readings else None,
+    }  # fmt: skip
+
+
+def _result(**engines: dict[str, Any]) -> dict[str, Any]:
+    tune = {
+        "hardware": {"peak_gflops": 100.0, "bandwidth_gbs": 10.0},
+        "network": {"tolerance": 1e-4},
+        "tasks": [{"trial_count": 7}],
+    }
+    found = [
+        {"name": "product", "shapes": "8 → 8", "count": 2, "seconds": 4e-3, "flops": 2e8,
+         "bytes": 1e4, "tuned": True},
+        {"name": "copy", "shapes": "8 → 8", "count": 1, "seconds": 1e-3, "flops": 0.0,
+         "bytes": 5e6, "tuned": False},
+        {"name": "tiny", "shapes": "1 → 1", "count": 1, "seconds": 1e-5, "flops": 1.0,
+         "bytes": 4, "tuned": True},
+    ]  # fmt: skip
+    return {"tune": tune, "compare": {"latency_s": engines}, "kernels": found, "seconds": 300.0}
+
+
+@given(st.lists(st.tuples(positive, positive), min_size=1, max_size=20))
+def test_a_ratio_is_the_median_within_rounds_and_lies_in_its_interval(rounds):
+    over, under = zip(*rounds, strict=True)
+    found = figures.ratio(over, under)
+    assert found["median"] == pytest.approx(np.median(np.divide(over, under)))
+    assert found["low"] <= found["median"] * (1 + 1e-9)
+    assert found["median"] <= found["high"] * (1 + 1e-9)
+
+
+def test_the_better_rival_counts_and_one_that_failed_does_not():
+    latency = {
+        "foretune": _engine(0.010, 0.010, 0.020),
+        "eager": _engine(0.001, 0.001, 0.001),
+        "onnxruntime": _engine(0.012, 0.012, 0.024),
+        "openvino": _engine(error="refused"),
+    }
+    compared = {"latency_s": latency}
+    assert figures.best_rival(compared) == "onnxruntime"
+    assert figures.gains(compared)["best"]["median"] == pytest.approx(1.2)
+    latency["openvino"] = _engine(0.011, 0.011, 0.011)
+    assert figures.best_rival(compared) == "openvino"
+    latency["onnxruntime"] = latency["openvino"] = _engine(error="refused")
+    assert figures.best_rival(compared) is None and "best" not in figures.gains(compared)
+
+
+@given(st.floats(0, 1e12), st.floats(0, 1e12), positive, positive)
+def test_the_limit_is_whatever_takes_longer(flops, moved, peak, bandwidth):
+    name, seconds = figures.limit({"flops": flops, "bytes": moved}, peak, bandwidth)
+    computing, moving = flops / peak / 1e9, moved / bandwidth / 1e9
+    assert seconds == pytest.approx(max(computing, moving))
+    if not math.isclose(computing, moving):
+        assert name == ("multiply-add" if computing > moving else "memory")
+
+
+def test_a_sum_with_an_unknown_kernel_is_unknown():
+    kernel = {"seconds": 2.0, "count": 3}
+    assert figures.sum_of_kernels([kernel, {"seconds": 1.0, "count": 1}]) == 7.0
+    assert figures.sum_of_kernels([kernel, {"seconds": None, "count": 1}]) is None
+
+
+def test_the_summary_names_the_worst_and_where_others_are_ahead():
+    results = {
+        "fast": _result(
+            foretune=_engine(0.01), eager=_engine(0.03), openvino=_engine(0.02)
+        ),
+        "slow": _result(
+            foretune=_engine(0.02), eager=_engine(0.01), openvino=_engine(0.01)
+        ),
+    }  # fmt: skip
+    told = page.summary(results)
+    assert told["geometric_mean"] == pytest.approx(math.sqrt(2.0 * 0.5))
+    assert (told["least_network"], told["least"]) == ("slow", pytest.approx(0.5))
+    assert told["below"] == ["slow"]
+    assert told["behind"] == {"eager": ["slow"], "openvino": ["slow"]}
+    text = page.body(results)
+    assert "eager PyTorch is ahead on slow" in text
+    assert text.index("| fast ") < text.index("## All engines")
+
+
+def test_kernels_above_the_least_share_have_an_address():
+    result = _result(foretune=_engine(0.010))
+    product, copy = page.kernel_rows(result)
+    # 2e8 operations at 100 GFLOP/s are 2 ms of the 4 that it takes; two calls of a network of 10.
+    assert product == ["product", "8 → 8", "2", "4000.0", "80.0 %", "multiply-add", "50 %"]
+    assert copy[0] == "copy (not tuned)" and copy[4:] == ["10.0 %", "memory", "50 %"]
+
+
+def test_a_sum_that_is_off_is_marked():
+    text = page.body({"net": _result(foretune=_engine(0.00901), openvino=_engine(0.01))})
+    assert "1.00 " in text and "(off)" not in text
+    text = page.body({"net": _result(foretune=_engine(0.02), openvino=_engine(0.01))})
+    assert "0.45 (off)" in text
+
+
+def test_what_failed_is_told_beside_the_others():
+    good = _result(foretune=_engine(0.01), openvino=_engine(0.02), inductor=_engine(error="no C++"))
+    text = page.body({"good": good, "bad": {"error": "RuntimeError: ended with 2"}})
+    assert "- bad: RuntimeError: ended with 2" in text
+    assert "- good, Inductor: no C++" in text
+    assert "2.00 times as fast" in text
+    assert "No network could be compared" in page.body({"bad": {"error": "E"}})
+
+
+def test_passes_are_told_with_their_interval_or_why_not():
+    result = _result(foretune=_engine(0.01), openvino=_engine(0.02))
+    result["passes"] = {
+        "layouts": {
+            "ratio": {"median": 1.5, "low": 1.4, "high": 1.6}, "median": {"on": 0.01, "off": 0.015},
+            "shipped": "tuned", "within_tolerance": True,
+        },
+        "fusion": {"error": "RuntimeError: refused"},
+    }  # fmt: skip
+    text = page.body({"net": result})
+    assert "1.50 (1.40 to 1.60)" in text and "RuntimeError: refused" in text
+
+
+def test_passes_that_changed_nothing_or_were_off_are_not_tried():
+    def report(name: str, on: bool, changed: bool) -> dict[str, Any]:
+        return {"name": name, "on": on, "changed": changed}
+
+    reports = [report("a", True, True), report("b", True, False), report("c", False, True)]
+    tune = {"network": {"passes": [*reports, report("d", True, True)]}}
+    assert passes.changed_passes(tune) == ["a", "d"]
+    assert passes.changed_passes(tune, ["d", "b"]) == ["d"]
+
+
+def test_bytes_count_each_parameter_once_and_of_a_table_only_what_is_looked_up():
+    matmul = catalog.get("matmul:16x32x64")
+    assert kernels.bytes_moved(matmul) == 4 * (16 * 64 + 64 * 32 + 16 * 32)
+    assert kernels.shapes(matmul) in ("16x64, 64x32 → 16x32", "64x32, 16x64 → 16x32")
+    assert kernels.bytes_moved(_lookup(rows=5000, width=8, looked_up=3)) == (
+        4 * 3 * 8 + 8 * 3 + 4 * 3 * 8
+    )
+
+
+def _lookup(rows: int, width: int, looked_up: int) -> Any:
+    from foretune._tvm import tvm
+    from foretune.workload import Workload
+
+    table = tvm.te.placeholder((rows, width), "float32", name="table")
+    index = tvm.te.placeholder((looked_up,), "int64", name="index")
+    found = tvm.te.compute((looked_up, width), lambda i, j: table[index[i], j], name="found")
+    return Workload.from_module(tvm.te.create_prim_func([table, index, found]), "lookup")
+
+
+def test_what_is_there_is_kept_and_what_fails_is_not(tmp_path: Path):
+    calls = []
+
+    def make() -> dict[str, int]:
+        calls.append(1)
+        if len(calls) == 1:
+            raise ValueError("not yet\nfurther lines")
+        return {"value": 3}
+
+    file = tmp_path / "deep" / "one.json"
+    first = runs.or_error("net", lambda: runs.kept(file, make))
+    assert first == {"error": "ValueError: not yet"} and not file.exists()
+    assert runs.or_error("net", lambda: runs.kept(file, make)) == {"value": 3}
+    assert runs.kept(file, make) == {"value": 3} and len(calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("found", "short"),
+    [
+        ({"eager": 0.019}, True),
+        ({"eager": 0.5, "default": 0.01}, True),
+        ({"eager": 0.5, "default": 0.5}, False),
+        ({"eager": None, "default": 0.5}, False),
+    ],
+)
+def test_either_call_may_be_short(found, short):
+    assert budget.is_short(found) is short
+
+
+def test_every_network_is_in_the_catalog():
+    assert set(networks.NETWORKS) <= set(catalog.names("network"))
+    assert len(set(networks.NETWORKS)) == 12
+
+
+def _repeat(before: float, together: float, after: float) -> dict[str, dict[str, float]]:
+    return {"eager": {"before": before, "company": together, "after": after}}
+
+
+def test_company_is_compared_with_the_solitude_around_it():
+    # The machine gets twice as slow in the second repeat, and company costs nothing in any.
+    drifting = [_repeat(1.0, 1.0, 1.0), _repeat(1.0, 1.5, 2.0), _repeat(3.0, 3.0, 3.0)]
+    found = company.ratios(drifting)["eager"]
+    assert found["company"]["median"] == found["company"]["high"] == 1.0
+    assert found["control"]["high"] == 2.0
+    assert "yes, all within 2 %" in company.body({"net": drifting})
+    dear = [_repeat(1.0, 1.2, 1.0)] * 3
+    assert "not within 2 %: eager on net (1.200)" in company.body({"net": dear})
+
+
+@pytest.mark.slow
+def test_an_engine_is_timed_alone_and_in_company(tmp_path: Path):
+    from foretune.engines._process import Workspace
+    from foretune.workload import from_object
+
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    model = from_object((torch.nn.Linear(8, 4), (torch.ones(2, 8),)), "net", "a test")
+    workspace = Workspace(tmp_path, model, {}, model.examples)
+    found = company.of_engine("eager", ["onnxruntime"], workspace, 1, 2)
+    assert list(found) == ["before", "company", "after"]
+    assert min(found.values()) > 0
