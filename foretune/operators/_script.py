@@ -81,8 +81,10 @@ class Lines:
 
 def number(value: float) -> str:
     """A float32 as TVMScript has it."""
-    return f'T.float32("{value}")' if value in (float("inf"), -float("inf")) else (
-        f"T.float32({value!r})"
+    return (
+        f'T.float32("{value}")'
+        if value in (float("inf"), -float("inf"))
+        else (f"T.float32({value!r})")
     )
 
 

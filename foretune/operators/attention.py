@@ -182,14 +182,14 @@ def _blocks(out: Lines, a: Attention, machine: Machine) -> None:
     with out.loop("t", a.heads * count, "T.parallel"):
         head, first = f"t // {count}", f"t % {count} * {height}"
         if not full:
-            _Block(out, a, machine, rest, rest).write("t", "0")
+            _Block(out, a, machine, rest).write("t", "0")
         elif not rest:
-            _Block(out, a, machine, height, height).write(head, first)
+            _Block(out, a, machine, height).write(head, first)
         else:
             with out.block(f"if t % {count} < {full}:"):
-                _Block(out, a, machine, height, height).write(head, first)
+                _Block(out, a, machine, height).write(head, first)
             with out.block("else:"):
-                _Block(out, a, machine, rest, rest, "z").write(head, str(full * height))
+                _Block(out, a, machine, rest, "z").write(head, str(full * height))
 
 
 def _vectors(a: Attention, machine: Machine) -> int:
@@ -207,7 +207,7 @@ class _Block:
     """
 
     def __init__(
-        self, out: Lines, a: Attention, machine: Machine, rows: int, _full: int, mark: str = ""
+        self, out: Lines, a: Attention, machine: Machine, rows: int, mark: str = ""
     ) -> None:
         self.out, self.a, self.rows = out, a, rows
         self.lanes, self.sums = machine.lanes, machine.sums
@@ -272,11 +272,11 @@ class _Block:
         """Scores of ``tall`` columns, all rows of the block, and their maximum."""
         out, a, n, lanes = self.out, self.a, self.names, self.lanes
         sums = out.local(n["sums"], tall * self.vectors, lanes)
-        with out.loop("d", a.depth), out.loop("x", tall, "T.unroll"):
-            with out.vectors("w", self.vectors, lanes):
-                place = f"{sums}[x * {self.vectors} + w, l]"
-                key = a.key.index(head, f"{column} + x", "d")
-                out(f"{place} = {place} + k[{key}] * {n['qt']}[d, w * {lanes} + l]")
+        tile = out.loop("x", tall, "T.unroll"), out.vectors("w", self.vectors, lanes)
+        with out.loop("d", a.depth), tile[0], tile[1]:
+            place = f"{sums}[x * {self.vectors} + w, l]"
+            key = a.key.index(head, f"{column} + x", "d")
+            out(f"{place} = {place} + k[{key}] * {n['qt']}[d, w * {lanes} + l]")
         with out.loop("x", tall, "T.unroll"), out.vectors("w", self.vectors, lanes):
             row = self._row(first, f"w * {lanes} + l")
             value = score(a, f"{sums}[x * {self.vectors} + w, l]", head, row, f"({column} + x)")
@@ -324,11 +324,11 @@ class _Block:
         """``tall`` rows and ``across`` vectors of the result."""
         out, a, n = self.out, self.a, self.names
         sums = out.local(n["sums"], tall * across, lanes)
-        with out.loop("j", self._limit(first)), out.loop("r", tall, "T.unroll"):
-            with out.vectors("w", across, lanes):
-                place = f"{sums}[r * {across} + w, l]"
-                value = a.value.index(head, "j", f"{column} + w * {lanes} + l")
-                out(f"{place} = {place} + {n['s']}[j, b * {tall} + r] * v[{value}]")
+        tile = out.loop("r", tall, "T.unroll"), out.vectors("w", across, lanes)
+        with out.loop("j", self._limit(first)), tile[0], tile[1]:
+            place = f"{sums}[r * {across} + w, l]"
+            value = a.value.index(head, "j", f"{column} + w * {lanes} + l")
+            out(f"{place} = {place} + {n['s']}[j, b * {tall} + r] * v[{value}]")
         with out.loop("r", tall, "T.unroll"):
             row = f"b * {tall} + r"
             with out.block(f"if {row} < {self.rows}:"), out.vectors("w", across, lanes):

@@ -45,12 +45,12 @@ def few_rows(out: Lines, a: Attention, machine: Machine) -> None:
 
 def _scores(out: Lines, a: Attention, lanes: int, column: str, tall: int) -> None:
     sums = out.local("sums", tall * a.rows, lanes)
-    with out.loop("d", a.depth // lanes), out.loop("x", tall, "T.unroll"):
-        with out.vectors("r", a.rows, lanes):
-            place = f"{sums}[x * {a.rows} + r, l]"
-            key = a.key.index("n", f"{column} + x", f"d * {lanes} + l")
-            query = a.query.index("n", "r", f"d * {lanes} + l")
-            out(f"{place} = {place} + k[{key}] * q[{query}]")
+    tile = out.loop("x", tall, "T.unroll"), out.vectors("r", a.rows, lanes)
+    with out.loop("d", a.depth // lanes), tile[0], tile[1]:
+        place = f"{sums}[x * {a.rows} + r, l]"
+        key = a.key.index("n", f"{column} + x", f"d * {lanes} + l")
+        query = a.query.index("n", "r", f"d * {lanes} + l")
+        out(f"{place} = {place} + k[{key}] * q[{query}]")
     with out.loop("x", tall, "T.unroll"), out.loop("r", a.rows, "T.unroll"):
         total = out.total(f"{sums}[x * {a.rows} + r, T.ramp(0, 1, {lanes})]", lanes)
         value = score(a, f"({total} * {number(a.scale)})", "n", "r", f"({column} + x)")
@@ -97,11 +97,11 @@ def _values(out: Lines, a: Attention, machine: Machine) -> None:
 
 def _value_tile(out: Lines, a: Attention, count: int, lanes: int, column: str) -> None:
     sums = out.local("sums", a.rows * count, lanes)
-    with out.loop("j", a.columns), out.loop("r", a.rows, "T.unroll"):
-        with out.vectors("w", count, lanes):
-            place = f"{sums}[r * {count} + w, l]"
-            value = a.value.index("n", "j", f"{column} + w * {lanes} + l")
-            out(f"{place} = {place} + s[r, j] * v[{value}]")
+    tile = out.loop("r", a.rows, "T.unroll"), out.vectors("w", count, lanes)
+    with out.loop("j", a.columns), tile[0], tile[1]:
+        place = f"{sums}[r * {count} + w, l]"
+        value = a.value.index("n", "j", f"{column} + w * {lanes} + l")
+        out(f"{place} = {place} + s[r, j] * v[{value}]")
     with out.loop("r", a.rows, "T.unroll"), out.vectors("w", count, lanes):
         target = a.result.index("n", "r", f"{column} + w * {lanes} + l")
         out(f"y[{target}] = {sums}[r * {count} + w, l] * part[r]")

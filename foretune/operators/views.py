@@ -139,9 +139,10 @@ def _merged(factors: Sequence[Factor]) -> Axis:
     for extent, stride in factors:
         if extent == 1:
             continue
+        outer = 1
         if found and found[-1][1] == extent * stride:
-            extent *= found.pop()[0]
-        found.append((extent, stride))
+            outer = found.pop()[0]
+        found.append((outer * extent, stride))
     return tuple(found)
 
 

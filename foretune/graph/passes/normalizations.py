@@ -7,9 +7,9 @@ puts kernels of ``operators.rows`` in the place of all three. Before → after, 
     x * rsqrt(mean(x * x) + e) * g                        →  rms_norm(x, g)
     e = exp(x - max(x)); e / sum(e)                       →  softmax(x)
 
-Also with ``power(z, 2)``, ``sqrt`` and a division, and ``variance``. Where the root is used a second
-time, or the axes are not the last, operators stay as they are. Other types than float32 and rows of
-a few numbers keep TVM's lowering.
+Also with ``power(z, 2)``, ``sqrt`` and a division, and ``variance``. Where the root is used a
+second time, or the axes are not the last, operators stay as they are. Other types than float32 and
+rows of a few numbers keep TVM's lowering.
 """
 
 from __future__ import annotations
@@ -144,8 +144,7 @@ class _Finder:
             return self._below_root(value.args[1], inverse=False)
         exponent = scalar(value.args[1]) if call_of(value, _POWER) else None
         if not (
-            call_of(value, _RSQRT if inverse else _SQRT)
-            or exponent == (-0.5 if inverse else 0.5)
+            call_of(value, _RSQRT if inverse else _SQRT) or exponent == (-0.5 if inverse else 0.5)
         ):
             return None
         total = self._bindings.value(value.args[0])
@@ -160,7 +159,7 @@ class _Finder:
     def _centred(self, z: Any, moment: Any, epsilon: float) -> Norm | None:
         axes = _last_axes(moment)
         difference = self._bindings.value(z)
-        mean = None
+        mean: Any = None
         if call_of(difference, _SUBTRACT):
             mean = self._bindings.value(difference.args[1])
         is_centred = (
@@ -183,7 +182,9 @@ class _Finder:
         value = self._bindings.value(expression)
         if call_of(value, MULTIPLY):
             return self._same(value.args[0], z) and self._same(value.args[1], z)
-        return call_of(value, _POWER) and scalar(value.args[1]) == 2 and self._same(value.args[0], z)
+        return (
+            call_of(value, _POWER) and scalar(value.args[1]) == 2 and self._same(value.args[0], z)
+        )
 
     def _same(self, one: Any, other: Any) -> bool:
         """Whether two variables are one, or differences of the same variables."""
@@ -298,11 +299,8 @@ def rows_of(call: Any) -> Rows | None:
         return None
     shape = extents(call)
     rank = len(shape)
-    if kind == SOFTMAX:
-        given = [int(call.attrs.axis)]
-    else:
-        given = [int(axis) for axis in call.attrs.axes]
-    axes = sorted(axis % rank for axis in given)
+    given = [call.attrs.axis] if kind == SOFTMAX else call.attrs.axes
+    axes = sorted(int(axis) % rank for axis in given)
     columns = math.prod(shape[rank - len(axes) :])
     if axes != list(range(rank - len(axes), rank)) or columns < _LEAST_COLUMNS:
         return None
