@@ -126,6 +126,13 @@ def test_several_axes_at_once(rng):
     check(lambda x: layer_norm(x, axes=axes, weight=weight, bias=bias), x)
 
 
+@pytest.mark.parametrize("size", [3, 40])
+def test_an_rms_norm_of_a_single_row_without_another_axis_stays(rng, size):
+    x = rng.normal(size=size).astype("float32")
+    assert found(module_of(rms_norm, x)) == []
+    check(rms_norm, x, count=0)
+
+
 def used_twice(x):
     y = emitted(layer_norm(x))
     return y, op.multiply(y, y)

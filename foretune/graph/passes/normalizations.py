@@ -101,7 +101,10 @@ class _Finder:
         if softmax is not None:
             return call, softmax
         norm = self._quotient(call)
-        return None if norm is None else self._affine(variable, call, norm)
+        # TVM has no lowering for an RMS norm over all axes.
+        if norm is None or (norm.kind == RMS_NORM and norm.axes == len(extents(call))):
+            return None
+        return self._affine(variable, call, norm)
 
     def _softmax(self, call: Any) -> Norm | None:
         one, total = call.args
