@@ -67,6 +67,7 @@ def first_difference(
     hardware: Hardware,
     inputs: Sequence[Array],
     *,
+    called: str = "given",
     nodes: Sequence[GraphNode] | None = None,
     cut: Cut = cut_model,
     seconds: float = 60.0,
@@ -77,6 +78,7 @@ def first_difference(
         model: The network.
         hardware: What it is compiled for.
         inputs: On which it differs.
+        called: The name of these inputs.
         nodes: Of the original's graph, in order; read from the original by default.
         cut: Makes the model that ends at some tensors.
         seconds: After that the interval that is left is the answer.
@@ -86,7 +88,7 @@ def first_difference(
     """
     deadline = time.monotonic() + seconds
     nodes = graph_nodes(model) if nodes is None else nodes
-    search = _Search(model, hardware, inputs, nodes, cut)
+    search = _Search(model, hardware, InputSet(called, tuple(inputs), model), nodes, cut)
     if not nodes or not search.message_at(model):
         return None
     first, last, found = -1, len(nodes) - 1, model
@@ -124,12 +126,13 @@ class _Search:
         self,
         model: Model,
         hardware: Hardware,
-        inputs: Sequence[Array],
+        inputs: InputSet,
         nodes: Sequence[GraphNode],
         cut: Cut,
     ) -> None:
         self._hardware, self._nodes, self._model, self._cut = hardware, nodes, model, cut
-        self._by_name = {s.name: a for s, a in zip(model.inputs, inputs, strict=True)}
+        self._called = inputs.name
+        self._by_name = {s.name: a for s, a in zip(model.inputs, inputs.arrays, strict=True)}
 
     def part(self, at: int) -> Model | None:
         """The model up to a node; None where it cannot be cut there."""
@@ -159,7 +162,7 @@ class _Search:
 
     def _inputs(self, part: Model) -> InputSet:
         arrays = tuple(self._by_name[spec.name] for spec in part.inputs)
-        return InputSet("the inputs given", arrays, part, must=True)
+        return InputSet(self._called, arrays, part, must=True)
 
     def _differs_as_imported(self, part: Model) -> bool:
         """Whether the program differs before any pass of ours."""

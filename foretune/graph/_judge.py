@@ -33,6 +33,10 @@ _SHARE = 0.25
 _TYPICAL = 0.95
 """Quantile of the original's errors that stands for its errors elsewhere: not its largest, which
 may be a single choice."""
+_ENOUGH = 8
+"""So many numbers have a quantile that is not the largest of them."""
+_SATURATED = 1 / 16
+"""Rounding units of an error, below which a number is as good as exact."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +139,11 @@ def _floats_are_right(actual: Array, known: Evidence, tolerance: float) -> bool:
         right |= np.abs(got - own) <= known.step + _around(own, within, lowest)
         error = np.maximum(error, np.abs(own - truth))
     counted = np.where(error > most, 0.0, error)
-    allowed = _UNITS * _epsilon(known.expected) * magnitude + known.step
-    allowed += _FACTOR * np.maximum(counted, _usual(counted / magnitude) * magnitude)
+    unit = _epsilon(known.expected)
+    relative = counted / magnitude
+    usual = np.maximum(_usual(relative), _unsaturated(relative, unit))
+    allowed = _UNITS * unit * magnitude + known.step
+    allowed += _FACTOR * np.maximum(counted, usual * magnitude)
     return bool((right | (judged & (np.abs(got - truth) <= allowed))).all())
 
 
@@ -162,6 +169,16 @@ def _usual(errors: Array) -> Array:
         others = tuple(at for at in range(errors.ndim) if at != axis)
         found = np.maximum(found, _quantile(errors, others))
     return found
+
+
+def _unsaturated(errors: Array, unit: float) -> float:
+    """What errors are like among the numbers that have any.
+
+    Where most are saturated, as behind a ``tanh`` of large numbers, or zero, as behind a ``relu``,
+    these are exact, and say nothing of those that are not.
+    """
+    some = errors[errors > _SATURATED * unit]
+    return float(_quantile(some, None)) if some.size >= _ENOUGH else 0.0
 
 
 def _quantile(errors: Array, axes: tuple[int, ...] | None) -> Array:

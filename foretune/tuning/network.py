@@ -323,7 +323,9 @@ class Proof:
         from foretune.graph import first_difference
 
         try:
-            found = first_difference(self.model, self.hardware, given.arrays, seconds=_BISECTING_S)
+            found = first_difference(
+                self.model, self.hardware, given.arrays, called=given.name, seconds=_BISECTING_S
+            )
         except Exception as error:  # parts of a network may fail where the whole one did not
             logger.info("the first operator that differs was not found: %s", error)
             return ""

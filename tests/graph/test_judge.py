@@ -86,6 +86,24 @@ def test_a_row_that_amplifies_rounding_is_measured_by_itself():
     assert not _right(expected, exact, other)
 
 
+@pytest.mark.parametrize("open_", [0, 2, 20])
+def test_saturated_numbers_say_nothing_of_those_that_are_not(open_):
+    """As behind a ``tanh`` of large numbers: most are one, a few hold what rounding has left."""
+    rng = np.random.default_rng(0)
+    exact = np.sign(rng.standard_normal(10_000))
+    at = rng.permutation(10_000)[:open_]
+    exact[at] = rng.uniform(-0.9, 0.9, open_)
+    expected, actual = exact.astype("float32"), exact.astype("float32")
+    expected[at] += (rng.standard_normal(open_) * 1e-3).astype("float32")
+    expected[at[:1]] = exact[at[:1]]
+    actual[at] += (rng.standard_normal(open_) * 1e-3).astype("float32")
+    assert _right(expected, exact, actual, tolerance=1e-5) == (open_ != 2)
+    for place in (*at[:3], 0 if 0 not in at else 1):
+        wrong = actual.copy()
+        wrong[place] += np.float32(0.02)
+        assert not _right(expected, exact, wrong, tolerance=1e-5)
+
+
 def test_rounding_alone_is_no_gross_error():
     rng = np.random.default_rng(0)
     exact = np.zeros(100)
