@@ -102,11 +102,21 @@ def test_what_cannot_be_joined_says_why_and_runs(hardware, make, dtype, factor, 
     np.testing.assert_array_equal(actual, factor * x)
 
 
-def test_a_weight_of_another_shape_is_refused_by_name(hardware, rng):
+def as_it_is(t, weight):
+    return (op.matmul(t, constant(weight)),)
+
+
+def as_a_view(t, weight):
+    return (op.matmul(t, op.reshape(constant(weight.reshape(-1)), (64, 64))),)
+
+
+@pytest.mark.parametrize("make", [as_it_is, as_a_view])
+def test_a_weight_of_another_shape_is_refused_by_name(hardware, rng, make):
     x, weight = (rng.normal(size=(64, 64)).astype("float32") for _ in range(2))
-    artifact = compiled(lambda t: (op.matmul(t, constant(weight)),), (x,), hardware)
+    artifact = compiled(lambda t: make(t, weight), (x,), hardware)
+    assert report(artifact)["on"]
     machine = tvm.relax.VirtualMachine(artifact._executable, tvm.cpu())
-    with pytest.raises((ValueError, TypeError, RuntimeError), match=r"sequence"):
+    with pytest.raises((ValueError, TypeError, RuntimeError), match=r"matmul|sequence"):
         machine["main"](tvm.runtime.tensor(x), tvm.runtime.tensor(x[:3]))
 
 

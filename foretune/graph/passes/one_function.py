@@ -185,9 +185,20 @@ def _sequence(main: Any, plan: _Plan) -> Any:
     from foretune import _tvm
 
     tirx = _tvm.tvm.tirx
-    buffers = [
+    given = [*main.params, *plan.outputs]
+    # What all kernels take as it is they check themselves, and it is a handle here: code that
+    # checks hundreds of weights would keep the compiler busy for longer than all kernels do.
+    viewed = {
+        place.buffer
+        for _, arguments in plan.calls
+        for variable, place in ((each, plan.places[each]) for each in arguments)
+        if place.buffer is not None and _shape(variable) != _shape(given[place.buffer])
+    }
+    parameters = [
         tirx.decl_buffer(_shape(variable), str(variable.ty.dtype), name=f"a{number}")
-        for number, variable in enumerate((*main.params, *plan.outputs))
+        if number in viewed
+        else tirx.Var(f"a{number}", "handle")
+        for number, variable in enumerate(given)
     ]
     workspace = tirx.decl_buffer((plan.size,), "uint8", name="workspace")
 
@@ -195,8 +206,10 @@ def _sequence(main: Any, plan: _Plan) -> Any:
         place, shape = plan.places[variable], _shape(variable)
         if place.buffer is None:
             pointer = tirx.handle_add_byte_offset(tirx.op.buffer_data(workspace), place.offset)
+        elif place.buffer in viewed:
+            pointer = tirx.op.buffer_data(parameters[place.buffer])
         else:
-            pointer = tirx.op.buffer_data(buffers[place.buffer])
+            return parameters[place.buffer]
         extents = [tirx.const(extent, "int64") for extent in shape]
         dims = tirx.call_intrin("handle", "tirx.tvm_stack_make_shape", *extents)
         zero = tirx.const(0, str(variable.ty.dtype))
@@ -212,7 +225,7 @@ def _sequence(main: Any, plan: _Plan) -> Any:
     ]
     body = tirx.SeqStmt(calls) if len(calls) > 1 else calls[0]
     first = len(main.params)
-    function = tirx.PrimFunc([*buffers[:first], workspace, *buffers[first:]], body)
+    function = tirx.PrimFunc([*parameters[:first], workspace, *parameters[first:]], body)
     # Without the promise here TVM drops that of the kernels: their sums then go through memory.
     return function.with_attrs({"tirx.is_scheduled": True, "tirx.noalias": True})
 
