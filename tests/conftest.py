@@ -16,6 +16,11 @@ from foretune.hardware import Hardware, probe
 # before the first test of any room imports TVM.
 os.environ.setdefault("TVM_NUM_THREADS", str(len(os.sched_getaffinity(0))))
 
+# Tests that run beside each other have a core each: threads of OpenMP (PyTorch, XGBoost) would wait
+# for each other there, and burn what the test beside them could use.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 _ON_THE_MACHINE = ("measure", "test_cli.py", "test_engines.py", "test_gpu.py", "test_hardware.py")
 """Folders and files of tests with real measurements, or with deadlines of child processes."""
