@@ -341,7 +341,14 @@ def listen_to_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl_c", "sigterm"])
+# Ctrl-C ends the run of a network below, on every day.
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, id="ctrl_c", marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, id="sigterm"),
+    ],
+)
 def test_an_interrupted_run_saves_the_best_so_far_and_exits_with_130(
     program: Path, number: signal.Signals
 ) -> None:
