@@ -10,7 +10,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.foretune-setup
 DEMO   := foretune-work/demo
 DEMO_SECONDS ?= 240
-# Tests that measure run alone; the others in a process per core, whole files at a time, whose
+# Tests that judge timings run alone; the others in a process per core, whole files at a time, whose
 # fixtures are dear.
 PARALLEL := -n logical --maxprocesses 4 --dist loadfile
 
@@ -46,6 +46,9 @@ demo: setup
 	$(BIN)/foretune compare mobilenet_v2 --artifact $(DEMO)/mobilenet_v2.so \
 	  --against eager,onnxruntime --json $(DEMO)/compare.json
 	$(BIN)/foretune report $(DEMO)
+
+# Test files and foretune itself are compiled once, not by every process of the tests.
+test test-all: export PYTHONDONTWRITEBYTECODE :=
 
 test: setup
 	$(BIN)/python -m pytest -q --durations 8 -m "not slow and not machine" $(PARALLEL)

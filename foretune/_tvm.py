@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 import types
@@ -262,15 +263,9 @@ def _is_x86(target: Target) -> bool:
 
 
 def _load_all_intrinsics() -> None:
-    import inspect
-
     loaded = [m for m in sys.modules if m.startswith(_INTRINSICS + ".")]
     partial = sys.modules.pop(_INTRINSICS, None)
-    getmodule = inspect.getmodule
-    # TVMScript's decorator calls inspect.stack(), whose search through every loaded module is
-    # what makes this import take 20 s instead of 2; it has no use for what the search finds.
-    inspect.getmodule = lambda *_args, **_kwargs: None  # type: ignore[assignment]
-    try:
+    with _frames_without_sources():
         if partial is not None:
             # The x86 intrinsics are registered already; registering twice raises.
             x86 = {name: sys.modules[name] for name in loaded}
@@ -283,8 +278,35 @@ def _load_all_intrinsics() -> None:
                     importlib.import_module(name)
         else:
             importlib.import_module(_INTRINSICS)
+
+
+@contextlib.contextmanager
+def _frames_without_sources() -> Iterator[None]:
+    """Lets TVMScript's decorator read frames only, not the sources of all that called it.
+
+    ``inspect.stack()`` searches every loaded module for the source of every frame, twice for each
+    of hundreds of intrinsics: that is what makes their import take 20 s instead of 2. The decorator
+    wants the variables of the frames around it, and no source: no intrinsic stands in a class.
+    """
+    stack, getmodule = inspect.stack, inspect.getmodule
+
+    def frames(context: int = 1) -> list[inspect.FrameInfo]:
+        del context
+        frame: types.FrameType | None = sys._getframe(1)
+        found = []
+        while frame is not None:
+            code = frame.f_code
+            found.append(
+                inspect.FrameInfo(frame, code.co_filename, frame.f_lineno, code.co_name, None, None)
+            )
+            frame = frame.f_back
+        return found
+
+    inspect.stack, inspect.getmodule = frames, lambda *_args, **_kwargs: None  # type: ignore[assignment]
+    try:
+        yield
     finally:
-        inspect.getmodule = getmodule
+        inspect.stack, inspect.getmodule = stack, getmodule
 
 
 def make_context(mod: IRModule, target: Target, **kwargs: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 from collections.abc import Iterator
@@ -16,16 +17,31 @@ from foretune.hardware import Hardware, probe
 # before the first test of any room imports TVM.
 os.environ.setdefault("TVM_NUM_THREADS", str(len(os.sched_getaffinity(0))))
 
+# TVMScript's decorators ask for the whole stack, and Python looks for the module of every frame of
+# it: among the thousands of modules that the tests load, that is a quarter of a second each time.
+_module_of = inspect.getmodule
+inspect.getmodule = lambda of, name=None: None if inspect.isframe(of) else _module_of(of, name)
 
-_ON_THE_MACHINE = ("measure", "test_cli.py", "test_engines.py", "test_gpu.py", "test_hardware.py")
-"""Folders and files of tests with real measurements, or with deadlines of child processes."""
+# Tests that run beside each other have a core each: threads of OpenMP (PyTorch, XGBoost) would wait
+# for each other there, and burn what the test beside them could use.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+_ON_THE_MACHINE = (
+    "measure/test_layout.py",
+    "measure/test_local.py",
+    "measure/test_timing.py",
+    "test_gpu.py",
+)
+"""Files of tests that judge readings, or give child processes a second or two to be ready."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the tests that have the machine to themselves; the others run on all cores at once."""
     here = Path(__file__).parent
     for item in items:
-        if item.path.relative_to(here).parts[0] in _ON_THE_MACHINE:
+        if item.path.relative_to(here).as_posix() in _ON_THE_MACHINE:
             item.add_marker("machine")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import subprocess
 import sys
@@ -100,10 +101,19 @@ def _runtime_nodes(node: ast.AST) -> Iterator[ast.AST]:
         yield from _runtime_nodes(child)
 
 
-def _imports(file: str) -> Iterator[tuple[int, str]]:
+@functools.cache
+def _tree(file: str) -> ast.Module:
+    return ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
+
+
+@functools.cache
+def _imports(file: str) -> list[tuple[int, str]]:
     """Line and full name of everything a file imports at run time, functions included."""
-    tree = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
-    for node in _runtime_nodes(tree):
+    return list(_imported(file))
+
+
+def _imported(file: str) -> Iterator[tuple[int, str]]:
+    for node in _runtime_nodes(_tree(file)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -164,11 +174,11 @@ def test_private_modules_stay_in_their_room(file):
     assert not foreign
 
 
-def _environment_uses(source: str) -> list[int]:
+def _environment_uses(tree: ast.Module) -> list[int]:
     """Lines that read, change or pass on environment variables, in whatever way."""
     names = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
     lines = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             found = node.attr in names and ast.unparse(node.value).endswith("os")
         elif isinstance(node, ast.ImportFrom):
@@ -199,13 +209,13 @@ def _environment_uses(source: str) -> list[int]:
     ],
 )
 def test_every_use_of_the_environment_is_seen(use):
-    assert _environment_uses(use) == [1]
+    assert _environment_uses(ast.parse(use)) == [1]
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_environment_variables_are_used_at_the_entries_only(file):
     """Below the command line and the entry of a child process, configuration is an argument."""
-    lines = _environment_uses((PACKAGE / file).read_text(encoding="utf-8"))
+    lines = _environment_uses(_tree(file))
     assert bool(lines) == (file in ENVIRONMENT), (file, lines)
 
 

@@ -198,6 +198,7 @@ def foretune(*arguments: str, cwd: Path, **options: object) -> subprocess.Popen[
     )
 
 
+@pytest.mark.machine
 def test_tune_end_to_end_then_resume_report_and_db(program: Path) -> None:
     here = program.parent
     arguments = ["tune", "mine.py:matmul", "--trials", "6", "--work-dir", "run",
@@ -341,7 +342,14 @@ def listen_to_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl_c", "sigterm"])
+# Ctrl-C ends the run of a network below, on every day.
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, id="ctrl_c", marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, id="sigterm"),
+    ],
+)
 def test_an_interrupted_run_saves_the_best_so_far_and_exits_with_130(
     program: Path, number: signal.Signals
 ) -> None:
@@ -505,6 +513,7 @@ def run_saved(network: str) -> None:
     assert abs(expected - actual).max() < 1e-4
 
 
+@pytest.mark.machine
 def test_a_network_is_proven_tuned_and_timed_as_a_whole(network: str) -> None:
     child = tune_network(network, "--trials", "4")
     out, err = child.communicate(timeout=240)

@@ -78,6 +78,7 @@ def test_code_is_generated_at_level_2_unless_the_target_says_otherwise():
     assert str(gpu.code_target()) == str(gpu.tvm_target())
 
 
+@pytest.mark.machine
 def test_measured_peaks_are_plausible():
     hardware = probe(threads=1, measure=True)
     # One SSE core of a slow machine to one AVX-512 core of a fast one.

@@ -71,7 +71,9 @@ def test_every_operator_kind_gives_finite_rows_that_differ(name):
     assert len(np.unique(rows, axis=0)) > len(drawn) // 2
 
 
-@pytest.mark.parametrize("name", ["matmul", "softmax", "attention"])
+@pytest.mark.parametrize(
+    "name", ["matmul", "softmax", pytest.param("attention", marks=pytest.mark.slow)]
+)
 def test_rows_do_not_depend_on_what_else_is_asked_for(name, forget):
     drawn = [*programs(name, 10), *programs("depthwise", 4)]
     forget()

@@ -79,7 +79,8 @@ def compiled(name: str) -> tuple[Formulas, torch.Tensor]:
 
 @pytest.mark.parametrize(
     "name",
-    ["matmul", _CONVOLUTION, "depthwise:1x14x14x32x3x2", "maxpool2d", "softmax", "layer_norm",
+    ["matmul", _CONVOLUTION, pytest.param("depthwise:1x14x14x32x3x2", marks=pytest.mark.slow),
+     "maxpool2d", "softmax", pytest.param("layer_norm", marks=pytest.mark.slow),
      # Primes above 7.
      "matmul:127x13x22"],
 )  # fmt: skip
@@ -87,7 +88,9 @@ def test_exact_columns_are_tvms(name: str) -> None:
     assert len(compared(sampled(here(name), 8))) >= 2
 
 
-@pytest.mark.parametrize("name", ["matmul:256x256x256", _CONVOLUTION])
+@pytest.mark.parametrize(
+    "name", ["matmul:256x256x256", pytest.param(_CONVOLUTION, marks=pytest.mark.slow)]
+)
 def test_exact_columns_are_tvms_on_gpus(name: str) -> None:
     found = catalog.get(name)
     assert isinstance(found, Workload)
@@ -136,7 +139,7 @@ def test_exact_columns_are_tvms_where_threads_reduce_together(program: Callable[
     assert len(shared) >= 4
 
 
-@pytest.mark.parametrize("program", [pooling, global_pooling])
+@pytest.mark.parametrize("program", [pytest.param(pooling, marks=pytest.mark.slow), global_pooling])
 def test_axes_that_threads_share_by_halves_are_not_certain(program: Callable[[], Any]) -> None:
     # 3 x 3 and 7 x 7 elements, and 4 to 512 threads: a thread's part begins within an axis.
     workload = Workload.from_module(program(), program.__name__)
@@ -305,7 +308,7 @@ def test_smooth_columns_tend_to_the_exact_ones(name: str) -> None:
     assert errors[-1] < 5e-3
 
 
-@pytest.mark.parametrize("temperature", [0.1, 1.0])
+@pytest.mark.parametrize("temperature", [pytest.param(0.1, marks=pytest.mark.slow), 1.0])
 def test_steps_and_maxima_are_convolutions_with_a_kernel_of_mass_one(temperature: float) -> None:
     t = torch.linspace(-4000, 4000, 4_000_001, dtype=torch.float64)
     kernel = 0.5 * (1 + t * t) ** -1.5

@@ -175,7 +175,15 @@ class TestLoops:
             found.append([int(jobs_of(decided, nest)[0]), int(vector_of(decided, nest)[0])])
         return np.array(found).T
 
-    @pytest.mark.parametrize("name", ["matmul", "conv2d_nhwc", "batch_matmul", "depthwise"])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "matmul",
+            "conv2d_nhwc",
+            pytest.param("batch_matmul", marks=pytest.mark.slow),
+            pytest.param("depthwise", marks=pytest.mark.slow),
+        ],
+    )
     def test_they_are_those_of_tvm(self, name):
         drawn = space(name).sample(np.random.default_rng(3), 40)
         (parallel, vector), (jobs, width) = self.rows(drawn), self.predicted(drawn)

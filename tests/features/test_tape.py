@@ -82,7 +82,7 @@ def test_operators_on_whole_numbers_are_exact_and_smooth_ones_tend_to_them(name:
     torch.testing.assert_close(smooth, exact, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("temperature", [0.1, 1.0])
+@pytest.mark.parametrize("temperature", [pytest.param(0.1, marks=pytest.mark.slow), 1.0])
 def test_smooth_operators_are_convolutions_of_the_exact_ones(temperature: float) -> None:
     t = torch.linspace(-4000, 4000, 4_000_001, dtype=torch.float64)
     kernel = 0.5 * (1 + t * t) ** -1.5

@@ -89,7 +89,7 @@ def convolutions(draw):
     return draw(st.integers(1, 2)), extents, kernel, channels, padding
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(convolutions(), st.sampled_from(WINOGRAD))
 def test_convolutions_of_every_size_padding_and_rank(case, algorithm):
     batch, extents, kernel, (inputs, outputs), padding = case

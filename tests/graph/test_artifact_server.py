@@ -176,7 +176,7 @@ def test_a_fork_while_other_threads_run_leaves_all_of_them_right(library):
 
 
 @several
-@pytest.mark.parametrize("mask", [CORES[-1:], CORES[:2]])
+@pytest.mark.parametrize("mask", [CORES[-1:], pytest.param(CORES[:2], marks=pytest.mark.slow)])
 def test_running_keeps_the_cpu_mask(library, mask):
     code = """
     check(artifact, 0)

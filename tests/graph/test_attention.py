@@ -76,8 +76,17 @@ def test_pytorchs_own_function(shapes, options):
     check(Call(lambda q, k, v: SDPA(q, k, v, **options)), *tensors(*shapes))
 
 
-@pytest.mark.parametrize("shape", [(2, 1, 1, 13), (13, 13), (2, 3, 13, 13)])
-@pytest.mark.parametrize("kind", ["numbers", "flags"])
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [
+        ((2, 1, 1, 13), "flags"),
+        ((13, 13), "numbers"),
+        ((2, 3, 13, 13), "numbers"),
+        pytest.param((2, 1, 1, 13), "numbers", marks=pytest.mark.slow),
+        pytest.param((13, 13), "flags", marks=pytest.mark.slow),
+        pytest.param((2, 3, 13, 13), "flags", marks=pytest.mark.slow),
+    ],
+)
 def test_masks_of_any_rank(shape, kind):
     q, k, v, mask = tensors(*[(2, 3, 13, 8)] * 3, shape)
     if kind == "flags":
@@ -125,7 +134,7 @@ class Layer(nn.Module):
         return self.output(y.transpose(1, 2).flatten(2))
 
 
-@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize("joint", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_operands_are_read_where_projections_leave_them(joint):
     (x,) = tensors((2, 19, 32))
     layer = Layer(joint)

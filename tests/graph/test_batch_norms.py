@@ -94,8 +94,15 @@ KINDS = [
 
 
 @pytest.mark.parametrize(("layer", "norm", "size", "given"), KINDS)
-@pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    ("groups", "bias"),
+    [
+        (1, False),
+        (2, True),
+        pytest.param(1, True, marks=pytest.mark.slow),
+        pytest.param(2, False, marks=pytest.mark.slow),
+    ],
+)
 def test_every_kind_of_convolution(layer, norm, size, given, groups, bias):
     net = seeded(nn.Sequential(layer(4, 6, 3, groups=groups, bias=bias, **given), norm(6)))
     check(net, torch.randn(2, 4, *size) if "dilation" not in given else torch.randn(2, 4, 9, 8, 7))

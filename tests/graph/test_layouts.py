@@ -41,7 +41,7 @@ def convolutions(draw):
     return groups, kernel, strides, dilation, pads, extents, channels
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(convolutions())
 def test_convolutions_channels_last_compute_what_pytorch_does(case):
     groups, kernel, strides, dilation, pads, extents, (into, out) = case

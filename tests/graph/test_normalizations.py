@@ -95,7 +95,7 @@ def check(make, *arrays, count=1):
 
 
 @pytest.mark.parametrize("form", ["rsqrt", "sqrt", "one over sqrt", "power", "variance"])
-@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("affine", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_layer_norm_that_was_taken_apart(rng, form, affine):
     x = rng.normal(2.0, 3.0, (2, 5, 24)).astype("float32")
     weight, bias = (rng.normal(size=24).astype("float32") if affine else None for _ in range(2))
@@ -105,7 +105,7 @@ def test_a_layer_norm_that_was_taken_apart(rng, form, affine):
 
 
 @pytest.mark.parametrize("form", ["rsqrt", "sqrt", "one over sqrt", "power"])
-@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("affine", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_an_rms_norm_that_was_taken_apart(rng, form, affine):
     x = rng.normal(size=(2, 5, 24)).astype("float32")
     weight = rng.normal(size=24).astype("float32") if affine else None

@@ -40,7 +40,7 @@ def by_tvm_alone(artifact, arrays):
 OPERATORS = ("exp", "product", "sum", "view", "turn", "given", "weight", "again")
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.lists(st.sampled_from(OPERATORS), min_size=1, max_size=12), st.data())
 def test_it_computes_what_the_single_calls_compute(operators, data):
     hardware = probe()

@@ -93,7 +93,7 @@ def test_a_group_holds_neighbouring_rows_of_a_column(rows, columns, lanes, group
         np.testing.assert_array_equal(line[:columns], weight[row])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     st.lists(st.integers(1, 3), max_size=2),
     st.integers(1, 5),
@@ -145,7 +145,7 @@ def convolutions(draw):
     return kernel, strides, dilation, pads, extents, draw(st.integers(1, 3)), columns
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(convolutions())
 def test_convolutions_of_every_kernel_stride_padding_and_dilation(case):
     kernel, strides, dilation, pads, extents, channels, columns = case

@@ -40,7 +40,7 @@ def axes(draw):
     return found
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(axes(), st.booleans(), st.sampled_from([1, 4, 8, 11]))
 def test_phases_compute_what_pytorch_does(axes, known, channels):
     strides, kernel, padding, more, extent = (list(part) for part in zip(*axes, strict=True))

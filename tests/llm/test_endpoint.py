@@ -145,7 +145,7 @@ def test_the_key_is_shown_nowhere():
     assert KEY not in str(error) and "\n" not in str(error) and "\x1b" not in str(error)
     assert len(str(error)) < 400
     # Cut to its first characters only once the key is out.
-    for lead in range(150, 210):
+    for lead in range(150, 210, 3):
         assert KEY[:8] not in str(failure(Reply(f"{'x' * lead}{KEY}".encode(), status=500)))
     config = EndpointConfig("tiny", "http://127.0.0.1:1/v1", KEY)
     assert KEY not in repr(config)

@@ -146,6 +146,14 @@ for method, coordinates, extra in [
 
 
 SLOW = {"GRU, both ways", "GRU, reset behind", "LSTM of own lengths", "RNN, reversed"}
+# Each method and each padding is there once on every day.
+SLOW |= {
+    f"grid sample {case}"
+    for case in (
+        "nearest zeros", "nearest reflection", "linear zeros", "linear border", "cubic border",
+        "cubic reflection",
+    )
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -542,7 +542,9 @@ def test_a_run_is_replayed_with_what_failed_and_what_came_too_late(
     assert "differ from the recorded one" not in caplog.text
 
 
-@pytest.mark.parametrize("config", [{"calls": 3}, {"patience": 1}])
+@pytest.mark.parametrize(
+    "config", [{"calls": 3}, pytest.param({"patience": 1}, marks=pytest.mark.slow)]
+)
 def test_a_run_that_gave_up_is_replayed(tmp_path, config):
     def answer(i):
         if i == 2 and "patience" in config:
@@ -736,7 +738,7 @@ def test_a_server_on_this_machine_is_asked_between_batches_unless_told_otherwise
                 assert session.usage.answers == len(server.requests)
 
 
-@pytest.mark.parametrize("strategy", ["mcts", "evolutionary"])
+@pytest.mark.parametrize("strategy", ["mcts", pytest.param("evolutionary", marks=pytest.mark.slow)])
 def test_a_real_model_behind_a_real_server(tiny_model, tmp_path, strategy):
     loaded = LocalModel(tiny_model, temperature=1.0, max_tokens=24)
 
@@ -771,13 +773,13 @@ INJECTION = (
     [
         completion("\x00\x07 garbage {{{"),
         completion(INJECTION),
-        completion("x" * (1 << 20)),
+        pytest.param(completion("x" * (1 << 20)), marks=pytest.mark.slow),
         Reply(b'{"choices": [{"message": {"content": "half'),
-        refusal(500),
-        refusal(429, Retry_After="3600"),
+        pytest.param(refusal(500), marks=pytest.mark.slow),
+        pytest.param(refusal(429, Retry_After="3600"), marks=pytest.mark.slow),
         refusal(401, f"wrong key {KEY}"),
         Reply(wait_s=60),
-        None,
+        pytest.param(None, marks=pytest.mark.slow),
     ],
     ids=["garbage", "injection", "megabyte", "half", "500", "429", "401", "hangs", "nobody"],
 )

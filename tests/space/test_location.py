@@ -29,7 +29,7 @@ def test_tvm_keeps_every_decision_of_sampled_candidates(name: str) -> None:
         candidate.sketch.template.replay(candidate.decisions)
 
 
-@pytest.mark.parametrize("name", ["conv2d_nhwc", "softmax"])
+@pytest.mark.parametrize("name", [pytest.param("conv2d_nhwc", marks=pytest.mark.slow), "softmax"])
 def test_tvm_keeps_every_decision_of_mutants_and_children(name: str) -> None:
     here = space(name)
     rng = np.random.default_rng(2)

@@ -73,7 +73,17 @@ def test_outputs_may_be_inputs_buffers_views_and_the_same_tensor_twice():
     assert results[0][-2] == 4
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64", "int8", "uint8", "int64"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "bfloat16",
+        "float16",
+        pytest.param("float64", marks=pytest.mark.slow),
+        "int8",
+        pytest.param("uint8", marks=pytest.mark.slow),
+        pytest.param("int64", marks=pytest.mark.slow),
+    ],
+)
 def test_element_types(dtype):
     class Net(torch.nn.Module):
         def forward(self, x):
@@ -492,7 +502,15 @@ class Signs(torch.nn.Module):
         return x >> 1, x << 2, x & 5, x | y, x ^ y, x >> y, x << y
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.uint8])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.int64,
+        pytest.param(torch.int32, marks=pytest.mark.slow),
+        pytest.param(torch.int16, marks=pytest.mark.slow),
+        torch.uint8,
+    ],
+)
 def test_operators_of_bits(dtype):
     check(Signs(), (torch.arange(12).to(dtype), torch.arange(12).remainder(3).to(dtype)))
 

@@ -42,6 +42,15 @@ def drawn(name: str, count: int = 8) -> list[Candidate]:
     return space(name).sample(np.random.default_rng(0), count)
 
 
+TYPICAL = [
+    pytest.param(
+        name, marks=() if name in ("matmul", "conv2d_nhwc", "softmax") else pytest.mark.slow
+    )
+    for name in PROGRAMS
+]
+"""All programs of the spaces; of those, a product, a convolution and a reduction on every day."""
+
+
 def state_texts(name: str, count: int = 8) -> dict[str, str]:
     """Key -> text of the states of some candidates."""
     store = StateStore()
@@ -118,7 +127,7 @@ class TestProgramText:
             _tvm.IRModule({"main": other})
         )
 
-    @pytest.mark.parametrize("name", PROGRAMS)
+    @pytest.mark.parametrize("name", TYPICAL)
     def test_two_programs_have_one_text_exactly_if_they_have_one_hash(self, name):
         texts = state_texts(name)
         assert len(set(texts.values())) == len(texts) > 8
