@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks._networks.figures import ratio
+from benchmarks._networks.figures import interval, ratio
 from benchmarks._networks.runs import kept
 from benchmarks.results import conditions, publish, say, table
 from foretune.engines import ENGINES
@@ -135,7 +135,7 @@ def body(results: dict[str, list[Repeat]]) -> str:
             alone = _median([repeat[engine]["before"] for repeat in repeats])
             company = _median([repeat[engine]["company"] for repeat in repeats])
             cells = [f"{alone * 1e3:.2f}", f"{company * 1e3:.2f}"]
-            rows.append([name, engine, *cells, *(_interval(one) for one in found.values())])
+            rows.append([name, engine, *cells, *(interval(one, 3) for one in found.values())])
     goal = f"{100 * _GOAL:.0f} %"
     answer = f"not within {goal}: {', '.join(far)}" if far else f"yes, all within {goal}"
     count = len(next(iter(results.values())))
@@ -155,10 +155,6 @@ def body(results: dict[str, list[Repeat]]) -> str:
             "before and after; the last column says how far the machine alone moves such figures.",
         ]
     )  # fmt: skip
-
-
-def _interval(found: dict[str, float]) -> str:
-    return f"{found['median']:.3f} ({found['low']:.3f} to {found['high']:.3f})"
 
 
 def main(arguments: list[str] | None = None) -> None:

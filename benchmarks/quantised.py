@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._networks.figures import ratio
+from benchmarks._networks.figures import interval, ratio
 from benchmarks._networks.runs import tuned as tuned_network
 from benchmarks.results import conditions, publish, say, table
 from foretune.engines import bootstrap_median
@@ -167,10 +167,7 @@ def _body(result: dict[str, Any], options: argparse.Namespace) -> str:
         low, high = bootstrap_median(seconds, options.seed)
         numbers = (float(np.median(seconds)) * 1e3, low * 1e3, high * 1e3)
         rows.append([name, "{:.2f} ({:.2f} to {:.2f})".format(*numbers)])
-    ratios = [
-        [name, f"{r['median']:.2f} ({r['low']:.2f} to {r['high']:.2f})"]
-        for name, r in result["ratios"].items()
-    ]
+    ratios = [[name, interval(found)] for name, found in result["ratios"].items()]
     trials = {f: sum(t["trial_count"] for t in result["tune"][f]["tasks"]) for f in _FORMS}
     tasks = {f: len(result["tune"][f]["tasks"]) for f in _FORMS}
     found = ", ".join(

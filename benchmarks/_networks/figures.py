@@ -23,6 +23,12 @@ def ratio(over: Sequence[float], under: Sequence[float], seed: int = 0) -> dict[
     return {"median": float(np.median(ratios)), "low": low, "high": high}
 
 
+def interval(found: Mapping[str, float], digits: int = 2) -> str:
+    """A ratio with its interval, as tables have it."""
+    low, high = (f"{found[end]:.{digits}f}" for end in ("low", "high"))
+    return f"{found['median']:.{digits}f} ({low} to {high})"
+
+
 def gains(compared: Figures) -> dict[str, dict[str, float]]:
     """How many times as fast as each engine that ran foretune is, and as the ``best`` rival."""
     latency = compared["latency_s"]

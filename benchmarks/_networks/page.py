@@ -10,6 +10,7 @@ from benchmarks._networks.figures import (
     best_rival,
     gains,
     geometric_mean,
+    interval,
     limit,
     sum_of_kernels,
 )
@@ -127,7 +128,7 @@ def _first_table(results: Mapping[str, Result]) -> str:
                 name,
                 _milliseconds(latency["foretune"]["median"]),
                 f"{_milliseconds(latency[best]['median'])} ({_NAMES[best]})" if best else _NONE,
-                _interval(found["best"]) if best else _NONE,
+                interval(found["best"]) if best else _NONE,
             ]
         )
     return table(["network", "foretune, ms", "best engine, ms", "ratio"], rows)
@@ -274,11 +275,7 @@ def _pass_cells(found: Mapping[str, Any]) -> list[str]:
     remark = "default schedules ship" if found["shipped"] != "tuned" else ""
     if found["within_tolerance"] is False:
         remark = "outside the tolerance"
-    return [_interval(found["ratio"]), _milliseconds(on), _milliseconds(off), remark]
-
-
-def _interval(found: Mapping[str, float]) -> str:
-    return f"{found['median']:.2f} ({found['low']:.2f} to {found['high']:.2f})"
+    return [interval(found["ratio"]), _milliseconds(on), _milliseconds(off), remark]
 
 
 def _milliseconds(seconds: float) -> str:

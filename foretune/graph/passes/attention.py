@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from foretune.graph.passes._kernels import MOST_ELEMENTS, Kernels, float_lanes
 from foretune.graph.passes._operands import Bindings, Operand, multiple_of
 from foretune.graph.passes.rewrites import axes_of, call_of, cleaned, extents, is_constant
 from foretune.operators.attention import Attention, Machine, Step, attention_kernel
@@ -45,7 +46,6 @@ _BETWEEN = frozenset(
 _HIDDEN = -1e30
 _LANES = 8
 _L2_BYTES = 512 * 1024
-_MOST_ELEMENTS = 2**31 - 1
 
 
 class Found(NamedTuple):
@@ -83,7 +83,7 @@ def fuse_attention(module: IRModule, hardware: Hardware) -> IRModule:
 
 def machine_of(hardware: Hardware) -> Machine:
     """What kernels are shaped for; a usual CPU where the hardware does not say."""
-    lanes = (hardware.simd_bits or 32 * _LANES) // 32
+    lanes = float_lanes(hardware)
     return Machine(lanes, 32 if lanes > _LANES else 16, hardware.l2_bytes or _L2_BYTES)
 
 
@@ -108,7 +108,7 @@ def _is_float(call: Any) -> bool:
 def _fits(a: Attention, machine: Machine) -> bool:
     sizes = [view.size for view in (a.query, a.key, a.value, a.result)]
     scores = 4 * machine.lanes * a.columns
-    return scores <= machine.l2_bytes and max(sizes) < _MOST_ELEMENTS
+    return scores <= machine.l2_bytes and max(sizes) < MOST_ELEMENTS
 
 
 class _Matcher:
@@ -351,8 +351,7 @@ def _is_causal(mask: Array, shape: Sequence[int]) -> bool:
 def _mutator(found: dict[Any, Found], machine: Machine) -> Any:
     from foretune import _tvm
 
-    relax = _tvm.tvm.relax
-    kernels: dict[Attention, Any] = {}
+    relax, kernels = _tvm.tvm.relax, Kernels()
 
     @relax.expr_functor.mutator
     class Fuser(relax.PyExprMutator):  # type: ignore[misc, name-defined]
@@ -360,23 +359,15 @@ def _mutator(found: dict[Any, Found], machine: Machine) -> Any:
             match = found.get(call)
             if match is None:
                 return self.visit_expr_post_order(call)
-            operands = [self._flat(source) for source in match.sources]
-            type_ = relax.TensorType([match.attention.result.size], "float32")
-            callee = self._kernel(match.attention)
-            result = self.builder_.emit(relax.call_tir(callee, operands, type_))
-            return relax.op.reshape(result, match.shape)
-
-        def _flat(self, source: Any) -> Any:
-            source = self.visit_expr(source)
-            size = math.prod(extents(source))
-            if extents(source) == [size]:
-                return source
-            return self.builder_.emit(relax.op.reshape(source, [size]))
-
-        def _kernel(self, attention: Attention) -> Any:
-            if attention not in kernels:
-                program = attention_kernel(attention, machine)
-                kernels[attention] = self.builder_.add_func(program, "attention")
-            return kernels[attention]
+            attention = match.attention
+            operands = [self.visit_expr(source) for source in match.sources]
+            return kernels.call(
+                self,
+                "attention",
+                attention,
+                lambda: attention_kernel(attention, machine),
+                operands,
+                match.shape,
+            )
 
     return Fuser()

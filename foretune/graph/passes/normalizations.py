@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from foretune.graph.passes._kernels import MOST_ELEMENTS, Kernels, float_lanes
 from foretune.graph.passes._operands import DIVIDE, MULTIPLY, Bindings
 from foretune.graph.passes.rewrites import call_of, cleaned, constant, extents, is_constant, scalar
 from foretune.operators.rows import LAYER_NORM, RMS_NORM, SOFTMAX, Rows, rows_kernel
@@ -43,8 +44,6 @@ _KINDS = {
     "relax.nn.softmax": SOFTMAX,
 }
 _LEAST_COLUMNS = 16
-_LANES = 8
-_MOST_ELEMENTS = 2**31 - 1
 
 
 class Norm(NamedTuple):
@@ -84,8 +83,7 @@ def find_normalizations(module: IRModule) -> IRModule:
 
 def lower_normalizations(module: IRModule, hardware: Hardware) -> IRModule:
     """``main`` with a kernel in place of each normalisation of contiguous rows."""
-    lanes = (hardware.simd_bits or 32 * _LANES) // 32
-    mutator = _lowerer(lanes)
+    mutator = _lowerer(float_lanes(hardware))
     return cleaned(module, mutator.visit_expr(module["main"]), mutator)
 
 
@@ -269,8 +267,7 @@ def _restorer(found: dict[Any, Norm]) -> Any:
 def _lowerer(lanes: int) -> Any:
     from foretune import _tvm
 
-    relax = _tvm.tvm.relax
-    kernels: dict[Rows, Any] = {}
+    relax, kernels = _tvm.tvm.relax, Kernels()
 
     @relax.expr_functor.mutator
     class Lowerer(relax.PyExprMutator):  # type: ignore[misc, name-defined]
@@ -279,18 +276,14 @@ def _lowerer(lanes: int) -> Any:
             rows = rows_of(call)
             if rows is None:
                 return call
-            operands = [self._flat(argument) for argument in call.args]
-            type_ = relax.TensorType([rows.rows * rows.columns], "float32")
-            if rows not in kernels:
-                kernels[rows] = self.builder_.add_func(rows_kernel(rows, lanes), rows.kind)
-            result = self.builder_.emit(relax.call_tir(kernels[rows], operands, type_))
-            return relax.op.reshape(result, call.ty.shape)
-
-        def _flat(self, source: Any) -> Any:
-            size = math.prod(extents(source))
-            if extents(source) == [size]:
-                return source
-            return self.builder_.emit(relax.op.reshape(source, [size]))
+            return kernels.call(
+                self,
+                rows.kind,
+                rows,
+                lambda: rows_kernel(rows, lanes),
+                call.args,
+                extents(call),
+            )
 
     return Lowerer()
 
@@ -308,7 +301,7 @@ def rows_of(call: Any) -> Rows | None:
     if axes != list(range(rank - len(axes), rank)) or columns < _LEAST_COLUMNS:
         return None
     total = math.prod(shape)
-    if not 0 < total < _MOST_ELEMENTS:
+    if not 0 < total < MOST_ELEMENTS:
         return None
     if kind == LAYER_NORM and not (call.attrs.scale and call.attrs.center):
         return None
