@@ -198,7 +198,6 @@ def foretune(*arguments: str, cwd: Path, **options: object) -> subprocess.Popen[
     )
 
 
-@pytest.mark.machine
 def test_tune_end_to_end_then_resume_report_and_db(program: Path) -> None:
     here = program.parent
     arguments = ["tune", "mine.py:matmul", "--trials", "6", "--work-dir", "run",
@@ -513,7 +512,6 @@ def run_saved(network: str) -> None:
     assert abs(expected - actual).max() < 1e-4
 
 
-@pytest.mark.machine
 def test_a_network_is_proven_tuned_and_timed_as_a_whole(network: str) -> None:
     child = tune_network(network, "--trials", "4")
     out, err = child.communicate(timeout=240)
