@@ -126,7 +126,7 @@ except Exception as error:
 @pytest.mark.parametrize(
     ("module", "attempt"),
     [
-        ("tvm", "tvm.runtime.empty((1 << 45,), 'int8')"),
+        pytest.param("tvm", "tvm.runtime.empty((1 << 45,), 'int8')", marks=pytest.mark.slow),
         ("mmap", "mmap.mmap(-1, 1 << 46)"),
     ],
 )

@@ -198,7 +198,6 @@ def foretune(*arguments: str, cwd: Path, **options: object) -> subprocess.Popen[
     )
 
 
-@pytest.mark.machine
 def test_tune_end_to_end_then_resume_report_and_db(program: Path) -> None:
     here = program.parent
     arguments = ["tune", "mine.py:matmul", "--trials", "6", "--work-dir", "run",
@@ -378,6 +377,7 @@ def test_an_interrupted_run_saves_the_best_so_far_and_exits_with_130(
 @pytest.mark.skipif(
     platform.machine() not in ("x86_64", "AMD64"), reason="dividing by zero is fatal on x86 only"
 )
+@pytest.mark.slow
 def test_exit_code_3_when_nothing_can_be_measured(program: Path) -> None:
     arguments = ["tune", "odd.py:divided", "--trials", "2", "--work-dir", "run"]
     child = foretune(*arguments, cwd=program.parent)
@@ -513,7 +513,6 @@ def run_saved(network: str) -> None:
     assert abs(expected - actual).max() < 1e-4
 
 
-@pytest.mark.machine
 def test_a_network_is_proven_tuned_and_timed_as_a_whole(network: str) -> None:
     child = tune_network(network, "--trials", "4")
     out, err = child.communicate(timeout=240)

@@ -155,7 +155,7 @@ def held():
 @pytest.mark.parametrize(
     ("function", "engine"),
     [
-        ("plain", "eager"),
+        pytest.param("plain", "eager", marks=pytest.mark.slow),
         pytest.param("plain", "onnxruntime", marks=pytest.mark.slow),
         ("held", "eager"),
         pytest.param("archive", "eager", marks=pytest.mark.slow),

@@ -184,6 +184,7 @@ def test_outputs_of_another_shape_or_number_are_that_engines_error(model):
     assert "returned 1 outputs where the reference returned 2" in result.error
 
 
+@pytest.mark.slow
 def test_other_numbers_are_timed_and_said_to_be_outside_the_tolerance(model):
     shifted = Reference(model, lambda outputs: [a * 1.01 for a in outputs])
     result = compare(shifted, None, ["eager"], threads=1, rounds=1)["eager"]

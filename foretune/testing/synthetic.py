@@ -44,6 +44,7 @@ def factorisations(extent: int, parts: int) -> tuple[tuple[int, ...], ...]:
     )
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def _fraction(*parts: object) -> float:
     """A number in [0, 1) that depends on the parts only, in every process."""
     text = "/".join(str(part) for part in parts)
@@ -71,7 +72,7 @@ class SyntheticSketch:
     illegal: float = 0.0
     failing: float = 0.0
 
-    @property
+    @functools.cached_property
     def domains(self) -> tuple[tuple[Decision, ...], ...]:
         """Every value of every decision."""
         tiles = tuple(factorisations(extent, parts) for extent, parts in self.tiles)
@@ -123,12 +124,12 @@ class SyntheticCandidate:
     workload: Workload = field(compare=False)
     hardware: Hardware = field(compare=False)
 
-    @property
+    @functools.cached_property
     def key(self) -> str:
         """Text that is equal exactly when the candidates are."""
         return f"{self.sketch.key}:{self.decisions}"
 
-    @property
+    @functools.cached_property
     def seconds(self) -> float:
         """What measuring it will give."""
         return self.sketch.seconds(self.decisions)

@@ -195,6 +195,7 @@ def test_trees_read_predicted_states(trained):
     assert len(np.unique(states, axis=0)) > 1
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_ranker(trained):
     again = make()
     again.fit(groups())

@@ -15,7 +15,7 @@ from foretune.features.tokens import REFERENCE_KINDS, encode
 from foretune.space import Action, Space
 from foretune.testing.rankers import nest_space
 from foretune.workload import Workload
-from tests.space.programs import CPU, PROGRAMS, gpu, matmul, space
+from tests.space.programs import CPU, TYPICAL, gpu, matmul, space
 
 
 def slowly(candidate, steps, width, reference):
@@ -38,7 +38,7 @@ def check(candidates, steps, width, reference=False):
         assert (there == expected_there).all()
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", TYPICAL)
 def test_the_fast_path_equals_the_slow_one(name):
     drawn = space(name).sample(np.random.default_rng(1), 40)
     check(drawn, 40, 64)

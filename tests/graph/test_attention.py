@@ -64,11 +64,11 @@ SDPA = functional.scaled_dot_product_attention
 @pytest.mark.parametrize(
     ("shapes", "options"),
     [
-        ([(2, 3, 17, 8)] * 3, {}),
+        pytest.param([(2, 3, 17, 8)] * 3, {}, marks=pytest.mark.slow),
         ([(2, 3, 17, 8)] * 3, {"is_causal": True}),
         ([(1, 2, 9, 16), (1, 2, 21, 16), (1, 2, 21, 24)], {"scale": 0.2}),
         ([(1, 8, 1, 16), (1, 2, 33, 16), (1, 2, 33, 16)], {"enable_gqa": True}),
-        ([(3, 11, 8)] * 3, {}),
+        pytest.param([(3, 11, 8)] * 3, {}, marks=pytest.mark.slow),
     ],
     ids=["plain", "causal", "of other lengths", "one token, shared keys", "three axes"],
 )

@@ -97,7 +97,7 @@ KINDS = [
 @pytest.mark.parametrize(
     ("groups", "bias"),
     [
-        (1, False),
+        pytest.param(1, False, marks=pytest.mark.slow),
         (2, True),
         pytest.param(1, True, marks=pytest.mark.slow),
         pytest.param(2, False, marks=pytest.mark.slow),

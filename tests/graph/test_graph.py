@@ -45,10 +45,7 @@ def small():
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(n, marks=pytest.mark.slow if n in ("mobilenet", "bert") else ())
-        for n in sorted(NETWORKS)
-    ],
+    [pytest.param(n, marks=pytest.mark.slow if n != "block" else ()) for n in sorted(NETWORKS)],
 )
 def test_an_untuned_artifact_computes_what_the_original_does(models, hardware, name):
     model = models(name)

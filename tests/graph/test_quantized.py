@@ -181,7 +181,7 @@ SIGNED = st.builds(
 FORMS = st.sampled_from(["qdq", "qlinear"])
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=7, deadline=None, derandomize=True)
 @given(layer=LAYERS | SIGNED, form=FORMS)
 def test_a_convolution_computes_what_onnx_runtime_does(layer: Layer, form: str) -> None:
     with tempfile.TemporaryDirectory() as folder:

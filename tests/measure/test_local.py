@@ -112,7 +112,7 @@ def wait_until_gone(pids: list[int], seconds: float = 10.0) -> bool:
         ("overwrites_input", Status.WRONG_OUTPUT, "was overwritten"),
         ("build_raises", Status.COMPILE_ERROR, "will not"),
         ("build_loops", Status.TIMEOUT, "building took longer than 2 s"),
-        ("build_segfaults", Status.CRASH, "SIGSEGV"),
+        pytest.param("build_segfaults", Status.CRASH, "SIGSEGV", marks=pytest.mark.slow),
         ("build_allocates", Status.OUT_OF_MEMORY, ""),
     ],
 )

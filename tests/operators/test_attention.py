@@ -120,7 +120,7 @@ def check(attention, machine, given):
     np.testing.assert_allclose(found, expected(attention, *given), rtol=2e-5, atol=2e-5)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(attentions(), st.sampled_from(MACHINES))
 def test_any_attention(attention, machine):
     check(attention, machine, operands(attention))

@@ -147,6 +147,7 @@ for method, coordinates, extra in [
 
 SLOW = {"GRU, both ways", "GRU, reset behind", "LSTM of own lengths", "RNN, reversed"}
 # Each method and each padding is there once on every day.
+SLOW |= {case for case in CASES if case.startswith("resize") and case.endswith("to 4")}
 SLOW |= {
     f"grid sample {case}"
     for case in (

@@ -316,6 +316,7 @@ def test_options_of_prompts_reach_the_model():
     assert "what came of it changed" not in asked["full"] and "T.prim_func" in asked["full"]
 
 
+@pytest.mark.slow
 def test_evolution_counts_hits_too():
     with Session(Scripted(lambda i: GOOD)) as session:
         task = Task(matmul(64), CPU, strategy="evolutionary:llm", options={"llm": session})

@@ -335,7 +335,7 @@ def test_a_good_model_makes_it_much_better():
     assert average("mcts", "oracle") < 0.8 * average("mcts", "random")
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(batch=st.integers(1, 9), seed=st.integers(0, 9))
 def test_any_batch_size_gives_distinct_candidates(batch, seed):
     proposed = [

@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from foretune import _tvm
 from foretune.hardware import Hardware
 from foretune.space import Space
@@ -115,6 +117,14 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
         attention,
     )
 }
+
+TYPICAL = [
+    pytest.param(
+        name, marks=() if name in ("matmul", "conv2d_nhwc", "softmax") else pytest.mark.slow
+    )
+    for name in PROGRAMS
+]
+"""All programs of the spaces; of those, a product, a convolution and a reduction on every day."""
 
 
 @functools.lru_cache(maxsize=32)

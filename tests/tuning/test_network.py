@@ -100,7 +100,11 @@ def test_a_faster_network_ships_and_stands_beside_default_and_original(
 
 
 @pytest.mark.parametrize(
-    ("tuned_s", "told"), [(2.5e-3, "slower than the default"), (None, "it died")]
+    ("tuned_s", "told"),
+    [
+        (2.5e-3, "slower than the default"),
+        pytest.param(None, "it died", marks=pytest.mark.slow),
+    ],
 )
 def test_a_network_that_is_slower_or_dies_ships_the_default(
     timed: dict[str, float | None], tmp_path: Path, tuned_s: float | None, told: str
@@ -227,6 +231,7 @@ def test_ctrl_c_in_the_conclusion_leaves_the_proven_network(
     assert result.compile().manifest["tuned"] == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_conclusion_of_a_resumed_run_leaves_the_tuned_network(
     timed: dict[str, float | None],
     monkeypatch: pytest.MonkeyPatch,

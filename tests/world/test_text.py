@@ -17,7 +17,7 @@ from foretune.space import Action, Candidate, Space
 from foretune.workload import Workload
 from foretune.world import StateStore, action_text, program_text, trajectories_of, variant
 from foretune.world._program import ProgramWriter
-from tests.space.programs import CPU, PROGRAMS, gpu, space
+from tests.space.programs import CPU, PROGRAMS, TYPICAL, gpu, space
 
 te = _tvm.tvm.te
 NAMES = ["A", "B", "C", "i", "j", "k"]
@@ -40,15 +40,6 @@ def named_matmul(a, b, c, i, j, k):
 
 def drawn(name: str, count: int = 8) -> list[Candidate]:
     return space(name).sample(np.random.default_rng(0), count)
-
-
-TYPICAL = [
-    pytest.param(
-        name, marks=() if name in ("matmul", "conv2d_nhwc", "softmax") else pytest.mark.slow
-    )
-    for name in PROGRAMS
-]
-"""All programs of the spaces; of those, a product, a convolution and a reduction on every day."""
 
 
 def state_texts(name: str, count: int = 8) -> dict[str, str]:

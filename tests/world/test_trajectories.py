@@ -22,7 +22,7 @@ from foretune.world import (
     trajectories_of,
     trajectory_of,
 )
-from tests.space.programs import PROGRAMS, gpu, matmul, space
+from tests.space.programs import PROGRAMS, TYPICAL, gpu, matmul, space
 
 
 def drawn(name: str, count: int = 4) -> list[Candidate]:
@@ -64,7 +64,7 @@ def check_left_out(candidate: Candidate) -> None:
 
 
 class TestStates:
-    @pytest.mark.parametrize("name", PROGRAMS)
+    @pytest.mark.parametrize("name", TYPICAL)
     def test_they_are_those_of_the_prefixes_of_the_trace(self, name):
         for candidate in drawn(name, 2):
             found = trajectory_of(candidate, StateStore())
@@ -74,7 +74,7 @@ class TestStates:
             changing = [at for at, action in enumerate(actions, 1) if steps_of([action])]
             assert found.states == (slow[0], *(slow[at] for at in changing))
 
-    @pytest.mark.parametrize("name", PROGRAMS)
+    @pytest.mark.parametrize("name", TYPICAL)
     def test_the_first_is_the_workload_and_the_last_what_replaying_gives(self, name):
         for candidate in drawn(name):
             found = trajectory_of(candidate, StateStore())
@@ -90,7 +90,7 @@ class TestStates:
             assert len(found.states) == len(found.actions) + 1
             assert found.candidate_key == candidate.key
 
-    @pytest.mark.parametrize("name", PROGRAMS)
+    @pytest.mark.parametrize("name", TYPICAL)
     def test_the_actions_left_out_are_those_that_do_nothing(self, name):
         for candidate in drawn(name):
             assert trajectory_of(candidate, StateStore()).idle == ()
