@@ -377,7 +377,6 @@ def test_an_interrupted_run_saves_the_best_so_far_and_exits_with_130(
 @pytest.mark.skipif(
     platform.machine() not in ("x86_64", "AMD64"), reason="dividing by zero is fatal on x86 only"
 )
-@pytest.mark.slow
 def test_exit_code_3_when_nothing_can_be_measured(program: Path) -> None:
     arguments = ["tune", "odd.py:divided", "--trials", "2", "--work-dir", "run"]
     child = foretune(*arguments, cwd=program.parent)

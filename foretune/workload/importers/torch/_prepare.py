@@ -383,7 +383,10 @@ def _operators_listed_once() -> Iterator[None]:
     """
     from torch._export import utils
 
-    listed = utils._materialize_cpp_cia_ops
+    listed = getattr(utils, "_materialize_cpp_cia_ops", None)
+    if listed is None:  # Another release of PyTorch, which is only slower.
+        yield
+        return
     utils._materialize_cpp_cia_ops = functools.cache(listed)
     try:
         yield
