@@ -35,11 +35,17 @@ def next_task(tasks: Sequence[Task], peak_gflops: float = 0.0) -> Task:
         tasks: Unfinished tasks, at least one.
         peak_gflops: Measured peak in 1e9 operations/s; 0 if unknown.
     """
-    fresh = [task for task in tasks if task.spent == 0]
+    fresh = untouched(tasks)
     if fresh:
-        return max(fresh, key=lambda task: task.workload.weight * (task.best_s or 0.0))
+        return fresh[0]
     fastest = max((_throughput(task) for task in tasks), default=0.0)
     return max(tasks, key=lambda task: expected_gain(task, peak_gflops, fastest))
+
+
+def untouched(tasks: Sequence[Task]) -> list[Task]:
+    """Tasks without any trial, those first with which the network spends the most time."""
+    fresh = [task for task in tasks if task.spent == 0]
+    return sorted(fresh, key=lambda task: -task.workload.weight * (task.best_s or 0.0))
 
 
 def expected_gain(task: Task, peak_gflops: float, fastest: float) -> float:

@@ -18,7 +18,7 @@ from foretune.errors import BadInputError, NothingMeasuredError
 from foretune.measure import Measurement, Measurer
 from foretune.records import CONFIRM, UNTUNED, Journal, Record
 from foretune.space import Candidate
-from foretune.tuning.allocate import next_task
+from foretune.tuning.allocate import next_task, untouched
 from foretune.tuning.network import Network
 from foretune.tuning.task import Task
 
@@ -36,6 +36,8 @@ that is expected to take no more than this share of it. Before one was measured,
 operations are expected for each second that measuring it takes, in which it runs several times."""
 _RESERVE_SHARE = 0.2
 """Share of a budget of seconds, at most, that is left for concluding a network."""
+_TRIALS_PER_S = 3.0
+"""What a budget of seconds is taken to allow for; measured rates are three to six."""
 _PATIENCE_WITHOUT_ANY = 32
 """Trials after which a task of which nothing could be measured, tuned or untuned, is given up."""
 
@@ -244,6 +246,7 @@ class Tuner:
             self._restore()
             self.after_restore()
             self._measure_untuned()
+            self._first_look()
             while True:
                 self._look_beside()
                 if not self._within_budget():
@@ -255,7 +258,7 @@ class Tuner:
                         f"{self.budget.patience} trials, or nothing left to try"
                     )
                     break
-                self._round(task)
+                self._round([self._batch_of(task)])
                 self.after_round()
             self._confirm()
         except KeyboardInterrupt:
@@ -443,21 +446,51 @@ class Tuner:
         ]
         return next_task(open_tasks, self.peak_gflops) if open_tasks else None
 
-    def _round(self, task: Task) -> None:
-        n = self.batch
-        if self.budget.trials is not None:
-            n = min(n, self.budget.trials - self.spent)
+    def _first_look(self) -> None:
+        """Trials of all tasks in one round, where whole batches would not get to each of them.
+
+        What the model puts first is far better than a default schedule, and one operator that is
+        left with that can take most of a network's time.
+        """
+        self._look_beside()
+        fresh = [task for task in untouched(self.tasks) if not task.exhausted]
+        if len(fresh) < 2 or not self._within_budget():
+            return
+        left = self._trials_left()
+        each = max(1, int(left / (2 * len(fresh))))
+        if each < self.batch:
+            self._round([(task, each) for task in fresh[: max(1, int(left))]])
+            self.after_round()
+
+    def _trials_left(self) -> float:
+        """Trials that the budget allows for, about."""
+        left = math.inf if self.budget.trials is None else self.budget.trials - self.spent
+        if self.budget.seconds is None:
+            return left
+        seconds = self._tuning_s() - self._confirmation_s() - self.elapsed_s
+        return min(left, _TRIALS_PER_S * seconds)
+
+    def _batch_of(self, task: Task) -> tuple[Task, int]:
+        left = math.inf if self.budget.trials is None else self.budget.trials - self.spent
+        return task, int(min(self.batch, left))
+
+    def _round(self, wanted: Sequence[tuple[Task, int]]) -> None:
+        """Asks tasks for so many candidates, measures them in that order, and teaches the tasks."""
+        owners: dict[Candidate, Task] = {}
         with self.clock.on("search_s"):
-            candidates = task.ask(n)
-        records = []
-        best = {} if task.best_s is None else {task.workload.key: task.best_s}
-        for candidate, measurement in self._measured(candidates, best):
-            records.append(self._keep(task, candidate, measurement))
+            for task, n in wanted:
+                owners.update(dict.fromkeys(task.ask(n), task))
+        best = {task.workload.key: task.best_s for task, _ in wanted if task.best_s is not None}
+        records: dict[Task, list[Record]] = {task: [] for task, _ in wanted}
+        for candidate, measurement in self._measured(list(owners), best):
+            task = owners[candidate]
+            records[task].append(self._keep(task, candidate, measurement))
             self.progress.update(task, self.spent, self.elapsed_s)
             if not self._in_time():
                 break
         with self.clock.on("search_s"):
-            task.teach(records)
+            for task, made in records.items():
+                task.teach(made)
 
     def _measured(
         self, candidates: Sequence[Candidate], best_s: Mapping[str, float]
@@ -572,11 +605,9 @@ def _nothing() -> None:
 
 
 def fitting_batch(budget: Budget, tasks: int) -> int:
-    """Candidates per round: at least four rounds for every task that the budget allows for.
-
-    Measured trial rates are three to six per second; three is assumed for a budget in seconds.
-    """
-    trials = budget.trials if budget.trials is not None else int(3 * (budget.seconds or 0.0))
+    """Candidates per round: at least four rounds for every task that the budget allows for."""
+    seconds = budget.seconds or 0.0
+    trials = budget.trials if budget.trials is not None else int(_TRIALS_PER_S * seconds)
     return max(4, min(16, trials // (4 * tasks)))
 
 

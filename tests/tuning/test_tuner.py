@@ -15,6 +15,7 @@ from foretune.search.random import RandomSearch
 from foretune.space import Candidate
 from foretune.tuning import JOURNAL, Budget, Task, Tuner, TuneResult, default_work_dir
 from foretune.tuning.api import Prepared
+from foretune.tuning.tuner import Silent
 from foretune.workload import Model
 from tests.tuning.support import HARDWARE, FormulaMeasurer, matmul, ok, seconds_of
 
@@ -638,3 +639,36 @@ def test_a_work_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
     path.write_text("")
     with pytest.raises(RecordError, match="--work-dir"):
         run(path, FormulaMeasurer(), 4)
+
+
+def _tasks(sizes: Sequence[int]) -> list[Task]:
+    made = [matmul(n, f"matmul_{n}") for n in sizes]
+    return [Task(w, HARDWARE, strategy="random", cost_model="random") for w in made]
+
+
+@pytest.mark.parametrize(("trials", "wanted"), [(16, [2] * 4), (9, [1] * 4), (3, [1, 1, 1, 0])])
+def test_few_trials_reach_as_many_tasks_as_they_can(trials: int, wanted: list[int]) -> None:
+    tasks = _tasks([16, 24, 32, 48])
+    tuner = Tuner(tasks, FormulaMeasurer(), Budget(trials=trials), batch=8)
+    tuner.run()
+    # What is left after the first look is one task's.
+    assert sorted((task.spent for task in tasks), reverse=True)[1:] == wanted[1:]
+    assert tuner.spent == trials
+
+
+def test_little_time_reaches_every_task_before_one_gets_a_batch() -> None:
+    tasks = _tasks([16, 24, 32, 48])
+    seen: list[int] = []
+
+    class Watching(Silent):
+        def update(self, task: Task, spent: int, elapsed_s: float) -> None:
+            seen.append(tasks.index(task))
+
+    Tuner(tasks, FormulaMeasurer(), Budget(trials=40, seconds=6), progress=Watching()).run()
+    assert sorted(seen[: len(tasks)]) == [0, 1, 2, 3]
+
+
+def test_where_batches_reach_every_task_each_gets_one() -> None:
+    tasks = _tasks([16, 24, 32])
+    Tuner(tasks, FormulaMeasurer(), Budget(trials=24), batch=4).run()
+    assert all(task.spent >= 4 for task in tasks)
