@@ -11,8 +11,8 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,10 @@ PYTORCH, ONNX = "float64 (PyTorch)", "float64 (onnx.reference)"
 PLAIN = "ONNX Runtime, operator by operator"
 # Multiply-adds of an ONNX graph up to which its reference evaluator takes seconds.
 _ONNX_LIMIT = 2e10
+_UNIT = 2.0**-24
+_RUNS = 3
+
+_Move = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -37,11 +41,14 @@ class Exact:
         own: In its own types, each operator's result rounded to them; None where the runtime does
             just that.
         by: Who computed them.
+        spread: How far the numbers of ``outputs`` move where each operator's result moves within
+            its rounding unit in float32; None where nobody asked, or nobody can tell.
     """
 
     outputs: list[Array]
     own: list[Array] | None
     by: str
+    spread: list[Array] | None = None
 
 
 def exact_outputs(model: Model, inputs: Sequence[Array]) -> Exact | None:
@@ -66,6 +73,54 @@ def exact_outputs(model: Model, inputs: Sequence[Array]) -> Exact | None:
     return None
 
 
+def with_spread(exact: Exact, model: Model, inputs: Sequence[Array]) -> Exact:
+    """``exact`` with its ``spread``, that of three runs with other seeds.
+
+    The original's own error is one sample of what rounding does, and may be small by luck. Here the
+    program in float64 is run with a relative error in every result that an operator gives, drawn at
+    random within half of float32's last place: Monte Carlo arithmetic (Parker, 1997), with the
+    rounding of results alone.
+    """
+    runs = []
+    with contextlib.suppress(Exception), np.errstate(all="ignore"), _silence():
+        for seed in range(_RUNS):
+            moved = _moving(seed)
+            if exact.by == PYTORCH:
+                runs.append(_run_torch(model, inputs, moved))
+            elif exact.by == ONNX and isinstance(model.source, OnnxSource):
+                runs.append(_run_onnx(model.source, inputs, widen=True, moved=moved))
+    if len(runs) < _RUNS or any(len(run) != len(exact.outputs) for run in runs):
+        return exact
+    each = [
+        np.max([_apart(run[at], wanted) for run in runs], axis=0)
+        for at, wanted in enumerate(exact.outputs)
+    ]
+    return replace(exact, spread=each)
+
+
+def _moving(seed: int) -> _Move:
+    """Multiplies each float64 number of an array or a tensor by 1 and up to half a last place."""
+    rng = np.random.default_rng(seed)
+
+    def moved(value: Any) -> Any:
+        if str(value.dtype).rpartition(".")[2] != "float64":
+            return value
+        factors = 1.0 + _UNIT * rng.uniform(-1.0, 1.0, tuple(value.shape))
+        return value * (value.new_tensor(factors) if hasattr(value, "new_tensor") else factors)
+
+    return moved
+
+
+def _apart(moved: Array, wanted: Array) -> Array:
+    """How far numbers moved; infinitely where only one is a number, or the shape is another."""
+    if moved.shape != wanted.shape:
+        return np.full(wanted.shape, np.inf)
+    if not is_float(wanted.dtype):
+        return np.asarray(moved != wanted, "float64")
+    same = (moved == wanted) | (np.isnan(moved) & np.isnan(wanted))
+    return np.where(same, 0.0, np.nan_to_num(np.abs(moved - wanted), nan=np.inf))
+
+
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
     """Some operators of ONNX's evaluator print and warn."""
@@ -74,7 +129,7 @@ def _silence() -> Iterator[None]:
         yield
 
 
-def _run_torch(model: Model, inputs: Sequence[Array]) -> list[Array]:
+def _run_torch(model: Model, inputs: Sequence[Array], moved: _Move | None = None) -> list[Array]:
     import torch
     from torch.overrides import TorchFunctionMode
     from torch.utils import _pytree as pytree
@@ -96,7 +151,11 @@ def _run_torch(model: Model, inputs: Sequence[Array]) -> list[Array]:
             if "view.dtype" in str(func) or (low and func._schema.is_mutable):
                 raise TypeError(f"{func} depends on the width of its argument")
             args, kwargs = pytree.tree_map(widened, (tuple(args), dict(kwargs or {})))
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            # A view, or a tensor that was written to, has to stay the one it is.
+            if moved is None or any(each.alias_info for each in func._schema.returns):
+                return result
+            return pytree.tree_map_only(torch.Tensor, moved, result)
 
     class Early(TorchFunctionMode):  # type: ignore[misc]
         """Some functions compare the types of their arguments before they come to operators."""
@@ -114,7 +173,9 @@ def _run_torch(model: Model, inputs: Sequence[Array]) -> list[Array]:
         return model.reference(inputs)
 
 
-def _run_onnx(source: OnnxSource, inputs: Sequence[Array], widen: bool) -> list[Array]:
+def _run_onnx(
+    source: OnnxSource, inputs: Sequence[Array], widen: bool, moved: _Move | None = None
+) -> list[Array]:
     from onnx.reference import ReferenceEvaluator
 
     proto = source.proto()
@@ -128,7 +189,21 @@ def _run_onnx(source: OnnxSource, inputs: Sequence[Array], widen: bool) -> list[
         for function in proto.functions:
             _widen_nodes(function.node)
         feed = {n: a.astype("float64") if is_float(a.dtype) else a for n, a in feed.items()}
-    return [np.asarray(output) for output in ReferenceEvaluator(proto).run(None, feed)]
+    evaluator = ReferenceEvaluator(proto)
+    if moved is not None:
+        for node in evaluator.rt_nodes_:
+            node.run = _then_moved(node.run, moved)
+    return [np.asarray(output) for output in evaluator.run(None, feed)]
+
+
+def _then_moved(run: Callable[..., Any], moved: _Move) -> Callable[..., Any]:
+    """A node of ONNX's evaluator whose results move."""
+
+    def run_and_move(*args: Any, **kwargs: Any) -> Any:
+        results = run(*args, **kwargs)
+        return tuple(moved(each) if isinstance(each, np.ndarray) else each for each in results)
+
+    return run_and_move
 
 
 def _narrow() -> set[int]:

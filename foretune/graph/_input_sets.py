@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from foretune.graph._exact import Exact, exact_outputs
+from foretune.graph._exact import Exact, exact_outputs, with_spread
 from foretune.graph._tolerance import arithmetic_of
 from foretune.workload import Model, TorchSource
 from foretune.workload.model import Array, Run, is_float
@@ -61,6 +61,13 @@ class InputSet:
         """The original's outputs in float64, computed once; None where nobody can."""
         if not self._exact:
             self._exact.append(exact_outputs(self.model, self.arrays))
+        return self._exact[0]
+
+    def spread(self) -> Exact | None:
+        """The same with what rounding alone does to them, computed once."""
+        known = self.exact()
+        if known is not None and known.spread is None:
+            self._exact[0] = with_spread(known, self.model, self.arrays)
         return self._exact[0]
 
     @property

@@ -50,12 +50,24 @@ class Evidence:
             original's runtime rounds, where that keeps half-precision numbers in float32. None
             where the runtime does just that.
         step: What is allowed on top, in the output's own units.
+        spread: How far each number of ``exact`` moves by rounding alone, where that is known.
     """
 
     expected: Array
     exact: Array
     own: Array | None = None
     step: float = 0.0
+    spread: Array | None = None
+
+    @property
+    def is_chaos(self) -> bool:
+        """Whether rounding alone moves so many of the numbers so far that none can be judged."""
+        if self.spread is None or not self.exact.size or not is_float(self.expected.dtype):
+            return False
+        finite = np.isfinite(self.exact)
+        magnitude = np.abs(np.where(finite, self.exact, 0.0))
+        most = _gross_from(magnitude + scale_of(magnitude), self.step)
+        return bool((self.spread > most).mean() > _SHARE)
 
 
 def still_wrong(
@@ -127,7 +139,7 @@ def _floats_are_right(actual: Array, known: Evidence, tolerance: float) -> bool:
     lowest = smallest_normal(known.expected.dtype)
     magnitude = max(scale_of(np.abs(truth)), lowest) + np.abs(truth)
     error = np.abs(wanted - truth)
-    most = np.maximum(_CAP * magnitude, max(_NOISE, _CAP_STEPS * known.step))
+    most = _gross_from(magnitude, known.step)
     if (error > most).mean() > _SHARE:
         return False
     within = tolerance + _UNITS * _epsilon(known.expected)
@@ -138,6 +150,8 @@ def _floats_are_right(actual: Array, known: Evidence, tolerance: float) -> bool:
         # The same program, rounded as it says: who comes to the same as that is right, too.
         right |= np.abs(got - own) <= known.step + _around(own, within, lowest)
         error = np.maximum(error, np.abs(own - truth))
+    if known.spread is not None:
+        error = np.maximum(error, np.where(judged, known.spread, 0.0))
     counted = np.where(error > most, 0.0, error)
     unit = _epsilon(known.expected)
     relative = counted / magnitude
@@ -145,6 +159,12 @@ def _floats_are_right(actual: Array, known: Evidence, tolerance: float) -> bool:
     allowed = _UNITS * unit * magnitude + known.step
     allowed += _FACTOR * np.maximum(counted, usual * magnitude)
     return bool((right | (judged & (np.abs(got - truth) <= allowed))).all())
+
+
+def _gross_from(magnitude: Array, step: float) -> Array:
+    """From where on an error is another choice, and no rounding of the number itself."""
+    found: Array = np.maximum(_CAP * magnitude, max(_NOISE, _CAP_STEPS * step))
+    return found
 
 
 def _epsilon(array: Array) -> float:

@@ -53,7 +53,8 @@ class Sample:
     @property
     def nbytes(self) -> int:
         """Size of all arrays."""
-        known = () if self.exact is None else (*self.exact.outputs, *(self.exact.own or ()))
+        exact = self.exact
+        known = () if exact is None else (*exact.outputs, *(exact.own or ()), *(exact.spread or ()))
         return sum(array.nbytes for array in (*self.inputs, *self.outputs, *known))
 
 
@@ -69,6 +70,7 @@ def pack_sample(sample: Sample) -> bytes:
     if sample.exact is not None:
         named |= {f"exact{n}": _widened(array) for n, array in enumerate(sample.exact.outputs)}
         named |= {f"own{n}": _widened(array) for n, array in enumerate(sample.exact.own or ())}
+        named |= {f"spread{n}": array for n, array in enumerate(sample.exact.spread or ())}
     return pack_arrays(named)
 
 
@@ -116,8 +118,11 @@ def read_sample(
 def _exact(arrays: Mapping[str, Array], outputs: int, by: str | None) -> Exact | None:
     if by is None:
         return None
-    own = [arrays[f"own{n}"] for n in range(outputs)] if "own0" in arrays else None
-    return Exact([arrays[f"exact{n}"] for n in range(outputs)], own, by)
+    own, spread = (
+        [arrays[f"{name}{n}"] for n in range(outputs)] if f"{name}0" in arrays else None
+        for name in ("own", "spread")
+    )
+    return Exact([arrays[f"exact{n}"] for n in range(outputs)], own, by, spread)
 
 
 def _widened(array: Array) -> Array:

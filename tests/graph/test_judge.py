@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,11 +11,16 @@ from foretune.graph import judge_outputs
 from foretune.graph._exact import Exact
 
 
-def _right(expected, exact, actual, step=0.0, own=None, tolerance=1e-4):
+def _seen(expected, exact, actual, step=0.0, own=None, tolerance=1e-4, spread=None):
     expected, actual = np.asarray(expected), np.asarray(actual)
     known = Exact([np.asarray(exact)], None if own is None else [np.asarray(own)], "a test")
-    seen = judge_outputs([expected], [actual], ["y"], [tolerance], [step], lambda: known)
-    return not seen.wrong
+    wide = None if spread is None else replace(known, spread=[np.asarray(spread)])
+    asked = [lambda: known, lambda: wide]
+    return judge_outputs([expected], [actual], ["y"], [tolerance], [step], *asked)
+
+
+def _right(*args, **options):
+    return not _seen(*args, **options).wrong
 
 
 def _floats(*numbers):
@@ -171,3 +178,36 @@ def test_another_type_or_shape_or_a_complex_number_is_not_judged():
     assert not _right(ones, ones.astype("float64"), ones.T)
     assert not _right(ones, ones.astype("float64"), ones.astype("float64"))
     assert not _right(np.array([1 + 1j]), np.array([2 + 1j]), np.array([9 + 9j]))
+
+
+def test_an_error_that_is_small_by_luck_is_no_measure():
+    exact, expected = np.array([[0.007]]), np.array([[0.007]], "float32")
+    off = expected + np.float32(5e-6)
+    assert not _right(expected, exact, off)
+    assert _right(expected, exact, off, spread=[[2e-6]])
+    assert not _right(expected, exact, off + np.float32(1e-5), spread=[[2e-6]])
+    assert not _right(expected, exact, -off, spread=[[2e-6]])
+
+
+def test_a_spread_excuses_nothing_at_other_places():
+    rng = np.random.default_rng(0)
+    exact = rng.standard_normal(100)
+    expected = exact.astype("float32")
+    spread = np.where(np.arange(100) == 3, 1e-3, 1e-8)
+    for at, right in ((3, True), (4, False)):
+        actual = expected.copy()
+        actual[at] += np.float32(2e-3)
+        assert _right(expected, exact, actual, spread=spread) == right
+
+
+def test_where_rounding_alone_makes_another_result_nothing_is_judged():
+    exact = np.linspace(1, 2, 8)
+    expected, other = exact.astype("float32"), exact[::-1].astype("float32")
+    seen = _seen(expected, exact, other, spread=np.full(8, 0.5))
+    assert seen.wrong and seen.is_chaos
+    few = np.where(np.arange(8) < 2, 0.5, 0.0)
+    assert not _seen(expected, exact, other, spread=few).is_chaos
+    assert not _seen(expected, exact, other[:4], spread=np.full(8, 0.5)).is_chaos
+    assert not _seen(expected, exact, other.astype("float64"), spread=np.full(8, 0.5)).is_chaos
+    broken = np.where(np.arange(8) == 5, np.nan, other)
+    assert not _seen(expected, exact, broken, spread=np.full(8, 0.5)).is_chaos

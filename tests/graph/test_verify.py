@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from foretune.graph import compile_model, default_tolerance, verification_inputs, verify
-from foretune.graph._exact import ONNX, PYTORCH, exact_outputs
+from foretune.graph._exact import ONNX, PYTORCH, exact_outputs, with_spread
 from foretune.workload import Model, TorchSource, from_object
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
+functional = nn.functional
 
 
 class Small(nn.Module):
@@ -271,3 +272,79 @@ def test_a_choice_that_rounding_makes_is_not_held_against_an_artifact():
         return [1 - a for a in model.reference(inputs)]
 
     assert not verify(Run(other), model).ok
+
+
+class Cosine(nn.Module):
+    """Directions that nearly stand at right angles: the product of long vectors cancels out."""
+
+    def forward(self, x, y):
+        return functional.cosine_similarity(x, y - (x * y).sum() / (x * x).sum() * x, dim=0)
+
+
+def test_the_spread_is_what_rounding_does_to_a_program_in_torch():
+    torch.manual_seed(0)
+    args = (torch.randn(4096), torch.randn(4096))
+    model = from_object((Cosine().eval(), args), "cosine", "a test")
+    exact = with_spread(exact_outputs(model, model.examples), model, model.examples)
+    (spread,) = exact.spread
+    # A random walk of 4096 steps of half a unit, each of 1/64 times 1/64: 1e-9 or so, far more than
+    # the last place of the result.
+    assert 1e-10 < spread.max() < 1e-7
+    again = with_spread(exact_outputs(model, model.examples), model, model.examples)
+    np.testing.assert_array_equal(again.spread[0], spread)
+
+
+def test_a_program_without_rounding_has_no_spread():
+    class Order(nn.Module):
+        def forward(self, x, at):
+            y = x.flatten().clone()
+            y[0] = y[1]
+            return y.view(2, -1).t(), at + 1
+
+    args = (torch.randn(2, 6), torch.arange(3))
+    model = from_object((Order().eval(), args), "order", "a test")
+    exact = with_spread(exact_outputs(model, model.examples), model, model.examples)
+    floats, integers = exact.spread
+    assert floats.max() <= 4 * 2.0**-24 * np.abs(exact.outputs[0]).max()
+    assert not integers.any()
+
+
+def test_the_spread_of_an_onnx_graph(encoder):
+    given = verification_inputs(encoder)[1]
+    known = given.spread()
+    for output, spread in zip(known.outputs, known.spread, strict=True):
+        assert spread.shape == output.shape
+        assert 0 < spread.max() < 1e-4 * np.abs(output).max()
+    assert given.spread() is known
+
+
+class Unstable(nn.Module):
+    """Normalises what is constant up to rounding wherever its input is."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.mix = nn.Linear(64, 64)
+
+    def forward(self, x):
+        y = self.mix(x).cumsum(-1)
+        z = y - y.mean(0)
+        return z / (z.square().mean(0).sqrt() + 1e-30)
+
+
+def test_inputs_on_which_rounding_decides_are_left_out_and_named():
+    model = from_object((Unstable().eval(), (torch.randn(3, 64),)), "unstable", "a test")
+
+    def run(inputs):
+        exact = exact_outputs(model, inputs)
+        return [a.astype(s.dtype) for a, s in zip(exact.outputs, model.outputs, strict=True)]
+
+    result = verify(Run(run), model)
+    assert result.ok, result.message
+    assert "rounding alone" in result.left_out["zeros"]
+    assert "examples" in result.inputs
+
+
+def test_examples_are_never_left_out():
+    model = from_object((Unstable().eval(), (torch.zeros(3, 64),)), "unstable", "a test")
+    assert not verify(Run(lambda inputs: [np.ones((3, 64), "float32")]), model).ok
