@@ -27,9 +27,8 @@ WINDOW = 48
 def next_task(tasks: Sequence[Task], peak_gflops: float = 0.0) -> Task:
     """The task that should get the next batch.
 
-    Tasks without any trial come first, the heaviest (weight times the best seconds so far, those of
-    the untuned program or of the default schedule) before the others, so that no operator stays
-    untuned; last those of which nothing is known.
+    Tasks without any trial come first, in the order of ``untouched``, so that no operator stays
+    untuned.
 
     Args:
         tasks: Unfinished tasks, at least one.
@@ -43,9 +42,19 @@ def next_task(tasks: Sequence[Task], peak_gflops: float = 0.0) -> Task:
 
 
 def untouched(tasks: Sequence[Task]) -> list[Task]:
-    """Tasks without any trial, those first with which the network spends the most time."""
+    """Tasks without any trial, the heaviest first: weight times the best seconds so far.
+
+    Those are seconds of the untuned program or of the default schedule.
+
+    Those of which nothing is known come last, in the order of what they have to compute.
+    """
     fresh = [task for task in tasks if task.spent == 0]
-    return sorted(fresh, key=lambda task: -task.workload.weight * (task.best_s or 0.0))
+    return sorted(fresh, key=_urgency)
+
+
+def _urgency(task: Task) -> tuple[bool, float]:
+    amount = task.workload.flops if task.best_s is None else task.best_s
+    return task.best_s is None, -task.workload.weight * amount
 
 
 def expected_gain(task: Task, peak_gflops: float, fastest: float) -> float:

@@ -156,7 +156,7 @@ class Task:
         self._tried: set[str] = set()
         self._baselines: dict[str, bool] = {}
         self._known: set[tuple[object, ...]] = set()
-        self._without_untuned = False
+        self._without_untuned = self._without_default = False
 
     @property
     def spent(self) -> int:
@@ -360,14 +360,19 @@ class Task:
             )
         self._without_untuned = True
 
+    def leave_baselines(self) -> None:
+        """Has neither the untuned program nor the default schedule measured: time is too short."""
+        self._without_untuned = self._without_default = True
+
     def _is_fixed(self, key: str) -> bool:
         return any(key == candidate.key for candidate, _ in self._fixed())
 
     def _fixed(self) -> list[tuple[Candidate, str]]:
         """The candidates that need no search, with the origins of their records."""
         known = [] if self._without_untuned else [(self.space.untuned, UNTUNED)]
-        if self.space.default is not None and self.space.default != self.space.untuned:
-            known.append((self.space.default, DEFAULT))
+        default = None if self._without_default else self.space.default
+        if default is not None and default != self.space.untuned:
+            known.append((default, DEFAULT))
         return known
 
     def contenders(self, limit: int = 3, within: float = 1.05) -> list[Candidate]:

@@ -245,6 +245,9 @@ class Tuner:
         try:
             self._restore()
             self.after_restore()
+            if self._proven and self.budget.seconds is not None:
+                # Where time is short, what is wanted comes before what it is compared with.
+                self._leave_baselines([task for task in self._first_look() if task.best_s])
             self._measure_untuned()
             self._first_look()
             while True:
@@ -331,7 +334,11 @@ class Tuner:
         self._measure_long(long)
 
     def _measure_baselines(self, waiting: dict[str, tuple[Task, Candidate, str]]) -> None:
-        """Measures baselines as long as time is left."""
+        """Measures baselines as long as time is left.
+
+        Of a network, which is compared as a whole in the end, only for a small share of the time.
+        """
+        began = self.elapsed_s
         candidates = [candidate for _, candidate, _ in waiting.values()]
         for candidate, measurement in self._measured(candidates, {}):
             task, _, origin = waiting.pop(candidate.key)
@@ -348,6 +355,9 @@ class Tuner:
                     f"the time was spent before {len(waiting)} of the programs that tuning has to "
                     "beat were measured: allow more with --time"
                 )
+                return
+            if waiting and self._proven and not self._is_small(self.elapsed_s - began):
+                self._leave_baselines([task for task, _, _ in waiting.values()])
                 return
 
     def _long_untuned(
@@ -446,33 +456,50 @@ class Tuner:
         ]
         return next_task(open_tasks, self.peak_gflops) if open_tasks else None
 
-    def _first_look(self) -> None:
+    def _first_look(self) -> list[Task]:
         """Trials of all tasks in one round, where whole batches would not get to each of them.
 
         What the model puts first is far better than a default schedule, and one operator that is
         left with that can take most of a network's time.
+
+        Returns:
+            The tasks; none where batches do.
         """
         self._look_beside()
         fresh = [task for task in untouched(self.tasks) if not task.exhausted]
         if len(fresh) < 2 or not self._within_budget():
-            return
-        left = self._trials_left()
-        each = max(1, int(left / (2 * len(fresh))))
-        if each < self.batch:
-            self._round([(task, each) for task in fresh[: max(1, int(left))]])
-            self.after_round()
+            return []
+        each = max(1, int(self._trials_left() / (2 * len(fresh))))
+        if each >= self.batch:
+            return []
+        seen = fresh if self.budget.trials is None else fresh[: self.budget.trials - self.spent]
+        self._round([(task, each) for task in seen])
+        self.after_round()
+        return seen
+
+    def _leave_baselines(self, tasks: Sequence[Task]) -> None:
+        """Has nothing measured of tasks but candidates: the time is too short for more."""
+        for task in tasks:
+            task.leave_baselines()
+        if tasks:
+            self.progress.stopped(
+                f"what tuning has to beat was not measured for {len(set(tasks))} tasks, because "
+                f"that would take more than {_UNTUNED_SHARE:.0%} of the time: the network as a "
+                "whole is compared in the end"
+            )
 
     def _trials_left(self) -> float:
         """Trials that the budget allows for, about."""
-        left = math.inf if self.budget.trials is None else self.budget.trials - self.spent
+        left = math.inf if self.budget.trials is None else float(self.budget.trials - self.spent)
         if self.budget.seconds is None:
             return left
         seconds = self._tuning_s() - self._confirmation_s() - self.elapsed_s
         return min(left, _TRIALS_PER_S * seconds)
 
     def _batch_of(self, task: Task) -> tuple[Task, int]:
-        left = math.inf if self.budget.trials is None else self.budget.trials - self.spent
-        return task, int(min(self.batch, left))
+        if self.budget.trials is None:
+            return task, self.batch
+        return task, min(self.batch, self.budget.trials - self.spent)
 
     def _round(self, wanted: Sequence[tuple[Task, int]]) -> None:
         """Asks tasks for so many candidates, measures them in that order, and teaches the tasks."""

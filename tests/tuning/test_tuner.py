@@ -672,3 +672,30 @@ def test_where_batches_reach_every_task_each_gets_one() -> None:
     tasks = _tasks([16, 24, 32])
     Tuner(tasks, FormulaMeasurer(), Budget(trials=24), batch=4).run()
     assert all(task.spent >= 4 for task in tasks)
+
+
+def test_a_network_with_little_time_has_candidates_first_and_no_baselines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tasks = _tasks([16, 24, 32, 48])
+    measurer = Stopwatch(monkeypatch).measurer()
+    compared = watch_comparisons(measurer)
+    Tuner(tasks, measurer, Budget(seconds=10), proven=True).run()
+    assert all(task.tuned and task.untuned_s is None for task in tasks)
+    fixed = {c.key for task in tasks for c in (task.space.untuned, task.space.default) if c}
+    assert not fixed & {*measurer.asked, *compared}
+    first = [next(t for t in reversed(tasks) if k in t._tried) for k in measurer.asked[:4]]
+    assert first == tasks[::-1], "what computes most comes first"
+
+
+def test_baselines_of_a_network_take_a_small_share_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tasks = _tasks([16, 24, 32, 48])
+    measurer = Stopwatch(monkeypatch).measurer()
+    Tuner(tasks, measurer, Budget(seconds=30), batch=1, proven=True).run()
+    fixed = {c.key for task in tasks for c in (task.space.untuned, task.space.default) if c}
+    assert len(fixed & set(measurer.asked)) == 5, (
+        "15 % of 30 seconds, and the one that was under way"
+    )
+    assert all(task.spent for task in tasks)
