@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 class _Machines(threading.local):
     """TVM's virtual machine of the current thread: one must not run twice at once."""
 
+    machine: Any = None
     main: Any = None
 
 
@@ -157,14 +158,22 @@ class Artifact:
         arguments = self._arguments(inputs)
         return [tensor.numpy() for tensor in leaves(self._start()(*arguments))]
 
-    def prepare(self, inputs: Sequence[Array] | Mapping[str, Array]) -> Callable[[], list[Any]]:
+    def prepare(
+        self, inputs: Sequence[Array] | Mapping[str, Array], entry: str = ""
+    ) -> Callable[[], list[Any]]:
         """Uploads inputs once and returns a call that runs on them; its outputs are TVM tensors.
 
         What is timed when artifacts are compared: no copies between NumPy and TVM. The call belongs
         to the thread that prepared it.
+
+        Args:
+            inputs: As for ``run``.
+            entry: A function of the library in place of the usual one, with the same parameters.
         """
         arguments = self._arguments(inputs)
         main, device = self._start(), self._device()
+        if entry:
+            main = self._machines.machine[entry]
 
         def call() -> list[Any]:
             outputs = main(*arguments)
@@ -333,6 +342,7 @@ class Artifact:
         with self._starting:
             self._upload_parameters(device)
             machine = _tvm.tvm.relax.VirtualMachine(self._executable, device)
+        self._machines.machine = machine
         if not self._workspace_size:
             return machine["main"]
         main, memory = machine[ENTRY], workspace(self._workspace_size)

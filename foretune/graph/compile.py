@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from foretune import _tvm, codegen
+from foretune import _tvm
 from foretune.errors import last_line
 from foretune.graph._arguments import Arguments, arguments_of
+from foretune.graph._assemble import apply_candidates, build, lift_constants, named
 from foretune.graph._default import default_schedule
 from foretune.graph.artifact import Artifact, describe
 from foretune.graph.extract import Extraction, extract
-from foretune.graph.passes import PassReport, capture, join, why_off
 from foretune.workload import TensorSpec
 
 if TYPE_CHECKING:
@@ -41,10 +40,10 @@ def compile_model(
         IllegalCandidateError: A candidate cannot be applied.
     """
     extraction = extraction or extract(model, hardware)
-    module, tuned = _apply(extraction, best)
+    module, tuned = apply_candidates(extraction, best)
     module = default_schedule(module, hardware)
-    module, parameters = _lift_constants(module)
-    built = _build(module, hardware, extraction.without, len(model.inputs))
+    module, parameters = lift_constants(module)
+    built = build(module, hardware, extraction.without, len(model.inputs))
     names = {w.key: w.name for w in extraction.workloads}
     manifest = describe(
         model.name,
@@ -92,9 +91,9 @@ def compile_workload(
     outputs = tuple(_spec(function.params[at]) for at in arguments.outputs)
     scheduled = candidate.apply()["main"] if candidate is not None else function
     tuned = candidate is not None and bool(candidate.sketch.variables)
-    kernel = _named(_inputs_first(scheduled, arguments), "kernel", candidate is not None)
+    kernel = named(_inputs_first(scheduled, arguments), "kernel", candidate is not None)
     module = _calling(kernel, inputs, outputs)
-    built = _build(default_schedule(module, hardware), hardware, without, len(inputs))
+    built = build(default_schedule(module, hardware), hardware, without, len(inputs))
     manifest = describe(
         workload.name,
         hardware,
@@ -107,129 +106,6 @@ def compile_workload(
     manifest["passes"] = [report.to_json() for report in built.passes]
     manifest["workspace"] = built.workspace
     return Artifact(built.executable, {}, manifest)
-
-
-def _apply(extraction: Extraction, best: Mapping[str, Candidate]) -> tuple[IRModule, set[str]]:
-    module = _tvm.IRModule(dict(extraction.program.functions.items()))
-    tuned: set[str] = set()
-    for variable in extraction.program.get_global_vars():
-        name = str(variable.name_hint)
-        key = extraction.functions.get(name)
-        if key is None or key not in best:
-            continue
-        module.update_func(variable, _named(best[key].apply()["main"], name, scheduled=True))
-        if best[key].sketch.variables:
-            tuned.add(key)
-    return module, tuned
-
-
-def _named(function: Any, name: str, scheduled: bool) -> Any:
-    function = function.with_attr("global_symbol", name)
-    return function.with_attr("tirx.is_scheduled", True) if scheduled else function
-
-
-def _lift_constants(module: IRModule) -> tuple[IRModule, dict[str, Any]]:
-    """Turns the constants that ``main`` gives to kernels into parameters behind its inputs.
-
-    A shared library with hundreds of megabytes of constants takes minutes to link and cannot be
-    mapped lazily; as parameters they are an ordinary file.
-    """
-    relax = _tvm.tvm.relax
-    parameters: dict[str, Any] = {}
-    variables: dict[Any, Any] = {}
-
-    @relax.expr_functor.mutator
-    class Lifter(relax.PyExprMutator):  # type: ignore[misc, name-defined]
-        def visit_generic_const_(self, constant: Any) -> Any:
-            value = getattr(constant, "value", None)
-            if not isinstance(value, _tvm.tvm.runtime.Tensor):
-                return constant
-            if constant not in variables:
-                name = f"p{len(variables)}"
-                variables[constant] = relax.Var(name, constant.ty)
-                parameters[name] = value
-            return variables[constant]
-
-    function = module["main"]
-    body = Lifter().visit_expr(function.body)
-    lifted = relax.Function(
-        [*function.params, *variables.values()], body, function.ret_ty, attrs=function.attrs
-    )
-    result = _tvm.IRModule(dict(module.functions.items()))
-    result.update_func(module.get_global_var("main"), lifted)
-    return result, parameters
-
-
-@dataclass(frozen=True)
-class _Built:
-    """What was compiled.
-
-    Attributes:
-        executable: TVM's.
-        passes: What became of the last passes.
-        workspace: Bytes that its ``main_in`` wants; 0 where there is none.
-    """
-
-    executable: Any
-    passes: list[PassReport]
-    workspace: int
-
-
-def _build(module: IRModule, hardware: Hardware, without: Collection[str], inputs: int) -> _Built:
-    reports: list[PassReport] = []
-    workspace = 0
-
-    def finishing(module: IRModule, _context: Any) -> IRModule:
-        finished = codegen.finish(module, hardware, without)
-        reports.extend(_reports(hardware, without, finished.changed))
-        return finished.module
-
-    def joining(module: IRModule, _context: Any) -> IRModule:
-        nonlocal workspace
-        joined, report = join(module, hardware, without, inputs)
-        workspace = joined.workspace
-        reports.append(report)
-        return joined.module
-
-    def capturing(module: IRModule, _context: Any) -> IRModule:
-        captured, report = capture(module, hardware, without, inputs)
-        reports.append(report)
-        return captured
-
-    tvm, transform, backend = _tvm.tvm, _tvm.tvm.relax.transform, _tvm.tvm.relax.backend
-    # TVM's default pipeline would legalise and fuse again, across kernels already scheduled.
-    lowering = tvm.transform.Sequential(
-        [
-            backend.DispatchSampling(),
-            backend.DispatchSortScan(),
-            transform.LegalizeOps(),
-            transform.RewriteDataflowReshape(),
-            transform.ToNonDataflow(),
-            transform.RemovePurityChecking(),
-            transform.CallTIRRewrite(),
-            transform.StaticPlanBlockMemory(),
-            tvm.transform.module_pass(joining, opt_level=0, name="OneFunction"),
-            tvm.transform.module_pass(capturing, opt_level=0, name="CudaGraph"),
-            transform.LowerAllocTensor(),
-            transform.KillAfterLastUse(),
-            transform.LowerRuntimeBuiltin(),
-            transform.ComputePrimValue(),
-            transform.VMShapeLower(),
-            transform.AttachGlobalSymbol(),
-            tvm.transform.module_pass(finishing, opt_level=0, name="Finish"),
-        ]
-    )
-    target = hardware.code_target()
-    with target:
-        executable = tvm.relax.build(module, target, relax_pipeline=lowering)
-    return _Built(executable, reports, workspace)
-
-
-def _reports(
-    hardware: Hardware, without: Collection[str], changed: Collection[str]
-) -> list[PassReport]:
-    off = {name: why_off(name, codegen.KIND, hardware, without) for name in codegen.PASSES}
-    return [PassReport(name, not why, why, name in changed) for name, why in off.items()]
 
 
 def _inputs_first(function: Any, arguments: Arguments) -> Any:
@@ -283,7 +159,7 @@ def failing_kernels(program: IRModule, hardware: Hardware) -> dict[str, str]:
         if not isinstance(function, _tvm.PrimFunc):
             continue
         name = str(variable.name_hint)
-        alone = _tvm.IRModule({name: _named(function, name, scheduled=False)})
+        alone = _tvm.IRModule({name: named(function, name, scheduled=False)})
         try:
             with target:
                 _tvm.tvm.compile(default_schedule(alone, hardware), target)

@@ -1,0 +1,151 @@
+"""From kernels with their schedules to code: the steps that all ways of compiling share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from foretune import _tvm, codegen
+from foretune.graph.passes import PassReport, capture, join, why_off
+
+if TYPE_CHECKING:
+    from foretune._tvm import IRModule
+    from foretune.graph.extract import Extraction
+    from foretune.hardware import Hardware
+    from foretune.space import Candidate
+
+
+def apply_candidates(
+    extraction: Extraction, best: Mapping[str, Candidate]
+) -> tuple[IRModule, set[str]]:
+    """A fused program with some of its kernels scheduled, and the keys of those that are tuned."""
+    module = _tvm.IRModule(dict(extraction.program.functions.items()))
+    tuned: set[str] = set()
+    for variable in extraction.program.get_global_vars():
+        name = str(variable.name_hint)
+        key = extraction.functions.get(name)
+        if key is None or key not in best:
+            continue
+        module.update_func(variable, named(best[key].apply()["main"], name, scheduled=True))
+        if best[key].sketch.variables:
+            tuned.add(key)
+    return module, tuned
+
+
+def named(function: Any, name: str, scheduled: bool) -> Any:
+    """A tensor program under a name, marked where nothing else may schedule it."""
+    function = function.with_attr("global_symbol", name)
+    return function.with_attr("tirx.is_scheduled", True) if scheduled else function
+
+
+def lift_constants(module: IRModule) -> tuple[IRModule, dict[str, Any]]:
+    """Turns the constants that ``main`` gives to kernels into parameters behind its inputs.
+
+    A shared library with hundreds of megabytes of constants takes minutes to link and cannot be
+    mapped lazily; as parameters they are an ordinary file.
+    """
+    relax = _tvm.tvm.relax
+    parameters: dict[str, Any] = {}
+    variables: dict[Any, Any] = {}
+
+    @relax.expr_functor.mutator
+    class Lifter(relax.PyExprMutator):  # type: ignore[misc, name-defined]
+        def visit_generic_const_(self, constant: Any) -> Any:
+            value = getattr(constant, "value", None)
+            if not isinstance(value, _tvm.tvm.runtime.Tensor):
+                return constant
+            if constant not in variables:
+                name = f"p{len(variables)}"
+                variables[constant] = relax.Var(name, constant.ty)
+                parameters[name] = value
+            return variables[constant]
+
+    function = module["main"]
+    body = Lifter().visit_expr(function.body)
+    lifted = relax.Function(
+        [*function.params, *variables.values()], body, function.ret_ty, attrs=function.attrs
+    )
+    result = _tvm.IRModule(dict(module.functions.items()))
+    result.update_func(module.get_global_var("main"), lifted)
+    return result, parameters
+
+
+@dataclass(frozen=True)
+class Built:
+    """What was compiled.
+
+    Attributes:
+        executable: TVM's.
+        passes: What became of the last passes.
+        workspace: Bytes that its ``main_in`` wants; 0 where there is none.
+    """
+
+    executable: Any
+    passes: list[PassReport]
+    workspace: int
+
+
+def build(module: IRModule, hardware: Hardware, without: Collection[str], inputs: int) -> Built:
+    """Generates code for a module of which each tensor program has its schedule.
+
+    Args:
+        module: With ``main``.
+        hardware: What it will run on.
+        without: Names of passes that do not run.
+        inputs: Number of the parameters of ``main`` that are no weights.
+    """
+    reports: list[PassReport] = []
+    workspace = 0
+
+    def finishing(module: IRModule, _context: Any) -> IRModule:
+        finished = codegen.finish(module, hardware, without)
+        reports.extend(_reports(hardware, without, finished.changed))
+        return finished.module
+
+    def joining(module: IRModule, _context: Any) -> IRModule:
+        nonlocal workspace
+        joined, report = join(module, hardware, without, inputs)
+        workspace = joined.workspace
+        reports.append(report)
+        return joined.module
+
+    def capturing(module: IRModule, _context: Any) -> IRModule:
+        captured, report = capture(module, hardware, without, inputs)
+        reports.append(report)
+        return captured
+
+    tvm, transform, backend = _tvm.tvm, _tvm.tvm.relax.transform, _tvm.tvm.relax.backend
+    # TVM's default pipeline would legalise and fuse again, across kernels already scheduled.
+    lowering = tvm.transform.Sequential(
+        [
+            backend.DispatchSampling(),
+            backend.DispatchSortScan(),
+            transform.LegalizeOps(),
+            transform.RewriteDataflowReshape(),
+            transform.ToNonDataflow(),
+            transform.RemovePurityChecking(),
+            transform.CallTIRRewrite(),
+            transform.StaticPlanBlockMemory(),
+            tvm.transform.module_pass(joining, opt_level=0, name="OneFunction"),
+            tvm.transform.module_pass(capturing, opt_level=0, name="CudaGraph"),
+            transform.LowerAllocTensor(),
+            transform.KillAfterLastUse(),
+            transform.LowerRuntimeBuiltin(),
+            transform.ComputePrimValue(),
+            transform.VMShapeLower(),
+            transform.AttachGlobalSymbol(),
+            tvm.transform.module_pass(finishing, opt_level=0, name="Finish"),
+        ]
+    )
+    target = hardware.code_target()
+    with target:
+        executable = tvm.relax.build(module, target, relax_pipeline=lowering)
+    return Built(executable, reports, workspace)
+
+
+def _reports(
+    hardware: Hardware, without: Collection[str], changed: Collection[str]
+) -> list[PassReport]:
+    off = {name: why_off(name, codegen.KIND, hardware, without) for name in codegen.PASSES}
+    return [PassReport(name, not why, why, name in changed) for name, why in off.items()]
