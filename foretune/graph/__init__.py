@@ -30,6 +30,7 @@ from foretune.graph.passes import PassReport
 from foretune.graph.passes import names as pass_names
 from foretune.graph.passes import require as require_passes
 from foretune.graph.simplify import Plan, Simplified, simplify
+from foretune.graph.variants import compile_variants, entry_of
 
 __all__ = [
     "Arguments",
@@ -48,8 +49,10 @@ __all__ = [
     "artifact_files",
     "compare_outputs",
     "compile_model",
+    "compile_variants",
     "compile_workload",
     "default_tolerance",
+    "entry_of",
     "examine",
     "extract",
     "extract_workloads",

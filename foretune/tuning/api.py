@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
@@ -18,10 +19,11 @@ from foretune.hardware import Hardware, probe, why_not_here
 from foretune.measure import LocalMeasurer, MeasurePolicy, Measurer, require_device
 from foretune.measure.gate import Signature
 from foretune.space import Space
+from foretune.tuning.contenders import contenders
 from foretune.tuning.network import Proof
 from foretune.tuning.result import TaskResult, TuneResult
 from foretune.tuning.task import Task, resolve_names
-from foretune.tuning.tuner import Budget, Progress, Tuner, check_batch
+from foretune.tuning.tuner import RESERVE_SHARE, Budget, Progress, Tuner, check_batch
 from foretune.tuning.work_dir import RESULT, Saver, enter_work_dir
 from foretune.workload import Model, Workload, from_object, load_input
 
@@ -204,7 +206,7 @@ def tune(
             progress=progress,
             began=began,
             proof_s=0.0 if proof is None else proof.network.proof_s,
-            reserve_s=0.0 if proof is None else proof.reserve_s(),
+            reserve_s=0.0 if proof is None else proof.reserve_s(_most_reserve_s(budget)),
             proven=proof is not None,
         )
         run = _Run(
@@ -224,6 +226,10 @@ def tune(
     if work_dir is not None:
         result.save(Path(work_dir) / RESULT)
     return result
+
+
+def _most_reserve_s(budget: Budget) -> float:
+    return math.inf if budget.seconds is None else RESERVE_SHARE * budget.seconds
 
 
 def _prove(prepared: Prepared, hardware: Hardware, began: float) -> Proof | None:
@@ -285,7 +291,9 @@ def _conclude(
     before_s = proof.network.proof_s
     place = None if output is None else Path(output)
     try:
-        artifact = proof.conclude(result.chosen, interrupted, tuner.progress.phase)
+        artifact = proof.conclude(
+            result.chosen, interrupted, tuner.progress.phase, contenders(tuner.tasks)
+        )
     except KeyboardInterrupt:
         interrupted, artifact = True, proof.default
         if place is not None and proof.saved is None and place.is_file():

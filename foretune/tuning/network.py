@@ -25,6 +25,7 @@ import numpy as np
 
 from foretune.errors import ForetuneError, UnsupportedModelError
 from foretune.hardware import Hardware, usable_cores, why_not_here
+from foretune.tuning.contenders import TRYING_S, Contender, Trying, faster_ones, try_in_network
 
 if TYPE_CHECKING:
     from foretune.graph import Artifact, Extraction, InputSet, Verification
@@ -66,6 +67,7 @@ class Network:
             them, for example.
         passes: What became of each pass: objects of ``network.passes`` in ``foretune.tune/1``.
         plan: What passes with a choice chose: pass, then operator, to choice.
+        tried: What became of the contenders that were tried in the network.
         proof_s: Seconds that proving, and concluding, took.
         fault: Why a tuned network that was compiled, or nothing at all, was not shipped; empty if
             it was.
@@ -85,6 +87,7 @@ class Network:
     left_out: Mapping[str, str] = field(default_factory=dict)
     passes: Sequence[Mapping[str, Any]] = ()
     plan: Mapping[str, Any] = field(default_factory=dict)
+    tried: Sequence[Trying] = ()
     proof_s: float = 0.0
     fault: str = ""
     wrong: bool = False
@@ -122,6 +125,7 @@ class Network:
             "left_out": dict(self.left_out),
             "passes": [dict(report) for report in self.passes],
             "plan": dict(self.plan),
+            "tried": [each.to_json() for each in self.tried],
             "proof_s": self.proof_s,
             "fault": self.fault or None,
         }
@@ -157,6 +161,7 @@ class Proof:
         )
         self.saved: Path | None = None
         self.inputs = verification_inputs(model)
+        self._trying = False
         self._checks: list[Verification] = []
         self._comparing_s = 0.0
         self.runs_here = why_not_here(hardware) is None
@@ -185,11 +190,18 @@ class Proof:
             self._check(self.inputs)
             self._spend(began)
 
-    def reserve_s(self) -> float:
-        """Seconds that ``conclude`` will take, about."""
+    def reserve_s(self, most_s: float = math.inf) -> float:
+        """Seconds that ``conclude`` will take, about.
+
+        Args:
+            most_s: That it may take. Contenders are tried in the network if this suffices.
+        """
         if not self.runs_here:
             return 1.5 * self.compiled_s
-        return 1.5 * self.compiled_s + 6.0 + len(self.inputs) * self._each_s() + _TIMING_S
+        usual_s = 1.5 * self.compiled_s + 6.0 + len(self.inputs) * self._each_s() + _TIMING_S
+        trying_s = 1.5 * self.compiled_s + TRYING_S
+        self._trying = usual_s + trying_s <= most_s and self.hardware.kind == "llvm"
+        return usual_s + trying_s if self._trying else usual_s
 
     def _each_s(self) -> float:
         """Seconds that comparing takes for each of the inputs, about."""
@@ -202,6 +214,7 @@ class Proof:
         chosen: Mapping[str, Candidate],
         hurried: bool = False,
         say: Callable[[str], None] | None = None,
+        others: Sequence[Contender] = (),
     ) -> Artifact | None:
         """Compiles the tuned network and decides what is shipped; ``network`` tells it.
 
@@ -209,6 +222,7 @@ class Proof:
             chosen: Workload key to candidate. Empty if nothing was tuned.
             hurried: As few rounds of timing as will do.
             say: Called with a line of text when a step begins.
+            others: What may be faster in the network than some of the chosen.
 
         Returns:
             What is shipped; None if the network with default schedules, which is left, is wrong on
@@ -217,6 +231,8 @@ class Proof:
         began = time.perf_counter()
         say = say or (lambda _line: None)
         try:
+            if self._trying and chosen and others and not hurried:
+                chosen = self._tried(chosen, others, say)
             tuned = self._tuned(chosen, say)
             if tuned is None:
                 left = self._complete()
@@ -227,6 +243,22 @@ class Proof:
             return self._decide(tuned, hurried, say)
         finally:
             self._spend(began)
+
+    def _tried(
+        self,
+        chosen: Mapping[str, Candidate],
+        others: Sequence[Contender],
+        say: Callable[[str], None],
+    ) -> Mapping[str, Candidate]:
+        """What was chosen, with the contenders in place that are faster in the network."""
+        say(f"trying {len(others)} contenders in the compiled network")
+        try:
+            tried = try_in_network(self.model, self.hardware, self.extraction, chosen, others)
+        except Exception as error:  # compilers and kernels raise what they like
+            logger.warning("no contender was tried in the network: %s", _last_line(error))
+            return chosen
+        self.network = replace(self.network, tried=tried)
+        return {**chosen, **faster_ones(tried)}
 
     def _tuned(
         self, chosen: Mapping[str, Candidate], say: Callable[[str], None]

@@ -34,7 +34,7 @@ _UNTUNED_SHARE = 0.15
 """In a run of limited time, untuned programs with more than so many operations are measured while
 that is expected to take no more than this share of it. Before one was measured, so many of its
 operations are expected for each second that measuring it takes, in which it runs several times."""
-_RESERVE_SHARE = 0.2
+RESERVE_SHARE = 0.2
 """Share of a budget of seconds, at most, that is left for concluding a network."""
 _TRIALS_PER_S = 3.0
 """What a budget of seconds is taken to allow for; measured rates are three to six."""
@@ -206,7 +206,7 @@ class Tuner:
         self._began = now if began is None else began
         self.clock.setup_s = now - self._began - proof_s
         self.clock.proof_s = proof_s
-        most_s = _RESERVE_SHARE * (budget.seconds or 0.0)
+        most_s = RESERVE_SHARE * (budget.seconds or 0.0)
         self._reserve_s = min(reserve_s, most_s)
         self._proven = proven
         self._earlier_s = 0.0
