@@ -39,7 +39,7 @@ def candidates(model: Model, count: int) -> tuple[Any, dict[str, list[Candidate]
     found = {}
     for workload in extraction.workloads:
         space = Space.generate(workload, probe())
-        found[workload.key] = [space.sample(rng) for _ in range(count)]
+        found[workload.key] = space.sample(rng, count)
     return extraction, found
 
 
