@@ -6,8 +6,8 @@ trials brought (backward) with what could still come (forward), as Ansor's task 
 (Zheng et al., OSDI 2020, section 6.1, with its alpha, beta and window).
 
 Deviations: the forward term is the distance to a bound spread over the trials spent, one formula
-in place of Ansor's minimum of two; the bound is the roofline where the machine's peak was measured,
-and otherwise, as in Ansor, comes from the best throughput of the other tasks.
+in place of Ansor's minimum of two; the bound is the roofline where the machine's peak was measured.
+Otherwise, or where a task exceeds that, it comes from the best throughput of all, as in Ansor.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def expected_gain(task: Task, peak_gflops: float, fastest: float) -> float:
     window = max(1, min(WINDOW, task.spent // 2))
     before = task.trials[-window - 1].best_s if task.spent > window else None
     backward = 0.0 if before is None else max(0.0, before - best) / window
-    if peak_gflops > 0:
+    # A peak that a task exceeds was measured while others kept the machine busy.
+    if peak_gflops * 1e9 > fastest:
         floor = task.workload.flops / (peak_gflops * 1e9)
     else:
         floor = task.workload.flops / (BETA * fastest) if fastest > 0 else 0.0
