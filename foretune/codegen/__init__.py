@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KIND", "PASSES", "Finished", "finish"]
 
-PASSES = ("legal-bfloat16", "vector-math", "keep-nan")
+PASSES = ("legal-bfloat16", "vector-math", "keep-nan", "prefetch")
 """Names of the passes over scheduled programs, in order."""
 
 KIND = "llvm"
@@ -59,6 +59,8 @@ def finish(module: IRModule, hardware: Hardware, without: Collection[str] = ()) 
 def _changes() -> dict[str, Callable[[IRModule], IRModule]]:
     from foretune.codegen.bfloat16 import legal_bfloat16
     from foretune.codegen.nan import keep_nan
+    from foretune.codegen.prefetch import prefetch_weights
     from foretune.codegen.vector_math import vector_math
 
-    return dict(zip(PASSES, (legal_bfloat16, vector_math, keep_nan), strict=True))
+    changes = (legal_bfloat16, vector_math, keep_nan, prefetch_weights)
+    return dict(zip(PASSES, changes, strict=True))

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from foretune import _tvm
 from foretune.codegen import _circular, _exponentials, _logarithms, _powers
 from foretune.codegen._expressions import Code, Expr
+from foretune.codegen._llvm import with_code
 from foretune.codegen._patterns import match_one_plus
 
 if TYPE_CHECKING:
@@ -97,26 +98,7 @@ def _expanded(function: Any) -> Any:
         (_tvm.tvm.ir.Call, call), (_tvm.tvm.tirx.Add, add), (_tvm.tvm.tirx.For, loop),
     ]  # fmt: skip
     changed = _tvm.structural_mutate(function, callbacks)
-    return changed if not used else _with_code(changed, _code_of(used, widths))
-
-
-def _with_code(function: Any, code: str) -> Any:
-    """The program, and beside it LLVM's code of functions that it calls."""
-    tirx, s_tir = _tvm.tvm.tirx, _tvm.tvm.s_tir
-
-    def beside(body: Any) -> Any:
-        node = tirx.const(0, "int32")
-        return tirx.AttrStmt(node, "pragma_import_llvm", _tvm.tvm.ir.StringImm(code), body)
-
-    root = function.body
-    if not isinstance(root, s_tir.SBlockRealize):
-        return function.with_body(beside(root))
-    block = root.block
-    block = s_tir.SBlock(
-        block.iter_vars, block.reads, block.writes, block.name_hint, beside(block.body),
-        block.init, block.alloc_buffers, block.match_buffers, block.annotations,
-    )  # fmt: skip
-    return function.with_body(s_tir.SBlockRealize(root.iter_values, root.predicate, block))
+    return changed if not used else with_code(changed, _code_of(used, widths))
 
 
 def _code_of(used: Collection[_Used], widths: Collection[int]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from foretune.errors import BadInputError
 
-MEASUREMENT_VERSION = 6
+MEASUREMENT_VERSION = 7
 """Raised whenever the same candidate would get another label: code generation, layout of memory,
 canary, readings."""
 

@@ -1,6 +1,6 @@
 """What is tuned: workloads, models, importers and the catalog."""
 
-from foretune.workload._base import ColdWeights, Workload, mark_cold
+from foretune.workload._base import ColdWeights, Workload, cold_weights, mark_cold
 from foretune.workload._indices import index_limits, walk
 from foretune.workload._roles import parameter_position, parameter_roles
 from foretune.workload.importers import from_object, load_input
@@ -15,6 +15,7 @@ __all__ = [
     "TensorSpec",
     "TorchSource",
     "Workload",
+    "cold_weights",
     "cut_model",
     "from_object",
     "graph_nodes",

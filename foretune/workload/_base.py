@@ -56,11 +56,7 @@ class Workload:
     @functools.cached_property
     def cold(self) -> ColdWeights | None:
         """What ``mark_cold`` noted in the program; None for a program that stands alone."""
-        attributes = self.module["main"].attrs
-        if attributes is None or _COLD not in attributes:
-            return None
-        *parameters, between = (int(value) for value in attributes[_COLD])
-        return ColdWeights(tuple(parameters), between)
+        return cold_weights(self.module["main"])
 
     def with_weight(self, weight: int) -> Workload:
         """The same program occurring ``weight`` times."""
@@ -105,6 +101,15 @@ def mark_cold(function: Any, cold: ColdWeights) -> Any:
     the caches has other times and another best schedule.
     """
     return function.with_attr(_COLD, [*cold.parameters, cold.between_bytes])
+
+
+def cold_weights(function: Any) -> ColdWeights | None:
+    """What ``mark_cold`` noted in a PrimFunc, scheduled or not; None where it did not."""
+    attributes = function.attrs
+    if attributes is None or _COLD not in attributes:
+        return None
+    *parameters, between = (int(value) for value in attributes[_COLD])
+    return ColdWeights(tuple(parameters), between)
 
 
 def _estimate_flops(module: IRModule) -> float:
