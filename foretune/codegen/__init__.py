@@ -47,7 +47,7 @@ def finish(module: IRModule, hardware: Hardware, without: Collection[str] = ()) 
     if hardware.kind != KIND:
         return Finished(module)
     changed = set()
-    for name, change in _changes().items():
+    for name, change in _changes(hardware).items():
         before = module
         # What a pass leaves as it is it returns.
         module = before if name in without else change(before)
@@ -56,11 +56,14 @@ def finish(module: IRModule, hardware: Hardware, without: Collection[str] = ()) 
     return Finished(module, frozenset(changed))
 
 
-def _changes() -> dict[str, Callable[[IRModule], IRModule]]:
+def _changes(hardware: Hardware) -> dict[str, Callable[[IRModule], IRModule]]:
     from foretune.codegen.bfloat16 import legal_bfloat16
     from foretune.codegen.nan import keep_nan
     from foretune.codegen.prefetch import prefetch_weights
     from foretune.codegen.vector_math import vector_math
 
-    changes = (legal_bfloat16, vector_math, keep_nan, prefetch_weights)
+    def prefetch(module: IRModule) -> IRModule:
+        return prefetch_weights(module, hardware)
+
+    changes = (legal_bfloat16, vector_math, keep_nan, prefetch)
     return dict(zip(PASSES, changes, strict=True))

@@ -16,7 +16,9 @@ overlap, and with many memory takes no part of the time.
 
 from __future__ import annotations
 
+import json
 import math
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,6 +30,7 @@ from foretune.workload.model import element_type
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
+    from foretune.hardware import Hardware
 
 _LINE = 64
 """Bytes of a line of the caches, on every processor this is for."""
@@ -37,19 +40,33 @@ prefetch may, as far as LLVM knows, so that running sums would go through memory
 _MOST_USES = 400
 _FARTHEST_BYTES = 256 << 10
 """Of what is fetched ahead: with what is computed with, half of a usual second cache."""
-_MOST_AT_ONCE = 8
+_WORK = 10
+"""Vectors that are computed with for each line that is fetched, at least."""
 _SYMBOL = "foretune_fetch"
+_INSTRUCTIONS = dict.fromkeys(("x86_64", "amd64"), "prefetcht1 ($0)")
+_INSTRUCTIONS |= dict.fromkeys(("aarch64", "arm64"), "prfm pldl2keep, [$0]")
 _CODE = f"""
-define void @{_SYMBOL}(ptr %place) alwaysinline {{
-  call void asm sideeffect "prefetcht1 ($0)", "r"(ptr %place) {_EFFECT}
+define void @{_SYMBOL}(ptr %place) alwaysinline {{{{
+  call void asm sideeffect "{{instruction}}", "r"(ptr %place) {_EFFECT}
   ret void
-}}
+}}}}
 """
 
 
-def prefetch_weights(module: IRModule) -> IRModule:
+def prefetch_weights(module: IRModule, hardware: Hardware) -> IRModule:
     """The same module, whose tensor programs fetch cold weights ahead."""
-    return _tvm.map_programs(module, _fetching)
+    instruction = _instruction(hardware)
+    if not instruction:
+        return module
+    code = _CODE.format(instruction=instruction)
+    return _tvm.map_programs(module, lambda function: _fetching(function, code))
+
+
+def _instruction(hardware: Hardware) -> str:
+    """What fetches a line into the second cache; empty where that is not known."""
+    machine = json.loads(hardware.target).get("mtriple", "") or platform.machine()
+    names = (name for name in _INSTRUCTIONS if machine.lower().startswith(name))
+    return _INSTRUCTIONS.get(next(names, ""), "")
 
 
 @dataclass(frozen=True)
@@ -60,14 +77,14 @@ class _Read:
         buffer: The parameter.
         indices: Where it reads, in terms of the loops.
         loops: All loops around the block, the outermost first.
-        at: Position of the innermost loop of a sum: what follows is a tile in registers.
+        last_sum: Position of the innermost loop of a sum: what follows is a tile in registers.
         uses: How often the block reads each element.
     """
 
     buffer: Any
     indices: Sequence[Any]
     loops: Sequence[Any]
-    at: int
+    last_sum: int
     uses: float
 
     def reads_along(self, loop: Any) -> bool:
@@ -76,7 +93,60 @@ class _Read:
         return any(loop.loop_var in list(used(index)) for index in self.indices)
 
 
-def _fetching(function: Any) -> Any:
+@dataclass(frozen=True)
+class _Chunk:
+    """The weights that are read again and again below a loop.
+
+    Attributes:
+        starts: First element along each axis, in terms of the loops around.
+        extents: Elements along each axis.
+        width: Bytes of an element.
+    """
+
+    starts: Sequence[Any]
+    extents: Sequence[int]
+    width: int
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return math.prod(self.extents) * self.width
+
+    @property
+    def rows(self) -> int:
+        """Rows of the last axis in a line of the cache; 0 where they do not fill lines."""
+        bytes_of_row = self.extents[-1] * self.width
+        rows = _LINE // bytes_of_row if bytes_of_row <= _LINE else 0
+        fits = len(self.extents) > 1 and rows and self.extents[-2] % rows == 0
+        return rows if fits and rows * bytes_of_row == _LINE else 0
+
+    @property
+    def axes(self) -> list[int]:
+        """Lines along each axis but the last."""
+        *axes, rows = self.extents[:-1]
+        return [*axes, rows // self.rows]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Where what is fetched.
+
+    Attributes:
+        chunk: What is read in each turn of ``around``.
+        around: The loop whose next turn is fetched for.
+        first, last: Positions of the outermost and the innermost loop over which the lines are
+            spread.
+        each: Lines in each turn of these loops.
+    """
+
+    chunk: _Chunk
+    around: Any
+    first: int
+    last: int
+    each: int
+
+
+def _fetching(function: Any, code: str) -> Any:
     marked = cold_weights(function)
     if marked is None:
         return function
@@ -87,11 +157,11 @@ def _fetching(function: Any) -> Any:
     def loop(value: Any, mutator: Any) -> Any:
         outer.append(value)
         read = _read(outer, cold)
+        plan = None if read is None else _plan(read)
         body = mutator.mutate(value.body)
         outer.pop()
-        fetches = [] if read is None else _fetches(read)
-        if fetches:
-            body = tirx.SeqStmt([*fetches, body])
+        if read is not None and plan is not None and plan.last == len(outer):
+            body = tirx.SeqStmt([*_fetches(read, plan), body])
         if body.same_as(value.body):
             return value
         return tirx.For(
@@ -100,11 +170,11 @@ def _fetching(function: Any) -> Any:
         )  # fmt: skip
 
     changed = _tvm.structural_mutate(function, [(tirx.For, loop)])
-    return function if changed.same_as(function) else with_code(changed, _CODE)
+    return function if changed.same_as(function) else with_code(changed, code)
 
 
 def _read(outer: Sequence[Any], cold: set[Any]) -> _Read | None:
-    """The block below the last of the loops, if that is where the innermost sum is."""
+    """The one block below the last of the loops, if it sums products with cold weights."""
     tirx, s_tir = _tvm.tvm.tirx, _tvm.tvm.s_tir
     loops, body = list(outer), outer[-1].body
     while isinstance(body, tirx.For):
@@ -112,23 +182,22 @@ def _read(outer: Sequence[Any], cold: set[Any]) -> _Read | None:
         body = body.body
     if not isinstance(body, s_tir.SBlockRealize) or body.block.init is not None:
         return None
-    block = body.block
-    bound = {
-        iter_var.var: value
-        for iter_var, value in zip(block.iter_vars, body.iter_values, strict=True)
-    }
-    along = {
-        var
-        for iter_var, value in zip(block.iter_vars, body.iter_values, strict=True)
-        if iter_var.iter_type == tirx.IterVar.CommReduce
-        for var in tirx.analysis.undefined_vars(value)
-    }
-    sums = [at for at, each in enumerate(loops) if each.loop_var in along and _extent(each) > 1]
-    if not sums or sums[-1] != len(outer) - 1 or not all(_extent(each) for each in loops):
+    if not all(_extent(each) for each in loops):
         return None
-    load = _load(block.body, cold)
+    load = _load(body.block.body, cold)
     if load is None:
         return None
+    axes = list(zip(body.block.iter_vars, body.iter_values, strict=True))
+    summed = {
+        var
+        for axis, value in axes
+        if axis.iter_type == tirx.IterVar.CommReduce
+        for var in tirx.analysis.undefined_vars(value)
+    }
+    sums = [at for at, each in enumerate(loops) if each.loop_var in summed and _extent(each) > 1]
+    if not sums:
+        return None
+    bound = {axis.var: value for axis, value in axes}
     indices = [_substituted(index, bound) for index in load.indices]
     iterations = math.prod(_extent(each) for each in loops)
     uses = iterations / math.prod(int(extent) for extent in load.source.shape)
@@ -142,20 +211,23 @@ def _load(body: Any, cold: set[Any]) -> Any:
     return found[0] if len(found) == 1 else None
 
 
-def _fetches(read: _Read) -> list[Any]:
-    """What fetches the lines of the next weights, a few in each turn of the innermost sum."""
+def _plan(read: _Read) -> _Plan | None:
+    """What to fetch below the outermost loop that reads a chunk several times; None for nothing."""
     if not 1 < read.uses <= _MOST_USES:
-        return []
-    first = _last_parallel(read.loops) + 1
-    for at in range(first, read.at):
-        loop = read.loops[at]
-        if _extent(loop) < 2 or read.reads_along(loop):
+        return None
+    for first in range(_last_parallel(read.loops) + 1, read.last_sum):
+        if _extent(read.loops[first]) < 2 or read.reads_along(read.loops[first]):
             continue
-        around = [each for each in read.loops[:at] if _extent(each) > 1 and read.reads_along(each)]
-        chunk = _chunk(read, at) if around else None
-        if chunk is not None and chunk.size <= _FARTHEST_BYTES:
-            return chunk.fetches(read, at, around[-1])
-    return []
+        around = [e for e in read.loops[:first] if _extent(e) > 1 and read.reads_along(e)]
+        chunk = _chunk(read, first) if around else None
+        if chunk is None or not chunk.rows or chunk.size > _FARTHEST_BYTES:
+            continue
+        lines = math.prod(chunk.axes)
+        for last in range(read.last_sum, first - 1, -1):
+            each = -(-lines // _turns(read.loops[first : last + 1]))
+            if each * _WORK <= _tile(read.loops[last + 1 :]):
+                return _Plan(chunk, around[-1], first, last, each)
+    return None
 
 
 def _last_parallel(loops: Sequence[Any]) -> int:
@@ -163,49 +235,33 @@ def _last_parallel(loops: Sequence[Any]) -> int:
     return max((at for at, loop in enumerate(loops) if loop.kind == kinds.PARALLEL), default=-1)
 
 
-@dataclass(frozen=True)
-class _Chunk:
-    """The weights that are read again and again below a loop.
+def _turns(loops: Sequence[Any]) -> int:
+    return math.prod(_extent(loop) for loop in loops)
 
-    Attributes:
-        starts: First element along each axis, in terms of the loops around.
-        extents: Elements along each axis.
-        size: Bytes.
-    """
 
-    starts: Sequence[Any]
-    extents: Sequence[int]
-    size: int
+def _tile(loops: Sequence[Any]) -> int:
+    """Vectors that some loops compute with."""
+    kinds = _tvm.tvm.tirx.ForKind
+    return _turns([loop for loop in loops if loop.kind != kinds.VECTORIZED])
 
-    def fetches(self, read: _Read, at: int, before: Any) -> list[Any]:
-        """Prefetches of the chunk that is read in the next turn of the loop ``before``."""
-        tirx = _tvm.tvm.tirx
-        width = self.size // math.prod(self.extents)
-        *axes, last = self.extents
-        # Rows of a line, or lines of a row.
-        rows = max(1, _LINE // (last * width))
-        if last * width > _LINE or (axes[-1] % rows if axes else rows > 1):
-            return []
-        axes = [*axes[:-1], axes[-1] // rows] if axes else []
-        lines = math.prod(axes)
-        inside = read.loops[at : read.at + 1]
-        turns = math.prod(_extent(loop) for loop in inside)
-        each, every = -(-lines // turns), max(1, turns // lines)
-        if each > _MOST_AT_ONCE:
-            return []
-        turn = _linear(inside)
-        step = {before.loop_var: before.loop_var + 1}
-        starts = [_substituted(start, step) for start in self.starts]
-        found = []
-        for number in range(each):
-            line = turn // every if each == 1 else turn * each + number
-            places = _digits(line, axes)
-            if places:
-                places[-1] = places[-1] * rows
-            indices = [s + p for s, p in zip(starts, [*places, 0], strict=True)]
-            address = tirx.address_of(read.buffer[tuple(indices)])
-            found.append(tirx.Evaluate(tirx.call_extern("void", _SYMBOL, address)))
-        return found
+
+def _fetches(read: _Read, plan: _Plan) -> list[Any]:
+    """Prefetches of the lines of the next chunk, some in each turn of the loops."""
+    tirx = _tvm.tvm.tirx
+    inside, axes = read.loops[plan.first : plan.last + 1], plan.chunk.axes
+    every = max(1, _turns(inside) // math.prod(axes))
+    turn = _linear(inside)
+    step = {plan.around.loop_var: plan.around.loop_var + 1}
+    starts = [_substituted(start, step) for start in plan.chunk.starts]
+    found = []
+    for number in range(plan.each):
+        line = turn // every if plan.each == 1 else turn * plan.each + number
+        *places, row = _digits(line, axes)
+        offsets = [*places, row * plan.chunk.rows, 0]
+        indices = [start + offset for start, offset in zip(starts, offsets, strict=True)]
+        address = tirx.address_of(read.buffer[tuple(indices)])
+        found.append(tirx.Evaluate(tirx.call_extern("void", _SYMBOL, address)))
+    return found
 
 
 def _chunk(read: _Read, at: int) -> _Chunk | None:
@@ -220,8 +276,7 @@ def _chunk(read: _Read, at: int) -> _Chunk | None:
             return None
         starts.append(_substituted(index, zeros))
         extents.append(extent)
-    width = element_type(str(read.buffer.dtype)).itemsize
-    return _Chunk(starts, extents, math.prod(extents) * width)
+    return _Chunk(starts, extents, element_type(str(read.buffer.dtype)).itemsize)
 
 
 def _range(index: Any, loops: Sequence[Any]) -> int | None:
