@@ -77,9 +77,9 @@ def with_spread(exact: Exact, model: Model, inputs: Sequence[Array]) -> Exact:
     """``exact`` with its ``spread``, that of three runs with other seeds.
 
     The original's own error is one sample of what rounding does, and may be small by luck. Here the
-    program in float64 is run with a relative error in every result that an operator gives, drawn at
-    random within half of float32's last place: Monte Carlo arithmetic (Parker, 1997), with the
-    rounding of results alone.
+    program in float64 is run with a relative error in every result of an operator that float32
+    cannot hold, drawn at random within half of the last place: Monte Carlo arithmetic (Parker,
+    1997), with the rounding of results alone.
     """
     runs = []
     with contextlib.suppress(Exception), np.errstate(all="ignore"), _silence():
@@ -99,14 +99,16 @@ def with_spread(exact: Exact, model: Model, inputs: Sequence[Array]) -> Exact:
 
 
 def _moving(seed: int) -> _Move:
-    """Multiplies each float64 number of an array or a tensor by 1 and up to half a last place."""
+    """Moves the float64 numbers of an array or a tensor that float32 would round."""
     rng = np.random.default_rng(seed)
 
     def moved(value: Any) -> Any:
         if str(value.dtype).rpartition(".")[2] != "float64":
             return value
-        factors = 1.0 + _UNIT * rng.uniform(-1.0, 1.0, tuple(value.shape))
-        return value * (value.new_tensor(factors) if hasattr(value, "new_tensor") else factors)
+        numbers = np.asarray(value)
+        factors = 1.0 + _UNIT * rng.uniform(-1.0, 1.0, numbers.shape)
+        found = np.where(numbers.astype("float32") == numbers, numbers, numbers * factors)
+        return value.new_tensor(found) if hasattr(value, "new_tensor") else found
 
     return moved
 

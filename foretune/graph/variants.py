@@ -51,12 +51,12 @@ def compile_variants(
         To be timed, not to be saved.
     """
     module, _ = apply_candidates(extraction, best)
+    builder = _tvm.tvm.relax.BlockBuilder(module)
     for number, (key, candidate) in enumerate(others, 1):
         for name in _functions(extraction, key):
             version = _version(name, number)
-            function = named(candidate.apply()["main"], version, scheduled=True)
-            module.update_func(_tvm.tvm.ir.GlobalVar(version), function)
-    module, parameters = lift_constants(default_schedule(module, hardware))
+            builder.add_func(named(candidate.apply()["main"], version, scheduled=True), version)
+    module, parameters = lift_constants(default_schedule(builder.get(), hardware))
     for number, (key, _) in enumerate(others, 1):
         replaced = {name: _version(name, number) for name in _functions(extraction, key)}
         module = _with_entry(module, entry_of(number), replaced)

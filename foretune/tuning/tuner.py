@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from typing import Protocol
 
 from foretune.errors import BadInputError, NothingMeasuredError
@@ -502,11 +503,12 @@ class Tuner:
         return task, min(self.batch, self.budget.trials - self.spent)
 
     def _round(self, wanted: Sequence[tuple[Task, int]]) -> None:
-        """Asks tasks for so many candidates, measures them in that order, and teaches the tasks."""
-        owners: dict[Candidate, Task] = {}
+        """Asks tasks for so many candidates, measures them in turns, and teaches the tasks."""
         with self.clock.on("search_s"):
-            for task, n in wanted:
-                owners.update(dict.fromkeys(task.ask(n), task))
+            asked = [[(candidate, task) for candidate in task.ask(n)] for task, n in wanted]
+        # The first of each task, then the second of each: the time may not suffice for all.
+        turns = zip_longest(*asked)
+        owners = dict(pair for turn in turns for pair in turn if pair is not None)
         best = {task.workload.key: task.best_s for task, _ in wanted if task.best_s is not None}
         records: dict[Task, list[Record]] = {task: [] for task, _ in wanted}
         for candidate, measurement in self._measured(list(owners), best):

@@ -70,6 +70,8 @@ def test_modules_keep_nan(dtype):
     functional = torch.nn.functional
     named = {name: getattr(functional, name) for name in FUNCTIONS}
     named["softmax"] = lambda x: functional.softmax(x, -1)
+    # PyTorch's own code for AVX-512 makes NaN of infinity here, its other code does not.
+    named["gelu"] = lambda x: functional.gelu(x.clamp(-1e4, 1e4))
     functions = [*ELEMENTWISE.values(), *REDUCTIONS.values(), *named.values()]
 
     class Calls(torch.nn.Module):
