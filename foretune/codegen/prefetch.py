@@ -89,8 +89,7 @@ class _Read:
 
     def reads_along(self, loop: Any) -> bool:
         """Whether what is read depends on a loop."""
-        used = _tvm.tvm.tirx.analysis.undefined_vars
-        return any(loop.loop_var in list(used(index)) for index in self.indices)
+        return any(loop.loop_var in _variables(index) for index in self.indices)
 
 
 @dataclass(frozen=True)
@@ -192,16 +191,27 @@ def _read(outer: Sequence[Any], cold: set[Any]) -> _Read | None:
         var
         for axis, value in axes
         if axis.iter_type == tirx.IterVar.CommReduce
-        for var in tirx.analysis.undefined_vars(value)
+        for var in _variables(value)
     }
     sums = [at for at, each in enumerate(loops) if each.loop_var in summed and _extent(each) > 1]
     if not sums:
         return None
     bound = {axis.var: value for axis, value in axes}
     indices = [_substituted(index, bound) for index in load.indices]
+    known = {each.loop_var for each in loops}
+    if any(not _is_number(index) or set(_variables(index)) - known for index in indices):
+        return None  # The block has loops of its own, or reads vectors: an instruction's.
     iterations = math.prod(_extent(each) for each in loops)
     uses = iterations / math.prod(int(extent) for extent in load.source.shape)
     return _Read(load.source, indices, loops, sums[-1], uses)
+
+
+def _variables(expression: Any) -> list[Any]:
+    return list(_tvm.tvm.tirx.analysis.undefined_vars(expression))
+
+
+def _is_number(index: Any) -> bool:
+    return "x" not in str(index.ty.dtype)
 
 
 def _load(body: Any, cold: set[Any]) -> Any:
