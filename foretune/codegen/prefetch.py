@@ -154,39 +154,60 @@ def _fetching(function: Any, code: str) -> Any:
     outer: list[Any] = []
 
     def loop(value: Any, mutator: Any) -> Any:
+        nest, block = _nest(value)
+        if block is not None:
+            loops = [*outer, *nest]
+            return _with_fetches(value, loops, len(outer), _read(loops, block, cold))
         outer.append(value)
-        read = _read(outer, cold)
-        plan = None if read is None else _plan(read)
         body = mutator.mutate(value.body)
         outer.pop()
-        if read is not None and plan is not None and plan.last == len(outer):
-            body = tirx.SeqStmt([*_fetches(read, plan), body])
-        if body.same_as(value.body):
-            return value
-        return tirx.For(
-            value.loop_var, value.min, value.extent, value.kind, body, value.thread_binding,
-            value.annotations,
-        )  # fmt: skip
+        return value if body.same_as(value.body) else _around(value, body)
 
     changed = _tvm.structural_mutate(function, [(tirx.For, loop)])
     return function if changed.same_as(function) else with_code(changed, code)
 
 
-def _read(outer: Sequence[Any], cold: set[Any]) -> _Read | None:
-    """The one block below the last of the loops, if it sums products with cold weights."""
+def _nest(outermost: Any) -> tuple[list[Any], Any]:
+    """Loops with nothing else between them, and the one block in them; None if there is more."""
     tirx, s_tir = _tvm.tvm.tirx, _tvm.tvm.s_tir
-    loops, body = list(outer), outer[-1].body
+    loops, body = [outermost], outermost.body
     while isinstance(body, tirx.For):
         loops.append(body)
         body = body.body
-    if not isinstance(body, s_tir.SBlockRealize) or body.block.init is not None:
-        return None
+    alone = isinstance(body, s_tir.SBlockRealize) and body.block.init is None
+    if not alone or any(isinstance(node, tirx.For) for node in walk(body.block.body)):
+        return loops, None
+    return loops, body
+
+
+def _around(loop: Any, body: Any) -> Any:
+    """The same loop around something else."""
+    return _tvm.tvm.tirx.For(
+        loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding,
+        loop.annotations,
+    )  # fmt: skip
+
+
+def _with_fetches(nest: Any, loops: Sequence[Any], first: int, read: _Read | None) -> Any:
+    """A nest, the ``first`` of all loops around its block, that fetches what is planned."""
+    plan = None if read is None else _plan(read)
+    if read is None or plan is None or plan.last < first:
+        return nest
+    body: Any = _tvm.tvm.tirx.SeqStmt([*_fetches(read, plan), loops[plan.last].body])
+    for each in reversed(loops[first : plan.last + 1]):
+        body = _around(each, body)
+    return body
+
+
+def _read(loops: Sequence[Any], realized: Any, cold: set[Any]) -> _Read | None:
+    """What a block reads of cold weights, if it sums products with them."""
+    tirx = _tvm.tvm.tirx
     if not all(_extent(each) for each in loops):
         return None
-    load = _load(body.block.body, cold)
+    load = _load(realized.block.body, cold)
     if load is None:
         return None
-    axes = list(zip(body.block.iter_vars, body.iter_values, strict=True))
+    axes = list(zip(realized.block.iter_vars, realized.iter_values, strict=True))
     summed = {
         var
         for axis, value in axes
@@ -200,7 +221,7 @@ def _read(outer: Sequence[Any], cold: set[Any]) -> _Read | None:
     indices = [_substituted(index, bound) for index in load.indices]
     known = {each.loop_var for each in loops}
     if any(not _is_number(index) or set(_variables(index)) - known for index in indices):
-        return None  # The block has loops of its own, or reads vectors: an instruction's.
+        return None  # Vectors, or variables of the block's own: an instruction's.
     iterations = math.prod(_extent(each) for each in loops)
     uses = iterations / math.prod(int(extent) for extent in load.source.shape)
     return _Read(load.source, indices, loops, sums[-1], uses)

@@ -137,6 +137,11 @@ class TableSpace(abc.ABC):
         """There is no default schedule: it would be outside the table."""
         return None
 
+    @property
+    def starts(self) -> tuple[()]:
+        """Nobody says what is good in a table."""
+        return ()
+
     def records(self) -> list[Record]:
         """The whole table, each record with its candidate."""
         return list(self._records.values())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from foretune import _tvm, codegen
+from foretune.graph.artifact import Artifact, describe
 from foretune.graph.passes import PassReport, capture, join, why_off
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from foretune.graph.extract import Extraction
     from foretune.hardware import Hardware
     from foretune.space import Candidate
+    from foretune.workload import Model
 
 
 def apply_candidates(
@@ -142,6 +144,40 @@ def build(module: IRModule, hardware: Hardware, without: Collection[str], inputs
     with target:
         executable = tvm.relax.build(module, target, relax_pipeline=lowering)
     return Built(executable, reports, workspace)
+
+
+def artifact_of(
+    model: Model,
+    hardware: Hardware,
+    built: Built,
+    parameters: Mapping[str, Any],
+    tuned: Collection[str],
+    untuned: Collection[str],
+) -> Artifact:
+    """What was compiled of a network, with its weights and its states as they are at first.
+
+    Args:
+        model: The network.
+        hardware: What it was compiled for.
+        built: The code.
+        parameters: The constants of the network by name, in the order in which ``main`` has them.
+        tuned, untuned: Names of the kernels whose schedule was found, and of the others.
+    """
+    manifest = describe(
+        model.name,
+        hardware,
+        model.inputs,
+        model.outputs,
+        parameters=list(parameters),
+        tuned=sorted(tuned),
+        untuned=sorted(untuned),
+        states=model.states,
+    )
+    manifest["workspace"] = built.workspace
+    initial = model.examples[len(model.inputs) - len(model.states) :]
+    values = map(_tvm.tvm.runtime.tensor, initial)
+    states = dict(zip(model.states, values, strict=True))
+    return Artifact(built.executable, {**parameters, **states}, manifest)
 
 
 def _reports(

@@ -63,7 +63,7 @@ class InputSet:
             self._exact.append(exact_outputs(self.model, self.arrays))
         return self._exact[0]
 
-    def spread(self) -> Exact | None:
+    def exact_with_spread(self) -> Exact | None:
         """The same with what rounding alone does to them, computed once."""
         known = self.exact()
         if known is not None and known.spread is None:

@@ -162,7 +162,7 @@ def examine(
         [tolerance] * len(expected),
         list(steps) or output_steps(given.model),
         (lambda: None) if strict else given.exact,
-        None if strict else given.spread,
+        None if strict else given.exact_with_spread,
     )
 
 

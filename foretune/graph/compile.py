@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 from foretune import _tvm
 from foretune.errors import last_line
 from foretune.graph._arguments import Arguments, arguments_of
-from foretune.graph._assemble import apply_candidates, build, lift_constants, named
+from foretune.graph._assemble import (
+    apply_candidates,
+    artifact_of,
+    build,
+    lift_constants,
+    named,
+)
 from foretune.graph._default import default_schedule
 from foretune.graph.artifact import Artifact, describe
 from foretune.graph.extract import Extraction, extract
@@ -45,26 +51,16 @@ def compile_model(
     module, parameters = lift_constants(module)
     built = build(module, hardware, extraction.without, len(model.inputs))
     names = {w.key: w.name for w in extraction.workloads}
-    manifest = describe(
-        model.name,
-        hardware,
-        model.inputs,
-        model.outputs,
-        parameters=list(parameters),
-        tuned=sorted(names[key] for key in tuned),
-        untuned=sorted([names[key] for key in names if key not in tuned] + extraction.untunable),
-        states=model.states,
+    untuned = [names[key] for key in names if key not in tuned] + extraction.untunable
+    artifact = artifact_of(
+        model, hardware, built, parameters, [names[key] for key in tuned], untuned
     )
+    manifest = artifact.manifest
     manifest["passes"] = [report.to_json() for report in (*extraction.passes, *built.passes)]
     manifest["plan"] = {name: dict(chosen) for name, chosen in extraction.plan.items()}
-    manifest["workspace"] = built.workspace
     if model.until:
         manifest["until"] = list(model.until)
-    initial = model.examples[len(model.inputs) - len(model.states) :]
-    values = map(_tvm.tvm.runtime.tensor, initial)
-    return Artifact(
-        built.executable, parameters | dict(zip(model.states, values, strict=True)), manifest
-    )
+    return artifact
 
 
 def compile_workload(

@@ -12,13 +12,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from foretune import _tvm
-from foretune.graph._assemble import apply_candidates, build, lift_constants, named
+from foretune.graph._assemble import (
+    apply_candidates,
+    artifact_of,
+    build,
+    lift_constants,
+    named,
+)
 from foretune.graph._default import default_schedule
-from foretune.graph.artifact import Artifact, describe
 from foretune.graph.passes import JOINING
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
+    from foretune.graph.artifact import Artifact
     from foretune.graph.extract import Extraction
     from foretune.hardware import Hardware
     from foretune.space import Candidate
@@ -61,21 +67,7 @@ def compile_variants(
         replaced = {name: _version(name, number) for name in _functions(extraction, key)}
         module = _with_entry(module, entry_of(number), replaced)
     built = build(module, hardware, {*extraction.without, JOINING}, len(model.inputs))
-    manifest = describe(
-        model.name,
-        hardware,
-        model.inputs,
-        model.outputs,
-        parameters=list(parameters),
-        tuned=[],
-        untuned=[],
-        states=model.states,
-    )
-    manifest["workspace"] = 0
-    initial = model.examples[len(model.inputs) - len(model.states) :]
-    values = map(_tvm.tvm.runtime.tensor, initial)
-    states = dict(zip(model.states, values, strict=True))
-    return Artifact(built.executable, parameters | states, manifest)
+    return artifact_of(model, hardware, built, parameters, tuned=[], untuned=[])
 
 
 def _functions(extraction: Extraction, key: str) -> list[str]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from foretune.errors import MissingDependencyError
+from foretune.report._units import before
 
 Axis = Literal["trials", "time"]
 
@@ -93,8 +94,9 @@ def _draw(axes: Any, task: Mapping[str, Any], axis: Axis, dots: bool) -> None:
     trials = sorted(task["trials"], key=lambda t: t["index" if axis == "trials" else "elapsed_s"])
     at = [t["index"] + 1 if axis == "trials" else t["elapsed_s"] for t in trials]
     best = _points(at, [t["best_s"] for t in trials])
-    if task["untuned_s"]:
-        axes.axhline(task["untuned_s"] * 1e3, color=_INK, linewidth=1, linestyle=(0, (4, 3)))
+    before_s = before(task)
+    if before_s:
+        axes.axhline(before_s * 1e3, color=_INK, linewidth=1, linestyle=(0, (4, 3)))
     if dots:
         each = _points(at, [min(t["seconds"]) if t["seconds"] else None for t in trials]).thinned()
         axes.plot(each.x, each.y, "o", color=_DOT, markersize=3, markeredgewidth=0)
@@ -115,7 +117,7 @@ def _draw(axes: Any, task: Mapping[str, Any], axis: Axis, dots: bool) -> None:
     )
     begin = 0.0 if axis == "trials" else min(at)
     axes.set_xlim(begin, begin + max(max(at) - begin, 1) * 1.02)
-    if best.y or task["untuned_s"]:
+    if best.y or before_s:
         _logarithmic(axes)
     else:
         axes.set_yticks([])

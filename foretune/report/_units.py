@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 UNKNOWN = "–"
 
 
@@ -46,6 +49,22 @@ def rate(value: float | None) -> str:
 def ratio(before: float | None, after: float | None) -> float | None:
     """``before / after`` where both are known and positive, else None."""
     return before / after if before and after else None
+
+
+def before(task: Mapping[str, Any]) -> float | None:
+    """Seconds of a task of ``foretune.tune/1`` before tuning, if known.
+
+    Those of its default schedule; of the untuned program where there is no such schedule.
+    """
+    known = task.get("default_s") or task["untuned_s"]
+    return None if known is None else float(known)
+
+
+def sum_before(tasks: Iterable[Mapping[str, Any]]) -> float | None:
+    """Seconds of all tasks before tuning, each times its weight; None if one is unknown."""
+    each = [(before(task), task["weight"]) for task in tasks]
+    known = [seconds * weight for seconds, weight in each if seconds is not None]
+    return sum(known) if known and len(known) == len(each) else None
 
 
 def _three_digits(value: float) -> str:

@@ -104,14 +104,15 @@ def _template() -> Any:
 
 def _view(data: Mapping[str, Any]) -> dict[str, Any]:
     tasks = list(data["tasks"])
+    before_s = units.sum_before(tasks)
     hardware = data["hardware"]
     network = data.get("network")
     return {
         "input": data["input"],
         "network": None if network is None else told_network(network),
-        "speed_up": units.factor(units.ratio(data["untuned_s"], data["tuned_s"])),
-        "known": data["untuned_s"] is not None and data["tuned_s"] is not None,
-        "untuned": units.seconds(data["untuned_s"]),
+        "speed_up": units.factor(units.ratio(before_s, data["tuned_s"])),
+        "known": before_s is not None and data["tuned_s"] is not None,
+        "before": units.seconds(before_s),
         "tuned": units.seconds(data["tuned_s"]),
         "interrupted": bool(data.get("interrupted")),
         "machine": f"{hardware['name']}, {hardware['threads']} threads",
@@ -177,13 +178,13 @@ def _slices(data: Mapping[str, Any]) -> list[_Slice]:
 
 def _task_view(number: int, task: Mapping[str, Any]) -> _TaskView:
     trials = task["trials"]
-    speed_up = units.ratio(task["untuned_s"], task["best_s"])
+    speed_up = units.ratio(units.before(task), task["best_s"])
     gflop = task["flops"] / 1e9
     share = task.get("peak_share")
     cells: tuple[tuple[str, float | None], ...] = (
         (str(task["weight"]), task["weight"]),
         (f"{gflop:.3g}", gflop),
-        (units.seconds(task["untuned_s"]), task["untuned_s"]),
+        (units.seconds(units.before(task)), units.before(task)),
         (units.seconds(task["best_s"]), task["best_s"]),
         (units.factor(speed_up), speed_up),
         (units.rate(task.get("best_gflops")), task.get("best_gflops")),

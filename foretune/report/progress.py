@@ -30,20 +30,20 @@ class _Row:
     name: str
     weight: int
     trials: int = 0
-    untuned_s: float | None = None
+    default_s: float | None = None
     best_s: float | None = None
     gflops: float | None = None
     peak_share: float | None = None
 
     @property
     def weighted_s(self) -> float:
-        return (self.best_s or self.untuned_s or 0.0) * self.weight
+        return (self.best_s or self.default_s or 0.0) * self.weight
 
 
 class TuneProgress:
     """Shows a run while it goes on; the tuner's loop calls it.
 
-    On a terminal: per task untuned and best latency, GFLOP/s, share of peak and trials, the task
+    On a terminal: per task default and best latency, GFLOP/s, share of peak and trials, the task
     at work marked, with the time left. Elsewhere: one line every ``every_s`` seconds.
 
     Args:
@@ -177,7 +177,7 @@ class TuneProgress:
 
     def _total(self) -> float | None:
         rows = [_row(task) for task in self._tasks.values()]
-        if any(row.best_s is None and row.untuned_s is None for row in rows):
+        if any(row.best_s is None and row.default_s is None for row in rows):
             return None
         return sum(row.weighted_s for row in rows)
 
@@ -188,7 +188,7 @@ class TuneProgress:
         table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), expand=True)
         table.add_column("", width=1)
         table.add_column("task", no_wrap=True, overflow="ellipsis", ratio=1)
-        for heading in ("weight", "untuned", "best", "GFLOP/s", "of peak", "trials"):
+        for heading in ("weight", "default", "best", "GFLOP/s", "of peak", "trials"):
             table.add_column(heading, justify="right", no_wrap=True, min_width=7)
         rows = {key: _row(task) for key, task in self._tasks.items()}
         ranked = sorted(rows.items(), key=lambda item: item[1].weighted_s, reverse=True)
@@ -204,7 +204,7 @@ class TuneProgress:
                 "▸" if key == self._current else "",
                 Text(row.name),
                 str(row.weight),
-                units.seconds(row.untuned_s),
+                units.seconds(row.default_s),
                 units.seconds(row.best_s),
                 units.rate(row.gflops),
                 units.share(row.peak_share),
@@ -223,7 +223,7 @@ def _row(task: Task) -> _Row:
         name=task.workload.name,
         weight=task.workload.weight,
         trials=task.spent,
-        untuned_s=task.untuned_s,
+        default_s=task.default_s,
         best_s=task.best_s,
         gflops=gflops,
         peak_share=gflops / peak if gflops and peak else None,

@@ -34,14 +34,14 @@ def summary_table(data: Mapping[str, Any], width: int = 80) -> Table:
     """
     tasks = sorted(data["tasks"], key=_weighted_seconds, reverse=True)
     failed = [failures(task["trials"]).total() for task in tasks]
-    headings = ["weight", "untuned", "best", "GFLOP/s", "of peak", "trials"]
+    headings = ["weight", "default", "best", "GFLOP/s", "of peak", "trials"]
     table = _table("task", *headings, *(["failed"] if any(failed) else []))
     room = max(_NARROWEST_NAME, width - _NUMBERS_WIDTH)
     for task, count in zip(tasks, failed, strict=True):
         table.add_row(
             Text(_shortened(str(task["name"]), room)),
             str(task["weight"]),
-            units.seconds(task["untuned_s"]),
+            units.seconds(units.before(task)),
             Text(units.seconds(task["best_s"]), style="bold"),
             units.rate(task.get("best_gflops")),
             units.share(task.get("peak_share")),
@@ -65,8 +65,9 @@ def print_summary(data: Mapping[str, Any], console: Console | None = None) -> No
     if data["tasks"]:
         console.print(summary_table(data, console.width))
     trials = [trial for task in data["tasks"] for trial in task["trials"]]
-    sums = [f"sum of kernels: {units.seconds(data['untuned_s'])} → "]
-    if (gain := units.ratio(data["untuned_s"], data["tuned_s"])) is None:
+    before_s = units.sum_before(data["tasks"])
+    sums = [f"sum of kernels: {units.seconds(before_s)} → "]
+    if (gain := units.ratio(before_s, data["tuned_s"])) is None:
         sums = ["sum of kernels: "]
     console.print(
         Text.assemble(
@@ -214,4 +215,4 @@ def _table(first: str, *others: str) -> Table:
 
 
 def _weighted_seconds(task: Mapping[str, Any]) -> float:
-    return float((task["best_s"] or task["untuned_s"] or 0.0) * task["weight"])
+    return float((task["best_s"] or units.before(task) or 0.0) * task["weight"])

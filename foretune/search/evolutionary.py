@@ -6,7 +6,8 @@ candidates measured and from fresh random ones; the model ranks the children, an
 thinned for diversity, are proposed with a few random ones. A model that learned from other
 workloads (``CostModel.informed``) is followed from the first batch: with nothing measured yet, the
 first generation is what its draft thinks best of random candidates, of many where the draft learned
-from other workloads, too (``CostModel.informed_draft``).
+from other workloads, too (``CostModel.informed_draft``). A share of each batch are the starts of
+the space (``Space.starts``), as long as there are any: what rules of thumb say is good.
 
 Symbols: ``n`` candidates are asked for, ``scored_per_ask * n`` are scored by the model per ask,
 ``epsilon`` of the proposals are random.
@@ -68,6 +69,7 @@ class EvolutionConfig:
         epsilon: Share of the proposals that is random.
         temperature: Of the softmax of scores that the others are drawn from, in the unit of scores
             (log2 of a slow-down); 0: the highest scores.
+        starts: Share of the proposals that are starts of the space. 0: none, for ablations.
         warmup: Candidates measured in this space before a model that is not informed is asked.
         prior: Whether the draft has a say in what is drawn and bred. Off for ablations.
         pool: Random candidates drawn for each one that the draft keeps.
@@ -86,6 +88,7 @@ class EvolutionConfig:
     fresh: float = 0.25
     epsilon: float = 0.1
     temperature: float = 0.0
+    starts: float = 0.5
     warmup: int = 8
     prior: bool = True
     pool: int = 16
@@ -97,7 +100,7 @@ class EvolutionConfig:
     proposer: str = "random"
 
     def __post_init__(self) -> None:
-        for name in ("crossover", "fresh", "epsilon", "further_mutation"):
+        for name in ("crossover", "fresh", "epsilon", "further_mutation", "starts"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise BadInputError(
                     f"evolutionary: 0 <= {name} <= 1 must hold, but got {getattr(self, name)}"
@@ -196,7 +199,13 @@ class Evolutionary(Strategy):
     def ask(self, n: int) -> list[Candidate]:
         """Up to ``n`` candidates; fewer when the space (or its legal part) is exhausted."""
         warm = self.model.informed or len(self.measured) >= self.config.warmup
-        chosen = self._exploit(n) if warm and self.model.ready else self._explore(n)
+        guided = warm and self.model.ready
+        chosen = self._start(n, guided)
+        if len(chosen) < n:
+            left = n - len(chosen)
+            bred = self._exploit(left) if guided else self._explore(left)
+            known = {candidate.key for candidate in chosen}
+            chosen += [candidate for candidate in bred if candidate.key not in known]
         if len(chosen) < n:
             chosen += self._sampler.random(n - len(chosen), chosen)
         proposed = self._sampler.propose(chosen)
@@ -215,6 +224,19 @@ class Evolutionary(Strategy):
                 continue
             if record.candidate.sketch.key in self._sketches:
                 self.measured[record.candidate_key] = (seconds, record.candidate)
+
+    def _start(self, n: int, guided: bool) -> list[Candidate]:
+        """Starts of the space that were not proposed yet, those that the model prefers if it may.
+
+        Rounded up: a batch of one is a start, too.
+        """
+        wanted = math.ceil(self.config.starts * n)
+        found = [c for c in self.space.starts if self._sampler.is_new(c)] if wanted else []
+        if guided and found:
+            score = self.model.predict(found).score
+            order = np.argsort(-np.nan_to_num(score, nan=-np.inf), kind="stable")
+            found = [found[at] for at in order.tolist()]
+        return self._sampler.legal(wanted, found)
 
     def _explore(self, n: int) -> list[Candidate]:
         """A spread first batch: the sketches in turn, most of it programs that suit the machine."""

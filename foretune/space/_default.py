@@ -1,42 +1,36 @@
 """The default schedule of a program on a CPU: decent, never searched.
 
-Element-wise stages are inlined, the outer loops run in parallel, the innermost output axis is
-vectorised around a register tile. Every step is optional: a primitive that TVM refuses for a block
-leaves that block as it was. It is what an operator without a better candidate is compiled with.
+Element-wise stages are inlined where that computes nothing twice, the outer loops run in parallel,
+sums are kept in a tile of registers, and what follows them is computed tile by tile. Every step is
+optional: a primitive that TVM refuses for a block leaves that block as it was. It is what an
+operator without a better candidate is compiled with.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import math
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from foretune.space._products import default_tiles, product_block
+from foretune.space._tiles import lanes_of, split_off, tile_sums
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule, Schedule
     from foretune.hardware import Hardware
 
 _SPATIAL, _REDUCTION = 0, 2
-_VECTOR_BITS = 256
-# Output rows per register tile: 8 rows of one vector fit into 16 registers with room to spare.
-_ROWS = (8, 7, 6, 5, 4, 3, 2)
 
 
 def default_schedule(function: Any, hardware: Hardware) -> Schedule:
     """Schedules one PrimFunc, called ``main`` in the schedule's module.
 
-    Before (a matmul)::
+    Before → after, with 8 floats per vector; for sums see ``tile_sums``::
 
-        for i, j, k: C[i, j] += A[i, k] * B[k, j]
-
-    After, with 8 floats per vector::
+        for i, j: C[i, j] = f(A[i, j])
 
         for i, j_outer parallel:
-            for j_inner vectorised: C[i, j] = 0
-            for k, j_inner vectorised: C[i, j] += A[i, k] * B[k, j]
+            for j_inner vectorised: C[i, j] = f(A[i, j])
 
     A program that TVM cannot schedule (calls of libraries, loops without blocks) stays as it is.
     """
@@ -65,7 +59,9 @@ def _scheduled(module: IRModule, hardware: Hardware) -> Schedule:
     read = () if product is None else tuple(schedule.get_producers(product[0]))
     kept = {str(schedule.get(block).name_hint) for block in read}
     for block in schedule.get_child_blocks(root):
-        if _is_spatial(schedule, block) and str(schedule.get(block).name_hint) not in kept:
+        content = schedule.get(block)
+        stays = str(content.name_hint) in kept or _is_computed_again(schedule, block)
+        if _is_spatial(content) and not stays:
             _attempt(error, schedule.compute_inline, block)
     if product is not None:
         default_tiles(schedule, *product)
@@ -80,47 +76,44 @@ def _attempt(error: type[Exception], primitive: Any, *args: Any) -> None:
         primitive(*args)
 
 
-def _is_spatial(schedule: Any, block: Any) -> bool:
-    return all(int(i.iter_type) == _SPATIAL for i in schedule.get(block).iter_vars)
+def _is_spatial(content: Any) -> bool:
+    return all(int(i.iter_type) == _SPATIAL for i in content.iter_vars)
 
 
-def _parallel_and_vector(schedule: Any, block: Any, simd_bits: int) -> None:
-    """Parallel outer loops; a register tile of output elements inside the reduction, if any."""
-    kinds = [int(i.iter_type) for i in schedule.get(block).iter_vars]
+def _is_computed_again(schedule: Schedule, block: Any) -> bool:
+    """Whether a sum would compute each element of a stage several times, if it were inlined.
+
+    What only moves elements costs nothing there.
+    """
+    from foretune import _tvm
+
+    content = schedule.get(block)
+    value = getattr(content.body, "value", None)
+    if isinstance(value, _tvm.tvm.ir.TensorLoad):
+        return False
+    own = _iterations(content)
+    sums = (schedule.get(consumer) for consumer in schedule.get_consumers(block))
+    return any(not _is_spatial(each) and _iterations(each) > own for each in sums)
+
+
+def _iterations(content: Any) -> int:
+    return math.prod(int(getattr(i.dom.extent, "value", 1)) for i in content.iter_vars)
+
+
+def _parallel_and_vector(schedule: Schedule, block: Any, simd_bits: int) -> None:
+    """Parallel outer loops; a vector, or a tile of sums in registers, inside."""
+    content = schedule.get(block)
     loops = schedule.get_loops(block)
-    if len(loops) != len(kinds) or not loops:
+    kinds = [int(i.iter_type) for i in content.iter_vars]
+    if len(loops) != len(kinds) or _SPATIAL not in kinds:
         return
     if any(getattr(schedule.get(loop).extent, "value", 1) == 0 for loop in loops):
         return  # nothing is computed, and the arithmetic of a fused loop would divide by its extent
-    outer = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _SPATIAL]
-    reduction = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _REDUCTION]
-    if not outer:
+    if _REDUCTION in kinds:
+        tile_sums(schedule, block, simd_bits)
         return
-    element_bits = 8 * np.dtype(str(schedule.get(block).writes[0].source.dtype)).itemsize
-    lanes = max(1, (simd_bits or _VECTOR_BITS) // element_bits)
-    vector = _split_off(schedule, outer, (lanes, lanes // 2, lanes // 4))
-    rows = None
-    if vector is not None and reduction and len(outer) > 1:
-        last = outer.pop()
-        rows = _split_off(schedule, outer, _ROWS)
-        outer.append(last)
-    tile = [loop for loop in (rows, vector) if loop is not None]
-    schedule.reorder(*outer, *reduction, *tile)
-    if outer:
-        schedule.parallel(schedule.fuse(*outer))
-    if reduction:
-        schedule.decompose_reduction(block, reduction[0])
+    lanes = lanes_of(str(content.writes[0].source.dtype), simd_bits)
+    vector = split_off(schedule, loops, len(loops) - 1, lanes)
+    schedule.parallel(schedule.fuse(*loops))
     if vector is not None:
         schedule.vectorize(vector)
-    if rows is not None:
-        schedule.unroll(rows)
-
-
-def _split_off(schedule: Any, loops: list[Any], factors: Sequence[int]) -> Any | None:
-    """Splits the last of ``loops`` by the first factor that divides it; returns the inner loop."""
-    extent = int(schedule.get(loops[-1]).extent)
-    factor = next((n for n in factors if n > 1 and extent % n == 0), None)
-    if factor is None:
-        return None
-    loops[-1], inner = schedule.split(loops[-1], [None, factor])
-    return inner

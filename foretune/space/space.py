@@ -13,6 +13,7 @@ from foretune.errors import BadInputError, IllegalCandidateError
 from foretune.hardware import Hardware
 from foretune.space._default import default_schedule
 from foretune.space._generate import generate, trace_text
+from foretune.space._starts import starts_of
 from foretune.space.decision import ComputeLocation, Decision
 from foretune.space.sketch import UNTUNED, Candidate, Sketch
 from foretune.workload import Workload
@@ -64,6 +65,11 @@ class Space:
         schedule = default_schedule(self.workload.module["main"], self.hardware)
         trace = trace_text(schedule)
         return Candidate(Sketch(self.workload, self.hardware, trace, (), ()), ())
+
+    @functools.cached_property
+    def starts(self) -> tuple[Candidate, ...]:
+        """Candidates that rules say are good: what a search tries first, the best one first."""
+        return starts_of(self.workload, self.hardware, self.sketches)
 
     @functools.cached_property
     def size(self) -> int:

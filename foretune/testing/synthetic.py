@@ -195,6 +195,7 @@ class SyntheticSpace:
         self.workload = Workload(f"synthetic-{seed}", f"{seed:016x}", "", flops=1e6)
         self.hardware = Hardware("synthetic", '{"kind": "llvm"}', threads=2, simd_bits=256)
         self._by_key = {sketch.key: sketch for sketch in self.sketches}
+        self.starts: tuple[()] = ()
 
     @property
     def size(self) -> int:

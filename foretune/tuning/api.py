@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +19,7 @@ from foretune.hardware import Hardware, probe, why_not_here
 from foretune.measure import LocalMeasurer, MeasurePolicy, Measurer, require_device
 from foretune.measure.gate import Signature
 from foretune.space import Space
-from foretune.tuning.contenders import contenders
+from foretune.tuning.contenders import Contender, contenders
 from foretune.tuning.network import Proof
 from foretune.tuning.result import TaskResult, TuneResult
 from foretune.tuning.task import Task, resolve_names
@@ -222,7 +222,8 @@ def tune(
         result = run.result()
     # The workers have ended: what is timed now has the machine to itself.
     if proof is not None:
-        result = _conclude(proof, result, tuner, output)
+        others = contenders(tuner.tasks) if proof.can_try(_most_reserve_s(budget)) else []
+        result = _conclude(proof, result, tuner, output, others)
     if work_dir is not None:
         result.save(Path(work_dir) / RESULT)
     return result
@@ -280,7 +281,11 @@ def _tell(
 
 
 def _conclude(
-    proof: Proof, result: TuneResult, tuner: Tuner, output: str | Path | None
+    proof: Proof,
+    result: TuneResult,
+    tuner: Tuner,
+    output: str | Path | None,
+    others: Sequence[Contender],
 ) -> TuneResult:
     """The result with the network that ships, compiled, compared, timed and saved.
 
@@ -291,9 +296,7 @@ def _conclude(
     before_s = proof.network.proof_s
     place = None if output is None else Path(output)
     try:
-        artifact = proof.conclude(
-            result.chosen, interrupted, tuner.progress.phase, contenders(tuner.tasks)
-        )
+        artifact = proof.conclude(result.chosen, interrupted, tuner.progress.phase, others)
     except KeyboardInterrupt:
         interrupted, artifact = True, proof.default
         if place is not None and proof.saved is None and place.is_file():

@@ -161,7 +161,6 @@ class Proof:
         )
         self.saved: Path | None = None
         self.inputs = verification_inputs(model)
-        self._trying = False
         self._checks: list[Verification] = []
         self._comparing_s = 0.0
         self.runs_here = why_not_here(hardware) is None
@@ -194,14 +193,22 @@ class Proof:
         """Seconds that ``conclude`` will take, about.
 
         Args:
-            most_s: That it may take. Contenders are tried in the network if this suffices.
+            most_s: That it may take.
         """
         if not self.runs_here:
             return 1.5 * self.compiled_s
-        usual_s = 1.5 * self.compiled_s + 6.0 + len(self.inputs) * self._each_s() + _TIMING_S
-        trying_s = 1.5 * self.compiled_s + TRYING_S
-        self._trying = usual_s + trying_s <= most_s and self.hardware.kind == "llvm"
-        return usual_s + trying_s if self._trying else usual_s
+        return self._usual_s() + (self._trying_s() if self.can_try(most_s) else 0.0)
+
+    def can_try(self, most_s: float = math.inf) -> bool:
+        """Whether contenders can be tried in the network within the seconds for ``conclude``."""
+        here = self.runs_here and self.hardware.kind == "llvm"
+        return here and self._usual_s() + self._trying_s() <= most_s
+
+    def _usual_s(self) -> float:
+        return 1.5 * self.compiled_s + 6.0 + len(self.inputs) * self._each_s() + _TIMING_S
+
+    def _trying_s(self) -> float:
+        return 1.5 * self.compiled_s + TRYING_S
 
     def _each_s(self) -> float:
         """Seconds that comparing takes for each of the inputs, about."""
@@ -222,7 +229,8 @@ class Proof:
             chosen: Workload key to candidate. Empty if nothing was tuned.
             hurried: As few rounds of timing as will do.
             say: Called with a line of text when a step begins.
-            others: What may be faster in the network than some of the chosen.
+            others: What may be faster in the network than some of the chosen, and is tried there;
+                none if ``can_try`` says no.
 
         Returns:
             What is shipped; None if the network with default schedules, which is left, is wrong on
@@ -231,7 +239,7 @@ class Proof:
         began = time.perf_counter()
         say = say or (lambda _line: None)
         try:
-            if self._trying and chosen and others and not hurried:
+            if chosen and others and not hurried:
                 chosen = self._tried(chosen, others, say)
             tuned = self._tuned(chosen, say)
             if tuned is None:

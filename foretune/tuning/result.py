@@ -31,8 +31,9 @@ class TaskResult:
         best: The fastest correct candidate, the untuned program if nothing beat it, or None.
         best_s: Its seconds per call.
         untuned_s: Seconds per call of the untuned program, or None if it could not be measured or
-            was left out for want of time.
+            was left out for want of time, or in a network, which is compared as a whole.
         trials: Every counted measurement, in order.
+        default_s: Seconds per call with the default schedule, or None if they are unknown.
         tuned: Whether the best beat the untuned program and the default schedule.
         confirmed: Whether the best was timed side by side with the runners-up and with what tuning
             had to beat, but for an untuned program far behind or left out.
@@ -43,6 +44,7 @@ class TaskResult:
     best_s: float | None
     untuned_s: float | None
     trials: tuple[Trial, ...]
+    default_s: float | None = None
     tuned: bool = False
     confirmed: bool = False
 
@@ -55,6 +57,7 @@ class TaskResult:
             best_s=task.best_s,
             untuned_s=task.untuned_s,
             trials=tuple(task.trials),
+            default_s=task.default_s,
             tuned=task.tuned,
             confirmed=task.confirmed,
         )
@@ -70,6 +73,7 @@ class TaskResult:
             "untuned_s": self.untuned_s,
             "best_s": self.best_s,
             "trials": [trial.to_json() for trial in self.trials],
+            "default_s": self.default_s,
             "tuned": self.tuned,
             "confirmed": self.confirmed,
             "best_gflops": rate,

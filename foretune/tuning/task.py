@@ -156,7 +156,7 @@ class Task:
         self._tried: set[str] = set()
         self._baselines: dict[str, bool] = {}
         self._known: set[tuple[object, ...]] = set()
-        self._without_untuned = self._without_default = False
+        self._without_untuned = False
 
     @property
     def spent(self) -> int:
@@ -179,6 +179,15 @@ class Task:
         """Seconds per call of ``best``: the confirmed value where it was re-measured."""
         best = self._standings.leader
         return None if best is None else best.measurement.best_s
+
+    @property
+    def default_s(self) -> float | None:
+        """Seconds per call with the default schedule; None where they are unknown.
+
+        Where there is no default schedule, the untuned program is what is compiled.
+        """
+        default = self.space.default
+        return self.untuned_s if default is None else self._standings.seconds(default.key)
 
     @property
     def untuned_s(self) -> float | None:
@@ -360,17 +369,13 @@ class Task:
             )
         self._without_untuned = True
 
-    def leave_baselines(self) -> None:
-        """Has neither the untuned program nor the default schedule measured: time is too short."""
-        self._without_untuned = self._without_default = True
-
     def _is_fixed(self, key: str) -> bool:
         return any(key == candidate.key for candidate, _ in self._fixed())
 
     def _fixed(self) -> list[tuple[Candidate, str]]:
         """The candidates that need no search, with the origins of their records."""
         known = [] if self._without_untuned else [(self.space.untuned, UNTUNED)]
-        default = None if self._without_default else self.space.default
+        default = self.space.default
         if default is not None and default != self.space.untuned:
             known.append((default, DEFAULT))
         return known

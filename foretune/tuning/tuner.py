@@ -246,9 +246,9 @@ class Tuner:
         try:
             self._restore()
             self.after_restore()
-            if self._proven and self.budget.seconds is not None:
-                # Where time is short, what is wanted comes before what it is compared with.
-                self._leave_baselines([task for task in self._first_look() if task.best_s])
+            if self._proven:
+                # The network is compared as a whole: nobody would deploy its naive programs.
+                self._leave_untuned()
             self._measure_untuned()
             self._first_look()
             while True:
@@ -330,16 +330,12 @@ class Tuner:
             waiting.pop(key)
         if self._within_budget():
             if waiting or long:
-                self.progress.phase("measuring the untuned programs")
+                self.progress.phase("measuring what tuning has to beat")
             self._measure_baselines(waiting)
         self._measure_long(long)
 
     def _measure_baselines(self, waiting: dict[str, tuple[Task, Candidate, str]]) -> None:
-        """Measures baselines as long as time is left.
-
-        Of a network, which is compared as a whole in the end, only for a small share of the time.
-        """
-        began = self.elapsed_s
+        """Measures baselines as long as time is left."""
         candidates = [candidate for _, candidate, _ in waiting.values()]
         for candidate, measurement in self._measured(candidates, {}):
             task, _, origin = waiting.pop(candidate.key)
@@ -356,9 +352,6 @@ class Tuner:
                     f"the time was spent before {len(waiting)} of the programs that tuning has to "
                     "beat were measured: allow more with --time"
                 )
-                return
-            if waiting and self._proven and not self._is_small(self.elapsed_s - began):
-                self._leave_baselines([task for task, _, _ in waiting.values()])
                 return
 
     def _long_untuned(
@@ -457,37 +450,24 @@ class Tuner:
         ]
         return next_task(open_tasks, self.peak_gflops) if open_tasks else None
 
-    def _first_look(self) -> list[Task]:
-        """Trials of all tasks in one round, where whole batches would not get to each of them.
-
-        What the model puts first is far better than a default schedule, and one operator that is
-        left with that can take most of a network's time.
-
-        Returns:
-            The tasks; none where batches do.
-        """
+    def _first_look(self) -> None:
+        """Trials of all tasks in one round, where whole batches would not get to each of them."""
         self._look_beside()
         fresh = [task for task in untouched(self.tasks) if not task.exhausted]
         if len(fresh) < 2 or not self._within_budget():
-            return []
+            return
         each = max(1, int(self._trials_left() / (2 * len(fresh))))
         if each >= self.batch:
-            return []
+            return
         seen = fresh if self.budget.trials is None else fresh[: self.budget.trials - self.spent]
         self._round([(task, each) for task in seen])
         self.after_round()
-        return seen
 
-    def _leave_baselines(self, tasks: Sequence[Task]) -> None:
-        """Has nothing measured of tasks but candidates: the time is too short for more."""
-        for task in tasks:
-            task.leave_baselines()
-        if tasks:
-            self.progress.stopped(
-                f"what tuning has to beat was not measured for {len(set(tasks))} tasks, because "
-                f"that would take more than {_UNTUNED_SHARE:.0%} of the time: the network as a "
-                "whole is compared in the end"
-            )
+    def _leave_untuned(self) -> None:
+        """Has default schedules alone to be beaten, where there are any."""
+        for task in self.tasks:
+            if task.space.default not in (None, task.space.untuned):
+                task.leave_untuned()
 
     def _trials_left(self) -> float:
         """Trials that the budget allows for, about."""

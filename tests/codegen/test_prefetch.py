@@ -178,8 +178,7 @@ def test_panels_hold_what_the_test_takes_them_for():
     np.testing.assert_array_equal(panels(weight, LANES)[1], weight[:, 8:])
 
 
-@pytest.mark.parametrize("processor", ["znver4", "x86-64-v3"])
-def test_blocks_that_are_one_instruction_keep_compiling(processor):
+def test_blocks_that_are_one_instruction_stay_as_they_are():
     x = te.placeholder((48, 64), "uint8", name="x")
     w = te.placeholder((8, 16, 16, 4), "int8", name="w")
     k, g = te.reduce_axis((0, 16), "k"), te.reduce_axis((0, 4), "g")
@@ -190,10 +189,10 @@ def test_blocks_that_are_one_instruction_keep_compiling(processor):
 
     made = te.compute((48, 8, 16), element, name="y")
     work = workload([x, w], made)
-    target = f'{{"kind": "llvm", "mcpu": "{processor}", "num-cores": 2}}'
+    target = '{"kind": "llvm", "mcpu": "znver4", "num-cores": 2}'
     hardware = replace(probe(), target=target)
     space = Space.generate(work, hardware)
     for candidate in space.sample(np.random.default_rng(0), 8):
-        module = prefetch_weights(candidate.apply(), hardware)
-        with hardware.code_target():
-            _tvm.tvm.compile(module, hardware.code_target())
+        module = candidate.apply()
+        assert "vpdpbusd" in module.script()
+        assert prefetch_weights(module, hardware) is module

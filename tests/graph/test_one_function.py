@@ -143,7 +143,7 @@ def test_kernels_keep_the_promise_that_their_arguments_do_not_overlap(rng):
     artifact = compiled(lambda t: op.matmul(t, constant(weight)), [x], probe())
     (library,) = artifact._executable.mod.imports
     text = library.inspect_source("ll")
-    kernels = re.findall(r"^define .*@matmul_compute_\((.*?)\)", text, re.MULTILINE)
+    kernels = re.findall(r"^define .*@matmul_compute_\((.*)", text, re.MULTILINE)
     assert kernels, "the kernel is a function of its own"
     for arguments in kernels:
         assert arguments.count("noalias") == 3

@@ -318,11 +318,11 @@ def test_a_program_without_rounding_has_no_spread():
 
 def test_the_spread_of_an_onnx_graph(encoder):
     given = verification_inputs(encoder)[1]
-    known = given.spread()
+    known = given.exact_with_spread()
     for output, spread in zip(known.outputs, known.spread, strict=True):
         assert spread.shape == output.shape
         assert 0 < spread.max() < 1e-4 * np.abs(output).max()
-    assert given.spread() is known
+    assert given.exact_with_spread() is known
 
 
 class Unstable(nn.Module):

@@ -18,7 +18,7 @@ def _task(name: str, spent: int = 0, best_s: float | None = None, weight: int = 
         workload=SimpleNamespace(key=name, name=name, weight=weight, flops=1e8),
         hardware=SimpleNamespace(peak_gflops=200.0),
         spent=spent,
-        untuned_s=4e-3,
+        default_s=4e-3,
         best_s=best_s,
         status="",
     )
@@ -149,7 +149,7 @@ def test_an_unknown_latency_is_not_summed(out: io.StringIO) -> None:
     clock = Clock()
     progress = TuneProgress(Console(file=out, width=200), clock=clock)
     unknown = _task("a")
-    unknown.untuned_s = None
+    unknown.default_s = None
     progress.start([unknown, _task("b")], _budget(trials=10))
     progress.finish()
     assert "sum of kernels –" in out.getvalue()
@@ -158,9 +158,9 @@ def test_an_unknown_latency_is_not_summed(out: io.StringIO) -> None:
 def test_latencies_that_became_known_meanwhile_are_shown(out: io.StringIO) -> None:
     progress = TuneProgress(Console(file=out, width=200))
     waiting = _task("a")
-    waiting.untuned_s = None
+    waiting.default_s = None
     progress.start([waiting, _task("b")], _budget(trials=10))
-    waiting.untuned_s = 1e-3
+    waiting.default_s = 1e-3
     progress.update(_task("b", 1, 2e-3), 1, 1.0)
     progress.finish()
     assert "sum of kernels 3.00 ms" in out.getvalue()

@@ -187,7 +187,9 @@ class TestPrior:
     def first_batch(self, space, monkeypatch, prior):
         # Applying would ask TVM; every candidate of this sketch counts as legal.
         monkeypatch.setattr(Candidate, "apply", lambda self: None)
-        strategy = Evolutionary(space, UnreadyModel(), np.random.default_rng(0), prior=prior)
+        strategy = Evolutionary(
+            space, UnreadyModel(), np.random.default_rng(0), prior=prior, starts=0.0
+        )
         return machine_fit(strategy.ask(16))
 
     def test_first_batch_suits_the_machine(self, space, monkeypatch):

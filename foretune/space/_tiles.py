@@ -1,0 +1,226 @@
+"""Sums in registers: the tile of results that a sum is computed for at once.
+
+The last axis of the results is vectorised. A vector that was loaded is used for several rows, those
+along an axis that its operand does not depend on; a number of another operand for several vectors.
+The default schedule has the best such tile, and a search starts from the best ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from foretune._tvm import Schedule
+
+_SPATIAL = 0
+_VECTOR_BITS = 256
+"""Of a processor of which it is not known."""
+_WIDE_BITS = 512
+"""Processors with vectors of that width have 32 registers for them, others 16 at least."""
+_SUMS, _WIDE_SUMS = 12, 24
+"""Vectors of sums in registers, at most: room is left for the operands."""
+_MOST_COLUMNS = 4
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Which results of a block are computed together; axes are positions among those of results.
+
+    Attributes:
+        lanes: Results in a vector, along the last axis; 1 where there are no vectors.
+        factors: Axes with how many rows, or vectors, of them are in the tile.
+        once: Axes that the largest operand depends on. Their loops are the outer ones, so that it
+            is read once.
+        again: The other axes.
+    """
+
+    lanes: int
+    factors: tuple[tuple[int, int], ...]
+    once: tuple[int, ...]
+    again: tuple[int, ...]
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of sums."""
+        count = 1
+        for _, factor in self.factors:
+            count *= factor
+        return count
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """What a block reads or writes.
+
+    Attributes:
+        elements: Of the whole buffer.
+        axes: Positions of the axes of the results that decide where.
+        contiguous: Those of them that decide about nothing but the place along its last axis.
+    """
+
+    elements: int
+    axes: frozenset[int]
+    contiguous: frozenset[int]
+
+
+def lanes_of(dtype: str, simd_bits: int) -> tuple[int, ...]:
+    """Widths of a vector of results, the best one first."""
+    most = max(1, (simd_bits or _VECTOR_BITS) // (8 * np.dtype(dtype).itemsize))
+    return most, most // 2, most // 4
+
+
+def tiles_of(content: Any, simd_bits: int) -> list[Tile]:
+    """The tiles that divide the results of a block of sums, the best one first; at least one.
+
+    Args:
+        content: The block. Each of its axes is a loop.
+        simd_bits: Width of the processor's vectors.
+    """
+    results = [axis for axis in content.iter_vars if int(axis.iter_type) == _SPATIAL]
+    axes = [axis.var for axis in results]
+    extents = [int(axis.dom.extent) for axis in results]
+    reads = [_operand(region, axes) for region in content.reads]
+    written = [_operand(region, axes) for region in content.writes]
+    largest = max(reads, key=lambda each: each.elements, default=None)
+    around = frozenset[int]() if largest is None else largest.axes
+    once = tuple(at for at in range(len(axes)) if at in around)
+    again = tuple(at for at in range(len(axes)) if at not in around)
+    last = len(axes) - 1
+    widths = lanes_of(str(content.writes[0].source.dtype), simd_bits)
+    lanes = next((n for n in widths if n > 1 and extents[last] % n == 0), 1)
+    if lanes == 1 or not _is_vectorised(content, [*reads, *written], last):
+        return [Tile(1, (), once, again)]
+    extents[last] //= lanes
+    vectors = [each for each in reads if last in each.axes]
+    free = [at for at in range(last) if extents[at] > 1]
+    rows_at = _last(
+        [at for at in free if not any(at in each.axes for each in vectors)]
+        or [at for at in free if not all(at in each.axes for each in vectors)]
+    )
+    columns_at = last if extents[last] > 1 else _last([at for at in free if at != rows_at])
+    most = _WIDE_SUMS if simd_bits >= _WIDE_BITS else _SUMS
+    rows_of = [1] if rows_at is None else _divisors(extents[rows_at], most)
+    columns_of = [1] if columns_at is None else _divisors(extents[columns_at], _MOST_COLUMNS)
+    pairs = [(r, c) for r in rows_of for c in columns_of if r * c <= most]
+    # As many multiplications as possible for each operand that is loaded.
+    pairs.sort(key=lambda pair: (pair[0] * pair[1] / sum(pair), pair), reverse=True)
+    return [
+        Tile(
+            lanes,
+            tuple((at, n) for at, n in ((rows_at, r), (columns_at, c)) if at is not None and n > 1),
+            once,
+            again,
+        )
+        for r, c in pairs
+    ]
+
+
+def tile_sums(schedule: Schedule, block: Any, simd_bits: int) -> None:
+    """Parallel outer loops, and inside the sums a tile of rows by a few vectors.
+
+    Before → after, for a matmul in which ``B`` is larger than ``A``, and what follows it::
+
+        for i, j, k: C[i, j] += A[i, k] * B[k, j]
+        for i, j:    D[i, j] = f(C[i, j])
+
+        for j_outer, i_outer parallel:
+            for i_inner, j_inner unrolled, lane vectorised: C[i, j] = 0
+            for k:
+                for i_inner, j_inner unrolled, lane vectorised: C[i, j] += A[i, k] * B[k, j]
+            for i_inner, j_inner, lane vectorised: D[i, j] = f(C[i, j])
+
+    Args:
+        schedule: Is changed.
+        block: Sums, in loops that are those of its axes, results and sums.
+        simd_bits: Width of the processor's vectors.
+    """
+    content = schedule.get(block)
+    loops = schedule.get_loops(block)
+    results = [int(axis.iter_type) == _SPATIAL for axis in content.iter_vars]
+    outer = [loop for loop, is_result in zip(loops, results, strict=True) if is_result]
+    sums = [loop for loop, is_result in zip(loops, results, strict=True) if not is_result]
+    tile = tiles_of(content, simd_bits)[0]
+    vector = split_off(schedule, outer, len(outer) - 1, (tile.lanes,))
+    inner = [split_off(schedule, outer, at, (factor,)) for at, factor in tile.factors]
+    inside = [loop for loop in (*inner, vector) if loop is not None]
+    outer = [outer[at] for at in (*tile.once, *tile.again)]
+    schedule.reorder(*outer, *sums, *inside)
+    _follow(schedule, block, outer[-1], tile.lanes)
+    schedule.parallel(schedule.fuse(*outer))
+    # Before the sums are begun apart: TVM vectorises no block that only goes on with them.
+    for loop in inner:
+        schedule.unroll(loop)
+    if vector is not None:
+        schedule.vectorize(vector)
+    schedule.decompose_reduction(block, sums[0])
+
+
+def split_off(schedule: Schedule, loops: list[Any], at: int, factors: Sequence[int]) -> Any | None:
+    """Splits a loop of a list by the first factor that divides it; returns the inner loop."""
+    extent = int(schedule.get(loops[at]).extent)
+    factor = next((n for n in factors if n > 1 and extent % n == 0), None)
+    if factor is None:
+        return None
+    loops[at], inner = schedule.split(loops[at], [None, factor])
+    return inner
+
+
+def _is_vectorised(content: Any, operands: Sequence[_Operand], last: int) -> bool:
+    """Whether each operand is a vector along the last axis, or a number, and TVM gets that right.
+
+    It gives wrong results for sums with a place as a second result, and does not compile those of
+    bfloat16.
+    """
+    first, *others = content.writes
+    if others or str(first.source.dtype) == "bfloat16":
+        return False
+    return all(last not in each.axes or last in each.contiguous for each in operands)
+
+
+def _operand(region: Any, axes: Sequence[Any]) -> _Operand:
+    elements = 1
+    for extent in region.source.shape:
+        elements *= int(getattr(extent, "value", extent))
+    used = [_positions(each.min, axes) for each in region.region]
+    everywhere = frozenset(itertools.chain.from_iterable(used))
+    elsewhere = frozenset(itertools.chain.from_iterable(used[:-1]))
+    return _Operand(elements, everywhere, everywhere - elsewhere)
+
+
+def _positions(index: Any, axes: Sequence[Any]) -> list[int]:
+    from foretune import _tvm
+
+    variables = list(_tvm.tvm.tirx.analysis.undefined_vars(index))
+    return [at for at, axis in enumerate(axes) if axis in variables]
+
+
+def _last(positions: Sequence[int]) -> int | None:
+    return positions[-1] if positions else None
+
+
+def _divisors(number: int, most: int) -> list[int]:
+    return [n for n in range(1, most + 1) if number % n == 0]
+
+
+def _follow(schedule: Schedule, block: Any, loop: Any, lanes: int) -> None:
+    """Has what follows a tile of sums computed right behind it, if nothing else reads them."""
+    from foretune import _tvm
+
+    consumers = schedule.get_consumers(block)
+    if len(consumers) != 1:
+        return
+    (consumer,) = consumers
+    if any(int(axis.iter_type) != _SPATIAL for axis in schedule.get(consumer).iter_vars):
+        return
+    with contextlib.suppress(_tvm.tvm.s_tir.schedule.ScheduleError):
+        schedule.reverse_compute_at(consumer, loop)
+        inner = schedule.get_loops(consumer)
+        vector = split_off(schedule, inner, len(inner) - 1, (lanes,))
+        if vector is not None:
+            schedule.vectorize(vector)
