@@ -3,11 +3,13 @@
 Symbols: a panel holds the weights of ``L`` neighbouring columns (outputs), row by row; ``K`` are
 the rows (inputs), ``N`` the columns. The results have the panel and the lane as their last two
 axes; in memory that is the plain order of columns. Where columns do not fill the last panel, zeros
-do, and a last stage leaves out what they gave: what follows a kernel joins that stage.
+do, and so they do where rows fill no tile of registers, as primes do not. A last stage leaves out
+what they gave: what follows a kernel joins that stage.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +20,12 @@ from foretune.operators._arrays import Array
 
 _MANY, _DIVISOR = 128, 4
 """Many panels that columns do not fill are a multiple of so many."""
+_FEW_ROWS = 16
+_FITTING, _BETTER = 4, 6
+_MOST_ROWS, _MOST_WIDE_ROWS = 12, 24
+"""Rows of a tile in registers: enough to use each weight often, and no more than there is room."""
+_WIDE = 16
+"""Lanes of processors with 32 registers."""
 
 
 def panels(weight: Array, lanes: int) -> Array:
@@ -51,14 +59,30 @@ def places(extent: int, kernel: int, stride: int, dilation: int) -> int:
 
 def product(data: Any, weight: Any, columns: int) -> Any:
     """``[M, K]`` times panels ``[N / L, K, L]``: ``[M, N / L, L]``; see ``cut``."""
-    te = _tvm.tvm.te
+    te, topi = _tvm.tvm.te, _tvm.tvm.topi
+    rows = int(data.shape[0])
+    more = filled_rows(rows, int(weight.shape[2])) - rows
+    if more:
+        data = topi.nn.pad(data, [0, 0], [more, 0], name="more_rows")
     k = te.reduce_axis((0, data.shape[1]), name="k")
     sums = te.compute(
-        (data.shape[0], weight.shape[0], weight.shape[2]),
+        (rows + more, weight.shape[0], weight.shape[2]),
         lambda m, o, lane: te.sum(data[m, k] * weight[o, k, lane], axis=k),
         name="matmul",
     )
-    return cut(sums, columns)
+    return cut(sums, columns, rows)
+
+
+def filled_rows(rows: int, lanes: int) -> int:
+    """So many rows, or a few more where no tile divides them. Before → after: 197 → 198."""
+    most = _MOST_WIDE_ROWS if lanes >= _WIDE else _MOST_ROWS
+
+    def divided(count: int, least: int) -> bool:
+        return any(count % tile == 0 for tile in range(least, most + 1))
+
+    if rows < _FEW_ROWS or divided(rows, _FITTING):
+        return rows
+    return next(count for count in itertools.count(rows) if divided(count, _BETTER))
 
 
 def convolution(
@@ -85,11 +109,15 @@ def convolution(
     te, topi = _tvm.tvm.te, _tvm.tvm.topi
     rank = len(strides)
     front, end = list(padding[:rank]), list(padding[rank:])
+    kernel = [int(extent) for extent in weight.shape[1 : rank + 1]]
+    widths = [int(e) + f + b for e, f, b in zip(data.shape[1:-1], front, end, strict=True)]
+    wanted = list(map(places, widths, kernel, strides, dilation))
+    rows = filled_rows(wanted[-1], int(weight.shape[-1]))
+    if rows > wanted[-1]:
+        needed = (rows - 1) * strides[-1] + dilation[-1] * (kernel[-1] - 1) + 1
+        end[-1] += max(0, needed - widths[-1])
     if any([*front, *end]):
         data = topi.nn.pad(data, [0, *front, 0], [0, *end, 0], name="pad_temp")
-    kernel = [int(extent) for extent in weight.shape[1 : rank + 1]]
-    extents = [int(extent) for extent in data.shape[1:-1]]
-    axes = zip(extents, kernel, strides, dilation, strict=True)
     taps = [te.reduce_axis((0, k), name=f"k{axis}") for axis, k in enumerate(kernel)]
     inputs = te.reduce_axis((0, data.shape[-1]), name="ic")
 
@@ -102,18 +130,26 @@ def convolution(
         value = data(batch, *sources, inputs)
         return te.sum(value * weight(panel, *taps, inputs, lane), axis=[*taps, inputs])
 
-    shape = [data.shape[0], *(places(*axis) for axis in axes), weight.shape[0], weight.shape[-1]]
-    return cut(te.compute(shape, element, name=f"conv{rank}d"), columns)
+    shape = [data.shape[0], *wanted[:-1], rows, weight.shape[0], weight.shape[-1]]
+    return cut(te.compute(shape, element, name=f"conv{rank}d"), columns, wanted[-1])
 
 
-def cut(sums: Any, columns: int) -> Any:
+def cut(sums: Any, columns: int, rows: int | None = None) -> Any:
     """Sums ``[..., N / L, L]`` as ``[..., N]`` where columns do not fill panels.
 
     Where they do, what a view can do is left to one: the sums as they are.
+
+    Args:
+        sums: Rows are the last axis before panels and lanes.
+        columns: ``N``.
+        rows: Of the result, the first ones; all of them by default.
     """
-    *outer, count, lanes = (int(extent) for extent in sums.shape)
+    *outer, every, count, lanes = (int(extent) for extent in sums.shape)
+    outer.append(every if rows is None else rows)
     if count * lanes == columns:
-        return sums
+        if outer[-1] == every:
+            return sums
+        return _tvm.tvm.te.compute((*outer, count, lanes), sums, name="cut")
     return _tvm.tvm.te.compute(
         (*outer, columns),
         lambda *at: sums(*at[:-1], at[-1] // lanes, at[-1] % lanes),

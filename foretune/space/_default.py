@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from foretune.space._products import default_tiles, product_block
 from foretune.space._tiles import lanes_of, split_off, tile_sums
+from foretune.workload import walk
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule, Schedule
     from foretune.hardware import Hardware
 
 _SPATIAL, _REDUCTION = 0, 2
+_SERIAL = 0
+_FEW = 32
+"""Times that cheap arithmetic may be repeated."""
 
 
 def default_schedule(function: Any, hardware: Hardware) -> Schedule:
@@ -66,7 +70,9 @@ def _scheduled(module: IRModule, hardware: Hardware) -> Schedule:
     if product is not None:
         default_tiles(schedule, *product)
     for block in schedule.get_child_blocks(root):
-        if len(schedule.get_loops(block)) == len(schedule.get(block).iter_vars):
+        loops = schedule.get_loops(block)
+        untouched = all(int(schedule.get(loop).kind) == _SERIAL for loop in loops)
+        if untouched and len(loops) == len(schedule.get(block).iter_vars):
             _attempt(error, _parallel_and_vector, schedule, block, max(hardware.simd_bits, 0))
     return schedule
 
@@ -81,9 +87,10 @@ def _is_spatial(content: Any) -> bool:
 
 
 def _is_computed_again(schedule: Schedule, block: Any) -> bool:
-    """Whether a sum would compute each element of a stage several times, if it were inlined.
+    """Whether a sum would compute each element of a stage too often, if it were inlined.
 
-    What only moves elements costs nothing there.
+    What only moves elements costs nothing there. A function is computed once, arithmetic and what
+    fills up borders a few times, as the taps of a depthwise convolution would.
     """
     from foretune import _tvm
 
@@ -91,9 +98,14 @@ def _is_computed_again(schedule: Schedule, block: Any) -> bool:
     value = getattr(content.body, "value", None)
     if isinstance(value, _tvm.tvm.ir.TensorLoad):
         return False
-    own = _iterations(content)
+    most = _iterations(content) * (1 if _has_functions(content) else _FEW)
     sums = (schedule.get(consumer) for consumer in schedule.get_consumers(block))
-    return any(not _is_spatial(each) and _iterations(each) > own for each in sums)
+    return any(not _is_spatial(each) and _iterations(each) > most for each in sums)
+
+
+def _has_functions(content: Any) -> bool:
+    calls = [node for node in walk(content.body) if type(node).__name__ == "Call"]
+    return any("if_then_else" not in str(call.op) for call in calls)
 
 
 def _iterations(content: Any) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretune.errors import IllegalCandidateError
 from foretune.space import _replay
-from foretune.space._tiles import Tile, tiles_of
+from foretune.space._tiles import MOST_UNROLLED, Tile, tiles_of
 from foretune.space.decision import (
     INLINE,
     ROOT,
@@ -32,8 +32,6 @@ _SPATIAL = 0
 _RESULT_PARTS, _SUM_PARTS = 4, 2
 _TILES = 3
 """Tiles of a block that are tried in each sketch."""
-_UNROLLED = 512
-"""Steps of a whole sum for a tile, at most, that are unrolled."""
 _JOBS = 4
 """Parallel iterations for each thread, at least, where there are so many."""
 
@@ -84,11 +82,9 @@ def _candidates(sketch: Sketch, block: str, content: Any, tile: Tile) -> Iterato
     factors = _factors(sketch, block, content, tile)
     along = _along(tile)
     sums = [each for each in factors.values() if len(each) == _SUM_PARTS]
-    each_sum, within = math.prod(map(math.prod, sums)), math.prod(inner for _, inner in sums)
-    for unrolled in (
-        tile.vectors,
-        tile.vectors * (each_sum if tile.vectors * each_sum <= _UNROLLED else within),
-    ):
+    whole = tile.vectors * math.prod(map(math.prod, sums))
+    inner = tile.vectors * math.prod(within for _, within in sums)
+    for unrolled in (tile.vectors, whole if whole <= MOST_UNROLLED else inner):
         decisions = [_decision(variable, factors, along, unrolled) for variable in sketch.variables]
         if any(each is None for each in decisions):
             return

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ _WIDE_BITS = 512
 _SUMS, _WIDE_SUMS = 12, 24
 """Vectors of sums in registers, at most: room is left for the operands."""
 _MOST_COLUMNS = 4
+MOST_UNROLLED = 512
+"""Steps of a whole sum, for a whole tile, that are unrolled."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +51,7 @@ class Tile:
     @property
     def vectors(self) -> int:
         """Vectors of sums."""
-        count = 1
-        for _, factor in self.factors:
-            count *= factor
-        return count
+        return math.prod(factor for _, factor in self.factors)
 
 
 @dataclass(frozen=True)
@@ -159,6 +159,10 @@ def tile_sums(schedule: Schedule, block: Any, simd_bits: int) -> None:
     if vector is not None:
         schedule.vectorize(vector)
     schedule.decompose_reduction(block, sums[0])
+    extents = [int(schedule.get(loop).extent) for loop in sums]
+    if tile.lanes > 1 and tile.vectors * math.prod(extents) <= MOST_UNROLLED:
+        for loop in sums:
+            schedule.unroll(loop)
 
 
 def split_off(schedule: Schedule, loops: list[Any], at: int, factors: Sequence[int]) -> Any | None:

@@ -15,7 +15,7 @@ from foretune.graph.passes.packed_weights import pack_weights
 from foretune.graph.passes.reshapes import sink_reshapes
 from foretune.graph.passes.rewrites import drop_masks, rewrite_operators
 from foretune.hardware import probe
-from foretune.operators.panels import grouped_panels, panels
+from foretune.operators.panels import filled_rows, grouped_panels, panels
 from foretune.space import PerfectTile, Space
 from tests.graph.programs import constant, module_of, relax, run
 
@@ -96,7 +96,7 @@ def test_a_group_holds_neighbouring_rows_of_a_column(rows, columns, lanes, group
 @settings(max_examples=12, deadline=None)
 @given(
     st.lists(st.integers(1, 3), max_size=2),
-    st.integers(1, 5),
+    st.integers(1, 5) | st.sampled_from([17, 29, 34, 38]),
     st.integers(1, 9),
     st.integers(1, 3 * LANES),
     st.sampled_from(["float32", "float64"]),
@@ -124,6 +124,27 @@ def test_products_with_any_number_of_columns_and_what_follows_them(batch, m, k, 
         np.testing.assert_allclose(found, expected, rtol=precision, atol=precision)
 
 
+@given(st.integers(1, 2000), st.sampled_from([4, 8, 16]))
+def test_rows_that_no_tile_divides_are_a_few_more(rows, lanes):
+    filled = filled_rows(rows, lanes)
+    most = 24 if lanes == 16 else 12
+    assert rows <= filled <= rows + 5
+    assert rows < 16 or any(filled % tile == 0 for tile in range(4, most + 1))
+
+
+@pytest.mark.parametrize("rows", [29, 34])
+def test_rows_that_are_filled_up_are_left_out_again(rng, hardware, rows):
+    x, weight = rng.normal(size=(rows, 6)), rng.normal(size=(6, 16))
+    module = module_of(
+        lambda t: op.matmul(t, constant(weight.astype("float32"))), x.astype("float32")
+    )
+    changed = packed(module, hardware)
+    (name,) = kernels(changed)
+    assert f"T.int64({filled_rows(rows, LANES)})" in changed[name].script()
+    (found,) = run(changed, x.astype("float32"))
+    np.testing.assert_allclose(found, x @ weight, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("shape", [(5, 6), (1, 6), (2, 5, 6), (2, 1, 3, 6)])
 def test_products_of_every_rank(rng, hardware, shape):
     x, weight = rng.normal(size=shape).astype("float32"), rng.normal(size=(6, 24))
@@ -141,6 +162,7 @@ def convolutions(draw):
     pads = draw(st.lists(st.integers(0, 2), min_size=2 * axes, max_size=2 * axes))
     least = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
     extents = [n + draw(st.integers(0, 3)) for n in least]
+    extents[-1] += draw(st.sampled_from([0, 0, 16, 29, 34]))
     columns = draw(st.sampled_from([1, 3, LANES - 1, LANES, LANES + 1, 2 * LANES]))
     return kernel, strides, dilation, pads, extents, draw(st.integers(1, 3)), columns
 
