@@ -20,12 +20,13 @@ from foretune.operators._arrays import Array
 
 _MANY, _DIVISOR = 128, 4
 """Many panels that columns do not fill are a multiple of so many."""
-_FEW_ROWS = 16
-_FITTING, _BETTER = 4, 6
-_MOST_ROWS, _MOST_WIDE_ROWS = 12, 24
-"""Rows of a tile in registers: enough to use each weight often, and no more than there is room."""
+_FEW_ROWS, _FEW_WIDE_ROWS = 12, 24
+"""So many are one tile in registers, on most processors and on those with 32 of them."""
 _WIDE = 16
-"""Lanes of processors with 32 registers."""
+"""Lanes of the latter."""
+_LEAST, _BETTER, _MOST = 4, 6, 12
+"""Rows of a tile: enough to use each weight often, and no more than the first cache has room for
+where they lie a power of two apart."""
 
 
 def panels(weight: Array, lanes: int) -> Array:
@@ -75,12 +76,12 @@ def product(data: Any, weight: Any, columns: int) -> Any:
 
 def filled_rows(rows: int, lanes: int) -> int:
     """So many rows, or a few more where no tile divides them. Before → after: 197 → 198."""
-    most = _MOST_WIDE_ROWS if lanes >= _WIDE else _MOST_ROWS
+    few = _FEW_WIDE_ROWS if lanes >= _WIDE else _FEW_ROWS
 
     def divided(count: int, least: int) -> bool:
-        return any(count % tile == 0 for tile in range(least, most + 1))
+        return any(count % tile == 0 for tile in range(least, _MOST + 1))
 
-    if rows < _FEW_ROWS or divided(rows, _FITTING):
+    if rows <= few or divided(rows, _LEAST):
         return rows
     return next(count for count in itertools.count(rows) if divided(count, _BETTER))
 

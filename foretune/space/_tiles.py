@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from foretune.workload.model import element_type
 
 if TYPE_CHECKING:
     from foretune._tvm import Schedule
@@ -27,6 +29,11 @@ _WIDE_BITS = 512
 _SUMS, _WIDE_SUMS = 12, 24
 """Vectors of sums in registers, at most: room is left for the operands."""
 _MOST_COLUMNS = 4
+_VECTOR_COST, _COLLISION_COST = 4.0, 2.5
+"""Of loading a vector, that may be of weights in the second cache, and a number of rows that share
+a set of the first one, in that of loading a number. Fitted to products of 50 to 1,600 rows."""
+_WAYS, _PAGE = 8, 4096
+"""Places of the first cache for addresses that differ by multiples of so many bytes."""
 MOST_UNROLLED = 512
 """Steps of a whole sum, for a whole tile, that are unrolled."""
 
@@ -62,11 +69,18 @@ class _Operand:
         elements: Of the whole buffer.
         axes: Positions of the axes of the results that decide where.
         contiguous: Those of them that decide about nothing but the place along its last axis.
+        steps: Bytes from one place to the next along each of those axes, where that is the same
+            everywhere.
     """
 
     elements: int
     axes: frozenset[int]
     contiguous: frozenset[int]
+    steps: Mapping[int, int]
+
+    def collides(self, at: int, rows: int) -> bool:
+        """Whether so many rows along an axis have places in one set of the first cache only."""
+        return rows > _WAYS and at in self.steps and self.steps[at] % _PAGE == 0
 
 
 def lanes_of(dtype: str, simd_bits: int) -> tuple[int, ...]:
@@ -108,8 +122,15 @@ def tiles_of(content: Any, simd_bits: int) -> list[Tile]:
     rows_of = [1] if rows_at is None else _divisors(extents[rows_at], most)
     columns_of = [1] if columns_at is None else _divisors(extents[columns_at], _MOST_COLUMNS)
     pairs = [(r, c) for r in rows_of for c in columns_of if r * c <= most]
-    # As many multiplications as possible for each operand that is loaded.
-    pairs.sort(key=lambda pair: (pair[0] * pair[1] / sum(pair), pair), reverse=True)
+    numbers = [each for each in reads if last not in each.axes]
+
+    def gain(pair: tuple[int, int]) -> float:
+        collide = rows_at is not None and any(e.collides(rows_at, pair[0]) for e in numbers)
+        cost = pair[0] * (_COLLISION_COST if collide else 1) + pair[1] * _VECTOR_COST
+        return math.prod(pair) / cost
+
+    # Many multiplications for what is loaded; of equals the one with fewer rows.
+    pairs.sort(key=lambda pair: (-gain(pair), pair))
     return [
         Tile(
             lanes,
@@ -188,13 +209,29 @@ def _is_vectorised(content: Any, operands: Sequence[_Operand], last: int) -> boo
 
 
 def _operand(region: Any, axes: Sequence[Any]) -> _Operand:
-    elements = 1
-    for extent in region.source.shape:
-        elements *= int(getattr(extent, "value", extent))
-    used = [_positions(each.min, axes) for each in region.region]
+    shape = [int(getattr(extent, "value", extent)) for extent in region.source.shape]
+    indices = [each.min for each in region.region]
+    used = [_positions(index, axes) for index in indices]
     everywhere = frozenset(itertools.chain.from_iterable(used))
     elsewhere = frozenset(itertools.chain.from_iterable(used[:-1]))
-    return _Operand(elements, everywhere, everywhere - elsewhere)
+    width = element_type(str(region.source.dtype)).itemsize
+    steps = {at: _step(indices, shape, axes[at]) for at in everywhere}
+    known = {at: step * width for at, step in steps.items() if step is not None}
+    return _Operand(math.prod(shape), everywhere, everywhere - elsewhere, known)
+
+
+def _step(indices: Sequence[Any], shape: Sequence[int], axis: Any) -> int | None:
+    """Elements from one place to the next along an axis; None where they differ."""
+    from foretune import _tvm
+
+    total, row = 0, 1
+    for index, extent in zip(reversed(indices), reversed(shape), strict=True):
+        factors = _tvm.tvm.sym.detect_linear_equation(index, [axis])
+        factor = getattr(factors[0], "value", None) if factors else None
+        if factor is None:
+            return None
+        total, row = total + int(factor) * row, row * extent
+    return total
 
 
 def _positions(index: Any, axes: Sequence[Any]) -> list[int]:

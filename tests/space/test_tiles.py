@@ -97,11 +97,22 @@ def agrees(operands):
 
 def test_rows_and_vectors_use_what_is_loaded_most_often():
     (best, *others) = tiles_of(block(matmul(48, 64, 32), "matmul"), 512)
-    # 6 rows of 4 vectors: 24 products of 10 operands.
-    assert (best.lanes, dict(best.factors)) == (16, {0: 6, 1: 4})
+    assert (best.lanes, dict(best.factors)) == (16, {0: 12, 1: 2})
     assert all(tile.vectors <= 24 for tile in others)
     narrow = tiles_of(block(matmul(48, 64, 32), "matmul"), 256)[0]
-    assert (narrow.lanes, dict(narrow.factors)) == (8, {0: 3, 1: 4})
+    assert (narrow.lanes, dict(narrow.factors)) == (8, {0: 6, 1: 2})
+
+
+def test_many_rows_come_before_many_vectors():
+    """Three rows of four vectors were half as fast as 13 rows of one."""
+    best = tiles_of(block(matmul(39, 512, 60), "matmul"), 512)[0]
+    assert dict(best.factors) == {0: 13}
+
+
+def test_rows_that_share_a_set_of_the_first_cache_are_few():
+    """17 rows of 1,024 numbers each were less than half as fast as 10 of them."""
+    assert dict(tiles_of(block(packed(48, 1000, 512), "matmul"), 512)[0].factors) == {0: 12, 1: 2}
+    assert dict(tiles_of(block(packed(48, 1024, 512), "matmul"), 512)[0].factors) == {0: 6, 1: 4}
 
 
 def test_the_larger_operand_is_read_once():
