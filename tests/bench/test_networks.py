@@ -30,7 +30,7 @@ def _engine(*readings: float, error: str = "") -> dict[str, Any]:
 def _result(**engines: dict[str, Any]) -> dict[str, Any]:
     tune = {
         "hardware": {"peak_gflops": 100.0, "bandwidth_gbs": 10.0},
-        "network": {"tolerance": 1e-4},
+        "network": {"tolerance": 1e-4, "default_s": 3e-3, "tuned_s": 2e-3},
         "tasks": [{"trial_count": 7}],
     }
     found = [
@@ -116,6 +116,7 @@ def test_a_sum_that_is_off_is_marked():
     assert "1.00 " in text and "(off)" not in text
     text = page.body({"net": _result(foretune=_engine(0.02), openvino=_engine(0.01))})
     assert "0.45 (off)" in text
+    assert "1.50 " in text, "what tuning brings: 3 ms before, 2 ms after"
 
 
 def test_what_failed_is_told_beside_the_others():
