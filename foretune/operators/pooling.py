@@ -42,6 +42,12 @@ class Window:
         """How many dimensions are pooled."""
         return len(self.kernel)
 
+    @property
+    def is_single(self) -> bool:
+        """Whether there is one window, without padding and dilation."""
+        plain = not any([*self.before, *self.after]) and all(n == 1 for n in self.dilations)
+        return plain and all(n == 1 for n in self.result)
+
     def shape(self, x: Any) -> list[int]:
         """Shape of the result."""
         return [*(int(n) for n in x.shape[: -self.rank]), *self.result]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -193,7 +194,17 @@ def _windows(node: Node, rank: int) -> pooling.Window:
     stride = _each(node["stride"], rank) if node["stride"] else kernel
     dilation = _each(node["dilation"], rank) if "dilation" in node.raw else [1] * rank
     padding = _each(node["padding"], rank)
-    return pooling.Window(kernel, stride, dilation, padding, padding, node.shape[-rank:])
+    window = pooling.Window(kernel, stride, dilation, padding, padding, node.shape[-rank:])
+    if window.is_single:
+        # It may be larger than what it lies over: global pooling is written like that, too.
+        extents = node.shape_of("self")[-rank:]
+        return replace(window, kernel=list(map(min, kernel, extents)))
+    return window
+
+
+def _is_rounded(node: Node, window: pooling.Window) -> bool:
+    """Whether windows that are not whole count."""
+    return bool(node["ceil_mode"]) and not window.is_single
 
 
 _POOL_LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
@@ -211,14 +222,15 @@ def _max_pool(rank: int) -> Lowering:
         relax = _tvm.tvm.relax
         window = _windows(node, rank)
         both: Any = None
-        if 1 in node.read or node["ceil_mode"]:
+        rounded = _is_rounded(node, window)
+        if 1 in node.read or rounded:
             both = node.te(
                 lambda x: pooling.max_with_positions(
                     x, window, pooling.steps_through(x.shape, rank)
                 ),
                 node.comparable("self"),
             )
-        if node["ceil_mode"]:
+        if rounded:
             value = node.cast(node.emit(relax.TupleGetItem(both, 0)), node.dtype)
         else:
             value = _pooled(
@@ -244,7 +256,8 @@ def _average_pool(rank: int) -> Lowering:
         window = _windows(node, rank)
         include = bool(node["count_include_pad"])
         divisor = node.raw.get("divisor_override")
-        if divisor is None and not node["ceil_mode"] and wide(node.dtype) == node.dtype:
+        rounded = _is_rounded(node, window)
+        if divisor is None and not rounded and wide(node.dtype) == node.dtype:
             return _pooled(
                 node,
                 rank,
