@@ -6,7 +6,7 @@ arithmetic take turns. Before → after, where ``m`` does not change which weigh
 
     for o, m, k:                         for o, m, k:
         y[m, o] += x[m, k] * W[o, k]         prefetch a line of W[o + 1]: one pass over m and k
-                                             fetches each of its lines once
+                                             fetches each of its lines, one or a few times
                                              y[m, o] += x[m, k] * W[o, k]
 
 So the next weights arrive evenly over the whole time. It is done to parameters that are marked as
@@ -99,11 +99,13 @@ class _Chunk:
     Attributes:
         starts: First element along each axis, in terms of the loops around.
         extents: Elements along each axis.
+        whole_rows: Whether these are all elements along the last axis.
         width: Bytes of an element.
     """
 
     starts: Sequence[Any]
     extents: Sequence[int]
+    whole_rows: bool
     width: int
 
     @property
@@ -117,6 +119,7 @@ class _Chunk:
         bytes_of_row = self.extents[-1] * self.width
         rows = _LINE // bytes_of_row if bytes_of_row <= _LINE else 0
         fits = len(self.extents) > 1 and rows and self.extents[-2] % rows == 0
+        fits = fits and (rows == 1 or self.whole_rows)
         return rows if fits and rows * bytes_of_row == _LINE else 0
 
     @property
@@ -307,7 +310,8 @@ def _chunk(read: _Read, at: int) -> _Chunk | None:
             return None
         starts.append(_substituted(index, zeros))
         extents.append(extent)
-    return _Chunk(starts, extents, element_type(str(read.buffer.dtype)).itemsize)
+    whole = extents[-1] == int(read.buffer.shape[-1])
+    return _Chunk(starts, extents, whole, element_type(str(read.buffer.dtype)).itemsize)
 
 
 def _range(index: Any, loops: Sequence[Any]) -> int | None:

@@ -1,9 +1,9 @@
 """The default schedule of a program on a CPU: decent, never searched.
 
-Element-wise stages are inlined where that computes nothing twice, the outer loops run in parallel,
-sums are kept in a tile of registers, and what follows them is computed tile by tile. Every step is
-optional: a primitive that TVM refuses for a block leaves that block as it was. It is what an
-operator without a better candidate is compiled with.
+Element-wise stages are inlined where no sum would compute them too often, the outer loops run in
+parallel, sums are kept in a tile of registers, and what follows them is computed tile by tile. What
+TVM refuses for a block leaves that block with the steps before. It is what an operator without a
+better candidate is compiled with.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from foretune.space._products import default_tiles, product_block
-from foretune.space._tiles import lanes_of, split_off, tile_sums
+from foretune.space._tiles import can_be_tiled, lanes_of, split_off, tile_sums
 from foretune.workload import walk
 
 if TYPE_CHECKING:
@@ -122,7 +122,8 @@ def _parallel_and_vector(schedule: Schedule, block: Any, simd_bits: int) -> None
     if any(getattr(schedule.get(loop).extent, "value", 1) == 0 for loop in loops):
         return  # nothing is computed, and the arithmetic of a fused loop would divide by its extent
     if _REDUCTION in kinds:
-        tile_sums(schedule, block, simd_bits)
+        if can_be_tiled(content):
+            tile_sums(schedule, block, simd_bits)
         return
     lanes = lanes_of(str(content.writes[0].source.dtype), simd_bits)
     vector = split_off(schedule, loops, len(loops) - 1, lanes)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretune.errors import IllegalCandidateError
 from foretune.space import _replay
-from foretune.space._tiles import MOST_UNROLLED, Tile, tiles_of
+from foretune.space._tiles import MOST_UNROLLED, Tile, can_be_tiled, tiles_of
 from foretune.space.decision import (
     INLINE,
     ROOT,
@@ -49,7 +49,7 @@ def starts_of(
         if len(summing) != 1:
             continue
         content = schedule.get(schedule.get_sblock(summing[0]))
-        if len(content.iter_vars) != len(sketch.axes[summing[0]]):
+        if len(content.iter_vars) != len(sketch.axes[summing[0]]) or not can_be_tiled(content):
             continue
         tiles = [t for t in tiles_of(content, max(hardware.simd_bits, 0)) if _is_vector(t)]
         for rank, tile in enumerate(tiles[:_TILES]):
@@ -73,8 +73,8 @@ def _along(tile: Tile) -> int:
 
 
 def _is_vector(tile: Tile) -> bool:
-    """Whether these are one vector to TVM, which has them by powers of two."""
-    return (_along(tile) // tile.lanes).bit_count() == 1
+    """Whether there are vectors, and they are one to TVM, which has them by powers of two."""
+    return tile.lanes > 1 and (_along(tile) // tile.lanes).bit_count() == 1
 
 
 def _candidates(sketch: Sketch, block: str, content: Any, tile: Tile) -> Iterator[Candidate]:
@@ -120,7 +120,7 @@ def _factors(sketch: Sketch, block: str, content: Any, tile: Tile) -> dict[str, 
         jobs *= parallel
         found[name] = (parallel, rest // parallel, 1, inner.get(at, 1))
     for name, extent in sums:
-        limit = limits[name].limit if name in limits else extent
+        limit = (limits[name].limit if name in limits else 0) or extent
         within = max(n for n in range(1, min(extent, limit) + 1) if extent % n == 0)
         found[name] = (extent // within, within) if name == sums[-1][0] else (extent, 1)
     return found

@@ -21,7 +21,7 @@ from foretune.workload.model import element_type
 if TYPE_CHECKING:
     from foretune._tvm import Schedule
 
-_SPATIAL = 0
+_SPATIAL, _REDUCTION = 0, 2
 _VECTOR_BITS = 256
 """Of a processor of which it is not known."""
 _WIDE_BITS = 512
@@ -68,7 +68,8 @@ class _Operand:
     Attributes:
         elements: Of the whole buffer.
         axes: Positions of the axes of the results that decide where.
-        contiguous: Those of them that decide about nothing but the place along its last axis.
+        contiguous: Those of them that decide about nothing but the place along its last axis. It
+            need not be the next place: TVM loads every second number of a row as a vector, too.
         steps: Bytes from one place to the next along each of those axes, where that is the same
             everywhere.
     """
@@ -83,6 +84,16 @@ class _Operand:
         return rows > _WAYS and at in self.steps and self.steps[at] % _PAGE == 0
 
 
+def can_be_tiled(content: Any) -> bool:
+    """Whether a block sums, into more than one result, and all its extents are known."""
+    kinds = {int(axis.iter_type) for axis in content.iter_vars}
+    shapes = [region.source.shape for region in (*content.reads, *content.writes)]
+    extents = [axis.dom.extent for axis in content.iter_vars]
+    extents += [extent for shape in shapes for extent in shape]
+    known = all(int(getattr(e, "value", e if isinstance(e, int) else 0)) > 0 for e in extents)
+    return kinds == {_SPATIAL, _REDUCTION} and known
+
+
 def lanes_of(dtype: str, simd_bits: int) -> tuple[int, ...]:
     """Widths of a vector of results, the best one first."""
     most = max(1, (simd_bits or _VECTOR_BITS) // (8 * np.dtype(dtype).itemsize))
@@ -93,7 +104,7 @@ def tiles_of(content: Any, simd_bits: int) -> list[Tile]:
     """The tiles that divide the results of a block of sums, the best one first; at least one.
 
     Args:
-        content: The block. Each of its axes is a loop.
+        content: The block, which ``can_be_tiled``. Each of its axes is a loop.
         simd_bits: Width of the processor's vectors.
     """
     results = [axis for axis in content.iter_vars if int(axis.iter_type) == _SPATIAL]
@@ -249,15 +260,60 @@ def _divisors(number: int, most: int) -> list[int]:
     return [n for n in range(1, most + 1) if number % n == 0]
 
 
+def _reads_its_own_place(content: Any, sums: Any) -> bool:
+    """Whether each result of a block needs one sum, another one each.
+
+    Axes may be in another order, one axis may be two of the sums (``n // 16, n % 16``), and there
+    may be more sums than are read.
+    """
+    regions = [region for region in content.reads if region.source.same_as(sums)]
+    if len(regions) != 1 or any(int(axis.iter_type) != _SPATIAL for axis in content.iter_vars):
+        return False
+    (region,) = regions
+    if any(int(getattr(each.extent, "value", 0)) != 1 for each in region.region):
+        return False
+    axes = {axis.var: int(getattr(axis.dom.extent, "value", 0)) for axis in content.iter_vars}
+    used = _axes_of([each.min for each in region.region], sums.shape)
+    if used is None or len(set(used)) < len(used):
+        return False
+    return set(axes) >= set(used) and all(axes[axis] == 1 for axis in set(axes) - set(used))
+
+
+def _axes_of(indices: Sequence[Any], shape: Sequence[Any]) -> list[Any] | None:
+    """The variables that are places along one axis, or two; None if there is anything else."""
+    from foretune import _tvm
+
+    tirx = _tvm.tvm.tirx
+    found: list[Any] = []
+    rest = list(zip(indices, shape, strict=True))
+    while rest:
+        (index, extent), *rest = rest
+        if isinstance(index, _tvm.tvm.ir.Var):
+            found.append(index)
+        elif isinstance(index, tirx.FloorDiv) and rest and isinstance(rest[0][0], tirx.FloorMod):
+            (within, lanes), *rest = rest
+            parts = [getattr(each, "value", None) for each in (index.b, within.b, lanes)]
+            if not index.a.same_as(within.a) or len(set(parts)) > 1 or parts[0] is None:
+                return None
+            found.append(index.a)
+        elif getattr(index, "value", None) != 0 or int(extent) != 1:
+            return None
+    return found
+
+
 def _follow(schedule: Schedule, block: Any, loop: Any, lanes: int) -> None:
-    """Has what follows a tile of sums computed right behind it, if nothing else reads them."""
+    """Has what follows a tile of sums computed right behind it, if nothing else reads them.
+
+    TVM does not check that all results of a block that is moved are still computed, nor that what
+    it reads is: so it must read its own place of the sums and nothing else.
+    """
     from foretune import _tvm
 
     consumers = schedule.get_consumers(block)
     if len(consumers) != 1:
         return
     (consumer,) = consumers
-    if any(int(axis.iter_type) != _SPATIAL for axis in schedule.get(consumer).iter_vars):
+    if not _reads_its_own_place(schedule.get(consumer), schedule.get(block).writes[0].source):
         return
     with contextlib.suppress(_tvm.tvm.s_tir.schedule.ScheduleError):
         schedule.reverse_compute_at(consumer, loop)

@@ -9,10 +9,11 @@ from foretune import search
 from foretune.hardware import probe
 from foretune.search.evolutionary import Evolutionary
 from foretune.space import PerfectTile, Space
+from foretune.space._tiles import tiles_of
 from foretune.testing.strategies import OracleModel, UnreadyModel
 from foretune.workload import Workload
 from tests.space import programs
-from tests.space.test_tiles import depthwise, function, packed, packed_conv, run
+from tests.space.test_tiles import block, depthwise, function, packed, packed_conv, run, te
 
 HARDWARE = probe()
 
@@ -51,21 +52,38 @@ def test_starts_are_candidates_that_compute_the_same(operands):
 def test_they_have_the_best_tile_in_registers(operands):
     space = Space.generate(workload(operands), HARDWARE)
     best = space.starts[0]
-    inner = {
-        variable.name.rpartition(".")[2]: decision[-1]
+    inner = [
+        decision[-1]
         for variable, decision in zip(best.sketch.variables, best.decisions, strict=True)
         if isinstance(variable, PerfectTile) and variable.parts == 4
-    }
-    lanes = HARDWARE.simd_bits // 32
-    wide = HARDWARE.simd_bits >= 512
-    assert np.prod(list(inner.values())) <= (24 if wide else 12) * lanes
-    assert any(factor % lanes == 0 for factor in inner.values())
+    ]
+    names = ("matmul", "conv2d", "depthwise")
+    (name,) = [name for name in best.sketch.axes if name in names]
+    whole = [
+        tile
+        for tile in tiles_of(block(operands, name), HARDWARE.simd_bits)
+        if (dict(tile.factors).get(len(tile.once) + len(tile.again) - 1, 1)).bit_count() == 1
+    ]
+    assert np.prod(inner) == whole[0].vectors * whole[0].lanes
 
 
 @pytest.mark.parametrize("name", ["softmax", "pooling"])
 def test_programs_of_several_sums_or_none_with_vectors_have_legal_starts_or_none(name):
     for candidate in programs.space(name).starts:
         candidate.apply()
+
+
+def test_a_sum_over_everything_has_none():
+    a, r = te.placeholder((4096,), name="a"), te.reduce_axis((0, 4096), "r")
+    made = te.compute((), lambda: te.sum(a[r], axis=r), name="sum")
+    assert Space.generate(workload([a, made]), HARDWARE).starts == ()
+
+
+def test_numbers_that_are_no_vectors_have_none():
+    a, b = te.placeholder((32, 64), name="a"), te.placeholder((48, 64), name="b")
+    r = te.reduce_axis((0, 64), "r")
+    made = te.compute((32, 48), lambda i, j: te.sum(a[i, r] * b[j, r], axis=r), name="dots")
+    assert Space.generate(workload([a, b, made]), HARDWARE).starts == ()
 
 
 def test_a_gpu_has_none():
@@ -81,6 +99,7 @@ def test_a_share_of_each_batch_are_starts_until_there_are_none(share):
     strategy = Evolutionary(space, UnreadyModel(), np.random.default_rng(0), starts=share)
     first = {candidate.key for candidate in strategy.ask(8)}
     assert len(first & starts) >= 8 * share
+    assert share or len(first & starts) < 4
     if share == 0.5:
         seen = first
         for _ in range(12):

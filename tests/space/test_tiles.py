@@ -87,12 +87,23 @@ def draw(operands, rng):
     ]
 
 
+def loops(module, kind):
+    kinds = _tvm.tvm.tirx.ForKind
+    return [
+        node
+        for node in walk(module["main"].body)
+        if isinstance(node, _tvm.tvm.tirx.For) and node.kind == getattr(kinds, kind)
+    ]
+
+
 def agrees(operands):
     rng = np.random.default_rng(0)
     made = function(operands)
     arrays = draw(operands, rng)
     expected = run(_tvm.IRModule({"main": made}), arrays)
-    np.testing.assert_array_equal(run(default_schedule(made, HARDWARE).mod, arrays), expected)
+    scheduled = default_schedule(made, HARDWARE).mod
+    assert loops(scheduled, "PARALLEL"), "a program that could not be scheduled stays as it was"
+    np.testing.assert_array_equal(run(scheduled, arrays), expected)
 
 
 def test_rows_and_vectors_use_what_is_loaded_most_often():
@@ -164,13 +175,32 @@ def test_products_of_any_size_are_the_same(m, n, k, follows):
     agrees(matmul(m, n, k, after))
 
 
-def loops(module, kind):
-    kinds = _tvm.tvm.tirx.ForKind
-    return [
-        node
-        for node in walk(module["main"].body)
-        if isinstance(node, _tvm.tvm.tirx.For) and node.kind == getattr(kinds, kind)
-    ]
+FOLLOWERS = {
+    "borders": lambda c: topi.nn.pad(c, [1, 1], [1, 1]),
+    "gated": lambda c: te.compute((32, 24), lambda i, j: c[i, j] * c[i, j + 24]),
+    "a part": lambda c: te.compute((16, 24), lambda i, j: c[i + 3, j + 2]),
+    "every second": lambda c: te.compute((16, 24), lambda i, j: c[2 * i, 2 * j]),
+    "one row": lambda c: te.compute((48,), lambda j: c[0, j]),
+    "repeated": lambda c: te.compute((32, 48, 3), lambda i, j, _k: c[i, j] + 1.0),
+    "diagonal": lambda c: te.compute((32,), lambda i: c[i, i]),
+    "transposed": lambda c: te.compute((48, 32), lambda i, j: c[j, i] + 1.0),
+    "in panels": lambda c: te.compute((32, 3, 16), lambda i, j, k: c[i, j * 16 + k] + 1.0),
+    "flat": lambda c: te.compute((32 * 48,), lambda i: c[i // 48, i % 48] + 1.0),
+    "wrapped": lambda c: te.compute((32 * 24,), lambda i: c[i // 24, i % 24] + 1.0),
+}
+
+
+@pytest.mark.parametrize("follows", FOLLOWERS)
+def test_what_follows_may_read_sums_in_any_way(follows):
+    agrees(matmul(32, 48, 20, FOLLOWERS[follows]))
+
+
+def test_a_sum_over_everything_stays_as_it_is():
+    a, r = placeholder("a", 4096), te.reduce_axis((0, 4096), "r")
+    made = te.compute((), lambda: te.sum(a[r], axis=r), name="sum")
+    scheduled = default_schedule(function([a, made]), HARDWARE).mod
+    arrays = draw([a, made], np.random.default_rng(0))
+    np.testing.assert_array_equal(run(scheduled, arrays), arrays[0].sum())
 
 
 def test_sums_are_vectors_and_what_follows_is_computed_with_them():
