@@ -296,7 +296,7 @@ def _conclude(
     before_s = proof.network.proof_s
     place = None if output is None else Path(output)
     try:
-        artifact = proof.conclude(result.chosen, interrupted, tuner.progress.phase, others)
+        artifact = proof.conclude(result.chosen, interrupted, tuner.progress.phase)
     except KeyboardInterrupt:
         interrupted, artifact = True, proof.default
         if place is not None and proof.saved is None and place.is_file():
@@ -307,6 +307,14 @@ def _conclude(
     elif place is not None and (artifact is not proof.default or proof.saved is None):
         assert artifact is not None
         artifact.save(place)
+    if artifact is not None and others and not interrupted:
+        try:
+            better = proof.improve(artifact, result.chosen, others, tuner.progress.phase)
+        except KeyboardInterrupt:
+            interrupted, better = True, artifact
+        if better is not artifact and place is not None:
+            better.save(place)
+        artifact = better
     spent_s = dict(result.spent_s)
     spent_s["proof_s"] = spent_s.get("proof_s", 0.0) + proof.network.proof_s - before_s
     return replace(

@@ -30,7 +30,7 @@ _EACH, _WITHIN, _MOST = 2, 1.08, 16
 _READING_S = 0.02
 _FEWEST_ROUNDS, _MOST_ROUNDS = 5, 15
 TRYING_S = 15.0
-"""Seconds that the rounds take, about."""
+"""Seconds that the rounds take, about. In a network that is too slow, fewer are tried."""
 _BETWEEN = 3
 """Contenders that are timed between two readings of the best network so far."""
 _FASTER = 0.997
@@ -96,6 +96,16 @@ def contenders(tasks: Sequence[Task]) -> list[Contender]:
     return found[:_MOST]
 
 
+def most_contenders(network_s: float) -> int:
+    """How many can be tried in a network that takes so many seconds a call."""
+    readings = TRYING_S / max(_FEWEST_ROUNDS * _calls_of_reading(network_s) * network_s, 1e-6)
+    return max(0, min(_MOST, int((readings - 2) * _BETWEEN / (_BETWEEN + 1))))
+
+
+def _calls_of_reading(network_s: float) -> int:
+    return max(1, math.ceil(_READING_S / max(network_s, 1e-6)))
+
+
 def try_in_network(
     model: Model,
     hardware: Hardware,
@@ -118,9 +128,10 @@ def try_in_network(
     artifact = compile_variants(model, hardware, chosen, pairs, extraction)
     artifact.link()
     calls = [artifact.prepare(model.examples, entry_of(at)) for at in range(len(pairs) + 1)]
-    warm = [_seconds(call, 2) for call in calls]
-    first_s = warm[0]
-    each = max(1, math.ceil(_READING_S / max(first_s, 1e-6)))
+    for call in calls:
+        call()
+    first_s = _seconds(calls[0], 1)
+    each = _calls_of_reading(first_s)
     readings = len(others) + math.ceil(len(others) / _BETWEEN) + 1
     rounds = int(TRYING_S / (readings * each * max(first_s, 1e-6)))
     rounds = max(_FEWEST_ROUNDS, min(_MOST_ROUNDS, rounds))

@@ -8,6 +8,9 @@ Tuning kernels pays only if the network that they make up works and is faster. H
 3. *Conclusion.* The network with the best kernels is compiled, timed beside the proven one and the
    original, in alternating rounds of child processes, compared on all inputs, and shipped if it is
    right and no slower than the proven one. Otherwise the proven one is.
+4. *Improvement.* What is shipped so far is saved. Then contenders of the chosen kernels are tried
+   in the network, and it is shipped with those that are faster, all of them, if that pays and is
+   right.
 """
 
 from __future__ import annotations
@@ -25,7 +28,14 @@ import numpy as np
 
 from foretune.errors import ForetuneError, UnsupportedModelError
 from foretune.hardware import Hardware, usable_cores, why_not_here
-from foretune.tuning.contenders import TRYING_S, Contender, Trying, faster_ones, try_in_network
+from foretune.tuning.contenders import (
+    TRYING_S,
+    Contender,
+    Trying,
+    faster_ones,
+    most_contenders,
+    try_in_network,
+)
 
 if TYPE_CHECKING:
     from foretune.graph import Artifact, Extraction, InputSet, Verification
@@ -68,6 +78,8 @@ class Network:
         passes: What became of each pass: objects of ``network.passes`` in ``foretune.tune/1``.
         plan: What passes with a choice chose: pass, then operator, to choice.
         tried: What became of the contenders that were tried in the network.
+        tried_gain: How many times as fast the network is with those that were faster, all of them,
+            as without, where it ships with them; None otherwise.
         proof_s: Seconds that proving, and concluding, took.
         fault: Why a tuned network that was compiled, or nothing at all, was not shipped; empty if
             it was.
@@ -88,6 +100,7 @@ class Network:
     passes: Sequence[Mapping[str, Any]] = ()
     plan: Mapping[str, Any] = field(default_factory=dict)
     tried: Sequence[Trying] = ()
+    tried_gain: float | None = None
     proof_s: float = 0.0
     fault: str = ""
     wrong: bool = False
@@ -126,6 +139,7 @@ class Network:
             "passes": [dict(report) for report in self.passes],
             "plan": dict(self.plan),
             "tried": [each.to_json() for each in self.tried],
+            "tried_gain": self.tried_gain,
             "proof_s": self.proof_s,
             "fault": self.fault or None,
         }
@@ -190,7 +204,7 @@ class Proof:
             self._spend(began)
 
     def reserve_s(self, most_s: float = math.inf) -> float:
-        """Seconds that ``conclude`` will take, about.
+        """Seconds that ``conclude`` and ``improve`` will take, about.
 
         Args:
             most_s: That it may take.
@@ -200,15 +214,16 @@ class Proof:
         return self._usual_s() + (self._trying_s() if self.can_try(most_s) else 0.0)
 
     def can_try(self, most_s: float = math.inf) -> bool:
-        """Whether contenders can be tried in the network within the seconds for ``conclude``."""
-        here = self.runs_here and self.hardware.kind == "llvm"
+        """Whether contenders can be tried in the network, ``improve``, within these seconds."""
+        short = most_contenders(self.network.default_s or 0.0) > 0
+        here = self.runs_here and self.hardware.kind == "llvm" and short
         return here and self._usual_s() + self._trying_s() <= most_s
 
     def _usual_s(self) -> float:
         return 1.5 * self.compiled_s + 6.0 + len(self.inputs) * self._each_s() + _TIMING_S
 
     def _trying_s(self) -> float:
-        return 1.5 * self.compiled_s + TRYING_S
+        return 3.0 * self.compiled_s + TRYING_S + _TIMING_S + len(self.inputs) * self._each_s()
 
     def _each_s(self) -> float:
         """Seconds that comparing takes for each of the inputs, about."""
@@ -221,7 +236,6 @@ class Proof:
         chosen: Mapping[str, Candidate],
         hurried: bool = False,
         say: Callable[[str], None] | None = None,
-        others: Sequence[Contender] = (),
     ) -> Artifact | None:
         """Compiles the tuned network and decides what is shipped; ``network`` tells it.
 
@@ -229,8 +243,6 @@ class Proof:
             chosen: Workload key to candidate. Empty if nothing was tuned.
             hurried: As few rounds of timing as will do.
             say: Called with a line of text when a step begins.
-            others: What may be faster in the network than some of the chosen, and is tried there;
-                none if ``can_try`` says no.
 
         Returns:
             What is shipped; None if the network with default schedules, which is left, is wrong on
@@ -239,8 +251,6 @@ class Proof:
         began = time.perf_counter()
         say = say or (lambda _line: None)
         try:
-            if chosen and others and not hurried:
-                chosen = self._tried(chosen, others, say)
             tuned = self._tuned(chosen, say)
             if tuned is None:
                 left = self._complete()
@@ -252,21 +262,71 @@ class Proof:
         finally:
             self._spend(began)
 
-    def _tried(
+    def improve(
         self,
+        shipped: Artifact,
         chosen: Mapping[str, Candidate],
         others: Sequence[Contender],
-        say: Callable[[str], None],
-    ) -> Mapping[str, Candidate]:
-        """What was chosen, with the contenders in place that are faster in the network."""
+        say: Callable[[str], None] | None = None,
+    ) -> Artifact:
+        """The network with the contenders that are faster in it, if that is proven to pay.
+
+        Args:
+            shipped: What ``conclude`` returned.
+            chosen: As given to it.
+            others: What may be faster in the network than some of the chosen; none if ``can_try``
+                says no.
+            say: Called with a line of text when a step begins.
+
+        Returns:
+            ``shipped`` where the default ships, or nothing is faster.
+        """
+        others = others[: most_contenders(self.network.tuned_s or 0.0)]
+        if self.network.shipped != TUNED or not self.runs_here or not others:
+            return shipped
+        began = time.perf_counter()
+        say = say or (lambda _line: None)
         say(f"trying {len(others)} contenders in the compiled network")
         try:
             tried = try_in_network(self.model, self.hardware, self.extraction, chosen, others)
+            self.network = replace(self.network, tried=tried)
+            better = faster_ones(tried)
+            return self._better({**chosen, **better}, shipped, say) if better else shipped
         except Exception as error:  # compilers and kernels raise what they like
-            logger.warning("no contender was tried in the network: %s", _last_line(error))
-            return chosen
-        self.network = replace(self.network, tried=tried)
-        return {**chosen, **faster_ones(tried)}
+            logger.warning("contenders were not tried in the network: %s", _last_line(error))
+            return shipped
+        finally:
+            self._spend(began)
+
+    def _better(
+        self, chosen: Mapping[str, Candidate], shipped: Artifact, say: Callable[[str], None]
+    ) -> Artifact:
+        """The network with other candidates, if it is faster than what ships, and right."""
+        from foretune.engines import compare
+        from foretune.graph import take_sample, verify
+
+        artifact = self._tuned(chosen, say)
+        assert artifact is not None, "something was chosen"
+        say("timing it beside the one without them")
+        before, after = "before", "after"
+        results = compare(
+            self.model,
+            {before: shipped, after: artifact},
+            [],
+            threads=self._threads,
+            rounds=self._rounds(2),
+        )
+        before_s, after_s = results[before].median, results[after].median
+        if not before_s or not after_s or after_s >= before_s:
+            return shipped
+        check = verify(_Compiled(artifact, self.model), self.model, inputs=self.inputs)
+        if not check.ok:
+            logger.warning("contenders stay out of the network: %s", check.message)
+            return shipped
+        self._note(artifact, check)
+        self.network = replace(self.network, tried_gain=before_s / after_s)
+        artifact.sample = take_sample(self.inputs[0], check.tolerance)
+        return artifact
 
     def _tuned(
         self, chosen: Mapping[str, Candidate], say: Callable[[str], None]

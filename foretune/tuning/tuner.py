@@ -484,8 +484,12 @@ class Tuner:
 
     def _round(self, wanted: Sequence[tuple[Task, int]]) -> None:
         """Asks tasks for so many candidates, measures them in turns, and teaches the tasks."""
-        with self.clock.on("search_s"):
-            asked = [[(candidate, task) for candidate in task.ask(n)] for task, n in wanted]
+        asked = []
+        for task, n in wanted:
+            if asked and not self._in_time():
+                break
+            with self.clock.on("search_s"):
+                asked.append([(candidate, task) for candidate in task.ask(n)])
         # The first of each task, then the second of each: the time may not suffice for all.
         turns = zip_longest(*asked)
         owners = dict(pair for turn in turns for pair in turn if pair is not None)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from foretune.graph import compile_variants, entry_of, extract
+from foretune import _tvm
+from foretune.graph import compile_variants, entry_of, extract, variants
 from foretune.hardware import probe
 from foretune.space import Candidate, Space
 from foretune.tuning import contenders as module
@@ -18,8 +21,10 @@ from foretune.tuning.contenders import (
     Trying,
     contenders,
     faster_ones,
+    most_contenders,
     try_in_network,
 )
+from foretune.tuning.network import Proof
 from foretune.workload import Model, from_object
 
 torch = pytest.importorskip("torch")
@@ -56,7 +61,41 @@ def test_every_version_computes_the_same_with_its_own_kernel() -> None:
         np.testing.assert_allclose(tensor.numpy(), wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_what_is_faster_in_the_network_is_found() -> None:
+def test_a_version_calls_its_own_kernel_and_the_others_of_the_network() -> None:
+    program = extract(network(), probe()).program
+    names = list(called(program))
+    first = names[0]
+    builder = _tvm.tvm.relax.BlockBuilder(program)
+    version = f"{first}_version_1"
+    builder.add_func(program[first].with_attr("global_symbol", version), version)
+    changed = variants._with_entry(builder.get(), entry_of(1), {first: version})
+    others = set(names) - {first}
+    assert set(called(changed)) == {*others, first}
+    assert set(called(changed, entry_of(1))) == {*others, version}
+
+
+def called(program: Any, function: str = "main") -> list[str]:
+    found: list[str] = []
+
+    def visit(expression: Any) -> None:
+        if isinstance(expression, _tvm.tvm.relax.Call) and len(expression.args):
+            name = str(getattr(expression.args[0], "name_hint", ""))
+            if isinstance(expression.args[0], _tvm.tvm.ir.GlobalVar) and name not in found:
+                found.append(name)
+
+    _tvm.tvm.relax.analysis.post_order_visit(program[function], visit)
+    return found
+
+
+def test_what_is_faster_in_the_network_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def seconds(call: Any, _calls: int) -> float:
+        if call not in seen:
+            seen.append(call)
+        return 1.0 - 0.1 * seen.index(call)
+
+    monkeypatch.setattr(module, "_seconds", seconds)
     model = network()
     extraction, found = candidates(model, 1)
     key = max(extraction.workloads, key=lambda w: w.flops * w.weight).key
@@ -68,7 +107,51 @@ def test_what_is_faster_in_the_network_is_found() -> None:
         model, probe(), extraction, slow, [Contender("heavy", key, space.default)]
     )
     assert [each.contender.candidate.key for each in tried] == [space.default.key]
-    assert 0 < tried[0].ratio <= tried[0].upper
+    assert (tried[0].ratio, tried[0].upper) == (pytest.approx(0.9), pytest.approx(0.9))
+    assert faster_ones(tried) == {key: space.default}
+
+
+def test_a_slow_network_has_fewer_tried() -> None:
+    counts = [most_contenders(seconds) for seconds in (0.004, 0.1, 0.2, 0.5, 1.0, 30.0)]
+    assert counts == sorted(counts, reverse=True)
+    assert (counts[0], counts[-1]) == (16, 0)
+
+
+@pytest.mark.parametrize(("after_s", "gain"), [(1.0, 2.0), (2.0, None), (3.0, None), (None, None)])
+def test_the_network_gets_what_was_faster_if_all_of_it_pays(
+    monkeypatch: pytest.MonkeyPatch, after_s: float | None, gain: float | None
+) -> None:
+    model = network()
+    extraction, found = candidates(model, 2)
+    chosen = {key: own[0] for key, own in found.items()}
+    (key, (_, other)) = next(iter(found.items()))
+    proof = Proof(model, probe(), extraction, time.perf_counter())
+    proof.network = replace(proof.network, shipped="tuned", tuned_s=1e-3)
+    shipped = proof.default
+    faster = [Trying(Contender("t", key, other), 0.5, 0.6)]
+    monkeypatch.setattr("foretune.tuning.network.try_in_network", lambda *_: faster)
+    timed = {
+        "before": SimpleNamespace(median=2.0),
+        "after": SimpleNamespace(median=after_s),
+    }
+    monkeypatch.setattr("foretune.engines.compare", lambda *_, **__: timed)
+    better = proof.improve(shipped, chosen, [Contender("t", key, other)])
+    assert (better is shipped) == (gain is None)
+    assert proof.network.tried_gain == gain and len(proof.network.tried) == 1
+    inputs = model.draw_inputs(3)
+    (wanted,), (got,) = model.reference(inputs), better.run(inputs)
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_nothing_is_tried_where_the_default_ships() -> None:
+    model = network()
+    extraction, found = candidates(model, 2)
+    chosen = {key: own[0] for key, own in found.items()}
+    (key, (_, other)) = next(iter(found.items()))
+    proof = Proof(model, probe(), extraction, time.perf_counter())
+    shipped = proof.default
+    assert proof.improve(shipped, chosen, [Contender("t", key, other)]) is shipped
+    assert not proof.network.tried
 
 
 def _trying(key: str, ratio: float, upper: float, candidate: str = "c") -> Trying:
