@@ -484,7 +484,7 @@ class Tuner:
 
     def _round(self, wanted: Sequence[tuple[Task, int]]) -> None:
         """Asks tasks for so many candidates, measures them in turns, and teaches the tasks."""
-        asked = []
+        asked: list[list[tuple[Candidate, Task]]] = []
         for task, n in wanted:
             if asked and not self._in_time():
                 break
