@@ -75,7 +75,7 @@ def runs(module):
 )
 def test_results_are_the_same_to_the_bit(work):
     changed = 0
-    for module in schedules(work, 12):
+    for module in schedules(work, 60):
         fetching = prefetch_weights(module, HARDWARE)
         if fetching is module:
             continue
