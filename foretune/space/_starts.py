@@ -44,6 +44,7 @@ def starts_of(
         return ()
     schedule = _replay.program(workload.module_json, hardware.target).schedule()
     found: dict[Candidate, int] = {}
+    tiles: dict[str, list[Tile]] = {}  # of a block, the same in all sketches
     for sketch in reversed(sketches):
         summing = [name for name in sketch.axes if _is_tiled_sum(sketch, name)]
         if len(summing) != 1:
@@ -51,8 +52,10 @@ def starts_of(
         content = schedule.get(schedule.get_sblock(summing[0]))
         if len(content.iter_vars) != len(sketch.axes[summing[0]]) or not can_be_tiled(content):
             continue
-        tiles = [t for t in tiles_of(content, max(hardware.simd_bits, 0)) if _is_vector(t)]
-        for rank, tile in enumerate(tiles[:_TILES]):
+        if summing[0] not in tiles:
+            every = tiles_of(content, max(hardware.simd_bits, 0))
+            tiles[summing[0]] = [tile for tile in every if _is_vector(tile)][:_TILES]
+        for rank, tile in enumerate(tiles[summing[0]]):
             for candidate in _candidates(sketch, summing[0], content, tile):
                 found.setdefault(candidate, rank)
     return tuple(sorted(found, key=lambda candidate: found[candidate]))
