@@ -27,8 +27,9 @@ def of_network(name: str, tune: Mapping[str, Any], work_dir: Path) -> list[dict[
         work_dir: That of the tuning, with the journal.
 
     Returns:
-        Of each kernel ``name``, ``shapes``, ``count`` of calls, ``seconds`` of one (None where it
-        was not measured), ``flops`` and ``bytes`` of one, and whether it was ``tuned``.
+        Of each kernel, with the default schedule where that ships: ``name``, ``shapes``, ``count``
+        of calls, ``seconds`` of one (None where it was not measured), ``flops`` and ``bytes`` of
+        one, and whether it was ``tuned``.
     """
     from foretune.hardware import Hardware
     from foretune.records.journal import Journal
@@ -36,8 +37,10 @@ def of_network(name: str, tune: Mapping[str, Any], work_dir: Path) -> list[dict[
 
     with Journal(work_dir / JOURNAL) as journal:
         workloads = journal.workloads()
+    tuned = tune["network"]["shipped"] == "tuned"
+    which = "best_s" if tuned else "default_s"
     kernels = [
-        _kernel(workloads[task["key"]], task["name"], task["weight"], task["best_s"], True)
+        _kernel(workloads[task["key"]], task["name"], task["weight"], task[which], tuned)
         for task in tune["tasks"]
     ]
     hardware = Hardware.from_json(tune["hardware"])

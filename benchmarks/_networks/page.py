@@ -163,7 +163,8 @@ def _engines_table(results: Mapping[str, Result]) -> str:
 def _gain(network: Mapping[str, Any]) -> str:
     """How many times as long the network with default schedules takes, in the tuning's last run."""
     default_s, tuned_s = network["default_s"], network["tuned_s"]
-    return f"{default_s / tuned_s:.2f}" if default_s and tuned_s else _NONE
+    gain = f"{default_s / tuned_s:.2f}" if default_s and tuned_s else _NONE
+    return gain if network["shipped"] == "tuned" else f"{gain}, the default ships"
 
 
 def _latency(found: Any) -> str:

@@ -6,9 +6,11 @@ builder of candidates and that of artifacts apply the same ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from foretune.errors import last_line
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
@@ -30,14 +32,16 @@ class Finished:
     Attributes:
         module: The module.
         changed: Names of the passes that changed something.
+        failed: Names of the passes that were left out because they failed, and how.
     """
 
     module: IRModule
     changed: frozenset[str] = frozenset()
+    failed: Mapping[str, str] = field(default_factory=dict)
 
 
 def finish(module: IRModule, hardware: Hardware, without: Collection[str] = ()) -> Finished:
-    """Runs the last passes.
+    """Runs the last passes; one that fails on a module leaves it as it is.
 
     Args:
         module: Scheduled tensor programs, and Relax functions, which are left as they are.
@@ -47,13 +51,17 @@ def finish(module: IRModule, hardware: Hardware, without: Collection[str] = ()) 
     if hardware.kind != KIND:
         return Finished(module)
     changed = set()
+    failed: dict[str, str] = {}
     for name, change in _changes(hardware).items():
         before = module
-        # What a pass leaves as it is it returns.
-        module = before if name in without else change(before)
+        try:
+            # What a pass leaves as it is it returns.
+            module = before if name in without else change(before)
+        except Exception as error:  # TVM raises what it likes
+            failed[name] = f"{type(error).__name__}: {last_line(error, 160)}"
         if module is not before:
             changed.add(name)
-    return Finished(module, frozenset(changed))
+    return Finished(module, frozenset(changed), failed)
 
 
 def _changes(hardware: Hardware) -> dict[str, Callable[[IRModule], IRModule]]:
@@ -62,8 +70,11 @@ def _changes(hardware: Hardware) -> dict[str, Callable[[IRModule], IRModule]]:
     from foretune.codegen.prefetch import prefetch_weights
     from foretune.codegen.vector_math import vector_math
 
+    def expand(module: IRModule) -> IRModule:
+        return vector_math(module, hardware)
+
     def prefetch(module: IRModule) -> IRModule:
         return prefetch_weights(module, hardware)
 
-    changes = (legal_bfloat16, vector_math, keep_nan, prefetch)
+    changes = (legal_bfloat16, expand, keep_nan, prefetch)
     return dict(zip(PASSES, changes, strict=True))

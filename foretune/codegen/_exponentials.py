@@ -29,7 +29,9 @@ from foretune.codegen._expressions import (
     number,
     polynomial,
     power_of_two,
+    reciprocal,
     reinterpret,
+    scaled,
     select,
     with_sign_of,
 )
@@ -39,6 +41,8 @@ Scale = Callable[[Expr, Expr], Expr]
 
 def exp(x: Expr) -> Expr:
     """``e**x``; far below 0 it is 0, without products that underflow, which are slow."""
+    if x.code.avx512:
+        return exp_near(_within(x, -104.0, 89.0), scaled)
     vanishes = x < number(x, -104.0)
     reduced = select(vanishes, number(x, 0.0), at_most(x, 89.0))
     return select(vanishes, number(x, 0.0), exp_near(reduced, scaled))
@@ -64,13 +68,13 @@ def tanh(x: Expr) -> Expr:
     a, u, one = magnitude(x), x * x, number(x, 1.0)
     small = magnitude((x * u) * polynomial(u, tanh_tail()) + x)
     doubled = exp_near(at_most(a, 9.1) * number(a, 2.0), scaled_once)
-    large = one - number(x, 2.0) / (doubled + one)
+    large = one - number(x, 2.0) * reciprocal(doubled + one)
     return with_sign_of(select(a < number(a, 0.625), small, large), x)
 
 
 def sigmoid(x: Expr) -> Expr:
     """``1 / (1 + e**-x)``."""
-    e = exp(number(x, 0.0) - magnitude(x))
+    e = _exp_below(number(x, 0.0) - magnitude(x))
     return _share(e, x < number(x, 0.0))
 
 
@@ -94,7 +98,7 @@ def normal_cdf(x: Expr) -> Expr:
     # x**2 = head**2 + (a - head)(a + head); the first is exact.
     square = head * head * number(a, -0.5)
     rest = (a - head) * (a + head) * number(a, -0.5)
-    t = one / (one + a * number(a, TAIL))
+    t = reciprocal(one + a * number(a, TAIL))
     low = exp_near(square, scaled, rest) * (t * polynomial(t, scaled_tail()))
     return select(x > number(x, 0.0), one - low, low)
 
@@ -121,24 +125,23 @@ def exp_near(x: Expr, scale: Scale, more: Expr | None = None) -> Expr:
 def exp_of_rest(rest: Expr, n: Expr, scale: Scale) -> Expr:
     """``2**n * e**rest`` for rests up to half of ln 2."""
     near_one = ((rest * rest) * polynomial(rest, exp_tail()) + rest) + number(rest, 1.0)
-    return scale(near_one, convert(n, "int32"))
-
-
-def scaled(p: Expr, n: Expr) -> Expr:
-    """``p * 2**n`` in two steps: each factor is a normal number, and the last rounds once."""
-    half = n >> number(n, 1, "int32")
-    return p * power_of_two(half) * power_of_two(n - half)
+    return scale(near_one, n)
 
 
 def scaled_once(p: Expr, n: Expr) -> Expr:
-    """``p * 2**n`` where that is a normal number."""
-    return p * power_of_two(n)
+    """``p * 2**n`` for whole ``n`` where that is a normal number."""
+    return scaled(p, n) if p.code.avx512 else p * power_of_two(convert(n, "int32"))
 
 
 def _share(e: Expr, is_below: Expr) -> Expr:
     """``1 / (1 + e)``, and ``e / (1 + e)`` where the number is below 0."""
-    share = number(e, 1.0) / (number(e, 1.0) + e)
+    share = reciprocal(number(e, 1.0) + e)
     return select(is_below, e * share, share)
+
+
+def _exp_below(x: Expr) -> Expr:
+    """``e**x`` where ``x`` is not above 0."""
+    return exp_near(at_least(x, -104.0), scaled) if x.code.avx512 else exp(x)
 
 
 def _within(x: Expr, least: float, most: float) -> Expr:

@@ -20,17 +20,25 @@ _INTEGERS |= {"<<": "shl", ">>": "ashr"}
 _ORDERS = {"<": ("fcmp olt", "icmp slt"), ">": ("fcmp ogt", "icmp sgt")}
 
 
+_ZMM = 16
+"""Numbers of float32 in the widest register."""
+_LENGTHS = (4, 8, 16, 32, 64)
+"""Of vectors that fill registers of AVX-512, one or several."""
+
+
 class Code:
     """The body of a function that is being written.
 
     Attributes:
         lanes: Numbers in a vector; 1 for no vector.
+        avx512: Whether AVX-512 is there, in all lengths, and the vector is one of them.
         lines: Instructions so far.
         needed: Declarations of LLVM's own functions that they call.
     """
 
-    def __init__(self, lanes: int) -> None:
+    def __init__(self, lanes: int, avx512: bool = False) -> None:
         self.lanes = lanes
+        self.avx512 = avx512 and lanes in _LENGTHS
         self.lines: list[str] = []
         self.needed: set[str] = set()
 
@@ -234,6 +242,81 @@ def opposite_sign(x: Expr) -> Expr:
 def is_nan(x: Expr) -> Expr:
     """By the bits: TVM folds a comparison of ``x`` with itself."""
     return reinterpret(magnitude(x), "int32") > number(x, 0x7F800000, "int32")
+
+
+def scaled(p: Expr, n: Expr) -> Expr:
+    """``p * 2**n`` for whole ``n``, also those whose power is no float32, rounded once."""
+    if p.code.avx512:
+        return _in_registers(p.code, "mask.scalef.ps", [p, n], rounds=True)
+    n = convert(n, "int32")
+    # Each factor is a normal number, and the last product rounds.
+    half = n >> number(n, 1, "int32")
+    return p * power_of_two(half) * power_of_two(n - half)
+
+
+def reciprocal(x: Expr) -> Expr:
+    """``1 / x`` to two last places, where both are normal numbers."""
+    one = number(x, 1.0)
+    if not x.code.avx512:
+        return one / x
+    # To 14 bits, and a step of Newton's: half the time of a division.
+    near = _in_registers(x.code, "rcp14.ps", [x])
+    return near * (one - x * near) + near
+
+
+def _in_registers(code: Code, name: str, operands: Sequence[Expr], rounds: bool = False) -> Expr:
+    """An instruction of AVX-512, on vectors that may be wider than a register.
+
+    Args:
+        code: Where it is computed.
+        name: LLVM's, without the width.
+        operands: Vectors of float32.
+        rounds: Whether it takes a rounding mode in its widest form.
+    """
+    width = min(code.lanes, _ZMM)
+    typed, mask = f"<{width} x float>", f"i{max(width, 8)}"
+    symbol = f"@llvm.x86.avx512.{name}.{32 * width}"
+    types, rest = [typed] * (len(operands) + 1) + [mask], f"{typed} zeroinitializer, {mask} -1"
+    if rounds and width == _ZMM:
+        types, rest = [*types, "i32"], f"{rest}, i32 4"  # the mode that is set
+    code.needed.add(f"declare {typed} {symbol}({', '.join(types)})")
+    parts = []
+    for names in zip(*(_parts(operand, width) for operand in operands), strict=True):
+        given = ", ".join(f"{typed} {part}" for part in names)
+        parts.append(code.emit("float32", f"call {typed} {symbol}({given}, {rest})"))
+    return _joined(code, parts, width)
+
+
+def _parts(value: Expr, width: int) -> list[str]:
+    """Names of the vectors of ``width`` that a vector consists of."""
+    code = value.code
+    if code.lanes == width:
+        return [value.name]
+    typed = code.typed(value.kind)
+    return [
+        code.emit(
+            value.kind,
+            f"shufflevector {typed} {value.name}, {typed} poison, {_places(begin, width)}",
+        ).name
+        for begin in range(0, code.lanes, width)
+    ]
+
+
+def _joined(code: Code, parts: list[Expr], width: int) -> Expr:
+    """One vector of several, two at a time."""
+    while len(parts) > 1:
+        typed, places = f"<{width} x float>", _places(0, 2 * width)
+        parts = [
+            code.emit("float32", f"shufflevector {typed} {a.name}, {typed} {b.name}, {places}")
+            for a, b in zip(parts[::2], parts[1::2], strict=True)
+        ]
+        width *= 2
+    return parts[0]
+
+
+def _places(begin: int, count: int) -> str:
+    inside = ", ".join(f"i32 {at}" for at in range(begin, begin + count))
+    return f"<{count} x i32> <{inside}>"
 
 
 def power_of_two(n: Expr) -> Expr:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from foretune.codegen._exponentials import scaled
 from foretune.codegen._expressions import (
     Expr,
     at_least,
@@ -23,6 +22,7 @@ from foretune.codegen._expressions import (
     polynomial,
     reinterpret,
     root,
+    scaled,
     select,
 )
 from foretune.codegen._logarithms import split
@@ -88,7 +88,7 @@ def _exp2_wide(x: Expr) -> Expr:
     n = floor(c + number(c, 0.5, "float64"))
     series = [math.log(2) ** k / math.factorial(k) for k in range(9)]
     p = convert(polynomial(c - n, series, "float64"), "float32")
-    return scaled(p, convert(n, "int32"))
+    return scaled(p, convert(n, "float32"))
 
 
 def _signed_power(x: Expr, y: Expr, size: Expr) -> Expr:

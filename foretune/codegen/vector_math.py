@@ -18,6 +18,7 @@ Numbers of two bytes are computed in float32; float64 stays with the C library.
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Collection, Sequence
 from functools import cache
@@ -31,6 +32,7 @@ from foretune.codegen._patterns import match_one_plus
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
+    from foretune.hardware import Hardware
 
 _Constant = tuple[float, str]
 _Used = tuple[str, tuple[_Constant | None, ...]]
@@ -64,13 +66,22 @@ _LEVEL = 99
 _HALVES = ("float16", "bfloat16")
 
 
-def vector_math(module: IRModule) -> IRModule:
+def vector_math(module: IRModule, hardware: Hardware) -> IRModule:
     """The same module, whose tensor programs compute functions of float32 as polynomials."""
     _register()
-    return _tvm.map_programs(module, _expanded)
+    avx512 = _has_avx512(hardware.target)
+    return _tvm.map_programs(module, lambda function: _expanded(function, avx512))
 
 
-def _expanded(function: Any) -> Any:
+@cache
+def _has_avx512(target: str) -> bool:
+    """Whether the processor has AVX-512, in all lengths."""
+    has_features = _tvm.tvm.target.codegen.target_has_features
+    known = _tvm.Target(json.loads(target))
+    return all(has_features(feature, known) for feature in ("avx512f", "avx512vl"))
+
+
+def _expanded(function: Any, avx512: bool) -> Any:
     used: set[_Used] = set()
     widths = set(_WIDTHS)
 
@@ -98,21 +109,23 @@ def _expanded(function: Any) -> Any:
         (_tvm.tvm.ir.Call, call), (_tvm.tvm.tirx.Add, add), (_tvm.tvm.tirx.For, loop),
     ]  # fmt: skip
     changed = _tvm.structural_mutate(function, callbacks)
-    return changed if not used else with_code(changed, _code_of(used, widths))
+    return changed if not used else with_code(changed, _code_of(used, widths, avx512))
 
 
-def _code_of(used: Collection[_Used], widths: Collection[int]) -> str:
+def _code_of(used: Collection[_Used], widths: Collection[int], avx512: bool) -> str:
     """LLVM's code of every function that is used, in every width."""
-    functions = [_function(one, width) for one in sorted(used, key=str) for width in sorted(widths)]
+    functions = [
+        _function(one, width, avx512) for one in sorted(used, key=str) for width in sorted(widths)
+    ]
     needed = sorted({line for _, lines in functions for line in lines})
     return "\n".join([*needed, *(text for text, _ in functions)])
 
 
 @cache
-def _function(used: _Used, lanes: int) -> tuple[str, frozenset[str]]:
+def _function(used: _Used, lanes: int, avx512: bool) -> tuple[str, frozenset[str]]:
     """A function's code, and the declarations it needs: written once for all candidates."""
     name, constants = used
-    code = Code(lanes)
+    code = Code(lanes, avx512)
     kind = "float32"
     arguments = [
         Expr(code, f"%a{at}", kind) if value is None else code.constant(*value)

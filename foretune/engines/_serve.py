@@ -160,8 +160,9 @@ def serve(arguments: Sequence[str]) -> None:
             outputs = [_as_numpy(value) for value in run()]
         save_arrays(Path(out), outputs)
     except Exception as error:  # a foreign runtime refuses a model with whatever it likes
-        lines = str(error).strip().splitlines() or [""]
-        answer({"error": f"{type(error).__name__}: {lines[0][:300]}"})
+        # OpenVINO says in the first line where its code is, and in the next ones what is wrong.
+        told = " ".join(str(error).split())
+        answer({"error": f"{type(error).__name__}: {told[:300]}"})
         return
     answer({"ready": True})
     for _line in sys.stdin:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from foretune import _tvm, codegen
 from foretune.graph.artifact import Artifact, describe
-from foretune.graph.passes import PassReport, capture, join, why_off
+from foretune.graph.passes import PassReport, capture, failure, join, why_off
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from foretune.hardware import Hardware
     from foretune.space import Candidate
     from foretune.workload import Model
+
+logger = logging.getLogger(__name__)
 
 
 def apply_candidates(
@@ -102,7 +105,9 @@ def build(module: IRModule, hardware: Hardware, without: Collection[str], inputs
 
     def finishing(module: IRModule, _context: Any) -> IRModule:
         finished = codegen.finish(module, hardware, without)
-        reports.extend(_reports(hardware, without, finished.changed))
+        for name, fault in finished.failed.items():
+            logger.warning("%r is left out for this network (%s)", name, fault)
+        reports.extend(_reports(hardware, without, finished))
         return finished.module
 
     def joining(module: IRModule, _context: Any) -> IRModule:
@@ -181,7 +186,8 @@ def artifact_of(
 
 
 def _reports(
-    hardware: Hardware, without: Collection[str], changed: Collection[str]
+    hardware: Hardware, without: Collection[str], finished: codegen.Finished
 ) -> list[PassReport]:
     off = {name: why_off(name, codegen.KIND, hardware, without) for name in codegen.PASSES}
-    return [PassReport(name, not why, why, name in changed) for name, why in off.items()]
+    off |= {name: failure(fault) for name, fault in finished.failed.items()}
+    return [PassReport(name, not why, why, name in finished.changed) for name, why in off.items()]

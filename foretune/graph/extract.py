@@ -84,7 +84,7 @@ def cut(simplified: Simplified) -> Extraction:
             calls[callee] = calls.get(callee, 0) + 1
         elif callee not in untunable:
             untunable.append(callee)
-    cold = _cold_weights(program)
+    program = _marked(program)
     found: dict[str, Workload] = {}
     functions: dict[str, str] = {}
     taken: set[str] = set()
@@ -96,8 +96,7 @@ def cut(simplified: Simplified) -> Extraction:
             continue  # Becomes a view of the same memory: there is nothing to run.
         if is_scheduled(function):
             continue  # There is nothing to search.
-        marked = mark_cold(function, cold[name]) if name in cold else function
-        workload = as_workload(marked, name, calls[name])
+        workload = as_workload(function, name, calls[name])
         functions[name] = workload.key
         if workload.key in found:
             known = found[workload.key]
@@ -128,6 +127,23 @@ def as_workload(function: Any, name: str, weight: int = 1) -> Workload:
         if function.attrs is not None and attribute in function.attrs:
             function = function.without_attr(attribute)
     return Workload.from_module(_tvm.IRModule({"main": function}), name, weight)
+
+
+def _marked(program: IRModule) -> IRModule:
+    """The program with tensor programs that say which of their parameters are cold.
+
+    Also those that are not tuned: what is generated from their default schedule depends on it.
+    """
+    from foretune import _tvm
+
+    cold = _cold_weights(program)
+    functions = {
+        variable: mark_cold(function, cold[str(variable.name_hint)])
+        if isinstance(function, _tvm.PrimFunc) and str(variable.name_hint) in cold
+        else function
+        for variable, function in program.functions.items()
+    }
+    return _tvm.IRModule(functions)
 
 
 def _cold_weights(program: IRModule) -> dict[str, ColdWeights]:

@@ -346,7 +346,7 @@ class Proof:
         from foretune.graph import take_sample, verify
 
         if not self.runs_here:
-            self.network = replace(self.network, shipped=TUNED)
+            self.network = replace(self.network, shipped=TUNED, passes=tuned.manifest["passes"])
             return tuned
         say("timing the tuned network beside the default and the original")
         # First in processes of their own: what dies there is never run in this one.
@@ -414,8 +414,9 @@ class Proof:
                 )
 
     def _note(self, artifact: Artifact, check: Verification) -> None:
-        """Keeps what a comparison said, in the artifact's manifest, too."""
-        self.network = self.network.checked(check)
+        """Keeps what a comparison said of what may ship, in the artifact's manifest, too."""
+        passes = artifact.manifest["passes"]
+        self.network = replace(self.network.checked(check), passes=passes)
         artifact.manifest["verification"] = check.to_json()
 
     def _bisected(self, given: InputSet) -> str:

@@ -17,7 +17,7 @@ from scipy import special
 
 from foretune import _tvm
 from foretune.codegen import finish
-from foretune.hardware import Hardware, preset, probe
+from foretune.hardware import Hardware, preset, probe, why_not_here
 
 tvm = _tvm.tvm
 te, tirx = tvm.te, tvm.tirx
@@ -107,6 +107,45 @@ def test_functions_are_exact_to_a_few_last_places(name: str, width: int) -> None
     assert (
         in_units(compiled(lambda x, _: getattr(tirx, name)(x), width=width)(data), wanted) <= most
     )
+
+
+@pytest.mark.parametrize("width", [4, 16, 24, 64])
+def test_powers_of_two_are_exact_in_every_width_of_vectors(width: int) -> None:
+    names = ("exp", "tanh", "sigmoid")
+    data = every_kind_of_number(width)
+    for name in names:
+        exact, most = FUNCTIONS[name]
+        with np.errstate(all="ignore"):
+            wanted = exact(data.astype("float64"))
+        function = compiled(lambda x, _, name=name: getattr(tirx, name)(x), width=width)
+        assert in_units(function(data), wanted) <= most
+
+
+@pytest.mark.parametrize("name", ["exp", "exp2", "exp10", "tanh", "sigmoid", "erf"])
+def test_functions_are_exact_without_an_instruction_that_scales(name: str) -> None:
+    older = preset("zen3", 1)
+    if (why := why_not_here(older)) is not None:
+        pytest.skip(why)
+    exact, most = FUNCTIONS[name]
+    data = every_kind_of_number(3)
+    with np.errstate(all="ignore"):
+        wanted = exact(data.astype("float64"))
+    function = compiled(lambda x, _: getattr(tirx, name)(x), older)
+    assert in_units(function(data), wanted) <= most
+
+
+def test_processors_with_an_instruction_that_scales_use_it() -> None:
+    x = te.placeholder((64, 64), "float32", name="x")
+    schedule = tvm.s_tir.Schedule(
+        te.create_prim_func([x, te.compute((64, 64), lambda *at: tirx.exp(x[at]), name="y")])
+    )
+    _, column = schedule.get_loops(schedule.get_sblock("y"))
+    schedule.vectorize(schedule.split(column, [None, 16])[1])
+    for name, uses in (("zen4", True), ("zen3", False)):
+        hardware = preset(name, 1)
+        module = finish(schedule.mod, hardware).module
+        code = tvm.compile(module, hardware.code_target()).mod.inspect_source("ll")
+        assert ("avx512.mask.scalef.ps.512" in code) == uses
 
 
 @pytest.mark.slow

@@ -7,16 +7,17 @@ its own, or is TVM's. It runs under a guard: one that fails on a network is left
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from foretune import codegen
-from foretune.errors import BadInputError
+from foretune.errors import BadInputError, last_line
 from foretune.graph.passes import cuda_graph
 from foretune.graph.passes._decisions import Decisions
-from foretune.graph.passes._guard import Change, Passes, PassReport, why_off
+from foretune.graph.passes._guard import Change, Passes, PassReport, failure, why_off
 from foretune.graph.passes.algorithms import choose_algorithms
 from foretune.graph.passes.attention import fuse_attention
 from foretune.graph.passes.batch_norms import fold_batch_norms
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from foretune._tvm import IRModule
     from foretune.hardware import Hardware
 
+logger = logging.getLogger(__name__)
+
 __all__ = [
     "OPERATORS",
     "PROGRAMS",
@@ -44,6 +47,7 @@ __all__ = [
     "PassReport",
     "Passes",
     "capture",
+    "failure",
     "join",
     "names",
     "require",
@@ -129,8 +133,8 @@ OPERATORS = (
         lambda hardware, _: [lambda module: split_phases(module, hardware)],
         only="llvm",
     ),
-    # On a GPU layouts stay, and what the model transposes itself still moves.
-    Pass("layouts", _ours(assign_layouts, sink_transposes), only="llvm"),
+    Pass("layouts", _ours(assign_layouts), only="llvm"),
+    # What layouts leave between operators, and what the model transposes itself.
     Pass("transposes", _ours(sink_transposes)),
     Pass("equal-operators", _relax("EliminateCommonSubexpr")),
     _REWRITES,
@@ -175,9 +179,19 @@ def join(
 ) -> tuple[OneFunction, PassReport]:
     """Joins the calls of ``main``, where that is wanted and can be done; see ``one_function``."""
     off = why_off(JOINING, codegen.KIND, hardware, without)
-    joined = OneFunction(module, reason=off) if off else one_function(module, inputs)
+    joined = OneFunction(module, reason=off) if off else _joined(module, inputs)
     on = not joined.reason
     return joined, PassReport(JOINING, on, joined.reason, changed=on)
+
+
+def _joined(module: IRModule, inputs: int) -> OneFunction:
+    """``one_function``, left out where it fails."""
+    try:
+        return one_function(module, inputs)
+    except Exception as error:  # TVM raises what it likes
+        fault = f"{type(error).__name__}: {last_line(error, 160)}"
+        logger.warning("%r is left out for this network (%s)", JOINING, fault)
+        return OneFunction(module, reason=failure(fault))
 
 
 CAPTURING = "cuda-graph"

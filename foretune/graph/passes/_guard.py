@@ -50,6 +50,11 @@ class PassReport:
         return asdict(self)
 
 
+def failure(fault: str) -> str:
+    """Why a pass is off that failed."""
+    return f"{_FAILED}: {fault}"
+
+
 def why_off(name: str, only: str, hardware: Hardware, without: Collection[str]) -> str:
     """Why a pass has no turn; empty if it has one.
 
@@ -113,7 +118,7 @@ class Passes:
             fault = f"{type(error).__name__}: {last_line(error, 160)}"
         if fault is not None:
             # What its earlier turns did stays: the network is sound as it is.
-            self._reports[name] = PassReport(name, False, f"{_FAILED}: {fault}", before.changed)
+            self._reports[name] = PassReport(name, False, failure(fault), before.changed)
             logger.warning("%s: %r is left out for this network (%s)", self.network, name, fault)
             return module
         self._reports[name] = PassReport(name, changed=before.changed or _differ(module, changed))
