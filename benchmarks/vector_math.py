@@ -1,7 +1,7 @@
 """``python -m benchmarks.vector_math``: functions as polynomials beside the C library.
 
 Each function of numbers that are like a network's, vectors of the machine's width, one thread; the
-sides take turns. Errors are in units in the last place of float32, beside float64.
+sides take turns. And of numbers thirty times as large, where libraries take other ways. Errors are in units in the last place of float32, beside float64.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from benchmarks.results import conditions, publish, say, table
 _TITLE = "Vector mathematics"
 _ROWS, _COLUMNS = 4096, 64
 _SEED = 0
+_WIDER = 30
 
 Array = npt.NDArray[Any]
 _Of = Callable[[Array], Array]
@@ -111,15 +112,24 @@ def main(arguments: list[str] | None = None) -> None:
         given = change(normal)
         right = exact(given.astype("float64"))
         sides = {side: _compiled(element, hardware, side == "ours") for side in ("ours", "libm")}
-        buffers = {side: [tensor(given), tensor(np.zeros_like(given))] for side in sides}
-        readings: dict[str, list[float]] = {side: [] for side in sides}
+        buffers = {
+            key: [tensor(numbers), tensor(np.zeros_like(given))]
+            for side in sides
+            for key, numbers in ((side, given), (f"{side}, wide", given * np.float32(_WIDER)))
+        }
+        readings: dict[str, list[float]] = {key: [] for key in buffers}
         for _ in range(options.rounds):
-            for side, function in sides.items():
+            for key, arrays in buffers.items():
+                function = sides[key.partition(",")[0]]
                 began = time.perf_counter()
-                function(*buffers[side])
-                readings[side].append((time.perf_counter() - began) / given.size * 1e9)
+                function(*arrays)
+                readings[key].append((time.perf_counter() - began) / given.size * 1e9)
         ours, libm = (np.array(readings[side]) for side in ("ours", "libm"))
         ratios = np.quantile(libm / ours, [0.5, 0.1, 0.9])
+        wider = [
+            np.median(np.array(readings[f"{side}, wide"]) / np.array(readings[side]))
+            for side in sides
+        ]
         errors = {side: _units(buffers[side][1].numpy(), right) for side in sides}
         rows.append(
             [
@@ -129,18 +139,22 @@ def main(arguments: list[str] | None = None) -> None:
                 f"{ratios[0]:.1f} [{ratios[1]:.1f}, {ratios[2]:.1f}]",
                 f"{errors['ours']:.1f}",
                 f"{errors['libm']:.1f}",
+                *(f"{ratio:.2f}" for ratio in wider),
             ]
         )
         data.append({"function": name, "readings_ns": readings, "units": errors})
         say(" ".join(rows[-1]))
-    header = ["function", "polynomial, ns", "C library, ns", "faster", "error", "its error"]
+    header = ["function", "polynomial, ns", "C library, ns", "faster", "error", "its error",
+              "of large numbers", "its"]  # fmt: skip
     body = "\n".join(
         [
             "Nanoseconds of one number, one thread, numbers of the standard normal distribution "
             "(without sign for `log` and `power 1.7`), vectors of "
             f"{hardware.simd_bits} bits. Median of {options.rounds} rounds in turn; ratios with "
             "their 10th and 90th percentile. Errors are the largest, in units in the last place: "
-            "those of GELU are where its sum cancels.",
+            "those of GELU are where its sum cancels. Of large numbers: the time with numbers "
+            f"{_WIDER} times as large, among them those whose results are denormal, over the time "
+            "with these.",
             "",
             table(header, rows),
         ]

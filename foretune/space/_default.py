@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretune.space._products import default_tiles, product_block
 from foretune.space._tiles import can_be_tiled, lanes_of, split_off, tile_sums
+from foretune.space._transpositions import tile_transposition
 from foretune.workload import walk
 
 if TYPE_CHECKING:
@@ -126,6 +127,8 @@ def _parallel_and_vector(schedule: Schedule, block: Any, simd_bits: int) -> None
             tile_sums(schedule, block, simd_bits)
         return
     lanes = lanes_of(str(content.writes[0].source.dtype), simd_bits)
+    if tile_transposition(schedule, block, lanes):
+        return
     vector = split_off(schedule, loops, len(loops) - 1, lanes)
     schedule.parallel(schedule.fuse(*loops))
     if vector is not None:

@@ -16,8 +16,9 @@ relax = _tvm.tvm.relax
 op = relax.op
 
 
-def program(seed, steps=7):
+def program(seed, steps=7, makers=None):
     """The module, and an input for it."""
+    makers = MAKERS if makers is None else makers
     rng = np.random.default_rng(seed)
     dtype = "float32" if rng.random() < 0.85 else "int32"
     x = numbers(rng, [int(n) for n in rng.choice([1, 2, 3, 3, 4, 4], rng.integers(2, 5))], dtype)
@@ -27,7 +28,7 @@ def program(seed, steps=7):
         with builder.dataflow():
             values = [parameter]
             for _ in range(steps):
-                draw = MAKERS[int(rng.integers(len(MAKERS)))]
+                draw = makers[int(rng.integers(len(makers)))]
                 operand = (
                     values[-1] if rng.random() < 0.8 else values[int(rng.integers(len(values)))]
                 )
@@ -234,6 +235,83 @@ def batch_norm(rng, x):
     return op.nn.batch_norm(x, gamma, beta, mean, variance, axis, training=False)
 
 
+def product(rng, x, values):
+    """With a constant, one that another product has already, or what is computed."""
+    shape = shape_of(x)
+    if not floats(x) or len(shape) < 2:
+        return None
+    others = [v for v in values if floats(v) and len(shape_of(v)) == 2]
+    fitting = [v for v in others if shape_of(v)[0] == shape[-1]]
+    if fitting and rng.random() < 0.3:
+        return op.matmul(x, fitting[int(rng.integers(len(fitting)))])
+    if rng.random() < 0.3:
+        return op.matmul(x, _shared(rng, shape[-1]))
+    columns = int(rng.choice([1, 3, 16, 17]))
+    return op.matmul(x, constant(numbers(rng, [shape[-1], columns], "float32") / 4))
+
+
+_SHARED = {}
+
+
+def _shared(rng, extent):
+    """The same constant in every product of such a size."""
+    if extent not in _SHARED:
+        _SHARED[extent] = constant(numbers(rng, [extent, 4], "float32") / 4)
+    return _SHARED[extent]
+
+
+def spatial(rng, x, _values):
+    """A convolution of one to three axes, dilated, strided, in groups, perhaps transposed."""
+    axes = len(shape_of(x)) - 2
+    if not floats(x) or not 1 <= axes <= 3:
+        return None
+    channels, extents = shape_of(x)[1], shape_of(x)[2:]
+    kernel = [int(rng.integers(1, 4)) for _ in range(axes)]
+    pads = [int(p) for p in rng.integers(0, 2, axes)]
+    strides = [int(s) for s in rng.integers(1, 3, axes)]
+    if rng.random() < 0.5:
+        weight = numbers(rng, [channels, int(rng.integers(1, 5)), *kernel], "float32") / 4
+        make = [op.nn.conv1d_transpose, op.nn.conv2d_transpose, op.nn.conv3d_transpose][axes - 1]
+        pads = [min(p, k - 1) for p, k in zip(pads, kernel, strict=True)]
+        more = [int(rng.integers(0, s)) for s in strides]
+        return make(x, constant(weight), strides=strides, padding=pads * 2, output_padding=more)
+    dilation = [int(d) for d in rng.integers(1, 3, axes)]
+    pairs = zip(extents, pads, kernel, dilation, strict=True)
+    if any(extent + 2 * pad < 1 + step * (taps - 1) for extent, pad, taps, step in pairs):
+        return None
+    groups = channels if rng.random() < 0.3 else 1
+    weight = numbers(rng, [groups * int(rng.integers(1, 20)), channels // groups, *kernel], "f4")
+    return getattr(op.nn, f"conv{axes}d")(
+        x, constant(weight / 4), strides=strides, padding=pads * 2, dilation=dilation, groups=groups
+    )
+
+
+def curve(rng, x, _values):
+    """A function that is computed by polynomials."""
+    makers = [op.exp, op.erf, op.sigmoid, op.nn.gelu, op.nn.silu, op.sin, op.nn.gelu_tanh]
+    return makers[int(rng.integers(len(makers)))](op.clip(x, -4, 4)) if floats(x) else None
+
+
+def layer_norm(rng, x, _values):
+    if not floats(x):
+        return None
+    extent = shape_of(x)[-1]
+    weights = [constant(numbers(rng, [extent], "float32")) for _ in range(2)]
+    return op.nn.layer_norm(x, *weights, axes=[-1], epsilon=0.1)
+
+
+def attend(_rng, x, _values):
+    """What looks at itself: scores, their shares, and the values that they weigh."""
+    shape = shape_of(x)
+    if not floats(x) or len(shape) < 3:
+        return None
+    emit = relax.BlockBuilder.current().emit
+    axes = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
+    scores = emit(op.matmul(x, emit(op.permute_dims(x, axes))))
+    shares = emit(op.nn.softmax(emit(op.multiply(scores, constant(np.float32(0.25)))), axis=-1))
+    return op.matmul(shares, x)
+
+
 _IMAGES = (convolution, convolution, pool, adaptive, group_norm, prelu, resize, batch_norm)
 MAKERS = (
     *(permute,) * 6,
@@ -241,3 +319,6 @@ MAKERS = (
     *(unary, binary, binary, bounded, reduction, softmax, pad, concat, split, strided, choose),
     *(image(make) for make in _IMAGES),
 )
+
+LAYERS = (*MAKERS, *(product, spatial, curve) * 4, *(layer_norm, attend) * 2)
+"""Also what passes over products, norms and functions have rules for."""

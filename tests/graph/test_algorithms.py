@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from foretune import _tvm
 from foretune.errors import BadInputError
-from foretune.graph import extract
+from foretune.graph import compile_model, extract
 from foretune.graph._default import default_schedule
 from foretune.graph.passes import Decisions, algorithms, winograd_tiles
 from foretune.graph.passes.reshapes import sink_reshapes
@@ -240,11 +240,35 @@ def test_each_convolution_is_decided_for_itself_and_the_plan_can_be_given_back(n
     assert [w.key for w in again.workloads] == [w.key for w in found.workloads]
 
 
+def test_a_plan_decides_about_layouts_and_panels(network, rng):
+    x = rng.normal(size=(1, 4, 9, 9)).astype("float32")
+    weight = constant(rng.normal(size=(32, 4, 3, 3)).astype("float32"))
+
+    def make(t):
+        return op.nn.conv2d(t, weight, strides=(2, 2))
+
+    spec, result = TensorSpec("x0", x.shape, "float32"), TensorSpec("y", (1, 32, 4, 4), "float32")
+    model = Model("one", module_of(make, x), (spec,), (result,), (x,))
+    found = extract(model, hardware())
+    assert found.plan["layouts"] == {"convolution 0": "channels last"}
+    assert found.plan["packed-weights"] == {"convolution 0": "panels"}
+    plan = {"layouts": {"convolution 0": "as written"}}
+    (kept,) = extract(model, hardware(), plan=plan).workloads
+    assert kept.name.endswith("1x32x4x4")
+    plan = {"packed-weights": {"convolution 0": "plain"}}
+    plain = extract(model, hardware(), plan=plan)
+    assert plain.plan["packed-weights"] == {"convolution 0": "plain"}
+    assert any(w.name.endswith("1x4x4x32") for w in plain.workloads)
+    for each in (found, plain):
+        artifact = compile_model(model, hardware(), {}, each)
+        np.testing.assert_allclose(artifact.run([x])[0], run(model.module, x)[0], atol=1e-4)
+
+
 def test_a_plan_decides(network):
     direct = extract(network, hardware(), plan={"algorithms": {"convolution 1": "direct"}})
     assert set(direct.plan["algorithms"].values()) == {"direct"}
     off = extract(network, hardware(), ["algorithms"])
-    assert off.plan == {}
+    assert "algorithms" not in off.plan
     assert [w.key for w in off.workloads] == [w.key for w in direct.workloads]
 
 

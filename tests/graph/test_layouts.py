@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from foretune.graph.passes import Decisions
 from foretune.graph.passes.layouts import CHANNELS_LAST, assign_layouts, order
 from foretune.graph.passes.rewrites import rewrite_operators
 from foretune.graph.passes.transposes import sink_transposes
@@ -22,7 +23,9 @@ def convolution(axes):
 
 
 def moved(module):
-    return rewrite_operators(sink_transposes(rewrite_operators(assign_layouts(module))))
+    return rewrite_operators(
+        sink_transposes(rewrite_operators(assign_layouts(module, Decisions())))
+    )
 
 
 def text_of(module):
@@ -53,7 +56,8 @@ def test_convolutions_channels_last_compute_what_pytorch_does(case):
         module_of(
             lambda t: ours(t, constant(weight), strides=strides, padding=[*pads, *pads], **options),
             x,
-        )
+        ),
+        Decisions(),
     )
     assert CHANNELS_LAST[f"relax.nn.conv{len(kernel)}d"][0] in text_of(changed)
     expected = theirs(
@@ -90,7 +94,7 @@ def test_a_convolution_that_is_channels_last_stays(rng):
     weight = constant(rng.normal(size=(2, 3, 4)).astype("float32"))
     layouts = {"data_layout": "NWC", "kernel_layout": "WIO"}
     module = module_of(lambda t: op.nn.conv1d(t, weight, **layouts), x)
-    assert "permute_dims" not in text_of(assign_layouts(module))
+    assert "permute_dims" not in text_of(assign_layouts(module, Decisions()))
 
 
 def test_the_order_of_axes_is_none_where_they_have_other_names():

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretune.graph.extract import as_workload
+from foretune.graph.passes import Decisions
 from foretune.graph.passes.layouts import assign_layouts
 from foretune.graph.passes.packed_weights import pack_weights
 from foretune.graph.passes.reshapes import sink_reshapes
@@ -32,7 +33,7 @@ def hardware():
 
 
 def packed(module, hardware):
-    return rewrite_operators(pack_weights(module, hardware))
+    return rewrite_operators(pack_weights(module, hardware, Decisions()))
 
 
 def kernels(module):
@@ -254,12 +255,14 @@ def test_weights_that_two_products_share_are_packed_once(rng, hardware, columns)
 def test_what_does_not_fit_is_left_as_it_is(rng, hardware, shape, dtype):
     x = rng.normal(size=(2, 4, 8)).astype(dtype)
     weight = constant(rng.normal(size=shape).astype(dtype))
-    assert kernels(pack_weights(module_of(lambda t: op.matmul(t, weight), x), hardware)) == []
+    module = module_of(lambda t: op.matmul(t, weight), x)
+    assert kernels(pack_weights(module, hardware, Decisions())) == []
 
 
 def test_weights_that_are_computed_are_left_as_they_are(rng, hardware):
     x = rng.normal(size=(8, 8)).astype("float32")
-    assert kernels(pack_weights(module_of(lambda t: op.matmul(t, t), x), hardware)) == []
+    module = module_of(lambda t: op.matmul(t, t), x)
+    assert kernels(pack_weights(module, hardware, Decisions())) == []
 
 
 @pytest.mark.parametrize("columns", [3, LANES + 5])
@@ -282,6 +285,6 @@ def test_a_network_in_channels_first(rng, hardware, groups):
     x = rng.normal(size=(1, 8, 5, 5)).astype("float32")
     weight = rng.normal(size=(8, 8 // groups, 3, 3)).astype("float32")
     module = module_of(lambda t: op.nn.conv2d(t, constant(weight), groups=groups), x)
-    changed = packed(rewrite_operators(assign_layouts(module)), hardware)
+    changed = packed(rewrite_operators(assign_layouts(module, Decisions())), hardware)
     assert len(kernels(changed)) == (groups == 1)
     same(module, changed, x)

@@ -45,7 +45,7 @@ def not_well_formed(module):
 
 
 @pytest.mark.passes_may_fail
-@pytest.mark.parametrize("change", [raises, other_shape])
+@pytest.mark.parametrize("change", [raises, other_shape, not_well_formed])
 def test_a_pass_that_fails_is_left_out_with_a_warning_that_names_it(change, caplog):
     module, passes = module_of(relax.op.exp, (2, 3)), Passes("a network")
     with caplog.at_level(logging.WARNING):

@@ -133,7 +133,12 @@ OPERATORS = (
         lambda hardware, _: [lambda module: split_phases(module, hardware)],
         only="llvm",
     ),
-    Pass("layouts", _ours(assign_layouts), only="llvm"),
+    Pass(
+        "layouts",
+        lambda _hardware, decisions: [lambda module: assign_layouts(module, decisions)],
+        only="llvm",
+        decides=True,
+    ),
     # What layouts leave between operators, and what the model transposes itself.
     Pass("transposes", _ours(sink_transposes)),
     Pass("equal-operators", _relax("EliminateCommonSubexpr")),
@@ -147,8 +152,9 @@ OPERATORS = (
     ),
     Pass(
         "packed-weights",
-        lambda hardware, _: [lambda module: pack_weights(module, hardware)],
+        lambda hardware, decisions: [lambda module: pack_weights(module, hardware, decisions)],
         only="llvm",
+        decides=True,
     ),
     _REWRITES,
     Pass("reshapes", _ours(sink_reshapes)),

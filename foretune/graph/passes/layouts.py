@@ -18,6 +18,7 @@ from foretune.graph.passes.rewrites import cleaned
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
+    from foretune.graph.passes._decisions import Decisions
 
 CHANNELS_LAST = {
     "relax.nn.conv1d": ("NWC", "WIO"),
@@ -27,9 +28,12 @@ CHANNELS_LAST = {
 """Convolutions with the layouts of their data and weights."""
 
 
-def assign_layouts(module: IRModule) -> IRModule:
-    """Every convolution of ``main`` channels last."""
-    return cleaned(module, _mutator().visit_expr(module["main"]))
+LAST, WRITTEN = "channels last", "as written"
+
+
+def assign_layouts(module: IRModule, decisions: Decisions) -> IRModule:
+    """The convolutions of ``main`` channels last, where a plan does not leave them as written."""
+    return cleaned(module, _mutator(decisions).visit_expr(module["main"]))
 
 
 def order(letters: str, wanted: str) -> list[int] | None:
@@ -42,7 +46,7 @@ def order(letters: str, wanted: str) -> list[int] | None:
     return [letters.index(letter) for letter in wanted]
 
 
-def _mutator() -> Any:
+def _mutator(decisions: Decisions) -> Any:
     from foretune import _tvm
 
     relax = _tvm.tvm.relax
@@ -62,6 +66,9 @@ def _mutator() -> Any:
             if data_order is None or kernel_order is None or str(attrs.out_layout) != layout:
                 return call
             if (layout, kernel) == wanted:
+                return call
+            operator = f"convolution {len(decisions.taken)}"
+            if decisions.take(operator, [LAST, WRITTEN], LAST) == WRITTEN:
                 return call
             make = getattr(relax.op.nn, name.removeprefix("relax.nn."))
             result = self.builder_.emit(

@@ -29,15 +29,22 @@ from foretune.operators.panels import convolution, panels, product
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
+    from foretune.graph.passes._decisions import Decisions
     from foretune.hardware import Hardware
 
 _PRODUCT = frozenset({"relax.matmul"})
 _BITS = {"float32": 32, "float64": 64}
 
 
-def pack_weights(module: IRModule, hardware: Hardware) -> IRModule:
-    """Packs the constant weights of every product and convolution of ``main`` that fit."""
-    mutator = _mutator(hardware)
+PANELS, PLAIN = "panels", "plain"
+
+
+def pack_weights(module: IRModule, hardware: Hardware, decisions: Decisions) -> IRModule:
+    """Packs the constant weights of the products and convolutions of ``main`` that fit.
+
+    All of them, where a plan does not say ``"plain"``.
+    """
+    mutator = _mutator(hardware, decisions)
     main = mutator.visit_expr(module["main"])
     return cleaned(module, main, mutator)
 
@@ -48,7 +55,7 @@ def lanes_of(tensor: Any, hardware: Hardware) -> int:
     return lanes if lanes > 1 else 0
 
 
-def _mutator(hardware: Hardware) -> Any:
+def _mutator(hardware: Hardware, decisions: Decisions) -> Any:
     from foretune import _tvm
 
     relax = _tvm.tvm.relax
@@ -61,11 +68,16 @@ def _mutator(hardware: Hardware) -> Any:
         def visit_call_(self, call: Any) -> Any:
             call = self.visit_expr_post_order(call)
             lanes = lanes_of(call, hardware) if _fits(call) else 0
-            if not lanes:
+            if not lanes or not self._wanted(call):
                 return call
             if call_of(call, _PRODUCT) or _is_product(call):
                 return self._product(call, call.args[1], lanes)
             return self._convolution(call, lanes)
+
+        def _wanted(self, call: Any) -> bool:
+            kind = "product" if call_of(call, _PRODUCT) else "convolution"
+            name = f"{kind} {len(decisions.taken)}"
+            return decisions.take(name, [PANELS, PLAIN], PANELS) == PANELS
 
         def _product(self, call: Any, weight: Any, lanes: int) -> Any:
             data = self._viewed(call.args[0], [-1, extents(weight)[-2]])
