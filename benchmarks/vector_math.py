@@ -1,7 +1,8 @@
 """``python -m benchmarks.vector_math``: functions as polynomials beside the C library.
 
-Each function of numbers that are like a network's, vectors of the machine's width, one thread; the
-sides take turns. And of numbers thirty times as large, where libraries take other ways. Errors are in units in the last place of float32, beside float64.
+Each function of numbers that are like a network's, and of numbers thirty times as large, where
+libraries take other ways. Vectors of the machine's width, one thread; the sides take turns. Errors
+are in units in the last place of float32, beside float64.
 """
 
 from __future__ import annotations

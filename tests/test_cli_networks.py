@@ -243,3 +243,42 @@ def test_an_original_that_fails_on_its_own_examples_is_told_so(
         assert code == 2 and "the original of net" in err.replace("make", "net"), err
         assert "out of data bounds" in err or "index out of range" in err, err
         assert "TVM refuses" not in err
+
+
+def images(folder: Path) -> Path:
+    """A convolution with many channels, and a function of what it gives."""
+    rng = np.random.default_rng(0)
+    weight = onnx.numpy_helper.from_array(
+        rng.standard_normal((32, 16, 3, 3), dtype="float32"), "weight"
+    )
+    nodes = [
+        h.make_node("Conv", ["x", "weight"], ["c"], pads=[1, 1, 1, 1]),
+        h.make_node("Tanh", ["c"], ["y"]),
+    ]
+    return save(folder / "images.onnx", nodes, [tensor("x", 1, 16, 12, 12)],
+                [tensor("y", 1, 32, 12, 12)], (weight,))  # fmt: skip
+
+
+def test_passes_are_switched_off_and_reported(tmp_path: Path) -> None:
+    path = images(tmp_path)
+    off = ("algorithms", "one-function", "vector-math")
+    artifact, data = tune(tmp_path, path, *(o for n in off for o in ("--pass", f"{n}=off")))
+    passes = {report["name"]: report for report in data["network"]["passes"]}
+    assert [n for n, report in passes.items() if report["reason"] == "switched off"] == list(off)
+    assert data["passes_off"] == sorted(off)
+    assert artifact.manifest["passes"] == data["network"]["passes"], "of what ships"
+    assert passes["layouts"]["changed"]
+    assert passes["packed-weights"]["changed"]
+    assert data["tasks"]
+    for task in data["tasks"]:
+        assert task["untuned_s"] == task["default_s"] > 0, "what would run without tuning"
+    assert data["untuned_s"] >= data["tuned_s"] > 0
+
+
+def test_a_pass_that_nobody_has_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = images(tmp_path)
+    for wrong, told in (("layout=off", "did you mean layouts?"), ("layouts", "say layouts=off")):
+        assert main(["tune", str(path), "--trials", "1", "--pass", wrong]) == 2
+        assert told in capsys.readouterr().err

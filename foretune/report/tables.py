@@ -108,13 +108,15 @@ def _print_network(network: Mapping[str, Any], console: Console) -> None:
 
 def _not_tuned(data: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Operators without a tuned program: those that have the default schedule, and the others."""
-    faster = {
-        task["name"]
-        for task in data["tasks"]
-        if task["best_s"] and (task["untuned_s"] is None or task["untuned_s"] > task["best_s"])
-    }
+    scheduled = {task["name"] for task in data["tasks"] if task["best_s"] and _is_scheduled(task)}
     names = [str(name) for name in data.get("untuned_operators", ())]
-    return [n for n in names if n in faster], [n for n in names if n not in faster]
+    return [n for n in names if n in scheduled], [n for n in names if n not in scheduled]
+
+
+def _is_scheduled(task: Mapping[str, Any]) -> bool:
+    """Whether the best is no naive program: in a network the default is what runs untuned."""
+    untuned_s = task["untuned_s"]
+    return untuned_s in (None, task.get("default_s")) or untuned_s > task["best_s"]
 
 
 def _print_language_model(data: Mapping[str, Any], console: Console) -> None:

@@ -10,6 +10,8 @@ together use what was fetched. Before → after, with 16 floats per vector::
         for j:
             for i_inner vectorised: C[i, j] = A[j, i]
 
+or the other way round, where lines of ``C`` would share sets of the cache.
+
 Programs that were reshaped have one loop, and quotients and remainders of it in their indices. Such
 a loop is split first, so that these are loops of their own.
 """
@@ -24,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretune.space._tiles import split_off
 from foretune.workload import walk
+from foretune.workload.model import element_type
 
 if TYPE_CHECKING:
     from foretune._tvm import Schedule
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 _MOST_SPLITS = 6
 _FEWEST = 4
 """Elements along either direction, for which a tile pays."""
+_WAY_BYTES, _WAYS = 4096, 8
+"""Of the first cache."""
 _OUTER, _COLUMN = 64, 64
 """Turns of the parallel loop that are wanted, and of the loop that is split to have them."""
 
@@ -48,6 +53,21 @@ class _Part:
     extent: int
 
 
+@dataclass(frozen=True)
+class _Tile:
+    """Which parts the inner loops are.
+
+    Attributes:
+        vector: Position of the part that the innermost loop is taken from.
+        column: Position of the part that the loop around it is.
+        most: Turns that the innermost loop may have.
+    """
+
+    vector: int
+    column: int
+    most: int
+
+
 def tile_transposition(schedule: Schedule, block: Any, lanes: Sequence[int]) -> bool:
     """Tiles a block without sums that reads along another loop than it writes.
 
@@ -62,23 +82,21 @@ def tile_transposition(schedule: Schedule, block: Any, lanes: Sequence[int]) -> 
     content = schedule.get(block)
     axes = _unfolded(content)
     parts = list(itertools.chain(*axes.values()))
-    directions = _directions(content, axes, parts)
-    if directions is None:
+    tile = _tile(content, axes, parts)
+    if tile is None:
         return False
     loops: list[Any] = []
     for loop, own in zip(schedule.get_loops(block), axes.values(), strict=True):
         loops += schedule.split(loop, [part.extent for part in own]) if len(own) > 1 else [loop]
-    read, written = directions
-    vector = split_off(schedule, loops, read, lanes)
-    # The rest of a loop that no vector divides is left out in the last turn.
-    if vector is None:
-        loops[read], inner = schedule.split(loops[read], [None, lanes[0]])
-    else:
-        inner = vector
-    outer = [loop for at, loop in enumerate(loops) if at != written]
-    column = loops[written]
-    turns = math.prod(part.extent for at, part in enumerate(parts) if at != written) // lanes[0]
-    if turns < _OUTER and parts[written].extent > _COLUMN:
+    widths = [width for width in lanes if width <= tile.most] or [1]
+    inner = vector = split_off(schedule, loops, tile.vector, widths)
+    if inner is None:
+        # The rest of a loop that no vector divides is left out in the last turn.
+        loops[tile.vector], inner = schedule.split(loops[tile.vector], [None, widths[0]])
+    outer = [loop for at, loop in enumerate(loops) if at != tile.column]
+    column = loops[tile.column]
+    turns = math.prod(part.extent for at, part in enumerate(parts) if at != tile.column)
+    if turns < _OUTER * widths[0] and parts[tile.column].extent > _COLUMN:
         further, column = schedule.split(column, [None, _COLUMN])
         outer.append(further)
     schedule.reorder(*outer, column, inner)
@@ -160,28 +178,38 @@ def _in_parts(expression: Any, axes: dict[Any, list[_Part]], analyzer: Any) -> A
     return analyzer.simplify(analyzer.simplify(replaced))
 
 
-def _directions(
-    content: Any, axes: dict[Any, list[_Part]], parts: Sequence[_Part]
-) -> tuple[int, int] | None:
-    """Parts along which a block reads and writes element after element, if it transposes."""
+def _tile(content: Any, axes: dict[Any, list[_Part]], parts: Sequence[_Part]) -> _Tile | None:
+    """The tile of a block that transposes; None for one that does not."""
     store = content.body
     if not hasattr(store, "buffer") or not hasattr(store, "indices"):
         return None
-    steps = _steps(store.buffer, store.indices, axes, parts)
-    written = _along(steps, parts)
-    if steps is None or written is None:
+    writes = _steps(store.buffer, store.indices, axes, parts)
+    written = _along(writes, parts)
+    if writes is None or written is None:
         return None
-    directions = None
+    best = None
     for load in _loads(content):
-        found = _steps(load.source, load.indices, axes, parts)
-        if found is None:
+        reads = _steps(load.source, load.indices, axes, parts)
+        if reads is None:
             return None
-        read = _along(found, parts)
-        if read == written and any(step for at, step in enumerate(found) if at != written):
+        read = _along(reads, parts)
+        if read == written and any(step for at, step in enumerate(reads) if at != written):
             return None  # What is read along it for each element of others would be slower.
-        if read not in (None, written) and found[written]:
-            directions = read, written
-    return directions
+        if read is None or read == written or not reads[written]:
+            continue
+        scattered = _Tile(read, written, _lines(writes[read], store.buffer))
+        gathered = _Tile(written, read, _lines(reads[written], load.source))
+        best = max(scattered, gathered, key=lambda tile: tile.most)
+    return best
+
+
+def _lines(step: int, buffer: Any) -> int:
+    """Lines with such a step between them that half of the first cache holds, at least.
+
+    Steps of large powers of two share few sets of it; that of x86 and Arm has 4 KiB in each way.
+    """
+    size = step * element_type(str(buffer.dtype)).itemsize
+    return _WAY_BYTES // math.gcd(size, _WAY_BYTES) * (_WAYS // 2)
 
 
 def _along(steps: Sequence[int] | None, parts: Sequence[_Part]) -> int | None:

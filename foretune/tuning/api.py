@@ -418,7 +418,9 @@ class _Run:
         return TuneResult(
             source=self.prepared.source,
             hardware=self.hardware,
-            tasks=tuple(TaskResult.of(task) for task in self.tuner.tasks),
+            tasks=tuple(
+                TaskResult.of(task, of_network=self.proof is not None) for task in self.tuner.tasks
+            ),
             strategy=self.strategy,
             cost_model=self.cost_model,
             seed=self.seed,

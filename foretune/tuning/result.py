@@ -31,7 +31,8 @@ class TaskResult:
         best: The fastest correct candidate, the untuned program if nothing beat it, or None.
         best_s: Its seconds per call.
         untuned_s: Seconds per call of the untuned program, or None if it could not be measured or
-            was left out for want of time, or in a network, which is compared as a whole.
+            was left out for want of time. Of an operator of a network with the default schedule:
+            what would run there.
         trials: Every counted measurement, in order.
         default_s: Seconds per call with the default schedule, or None if they are unknown.
         tuned: Whether the best beat the untuned program and the default schedule.
@@ -49,13 +50,13 @@ class TaskResult:
     confirmed: bool = False
 
     @classmethod
-    def of(cls, task: Task) -> TaskResult:
-        """Freezes the present state of a task."""
+    def of(cls, task: Task, of_network: bool = False) -> TaskResult:
+        """Freezes the present state of a task, that of an operator of a network or its own."""
         return cls(
             workload=task.workload,
             best=task.best,
             best_s=task.best_s,
-            untuned_s=task.untuned_s,
+            untuned_s=task.default_s if of_network else task.untuned_s,
             trials=tuple(task.trials),
             default_s=task.default_s,
             tuned=task.tuned,
