@@ -73,7 +73,7 @@ def chosen(name: str, hardware: Hardware, count: int) -> list[Candidate]:
 def compare(candidate: Candidate, watch: Stopwatch, rounds: int) -> dict[str, dict[str, float]]:
     """``build_s`` and ``run_s`` of each level: one build, the lowest of ``rounds`` in turns."""
     inputs = make_inputs(Signature.of(candidate.workload), candidate.workload.key)
-    arguments = InTurn([[host_tensor(array) for array in inputs]])
+    arguments = InTurn([[host_tensor(array)] for array in inputs])
     programs, found = {}, {}
     for level in LEVELS:
         began = time.perf_counter()

@@ -279,7 +279,9 @@ def _built(candidate: Candidate) -> Any:
 def _read(watch: Stopwatch, program: Any, tensors: list[Any]) -> float:
     with _tvm.calling_from_a_free_core():
         first = watch.call(entry(program), tensors)
-        (reading,) = watch.readings(program, InTurn([tensors]), first, count=1)
+        (reading,) = watch.readings(
+            program, InTurn([[tensor] for tensor in tensors]), first, count=1
+        )
     return reading.seconds
 
 

@@ -1,7 +1,7 @@
 """The kernels of a tuned network: time alone, work, and the memory that they move.
 
-Times are those of the tuning run, with weights as cold as in the network. Kernels that are not
-tuned, because a pass schedules them itself, are timed here in the same way.
+Times are those of the tuning run, with weights and activations as far away as in the network.
+Kernels that are not tuned, because a pass schedules them itself, are timed here in the same way.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _scheduled(name: str, tune: Mapping[str, Any], hardware: Hardware) -> list[d
             known = found.get(workload.key)
             weight = workload.weight + (known.weight if known else 0)
             found[workload.key] = workload.with_weight(weight)
-    seconds = _time(list(found.values()), hardware)
+    seconds = _time(list(found.values()), hardware, tune["environment"]["policy"])
     return [
         _kernel(each, each.name, each.weight, seconds.get(key), False)
         for key, each in found.items()
@@ -170,15 +170,16 @@ def _is_view(function: Any) -> bool:
     return bool(_tvm.tvm.relax.analysis.has_reshape_pattern(function))
 
 
-def _time(workloads: Sequence[Workload], hardware: Hardware) -> dict[str, float]:
+def _time(workloads: Sequence[Workload], hardware: Hardware, policy: Mapping[str, Any]
+          ) -> dict[str, float]:  # fmt: skip
     """Seconds by key, with the measurer and the policy of a tuning run."""
-    from foretune.measure import LocalMeasurer
+    from foretune.measure import LocalMeasurer, MeasurePolicy
     from foretune.space import Space
 
     if not workloads:
         return {}
     say(f"timing {len(workloads)} kernels that are not tuned")
-    with LocalMeasurer(hardware) as measurer:
+    with LocalMeasurer(hardware, MeasurePolicy(**policy)) as measurer:
         candidates = [Space(each, hardware, ()).untuned for each in workloads]
         measured = dict(measurer.measure(candidates))
     found = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from foretune.graph.passes import PassReport
 from foretune.graph.simplify import Plan, Simplified, simplify
 from foretune.space import is_scheduled
 from foretune.workload import ColdWeights, Workload, mark_cold
+from foretune.workload.model import element_type
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
@@ -147,16 +149,23 @@ def _marked(program: IRModule) -> IRModule:
 
 
 def _cold_weights(program: IRModule) -> dict[str, ColdWeights]:
-    """Of each tensor program the parameters that are a constant in each call, and large."""
+    """Of each tensor program the parameters that are a constant in each call, and large.
+
+    Between two uses of one a network reads all others, and writes and reads its results.
+    """
     from foretune import _tvm
 
     relax = _tvm.tvm.relax
     sizes: dict[Any, int] = {}
+    results = 0
     large: dict[str, set[int]] = {}
 
     def visit(expression: Any) -> None:
+        nonlocal results
         if not isinstance(expression, relax.Call) or not _is_program(expression):
             return
+        if not relax.analysis.has_reshape_pattern(program[expression.args[0]]):
+            results += _bytes_of(expression.ty)
         here = set()
         operands = expression.args[1]
         for at, operand in enumerate(getattr(operands, "fields", [operands])):
@@ -169,8 +178,17 @@ def _cold_weights(program: IRModule) -> dict[str, ColdWeights]:
         large[name] = large.get(name, here) & here
 
     relax.analysis.post_order_visit(program["main"], visit)
-    between = _rounded(sum(sizes.values()))
+    between = _rounded(sum(sizes.values()) + results)
     return {n: ColdWeights(tuple(sorted(at)), between) for n, at in large.items() if at}
+
+
+def _bytes_of(kind: Any) -> int:
+    """Of a result, or of several."""
+    fields = getattr(kind, "fields", None)
+    if fields is not None:
+        return sum(_bytes_of(field) for field in fields)
+    extents = [int(getattr(extent, "value", extent)) for extent in kind.shape]
+    return math.prod(extents) * element_type(str(kind.dtype)).itemsize
 
 
 def _rounded(size: int) -> int:

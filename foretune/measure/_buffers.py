@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import time
@@ -16,6 +17,7 @@ from foretune.measure._locality import in_cache_order
 from foretune.measure._turns import InTurn
 from foretune.measure.gate import (
     Array,
+    Parameter,
     Signature,
     Tolerance,
     Verdict,
@@ -33,6 +35,7 @@ _log = logging.getLogger(__name__)
 _ALIGNMENT = 64
 # Twice the last cache of common processors, and more than a core has for itself on any.
 _FARTHEST_BYTES = 64 << 20
+_MOST_COPIES = 256
 
 
 def compute_reference(
@@ -126,15 +129,18 @@ def _map_file(path: str, layout: Sequence[tuple[tuple[int, ...], str]]) -> list[
 class Buffers:
     """Arguments for the candidates of one workload, and what they must hold after a call.
 
-    Cold parameters are there many times on the host, so that each call finds them as far away as a
-    call in the network does.
+    On the host parameters are there many times, so that each call finds them as far away as a call
+    in the network does: cold ones by what the network reads of weights and results in between,
+    others by what it keeps of its intermediate results.
 
     Args:
         signature: The workload's parameters.
         path: What ``compute_reference`` wrote; None where outputs are not checked.
         key: The workload's key, the seed of the inputs where there is no file.
         device: Where the tensors live.
-        cold: Whether to keep such copies.
+        cold: Whether to keep such copies of cold parameters.
+        workspace: Bytes of intermediate results that the network keeps; 0 for no such copies of
+            the other parameters.
 
     Attributes:
         tensors: The arguments that are checked.
@@ -148,6 +154,7 @@ class Buffers:
         key: str,
         device: Any,
         cold: bool = True,
+        workspace: int = 0,
     ) -> None:
         from foretune._tvm import tvm
 
@@ -171,24 +178,26 @@ class Buffers:
         if not self._host:
             arrays = [np.ascontiguousarray(array) for array in self._starts]
             self.tensors = [tvm.runtime.tensor(array, device) for array in arrays]
-            self._views, sets = None, [self.tensors]
+            self._views, copies = None, [[tensor] for tensor in self.tensors]
         else:
-            copied = copies_of_cold(signature) if cold else 0
-            sets = self._sets(signature.cold, copied)
-            self.tensors = sets[0]
+            copies = self._on_host(
+                copies_of_cold(signature) if cold else 1, copies_of_others(signature, workspace)
+            )
+            self.tensors = [each[0] for each in copies]
             self._views = [np.from_dlpack(tensor) for tensor in self.tensors]
-        self._copies = sets[1:]
-        self.turns = InTurn(sets)
+        self._further = [each[1:] for each in copies]
+        self.turns = InTurn(copies)
 
-    def _sets(self, cold: Sequence[int], copies: int) -> list[list[Any]]:
-        """Arguments on the host, and ``copies`` more sets with own tensors for the cold."""
-        count = len(self._starts)
-        tensors = host_tensors([*self._starts, *([self._starts[at] for at in cold] * copies)])
-        sets = [tensors[:count]]
-        for first in range(count, len(tensors), max(1, len(cold))):
-            own = dict(zip(cold, tensors[first : first + len(cold)], strict=True))
-            sets.append([own.get(at, tensor) for at, tensor in enumerate(sets[0])])
-        return sets
+    def _on_host(self, cold: int, others: int) -> list[list[Any]]:
+        """Of each parameter its copies, one or more.
+
+        Args:
+            cold, others: How many there are of the cold parameters, and of the others.
+        """
+        counts = [cold if at in self._signature.cold else others for at in range(len(self._starts))]
+        wanted = [a for a, count in zip(self._starts, counts, strict=True) for _ in range(count)]
+        tensors = iter(host_tensors(wanted))
+        return [list(itertools.islice(tensors, count)) for count in counts]
 
     @property
     def prepare(self) -> Callable[[], None] | None:
@@ -231,20 +240,35 @@ class Buffers:
         verdict = judge(self._signature, actual, self._expected, self._allowed)
         if not verdict.right:
             for index, parameter in enumerate(self._signature.parameters):
-                if parameter.role == "input":
-                    self._store(index, self._starts[index])
-            for copy in self._copies:
-                for index in self._signature.cold:
-                    np.copyto(np.from_dlpack(copy[index]), self._starts[index])
+                if parameter.role != "input":
+                    continue
+                self._store(index, self._starts[index])
+                for copy in self._further[index]:
+                    np.copyto(np.from_dlpack(copy), self._starts[index])
         return verdict
 
 
 def copies_of_cold(signature: Signature) -> int:
-    """How many more sets of its cold parameters a workload needs, for them to be cold.
+    """How many copies of its cold parameters a workload needs, for them to be cold.
 
-    None where one set is as large as what lies between two calls, or than any cache.
+    One where they are as large as what lies between two calls, or than any cache.
     """
     parameters = [signature.parameters[at] for at in signature.cold]
+    return _copies(parameters, signature.between_bytes)
+
+
+def copies_of_others(signature: Signature, workspace: int) -> int:
+    """How many copies of its other parameters a workload needs, to be spread over a workspace.
+
+    One where a call changes one of them: it needs what it was.
+    """
+    others = [p for at, p in enumerate(signature.parameters) if at not in signature.cold]
+    if any(parameter.role == "inout" for parameter in others):
+        return 1
+    return min(_MOST_COPIES, _copies(others, workspace))
+
+
+def _copies(parameters: Sequence[Parameter], distance: int) -> int:
     size = sum(math.prod(p.shape) * np.dtype(p.dtype).itemsize for p in parameters)
-    far = min(signature.between_bytes, _FARTHEST_BYTES)
-    return max(0, -(-far // size) - 1) if size else 0
+    far = min(distance, _FARTHEST_BYTES)
+    return max(1, -(-far // size)) if size else 1

@@ -8,20 +8,30 @@ from typing import Any
 
 
 class InTurn:
-    """Sets of arguments of one kernel, one after the other, over and over.
+    """Copies of a kernel's arguments, one after the other, over and over.
 
-    Where it stands is kept from reading to reading: a second reading goes on with those sets that
+    Each argument takes turns with its own copies, however many the others have: between two calls
+    with one copy all other copies of that argument were used.
+
+    Where it stands is kept from reading to reading: a second reading goes on with those copies that
     the first one left longest ago.
 
     Args:
-        sets: One or more.
+        copies: Of each argument one or more.
+
+    Attributes:
+        first: The first copy of each.
+        alike: Whether all calls have the same.
     """
 
-    def __init__(self, sets: Sequence[Sequence[Any]]) -> None:
-        self._all = itertools.cycle(sets)
-        self.first = sets[0]
-        self.alike = len(sets) == 1
+    def __init__(self, copies: Sequence[Sequence[Any]]) -> None:
+        self.first = [each[0] for each in copies]
+        self.alike = all(len(each) == 1 for each in copies)
+        turns = [itertools.cycle(each) for each in copies]
+        self._all: Iterator[Sequence[Any]] = (
+            zip(*turns, strict=True) if turns else itertools.repeat(())
+        )
 
     def take(self, count: int) -> Iterator[Sequence[Any]]:
-        """The next ``count`` sets."""
+        """The arguments of the next ``count`` calls."""
         return itertools.islice(self._all, count)

@@ -178,6 +178,7 @@ class _Worker:
                 key,
                 self._watch.device,
                 self._config.policy.cold_weights,
+                self._config.policy.workspace_bytes,
             )
         self._buffers.move_to_end(known)
         return self._buffers[known]

@@ -7,7 +7,7 @@ from typing import Any
 
 from foretune.errors import BadInputError
 
-MEASUREMENT_VERSION = 7
+MEASUREMENT_VERSION = 8
 """Raised whenever the same candidate would get another label: code generation, layout of memory,
 canary, readings."""
 
@@ -68,7 +68,9 @@ class MeasurePolicy:
         compare_budget_s: Seconds after which two readings of a candidate in ``compare`` suffice;
             they always do for one that is ``cut_factor`` times slower than the fastest.
         cold_weights: Give each call of a kernel that belongs to a network weights that lie as far
-            away as they do there. What was just computed is warm in any case.
+            away as they do there.
+        workspace_bytes: Of intermediate results in the network whose kernels are timed: what a call
+            computes from and writes is spread over as many. 0: it is where the last call left it.
         check_output: Compare each candidate's output with the untuned program's.
         passes_off: Names of passes that do not run before code is generated (``codegen.PASSES``).
     """
@@ -99,6 +101,7 @@ class MeasurePolicy:
     compare_extra_rounds: int = 5
     compare_budget_s: float = 1.0
     cold_weights: bool = True
+    workspace_bytes: int = 0
     check_output: bool = True
     passes_off: tuple[str, ...] = ()
 
@@ -112,7 +115,10 @@ class MeasurePolicy:
         for name in ("max_start_failures", "recycle_builds", "compare_rounds"):
             _require(getattr(self, name) >= 1, f"{name} >= 1", name, getattr(self, name))
         _require(self.min_readings >= 2, "min_readings >= 2", "min_readings", self.min_readings)
-        for name in ("max_rereads", "compare_extra_rounds", "reread_share", "quiet_wait_s"):
+        for name in (
+            "max_rereads", "compare_extra_rounds", "reread_share", "quiet_wait_s",
+            "workspace_bytes",
+        ):  # fmt: skip
             _require(getattr(self, name) >= 0, f"{name} >= 0", name, getattr(self, name))
         for name in ("build_factor", "cut_factor", "rough_factor"):
             _require(getattr(self, name) > 1, f"{name} > 1", name, getattr(self, name))

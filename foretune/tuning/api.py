@@ -186,7 +186,7 @@ def tune(
             cost_model = cost.create(model_name, rng=seed, hardware=hardware)
         # The workers start while the spaces are generated.
         measurer = measurer or stack.enter_context(
-            LocalMeasurer(hardware, _without(policy or MeasurePolicy(), without))
+            LocalMeasurer(hardware, _policy(policy or MeasurePolicy(), without, proof))
         )
         tasks, untunable = _tasks(
             prepared,
@@ -446,10 +446,17 @@ def _require_passes(without: Collection[str]) -> None:
     require_passes(without)
 
 
-def _without(policy: MeasurePolicy, without: Collection[str]) -> MeasurePolicy:
-    """A policy whose candidates are built without some passes; only the last ones concern them."""
+def _policy(policy: MeasurePolicy, without: Collection[str], proof: Proof | None) -> MeasurePolicy:
+    """The policy for the kernels of a network, or for one program.
+
+    Candidates are built without some passes, of which only the last ones concern them, and what
+    they compute from lies as far away as in the network.
+    """
     off = [name for name in codegen.PASSES if name in without]
-    return replace(policy, passes_off=tuple(off))
+    workspace = 0 if proof is None else int(proof.default.manifest["workspace"])
+    return replace(
+        policy, passes_off=tuple(off), workspace_bytes=policy.workspace_bytes or workspace
+    )
 
 
 def _tasks(

@@ -13,7 +13,7 @@ from foretune.graph import extract
 from foretune.hardware import Hardware
 from foretune.measure import LocalMeasurer, MeasurePolicy, Status
 from foretune.measure._buffers import Buffers, compute_reference
-from foretune.measure.gate import Signature
+from foretune.measure.gate import Parameter, Signature
 from foretune.space import Space
 from foretune.workload import ColdWeights, Model, Workload, from_object
 
@@ -93,6 +93,30 @@ def test_calls_find_other_weights_of_the_same_values(
     assert warm.turns.alike
 
 
+def test_what_a_call_computes_from_is_spread_over_the_workspace(
+    product: tuple[Workload, Signature, str],
+) -> None:
+    workload, signature, path = product
+    # 4 x 256 and 4 x 512 numbers and a bias of 512: 14 KiB, three times in 40. The weights, half
+    # a MiB of one, take turns of their own.
+    buffers = Buffers(signature, path, workload.key, _tvm.tvm.cpu(0), workspace=40 << 10)
+    calls = list(buffers.turns.take(6))
+    for at, copies in ((0, 3), (1, 2), (2, 3), (3, 3)):
+        places = [np.from_dlpack(tensors[at]).ctypes.data for tensors in calls]
+        assert len(set(places)) == copies
+        assert places == places[:copies] * (6 // copies)
+    np.testing.assert_array_equal(*(np.from_dlpack(tensors[0]) for tensors in calls[:2]))
+
+
+def test_what_a_call_changes_stays_where_it_is() -> None:
+    changed = Parameter("x", (256,), "float32", "inout")
+    written = Parameter("y", (256,), "float32", "output")
+    for parameters, alike in (((changed, written), True), ((written,), False)):
+        signature = Signature(parameters, reduction=1)
+        buffers = Buffers(signature, None, "a1", _tvm.tvm.cpu(0), workspace=40 << 10)
+        assert buffers.turns.alike is alike
+
+
 def test_weights_that_were_overwritten_are_restored_in_every_set(
     product: tuple[Workload, Signature, str],
 ) -> None:
@@ -110,8 +134,8 @@ def test_weights_that_were_overwritten_are_restored_in_every_set(
 def test_candidates_with_cold_weights_are_measured(hardware: Hardware, cold: bool) -> None:
     (workload,) = _workloads(torch.nn.Linear(256, 512), (4, 256), hardware)
     space = Space.generate(workload, hardware)
-    candidates = space.starts[:2]  # about as fast as each other: a slow one would be cut short
-    policy = MeasurePolicy(budget_s=0.02, cold_weights=cold)
+    candidates = space.starts[:2]
+    policy = MeasurePolicy(budget_s=0.02, cold_weights=cold, cut_factor=1e6)
     with LocalMeasurer(hardware, policy) as measurer:
         assert measurer.environment()["policy"]["cold_weights"] is cold
         statuses = [measured.status for _, measured in measurer.measure(candidates)]

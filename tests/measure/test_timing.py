@@ -18,7 +18,7 @@ from foretune.measure.timing import QuietFloor, Reading, Stopwatch, entry, is_cr
 from tests.measure import programs
 
 POLICY = MeasurePolicy(budget_s=0.05, reading_s=0.002)
-_NOTHING = InTurn([[]])
+_NOTHING = InTurn([])
 
 
 @pytest.fixture(scope="module")
@@ -137,8 +137,8 @@ def test_modules_of_tvm_are_timed_by_it(watch: Stopwatch, hardware: Hardware) ->
     tensors = [_tvm.tvm.runtime.tensor(np.ones((32, 32), np.float32)) for _ in range(3)]
     entry(module)(*tensors)
     assert tensors[2].numpy()[0, 0] == 32
-    assert watch.read(module, InTurn([tensors]), 100) > 0
-    assert watch.read(module, InTurn([tensors]), 1) > 0
+    assert watch.read(module, InTurn([[tensor] for tensor in tensors]), 100) > 0
+    assert watch.read(module, InTurn([[tensor] for tensor in tensors]), 1) > 0
 
 
 def test_buffers_are_prepared_before_each_reading(watch: Stopwatch) -> None:
@@ -149,18 +149,26 @@ def test_buffers_are_prepared_before_each_reading(watch: Stopwatch) -> None:
 
 def test_each_call_gets_its_turn_of_the_arguments(watch: Stopwatch) -> None:
     seen: list[str] = []
-    arguments = InTurn([["a"], ["b"], ["c"]])
+    arguments = InTurn([["a", "b", "c"]])
     watch.read(seen.append, arguments, 4)
     watch.read(seen.append, arguments, 3)
     assert "".join(seen) == "abcabca"
 
 
+def test_each_argument_takes_turns_with_its_own_copies() -> None:
+    arguments = InTurn(["abc", "x", "pq"])
+    assert ["".join(each) for each in arguments.take(4)] == ["axp", "bxq", "cxp", "axq"]
+    assert ["".join(each) for each in arguments.take(2)] == ["bxp", "cxq"]
+    assert "".join(arguments.first) == "axp"
+    assert not arguments.alike and InTurn("ax").alike
+
+
 def test_modules_of_tvm_get_their_turns_too(watch: Stopwatch, hardware: Hardware) -> None:
     module = _tvm.tvm.compile(programs.matmul(32).module, hardware.tvm_target()).jit()
     ones = np.ones((32, 32), np.float32)
-    sets = [[_tvm.tvm.runtime.tensor(a) for a in (ones, ones, 0 * ones)] for _ in range(3)]
-    assert watch.read(module, InTurn(sets), 2) > 0
-    assert [int(tensors[2].numpy()[0, 0]) for tensors in sets] == [32, 32, 0]
+    copies = [[_tvm.tvm.runtime.tensor(a) for _ in range(3)] for a in (ones, ones, 0 * ones)]
+    assert watch.read(module, InTurn(copies), 2) > 0
+    assert [int(tensor.numpy()[0, 0]) for tensor in copies[2]] == [32, 32, 0]
 
 
 def test_the_canary_is_counted(watch: Stopwatch) -> None:
