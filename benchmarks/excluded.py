@@ -1,7 +1,8 @@
 """Writes down the evaluation set, which no model may learn from: ``python -m benchmarks.excluded``.
 
 The set is every subgraph and kernel of the catalog and every task of the networks that the papers
-name, as this machine extracts them. Run again when the catalog or the graph simplification changes:
+name, as this machine extracts them: with all passes, and without those that compute an operator in
+another form. Run again when the catalog or the graph simplification changes:
 a slow test says so.
 """
 
@@ -14,13 +15,18 @@ from typing import Any
 
 from benchmarks.results import say
 from foretune.bench import write_json
-from foretune.graph import extract_workloads
+from foretune.graph.extract import extract
 from foretune.hardware import Hardware, probe
 from foretune.workload import Model, Workload, catalog, training
 
 _OUTSIDE = ("efficientnet_b0", "unet", "detr", "wav2vec2")
 """Networks of the catalog that came after the training workloads: four of those compute what a task
 of EfficientNet or DETR does, so that these networks say nothing of a model on unseen programs."""
+
+
+_CHOOSING = ("layouts", "packed-weights", "algorithms", "transposed-convolutions", "attention",
+             "normalizations", "reshapes", "transposes")  # fmt: skip
+"""Passes without which a task is the operator as papers and other tuners know it."""
 
 
 def networks() -> tuple[str, ...]:
@@ -41,9 +47,12 @@ def of_networks(hardware: Hardware, names: Iterable[str] | None = None) -> Itera
     for name in networks() if names is None else names:
         model = catalog.get(name)
         assert isinstance(model, Model)
-        workloads = extract_workloads(model, hardware)
-        say(f"{name}: {len(workloads)} workloads")
-        yield from (entry(workload, name) for workload in workloads)
+        found: dict[str, Workload] = {}
+        for without in ((), _CHOOSING):
+            for workload in extract(model, hardware, without).workloads:
+                found.setdefault(workload.key, workload)
+        say(f"{name}: {len(found)} workloads")
+        yield from (entry(workload, name) for workload in found.values())
 
 
 def entry(workload: Workload, network: str | None) -> dict[str, Any]:
