@@ -2,8 +2,7 @@
 
 The set is every subgraph and kernel of the catalog and every task of the networks that the papers
 name, as this machine extracts them: with all passes, and without those that compute an operator in
-another form. Run again when the catalog or the graph simplification changes:
-a slow test says so.
+another form. Run again when the catalog or the graph simplification changes: a slow test says so.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 
 from benchmarks.results import say
 from foretune.bench import write_json
-from foretune.graph.extract import extract
+from foretune.graph import extract
 from foretune.hardware import Hardware, probe
 from foretune.workload import Model, Workload, catalog, training
 

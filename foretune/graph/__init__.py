@@ -25,7 +25,7 @@ from foretune.graph._verify import (
 )
 from foretune.graph.artifact import Artifact, require_compiler
 from foretune.graph.compile import compile_model, compile_workload, failing_kernels
-from foretune.graph.extract import Extraction, extract, extract_workloads
+from foretune.graph.extract import Extraction, extract
 from foretune.graph.passes import PassReport
 from foretune.graph.passes import names as pass_names
 from foretune.graph.passes import require as require_passes
@@ -55,7 +55,6 @@ __all__ = [
     "entry_of",
     "examine",
     "extract",
-    "extract_workloads",
     "failing_kernels",
     "first_difference",
     "integer_distance",

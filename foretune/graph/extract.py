@@ -69,11 +69,6 @@ def extract(
     return cut(simplify(model, hardware, without, plan))
 
 
-def extract_workloads(model: Model, hardware: Hardware) -> list[Workload]:
-    """The workloads of a model, equal programs once, with weights that count their calls."""
-    return extract(model, hardware).workloads
-
-
 def cut(simplified: Simplified) -> Extraction:
     """Cuts a fused program, as ``simplify`` returns it, into workloads."""
     from foretune import _tvm

@@ -13,7 +13,6 @@ from foretune.graph import (
     compile_model,
     compile_workload,
     extract,
-    extract_workloads,
     simplify,
     verify,
 )
@@ -76,7 +75,7 @@ def test_what_has_no_candidate_is_named_as_untuned(small, hardware, rng):
 
 
 def test_batch_norm_padding_and_relu6_leave_no_kernels_of_their_own(small, hardware):
-    names = [w.name for w in extract_workloads(small, hardware)]
+    names = [w.name for w in extract(small, hardware).workloads]
     assert not [n for n in names if any(op in n for op in ("norm", "sqrt", "pad", "minimum"))]
     # One transpose brings the input to NHWC; none is left between the convolutions.
     assert [n for n in names if "transpose" in n] == ["transpose_1x17x17x3"]
@@ -87,7 +86,7 @@ def test_batch_norm_padding_and_relu6_leave_no_kernels_of_their_own(small, hardw
 
 
 def test_residual_blocks_fuse_into_their_convolution(models, hardware):
-    names = [w.name for w in extract_workloads(models("resnet"), hardware)]
+    names = [w.name for w in extract(models("resnet"), hardware).workloads]
     assert any(n.startswith("fused_matmul_add_add_relu") for n in names)
     assert not [n for n in names if n.startswith(("add", "relu", "fused_add"))]
 
@@ -105,15 +104,15 @@ def test_equal_programs_are_one_workload_that_counts_its_calls(models, hardware)
 @pytest.mark.slow
 def test_names_are_unique_and_readable(models, hardware):
     for name in NETWORKS:
-        names = [w.name for w in extract_workloads(models(name), hardware)]
+        names = [w.name for w in extract(models(name), hardware).workloads]
         assert len(names) == len(set(names))
         assert all(n.replace("_", "").isalnum() for n in names)
 
 
 def test_keys_do_not_depend_on_the_weights(hardware):
     one, other = block(), block()
-    keys = [w.key for w in extract_workloads(one, hardware)]
-    assert keys == [w.key for w in extract_workloads(other, hardware)]
+    keys = [w.key for w in extract(one, hardware).workloads]
+    assert keys == [w.key for w in extract(other, hardware).workloads]
 
 
 def test_simplifying_leaves_the_model_as_it_was(small, hardware):
@@ -123,7 +122,7 @@ def test_simplifying_leaves_the_model_as_it_was(small, hardware):
 
 
 def test_a_single_kernel_becomes_an_artifact(small, hardware, rng):
-    workload = extract_workloads(small, hardware)[0]
+    workload = extract(small, hardware).workloads[0]
     untuned = compile_workload(workload, hardware)
     inputs = [rng.standard_normal(s.shape).astype(s.dtype) for s in untuned.inputs]
     candidate = Space.generate(workload, hardware).sample(rng, 1)[0]
@@ -187,7 +186,7 @@ def test_a_wrong_output_fails_verification(small, hardware):
 
 
 def test_operators_behind_a_product_fuse_with_it_across_reshapes(models, hardware):
-    names = [w.name for w in extract_workloads(models("bert"), hardware)]
+    names = [w.name for w in extract(models("bert"), hardware).workloads]
     assert any(n.startswith("fused_matmul_add_gelu") for n in names)
     assert any(n.startswith("fused_matmul_add_add") for n in names)
     assert not [

@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from foretune.graph import compile_model, extract_workloads, verify
+from foretune.graph import compile_model, extract, verify
 from foretune.workload import from_object
 from tests.graph.image_networks import IMAGE_NETWORKS
 from tests.graph.networks import seeded
@@ -27,6 +27,6 @@ def test_between_convolutions_no_transpose_is_left(hardware):
     """Pooling, concatenation, splitting, PReLU and resizing are no reason to go back to NCHW."""
     example = torch.randn(1, 3, 16, 24)
     model = from_object((seeded(IMAGE_NETWORKS["Shuffle"]()), (example,)), "shuffle", "a test")
-    names = [w.name for w in extract_workloads(model, hardware)]
+    names = [w.name for w in extract(model, hardware).workloads]
     # The input, the shuffle itself (on five axes), and the output.
     assert len([n for n in names if "transpose" in n]) <= 4, names

@@ -305,9 +305,9 @@ def test_kinds_of_a_network_are_those_of_its_layers(name, expected, hardware):
 
 
 def _tasks(name: str, hardware: Hardware) -> list[Workload]:
-    from foretune.graph import extract_workloads
+    from foretune.graph import extract
     from foretune.workload import Model
 
     model = catalog.get(name)
     assert isinstance(model, Model)
-    return extract_workloads(model, hardware)
+    return extract(model, hardware).workloads
