@@ -24,6 +24,7 @@ from benchmarks._networks.figures import interval, ratio
 from benchmarks._networks.runs import kept
 from benchmarks.results import conditions, publish, say, table
 from foretune.engines import ENGINES
+from foretune.engines._names import SPINNING_S
 from foretune.engines._process import Child, Workspace
 from foretune.errors import BadInputError
 
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 _TITLE = "Engines in company and alone"
 _NETWORKS = ("mobilenet_v2", "vit_b_32", "resnet50")
 _GOAL = 0.02
-# As ``compare`` does: the threads of this process go on spinning for so long after their work.
-_PAUSE_S = 0.4
 
 Readings = dict[str, float]
 """``before``, ``company`` and ``after``: seconds of a call, the median of some readings each."""
@@ -47,11 +46,11 @@ def of_engine(engine: str, others: Sequence[str], workspace: Workspace, threads:
               ) -> Readings:  # fmt: skip
     """Times an engine alone, with others alive and in turn with them, and alone again."""
     with Child.start(engine, workspace, threads) as child:
-        time.sleep(_PAUSE_S)
+        time.sleep(SPINNING_S)
         found = {"before": _median([child.time() for _ in range(rounds)])}
         with contextlib.ExitStack() as stack:
             company = [stack.enter_context(Child.start(o, workspace, threads)) for o in others]
-            time.sleep(_PAUSE_S)
+            time.sleep(SPINNING_S)
             seconds = []
             for _ in range(rounds):
                 for other in company:

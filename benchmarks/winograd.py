@@ -119,7 +119,7 @@ def measure(name: str, hardware: Any, trials: int, rounds: int, folder: Path) ->
     artifacts, found = {}, {}
     with LocalMeasurer(hardware) as measurer:
         for algorithm in ("direct", "winograd2", "winograd4"):
-            plan = {"convolution 0": algorithm}
+            plan = dict.fromkeys(extract(single, hardware).plan["algorithms"], algorithm)
             try:
                 extraction = extract(single, hardware, plan={"algorithms": plan})
             except BadInputError:
@@ -131,7 +131,7 @@ def measure(name: str, hardware: Any, trials: int, rounds: int, folder: Path) ->
             assert result.best is not None
             best = {workload.key: result.best}
             one = compile_model(single, hardware, best, extraction).run(single.examples)[0]
-            deep = {f"convolution {at}": algorithm for at in range(layers)}
+            deep = dict.fromkeys(extract(model, hardware).plan["algorithms"], algorithm)
             whole = extract(model, hardware, plan={"algorithms": deep})
             built = compile_model(model, hardware, best, whole)
             artifacts[algorithm] = Artifact.load(built.save(folder / f"{algorithm}.so"))
@@ -160,7 +160,8 @@ def _taken(name: str, hardware: Any) -> str:
     from foretune.graph import extract
 
     plan = extract(network(*SHAPES[name], 1), hardware).plan["algorithms"]
-    return str(plan["convolution 0"])
+    (choice,) = plan.values()
+    return str(choice)
 
 
 def _row(result: dict[str, Any]) -> list[str]:

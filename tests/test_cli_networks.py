@@ -14,6 +14,7 @@ from foretune.cli import main
 from foretune.engines import time_original
 from foretune.graph import Artifact, compile_model
 from foretune.hardware import probe
+from foretune.records import Journal
 from foretune.workload import load_input
 
 onnx = pytest.importorskip("onnx")
@@ -282,3 +283,34 @@ def test_a_pass_that_nobody_has_is_refused(
     for wrong, told in (("layout=off", "did you mean layouts?"), ("layouts", "say layouts=off")):
         assert main(["tune", str(path), "--trials", "1", "--pass", wrong]) == 2
         assert told in capsys.readouterr().err
+
+
+def test_a_plan_is_given_back_and_kept_in_the_journal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = images(tmp_path)
+    (tmp_path / "first").mkdir()
+    _, data = tune(tmp_path / "first", path)
+    plan = data["network"]["plan"]
+    ((operator, chosen),) = plan["packed-weights"].items()
+    assert chosen == "panels"
+    plan["packed-weights"][operator] = "plain"
+    result = tmp_path / "result.json"
+    result.write_text(json.dumps(data))
+    artifact, data = tune(tmp_path, path, "--plan", str(result))
+    assert data["network"]["plan"] == plan == artifact.manifest["plan"]
+    with Journal(tmp_path / "run" / "journal.jsonl") as journal:
+        (network,) = journal.networks().values()
+    assert network["plan"] == plan
+    assert {each["name"] for each in network["passes"]} >= {"layouts", "algorithms"}
+    for text, told in (
+        ('{"algorithms": {"conv2d": "direct"}}', "operators that have a choice"),
+        ('{"algorithms": 1}', "--plan must be"),
+        ("no JSON", "--plan must be"),
+    ):
+        result.write_text(text)
+        assert main(["tune", str(path), "--trials", "1", "--plan", str(result)]) == 2
+        assert told in capsys.readouterr().err
+    result.write_text('{"algorithms": {"conv2d": "direct"}}')
+    assert main(["tune", "softmax", "--trials", "1", "--plan", str(result)]) == 2
+    assert "a plan is for a network" in capsys.readouterr().err

@@ -121,6 +121,29 @@ def test_who_is_not_being_timed_is_stopped(model, hardware, tmp_path):
     assert ours._process.returncode is not None
 
 
+def test_what_an_engine_has_started_is_stopped_and_ended_with_it(tmp_path):
+    path = tmp_path / "net.py"
+    told = tmp_path / "pid"
+    started = "subprocess.Popen(['sleep', '600'])"
+    path.write_text(
+        NET.replace("return self.second", f"start({str(told)!r}); return self.second")
+        + f"""
+def start(told):
+    import os, subprocess
+    if not os.path.exists(told):
+        with open(told, "w") as file:
+            file.write(str({started}.pid))
+"""
+    )
+    model = load_input(f"{path}:make")
+    told.unlink(missing_ok=True)
+    with Child.start("eager", Workspace(tmp_path, model, {}, model.examples), 1) as child:
+        pid = int(told.read_text())
+        assert _eventually(lambda: _state(pid) == "T")
+        assert child.time() > 0
+    assert _eventually(lambda: not Path(f"/proc/{pid}").exists() or _state(pid) == "Z")
+
+
 def test_a_stopped_engine_does_not_outlive_the_comparison(tmp_path):
     path = tmp_path / "net.py"
     path.write_text(NET)

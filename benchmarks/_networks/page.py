@@ -59,7 +59,9 @@ def body(results: Mapping[str, Result]) -> str:
         "Error: the largest difference of foretune's outputs from eager PyTorch's, absolute and "
         "over the magnitude there, and the tolerance for the latter. Tuning brings: the "
         "time of the network with default schedules over that of the tuned one, timed in turn "
-        "at the end of tuning.",
+        "at the end of tuning. Contenders bring: the time of the "
+        "network with the best of each kernel over that with others that were faster in the "
+        "network, where such ship.",
         "## Kernels",
         _sums_table(done),
         "Each kernel was timed alone, with weights and activations as far away as in the network, "
@@ -141,7 +143,7 @@ def _engines_table(results: Mapping[str, Result]) -> str:
         dict.fromkeys(e for result in results.values() for e in result["compare"]["latency_s"])
     )
     header = ["network", *(f"{_NAMES.get(e, e)}, ms" for e in engines), "error", "tolerance",
-              "tasks", "trials", "tuned for, s", "tuning brings"]  # fmt: skip
+              "tasks", "trials", "tuned for, s", "tuning brings", "contenders bring"]  # fmt: skip
     rows = []
     for name, result in results.items():
         latency, tune = result["compare"]["latency_s"], result["tune"]
@@ -155,6 +157,7 @@ def _engines_table(results: Mapping[str, Result]) -> str:
                 str(sum(task["trial_count"] for task in tune["tasks"])),
                 f"{result['seconds']:.0f}",
                 _gain(tune["network"]),
+                _tried_gain(tune["network"]),
             ]
         )
     return table(header, rows)
@@ -165,6 +168,11 @@ def _gain(network: Mapping[str, Any]) -> str:
     default_s, tuned_s = network["default_s"], network["tuned_s"]
     gain = f"{default_s / tuned_s:.2f}" if default_s and tuned_s else _NONE
     return gain if network["shipped"] == "tuned" else f"{gain}, the default ships"
+
+
+def _tried_gain(network: Mapping[str, Any]) -> str:
+    gain = network.get("tried_gain")
+    return f"{gain:.2f}" if gain else _NONE
 
 
 def _latency(found: Any) -> str:

@@ -8,12 +8,14 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from foretune._files import no_temporary_files
 from foretune.errors import BadInputError
 
 if TYPE_CHECKING:
+    from foretune.graph import Plan
     from foretune.hardware import Hardware
     from foretune.llm import Session
 
@@ -61,6 +63,29 @@ def add_hardware(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads", type=int, metavar="N", help="default: all cores of the affinity mask"
     )
+
+
+def read_plan(path: Path | None) -> Plan | None:
+    """What is chosen for operators: ``network.plan`` of a result, by itself or in it.
+
+    Raises:
+        BadInputError: The file cannot be read, or holds something else.
+    """
+    if path is None:
+        return None
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        data = data["network"]["plan"] if "network" in data else data
+        return {
+            str(name): {str(operator): str(choice) for operator, choice in chosen.items()}
+            for name, chosen in data.items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInputError(
+            f"--plan must be a result of `foretune tune --json` for a network, or its "
+            f"network.plan, but {path} is not ({type(error).__name__}): "
+            '{"algorithms": {"conv2d 1x56x56x64, 3x3x64x64": "direct"}}'
+        ) from error
 
 
 def probe_hardware(args: argparse.Namespace, measure: bool = False) -> Hardware:

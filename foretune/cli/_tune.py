@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import shlex
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,7 @@ from foretune.cli._options import (
     parse_shapes,
     parse_until,
     probe_hardware,
+    read_plan,
     require_seed,
     require_temporary_files,
 )
@@ -78,6 +81,12 @@ def add_tune(commands: Any) -> None:
         metavar="NAME=on|off",
         help="switches a pass of the compiler; may be repeated",
     )
+    tune.add_argument(
+        "--plan",
+        type=Path,
+        metavar="FILE.json",
+        help="what passes choose for operators: a result of this command, or its network.plan",
+    )
     budget = tune.add_mutually_exclusive_group()
     budget.add_argument(
         "--trials", type=int, metavar="N", help="candidates to measure, over all tasks"
@@ -120,7 +129,7 @@ def _tune(args: argparse.Namespace) -> int:
     strategy, cost_model = _refuse_settings(args)
     options = _strategy_options(args, strategy)
     llm = None if args.llm is None else open_llm(args.llm)
-    without = parse_passes(args.passes)
+    without, plan = parse_passes(args.passes), read_plan(args.plan)
     hardware = probe_hardware(args)
     until = parse_until(args.until)
     source = load_input(args.input, shapes=parse_shapes(args.shape), until=until)
@@ -129,6 +138,7 @@ def _tune(args: argparse.Namespace) -> int:
     chosen += sorted(args.shape or ())
     chosen += [f"until={','.join(until)}"] if until else []
     chosen += [f"without={','.join(without)}"] if args.passes else []
+    chosen += [] if plan is None else [f"plan={zlib.crc32(json.dumps(plan).encode()):08x}"]
     chosen += [] if args.batch is None else [f"batch={args.batch}"]
     chosen += [] if llm is None else [llm.name[:_LONGEST_NAME], llm_identity(args.llm)]
     work_dir = args.work_dir or default_work_dir(
@@ -157,6 +167,7 @@ def _tune(args: argparse.Namespace) -> int:
             command=_reproducing(args),
             output=None if isinstance(source, Workload) else args.output,
             without=without,
+            plan=plan,
         )
     data = {**result.to_json(), "input": args.input}
     if args.json is not None:
@@ -233,7 +244,7 @@ def _check_files(args: argparse.Namespace, work_dir: Path | None) -> None:
             "-o": None if args.output is None else artifact_files(args.output),
             "--json": args.json,
         },
-        {"INPUT": inputs, "an option's file": settings},
+        {"INPUT": inputs, "--plan": args.plan, "an option's file": settings},
         {"a file of --work-dir": own},
     )
 

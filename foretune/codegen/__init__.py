@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from foretune.errors import last_line
 
@@ -32,7 +32,7 @@ class Finished:
     Attributes:
         module: The module.
         changed: Names of the passes that changed something.
-        failed: Names of the passes that were left out because they failed, and how.
+        failed: Names of the passes that failed on a function, which stays without them, and how.
     """
 
     module: IRModule
@@ -41,7 +41,7 @@ class Finished:
 
 
 def finish(module: IRModule, hardware: Hardware, without: Collection[str] = ()) -> Finished:
-    """Runs the last passes; one that fails on a module leaves it as it is.
+    """Runs the last passes; one that fails on a function leaves that function as it is.
 
     Args:
         module: Scheduled tensor programs, and Relax functions, which are left as they are.
@@ -53,15 +53,40 @@ def finish(module: IRModule, hardware: Hardware, without: Collection[str] = ()) 
     changed = set()
     failed: dict[str, str] = {}
     for name, change in _changes(hardware).items():
+        if name in without:
+            continue
         before = module
         try:
             # What a pass leaves as it is it returns.
-            module = before if name in without else change(before)
+            module = change(before)
         except Exception as error:  # TVM raises what it likes
-            failed[name] = f"{type(error).__name__}: {last_line(error, 160)}"
+            failed[name] = _told(error)
+            module = _one_by_one(before, change)
         if module is not before:
             changed.add(name)
     return Finished(module, frozenset(changed), failed)
+
+
+def _one_by_one(module: IRModule, change: Callable[[IRModule], IRModule]) -> IRModule:
+    """A module after a pass, without the functions on which that fails.
+
+    A kernel is measured as the only one of its module: it must not lose a pass in a network because
+    another kernel there does.
+    """
+    from foretune import _tvm
+
+    def changed(function: Any) -> Any:
+        alone = _tvm.tvm.IRModule({"main": function}, attrs=module.attrs)
+        try:
+            return change(alone)["main"]
+        except Exception:  # told for the module
+            return function
+
+    return _tvm.map_programs(module, changed)
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {last_line(error, 160)}"
 
 
 def _changes(hardware: Hardware) -> dict[str, Callable[[IRModule], IRModule]]:

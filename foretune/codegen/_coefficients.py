@@ -38,6 +38,11 @@ def exp_tail() -> list[float]:
     return _fit(_series(lambda k: 1 / math.factorial(k + 2)), -half, half, 4)
 
 
+def expm1_tail() -> list[float]:
+    """``(e**x - 1 - x) / x**2`` from -1 to 1."""
+    return _fit(_series(lambda k: 1 / math.factorial(k + 2)), -1.0, 1.0, 8)
+
+
 def log_tail() -> list[float]:
     """``(log(1 + f) - f + f**2 / 2) / f**3``."""
 

@@ -15,6 +15,7 @@ from foretune.codegen._coefficients import (
     TAIL,
     erf_tail,
     exp_tail,
+    expm1_tail,
     log_erfc,
     scaled_tail,
     tanh_tail,
@@ -61,6 +62,13 @@ def exp10(x: Expr) -> Expr:
     n = floor(c * number(c, math.log2(10)) + number(c, 0.5))
     rest = (c - n * number(n, LOG10_2[0])) - n * number(n, LOG10_2[1])
     return exp_of_rest(rest * number(c, math.log(10)), n, scaled)
+
+
+def expm1(x: Expr) -> Expr:
+    """``e**x - 1``: a polynomial up to 1, the difference beyond."""
+    small = with_sign_of(magnitude((x * x) * polynomial(x, expm1_tail()) + x), x)
+    large = exp(x) - number(x, 1.0)
+    return select(magnitude(x) < number(x, 1.0), small, large)
 
 
 def tanh(x: Expr) -> Expr:

@@ -36,21 +36,25 @@ _FAR = 1e300
 
 def power(x: Expr, y: Expr) -> Expr:
     """``x**y`` as the C library has it."""
-    exponent = constant_of(y)
-    if exponent is not None and (_is_product(exponent) or abs(exponent) == 0.5):
-        return _short_power(x, exponent)
     wide = convert(y, "float64")
     finite = at_least(at_most(wide, 1e30, "float64"), -1e30, "float64")
     size = _exp2_wide(finite * _log2_wide(magnitude(x)))
     return _signed_power(x, y, size)
 
 
+def is_short(exponent: float) -> bool:
+    """Whether a power is a root or a product of a few numbers."""
+    return abs(exponent) == 0.5 or _is_product(exponent)
+
+
 def _is_product(exponent: float) -> bool:
     return exponent == math.floor(exponent) and -_WHOLE // 2 <= exponent <= _WHOLE
 
 
-def _short_power(x: Expr, exponent: float) -> Expr:
-    """A root, or a small whole power."""
+def short_power(x: Expr, y: Expr) -> Expr:
+    """A root, or a small whole power: ``y`` is a constant that ``is_short``."""
+    exponent = constant_of(y)
+    assert exponent is not None
     if abs(exponent) == 0.5:
         # The C library has no negative zero here, and infinity for its opposite.
         positive = select(equal(x, number(x, -_INFINITY)), number(x, _INFINITY), x)

@@ -4,7 +4,7 @@ A call of ``expf`` takes one number at a time, 1 to 8 ns; polynomials take a vec
 nanosecond a number. Before → after, in what is scheduled::
 
     exp(x)               →  foretune.exp(x)
-    power(x, 3)          →  foretune.power(x, 3)
+    power(x, 3)          →  foretune.short_power(x, 3)
     1 + erf(x * 0.7071)  →  2 * foretune.normal_cdf(x)
 
 Names of our own live from here until TVM has vectorised and unrolled loops. Then they become calls
@@ -36,7 +36,11 @@ if TYPE_CHECKING:
 
 _Constant = tuple[float, str]
 _Used = tuple[str, tuple[_Constant | None, ...]]
-"""A function, and for each of its arguments the number and type that it always has, or None."""
+"""A function, and for each of its arguments the number and type that it always has, or None.
+
+Only arguments that a function needs to be constants count as such: others may become constants when
+loops are unrolled, long after code was written for what is called.
+"""
 _PREFIX = "foretune."
 _WIDTHS = (1, 2, 4, 8, 16, 32, 64)
 """Of vectors; those of a program's own vectorised loops are added."""
@@ -44,6 +48,7 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "exp": _exponentials.exp,
     "exp2": _exponentials.exp2,
     "exp10": _exponentials.exp10,
+    "expm1": _exponentials.expm1,
     "log": _logarithms.log,
     "log2": _logarithms.log2,
     "log10": _logarithms.log10,
@@ -54,12 +59,18 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "sin": _circular.sin,
     "cos": _circular.cos,
     "power": _powers.power,
+    "short_power": _powers.short_power,
     "normal_cdf": _exponentials.normal_cdf,
     "logistic_cubic": _exponentials.logistic_cubic,
 }
-_OWN = ("power", "normal_cdf", "logistic_cubic")
+_CONSTANTS = {"short_power": (1,), "logistic_cubic": (1, 2)}
+"""Places of the arguments that are constants."""
+_OWN = ("power", "short_power", "normal_cdf", "logistic_cubic")
 _TVM_NAMES = {f"tirx.{name}": name for name in _FORMULAS if name not in _OWN}
 _TVM_NAMES |= {"tirx.pow": "power", "prim.log2": "log2"}
+_EXTERN = "tirx.call_pure_extern"
+_LIBRARY_NAMES = {f"{name}f": name for name in _FORMULAS if name not in _OWN} | {"powf": "power"}
+"""What importers call of the C library by its name."""
 _PURE = 1
 """TVM's ``CallEffectKind::kPure``."""
 _LEVEL = 99
@@ -87,8 +98,8 @@ def _expanded(function: Any, avx512: bool) -> Any:
 
     def call(value: Any, mutator: Any) -> Any:
         value = mutator.default_mutate(value)
-        name = _TVM_NAMES.get(str(getattr(value.op, "name", "")))
-        return value if name is None else _replaced(value, name, used)
+        name, arguments = _function_of(value)
+        return value if name is None else _replaced(value, name, arguments, used)
 
     def add(value: Any, mutator: Any) -> Any:
         found = match_one_plus(value)
@@ -110,6 +121,14 @@ def _expanded(function: Any, avx512: bool) -> Any:
     ]  # fmt: skip
     changed = _tvm.structural_mutate(function, callbacks)
     return changed if not used else with_code(changed, _code_of(used, widths, avx512))
+
+
+def _function_of(call: Any) -> tuple[str | None, list[Any]]:
+    """The function of ours that a call is one of, None if of none, and its arguments."""
+    name, arguments = str(getattr(call.op, "name", "")), list(call.args)
+    if name != _EXTERN:
+        return _TVM_NAMES.get(name), arguments
+    return _LIBRARY_NAMES.get(str(getattr(arguments[0], "value", ""))), arguments[1:]
 
 
 def _code_of(used: Collection[_Used], widths: Collection[int], avx512: bool) -> str:
@@ -156,24 +175,32 @@ def _symbol(used: _Used, lanes: int) -> str:
     return f"foretune_{name}{bits}_x{lanes}"
 
 
-def _constants(arguments: Sequence[Any]) -> tuple[_Constant | None, ...]:
-    tirx = _tvm.tvm.tirx
-    plain = [a.value if isinstance(a, tirx.Broadcast) else a for a in arguments]
+def _constants(name: str, arguments: Sequence[Any]) -> tuple[_Constant | None, ...]:
+    needed = _CONSTANTS.get(name, ())
     return tuple(
-        (float(a.value), str(a.ty.dtype)) if isinstance(a, tirx.FloatImm) else None for a in plain
+        _constant(argument) if at in needed else None for at, argument in enumerate(arguments)
     )
 
 
-def _replaced(value: Any, name: str, used: set[_Used]) -> Any:
+def _constant(argument: Any) -> _Constant | None:
+    tirx = _tvm.tvm.tirx
+    plain = argument.value if isinstance(argument, tirx.Broadcast) else argument
+    return (float(plain.value), str(plain.ty.dtype)) if isinstance(plain, tirx.FloatImm) else None
+
+
+def _replaced(value: Any, name: str, arguments: list[Any], used: set[_Used]) -> Any:
     dtype = str(value.ty.dtype)
     if dtype in _HALVES:
-        arguments = [argument.astype("float32") for argument in value.args]
+        arguments = [argument.astype("float32") for argument in arguments]
         return _called(name, arguments, used).astype(dtype)
-    return value if dtype != "float32" else _called(name, list(value.args), used)
+    return value if dtype != "float32" else _called(name, arguments, used)
 
 
 def _called(name: str, arguments: list[Any], used: set[_Used]) -> Any:
-    used.add((name, _constants(arguments)))
+    if name == "power":
+        exponent = _constant(arguments[1])
+        name = "short_power" if exponent and _powers.is_short(exponent[0]) else name
+    used.add((name, _constants(name, arguments)))
     return _tvm.tvm.tirx.call_intrin("float32", _PREFIX + name, *arguments)
 
 
@@ -184,7 +211,7 @@ def _register() -> None:
 
     def lower(name: str) -> Callable[[Any], Any]:
         def lowered(call: Any) -> Any:
-            dtype, constants = str(call.ty.dtype), _constants(call.args)
+            dtype, constants = str(call.ty.dtype), _constants(name, call.args)
             lanes = int(dtype.partition("x")[2] or 1)
             given = [a for a, known in zip(call.args, constants, strict=True) if known is None]
             symbol = _symbol((name, constants), lanes)

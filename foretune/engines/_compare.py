@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune._files import no_temporary_files
-from foretune.engines._names import ARTIFACT, ENGINES
+from foretune.engines._names import ARTIFACT, ENGINES, SPINNING_S
 from foretune.engines._process import Child, Workspace
 from foretune.errors import BadInputError, ForetuneError, unknown_name
 
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from foretune.graph import Examination, InputSet
     from foretune.workload import Model
     from foretune.workload.model import Array
-
-# This process's own thread pools go on spinning after their work, OpenMP's for 0.2 s and TVM's for
-# up to 0.3 s: nobody is timed before.
-_PAUSE_S = 0.4
 
 
 @dataclass(frozen=True)
@@ -165,7 +161,7 @@ def _interleave(
     children: Mapping[str, Child], rounds: int, results: dict[str, EngineResult]
 ) -> dict[str, list[float]]:
     readings: dict[str, list[float]] = {name: [] for name in children}
-    time.sleep(_PAUSE_S)
+    time.sleep(SPINNING_S)
     for _ in range(rounds):
         for name in list(readings):
             try:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune.engines._names import SPINNING_S
+
 if TYPE_CHECKING:
     from foretune.workload import Model
 
 _CALLS = 5
 _MOST_S = 2.0
-_PAUSE_S = 0.4
-"""Thread pools go on spinning for so long after their work."""
 
 
 def time_original(model: Model, threads: int) -> tuple[str, float | None]:
@@ -47,5 +47,5 @@ def _median(call: Callable[[], Any]) -> float:
         began = time.perf_counter()
         call()
         seconds.append(time.perf_counter() - began)
-    time.sleep(_PAUSE_S)
+    time.sleep(SPINNING_S)
     return float(np.median(seconds))

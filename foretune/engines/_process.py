@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from foretune._child import how_it_ended
+from foretune._child import environment, how_it_ended, kill_group
 from foretune.engines._names import ARTIFACT
 from foretune.engines._serve import STATES_FILE, load_arrays, save_arrays
 from foretune.engines._stateless import stateless
@@ -216,11 +216,7 @@ class Child:
                 raise MissingDependencyError(f"{name} is not installed: pip install {package}")
         path = workspace.path_for(name)
         log, out = workspace.file(name, ".log"), workspace.file(name, ".npz")
-        environment = os.environ | {name: str(threads) for name in _THREAD_VARIABLES}
-        # The child must find this package where the parent found it.
-        root = str(Path(__file__).resolve().parents[2])
-        known = [environment["PYTHONPATH"]] if "PYTHONPATH" in environment else []
-        environment["PYTHONPATH"] = os.pathsep.join([root, *known])
+        variables = environment(threads, **dict.fromkeys(_THREAD_VARIABLES, str(threads)))
         inputs, engine = workspace.folder / "inputs.npz", workspace.engine_of(name)
         arguments = [engine, str(path), str(inputs), str(out), str(threads), str(os.getpid())]
         with log.open("w") as stderr:
@@ -230,7 +226,9 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
-                env=environment,
+                env=variables,
+                # Processes that an engine starts are stopped with it.
+                start_new_session=True,
             )
         child = cls(name, process, log, out)
         try:
@@ -247,7 +245,7 @@ class Child:
     def time(self) -> float:
         """Seconds of one call, the median of one round."""
         assert self._process.stdin is not None
-        self._process.send_signal(signal.SIGCONT)
+        self._signal(signal.SIGCONT)
         try:
             self._process.stdin.write("time\n")
             self._process.stdin.flush()
@@ -259,16 +257,19 @@ class Child:
 
     def close(self) -> None:
         """Ends the process."""
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
+        kill_group(self._process)
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
 
     def _stop(self) -> None:
-        self._process.send_signal(signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
+
+    def _signal(self, number: int) -> None:
+        """To the engine and all that it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
 
     def _receive(self) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -300,5 +301,5 @@ def _read_line(process: subprocess.Popen[str], seconds: float) -> str:
         timer.cancel()
 
 
-# Read by the runtimes when they are loaded, which is before any of this package's code could run.
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS")
+# Read by other runtimes when they are loaded, before any of this package's code could run.
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")

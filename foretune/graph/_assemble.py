@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from foretune import _tvm, codegen
 from foretune.graph.artifact import Artifact, describe
@@ -48,11 +51,13 @@ def lift_constants(module: IRModule) -> tuple[IRModule, dict[str, Any]]:
     """Turns the constants that ``main`` gives to kernels into parameters behind its inputs.
 
     A shared library with hundreds of megabytes of constants takes minutes to link and cannot be
-    mapped lazily; as parameters they are an ordinary file.
+    mapped lazily; as parameters they are an ordinary file. Equal ones become one: a layer that is
+    called several times has weights that passes have packed for each call.
     """
     relax = _tvm.tvm.relax
-    parameters: dict[str, Any] = {}
+    parameters: dict[Any, Any] = {}
     variables: dict[Any, Any] = {}
+    same: dict[Any, list[Any]] = {}
 
     @relax.expr_functor.mutator
     class Lifter(relax.PyExprMutator):  # type: ignore[misc, name-defined]
@@ -61,19 +66,32 @@ def lift_constants(module: IRModule) -> tuple[IRModule, dict[str, Any]]:
             if not isinstance(value, _tvm.tvm.runtime.Tensor):
                 return constant
             if constant not in variables:
-                name = f"p{len(variables)}"
-                variables[constant] = relax.Var(name, constant.ty)
-                parameters[name] = value
+                variables[constant] = self._parameter(constant)
             return variables[constant]
+
+        def _parameter(self, constant: Any) -> Any:
+            data = _bytes_of(constant.value)
+            key = str(constant.value.dtype), tuple(constant.value.shape), zlib.crc32(data)
+            for known in same.setdefault(key, []):
+                if np.array_equal(_bytes_of(parameters[known]), data):
+                    return known
+            variable = relax.Var(f"p{len(parameters)}", constant.ty)
+            same[key].append(variable)
+            parameters[variable] = constant.value
+            return variable
 
     function = module["main"]
     body = Lifter().visit_expr(function.body)
     lifted = relax.Function(
-        [*function.params, *variables.values()], body, function.ret_ty, attrs=function.attrs
+        [*function.params, *parameters], body, function.ret_ty, attrs=function.attrs
     )
     result = _tvm.IRModule(dict(module.functions.items()))
     result.update_func(module.get_global_var("main"), lifted)
-    return result, parameters
+    return result, {f"p{at}": value for at, value in enumerate(parameters.values())}
+
+
+def _bytes_of(tensor: Any) -> Any:
+    return np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8)
 
 
 @dataclass(frozen=True)
@@ -106,7 +124,7 @@ def build(module: IRModule, hardware: Hardware, without: Collection[str], inputs
     def finishing(module: IRModule, _context: Any) -> IRModule:
         finished = codegen.finish(module, hardware, without)
         for name, fault in finished.failed.items():
-            logger.warning("%r is left out for this network (%s)", name, fault)
+            logger.warning("%r is left out for the kernels on which it fails (%s)", name, fault)
         reports.extend(_reports(hardware, without, finished))
         return finished.module
 
@@ -190,4 +208,7 @@ def _reports(
 ) -> list[PassReport]:
     off = {name: why_off(name, codegen.KIND, hardware, without) for name in codegen.PASSES}
     off |= {name: failure(fault) for name, fault in finished.failed.items()}
-    return [PassReport(name, not why, why, name in finished.changed) for name, why in off.items()]
+    return [
+        PassReport(name, not why or name in finished.changed, why, name in finished.changed)
+        for name, why in off.items()
+    ]

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from foretune.errors import BadInputError
 from foretune.graph._lowering import lower
 from foretune.graph.passes import (
     OPERATORS,
@@ -56,7 +57,7 @@ def simplify(
         plan: What is chosen for some operators; the passes choose for the others.
 
     Raises:
-        BadInputError: The plan is for another network.
+        BadInputError: The plan is for another network, or for a pass that is off.
         UnsupportedOperatorsError: Nothing can lower some of its operators.
     """
     require_deciding(plan or {})
@@ -66,6 +67,12 @@ def simplify(
         module = model.module
         for each in OPERATORS:
             decisions = Decisions((plan or {}).get(each.name))
+            off = why_off(each.name, each.only, hardware, passes.without)
+            if off and each.name in (plan or {}):
+                raise BadInputError(
+                    f"the plan chooses for {each.name!r}, which is off ({off}): leave it out of "
+                    "the plan, or switch the pass on"
+                )
             module = _run(passes, each, module, hardware, decisions)
             if each.decides and passes.is_on(each.name):
                 decisions.require_kept()

@@ -21,17 +21,21 @@ class InTurn:
 
     Attributes:
         first: The first copy of each.
+        last: The copies that were taken last.
         alike: Whether all calls have the same.
     """
 
     def __init__(self, copies: Sequence[Sequence[Any]]) -> None:
         self.first = [each[0] for each in copies]
+        self.last: Sequence[Any] = self.first
         self.alike = all(len(each) == 1 for each in copies)
         turns = [itertools.cycle(each) for each in copies]
         self._all: Iterator[Sequence[Any]] = (
             zip(*turns, strict=True) if turns else itertools.repeat(())
         )
 
-    def take(self, count: int) -> Iterator[Sequence[Any]]:
+    def take(self, count: int) -> list[Sequence[Any]]:
         """The arguments of the next ``count`` calls."""
-        return itertools.islice(self._all, count)
+        taken = list(itertools.islice(self._all, count))
+        self.last = taken[-1] if taken else self.last
+        return taken

@@ -270,7 +270,7 @@ class _Worker:
         loaded.seconds = min(reading.seconds for reading in read)
         if buffers.judged_after_timing and read != [first]:
             # What was timed is checked as well: a race may come out right once.
-            verdict = buffers.judge()
+            verdict = buffers.judge(timed=True)
             if not verdict.right:
                 return {"status": Status.WRONG_OUTPUT.value, "message": verdict.message}
         return {"status": "ok", "readings": _rows(read)}

@@ -171,8 +171,9 @@ class Stopwatch:
         if quick and arguments.alike and hasattr(program, "time_evaluator"):
             timer = program.time_evaluator("main", self.device, number=calls, repeat=1)
             return float(timer(*arguments.first).results[0])
+        taken = arguments.take(calls)
         began = time.perf_counter()
-        for tensors in arguments.take(calls):
+        for tensors in taken:
             function(*tensors)
         if not self._host:
             self.device.sync()

@@ -22,7 +22,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -85,6 +85,7 @@ class Journal:
         self._best: dict[tuple[str, str], Record | None] = {}
         self._workloads: dict[str, Workload] = {}
         self._hardware: dict[str, Hardware] = {}
+        self._networks: dict[str, Mapping[str, Any]] = {}
         self._last: dict[str, Any] = {}
         self._offset = 0
         self._line = 0
@@ -129,6 +130,27 @@ class Journal:
             if self._hardware.get(hardware.key) != hardware:
                 self._write([encode("hardware", hardware.to_json())])
                 self._hardware[hardware.key] = hardware
+
+    def add_network(
+        self, name: str, passes: Sequence[Mapping[str, Any]], plan: Mapping[str, Any]
+    ) -> None:
+        """Keeps how a network was taken apart; again only when that changed.
+
+        Args:
+            name: Of the network.
+            passes: What became of each pass over its graph.
+            plan: What passes with a choice chose, operator by operator.
+        """
+        data = {"name": name, "passes": [dict(each) for each in passes], "plan": plan}
+        with self._mutex:
+            if self._networks.get(name) != data:
+                self._write([encode("network", data)])
+                self._networks[name] = data
+
+    def networks(self) -> dict[str, Mapping[str, Any]]:
+        """How networks were taken apart, by name: ``name, passes, plan``; the latest of each."""
+        with self._mutex:
+            return dict(self._networks)
 
     def records(
         self, workload: str | None = None, hardware: str | None = None, ok_only: bool = False
@@ -338,6 +360,8 @@ class Journal:
             elif kind == "hardware":
                 hardware = Hardware.from_json(data)
                 self._hardware[hardware.key] = hardware
+            elif kind == "network":
+                self._networks[str(data["name"])] = data
             else:
                 raise BadLineError(f"unknown kind of line {kind!r}")
         except VersionMismatchError as error:

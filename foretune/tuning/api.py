@@ -72,10 +72,15 @@ def prepare(
         plan: What is chosen for some operators of a model: ``network.plan`` of another result.
 
     Raises:
-        BadInputError: Missing or unreadable file, unknown name, unsupported model.
+        BadInputError: Missing or unreadable file, unknown name, unsupported model, or a plan that
+            does not fit.
     """
     source: Model | Workload = load_input(what) if isinstance(what, str) else from_object(what)
     if isinstance(source, Workload):
+        if plan:
+            raise BadInputError(
+                f"a plan is for a network, but {source.name!r} is one tensor program: leave it out"
+            )
         return Prepared(source, (source,))
     from foretune import graph
 
@@ -182,6 +187,9 @@ def tune(
             hardware = named(measure=True)
         if journal is not None:
             journal.add_hardware(hardware)
+            if prepared.extraction is not None:
+                passes = [report.to_json() for report in prepared.extraction.passes]
+                journal.add_network(prepared.source.name, passes, prepared.extraction.plan)
         if isinstance(cost_model, str):
             cost_model = cost.create(model_name, rng=seed, hardware=hardware)
         # The workers start while the spaces are generated.

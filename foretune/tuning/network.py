@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune.errors import ForetuneError, UnsupportedModelError
+from foretune.errors import ForetuneError, UnsupportedModelError, last_line
 from foretune.hardware import Hardware, usable_cores, why_not_here
 from foretune.tuning.contenders import (
     TRYING_S,
@@ -293,7 +293,7 @@ class Proof:
             better = faster_ones(tried)
             return self._better({**chosen, **better}, shipped, say) if better else shipped
         except Exception as error:  # compilers and kernels raise what they like
-            logger.warning("contenders were not tried in the network: %s", _last_line(error))
+            logger.warning("contenders were not tried in the network: %s", last_line(error))
             return shipped
         finally:
             self._spend(began)
@@ -316,15 +316,18 @@ class Proof:
             threads=self._threads,
             rounds=self._rounds(2),
         )
-        before_s, after_s = results[before].median, results[after].median
-        if not before_s or not after_s or after_s >= before_s:
+        readings = (results[before].readings, results[after].readings)
+        if not all(readings):
             return shipped
+        ratios = np.divide(*readings)
+        if np.quantile(ratios, 0.25) <= 1:
+            return shipped  # not beyond what readings vary
         check = verify(_Compiled(artifact, self.model), self.model, inputs=self.inputs)
         if not check.ok:
             logger.warning("contenders stay out of the network: %s", check.message)
             return shipped
         self._note(artifact, check)
-        self.network = replace(self.network, tried_gain=before_s / after_s)
+        self.network = replace(self.network, tried_gain=float(np.median(ratios)))
         artifact.sample = take_sample(self.inputs[0], check.tolerance)
         return artifact
 
@@ -518,7 +521,7 @@ def _running_compiled(model: Model) -> Iterator[None]:
     except Exception as error:  # TVM's virtual machine and kernels raise what they like
         raise UnsupportedModelError(
             f"{model.name} was compiled, but cannot be run: TVM refuses "
-            f"it ({_last_line(error)}); please report this"
+            f"it ({last_line(error)}); please report this"
         ) from error
 
 
@@ -532,7 +535,7 @@ def _running_original(model: Model) -> Iterator[None]:
     except Exception as error:  # PyTorch, ONNX Runtime and a model's own code raise what they like
         raise UnsupportedModelError(
             f"the original of {model.name} cannot be run on the model's own examples "
-            f"({_last_line(error)}), and nothing can be compared otherwise: make it run there"
+            f"({last_line(error)}), and nothing can be compared otherwise: make it run there"
         ) from error
 
 
@@ -553,13 +556,8 @@ def compile_default(model: Model, hardware: Hardware, extraction: Extraction) ->
         named = "; ".join(f"kernel {name} ({why})" for name, why in found.items())
         raise UnsupportedModelError(
             f"{model.name} cannot be compiled for this target: TVM refuses "
-            f"{named or f'it ({_last_line(error)})'}; leave that part out of the model"
+            f"{named or f'it ({last_line(error)})'}; leave that part out of the model"
         ) from error
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1][:300] if lines else type(error).__name__
 
 
 def _alternating(artifacts: Mapping[str, Artifact], model: Model) -> dict[str, float | None]:

@@ -180,7 +180,10 @@ class TuneResult:
             return graph.compile_workload(
                 self.source, self.hardware, self.chosen.get(self.source.key), self.without
             )
-        return graph.compile_model(self.source, self.hardware, self.chosen, self.extraction)
+        extraction = self.extraction or graph.extract(
+            self.source, self.hardware, self.without, self.network.plan if self.network else None
+        )
+        return graph.compile_model(self.source, self.hardware, self.chosen, extraction)
 
     def report(self, path: str | Path) -> Path:
         """Writes the self-contained HTML page of this run and returns its path."""

@@ -5,19 +5,25 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special
 
 from foretune import _tvm
-from foretune.codegen import finish
+from foretune.codegen import finish, vector_math
+from foretune.graph import extract
 from foretune.hardware import Hardware, preset, probe, why_not_here
+from foretune.space import default_schedule
+from foretune.workload import from_object
 
 tvm = _tvm.tvm
 te, tirx = tvm.te, tvm.tirx
@@ -85,6 +91,7 @@ FUNCTIONS = {
     "exp": (np.exp, 4),
     "exp2": (np.exp2, 4),
     "exp10": (special.exp10, 4),
+    "expm1": (np.expm1, 4),
     "log": (np.log, 4),
     "log2": (np.log2, 4),
     "log10": (np.log10, 4),
@@ -97,6 +104,12 @@ FUNCTIONS = {
 }
 
 
+def function_of(name: str) -> Callable:
+    """TVM's function of that name; the C library's where TVM has none."""
+    own = getattr(tirx, name, None)
+    return own or (lambda x: tirx.call_pure_extern("float32", f"{name}f", x))
+
+
 @pytest.mark.parametrize("width", [1, 8])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_are_exact_to_a_few_last_places(name: str, width: int) -> None:
@@ -104,9 +117,8 @@ def test_functions_are_exact_to_a_few_last_places(name: str, width: int) -> None
     data = every_kind_of_number()
     with np.errstate(all="ignore"):
         wanted = exact(data.astype("float64"))
-    assert (
-        in_units(compiled(lambda x, _: getattr(tirx, name)(x), width=width)(data), wanted) <= most
-    )
+    function = compiled(lambda x, _: function_of(name)(x), width=width)
+    assert in_units(function(data), wanted) <= most
 
 
 @pytest.mark.parametrize("width", [4, 16, 24, 64])
@@ -152,7 +164,7 @@ def test_processors_with_an_instruction_that_scales_use_it() -> None:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_are_exact_on_many_bits(name: str) -> None:
     exact, most = FUNCTIONS[name]
-    function = compiled(lambda x, _: getattr(tirx, name)(x))
+    function = compiled(lambda x, _: function_of(name)(x))
     for seed in range(100):
         data = every_kind_of_number(seed)
         with np.errstate(all="ignore"):
@@ -292,6 +304,97 @@ def test_unrolled_copies_do_not_share_names() -> None:
     tvm.compile(module, hardware.code_target()).jit()["main"](*arrays)
     wide = arrays[0].numpy().astype("float64")
     np.testing.assert_allclose(arrays[1].numpy(), np.exp(wide) ** 3 + np.log1p(wide), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["log1p", "log2", "log10", "exp2", "expm1"])
+def test_functions_called_by_their_name_in_the_c_library(name: str) -> None:
+    data = every_kind_of_number(5)
+    with np.errstate(all="ignore"):
+        wanted = FUNCTIONS[name][0](data.astype("float64"))
+
+    def element(x: Any, _: Any) -> Any:
+        return tirx.call_pure_extern("float32", f"{name}f", x)
+
+    assert in_units(compiled(element)(data), wanted) <= 4
+
+
+def _unrolled(element: Callable, ours: bool = True) -> np.ndarray:
+    """A function of the loop's variable, whose loop is unrolled: its arguments become constants."""
+    hardware = probe(threads=1)
+    y = te.compute((4,), lambda i: element(i.astype("float32")), name="y")
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([y]))
+    schedule.unroll(schedule.get_loops(schedule.get_sblock("y"))[0])
+    module = finish(schedule.mod, hardware, () if ours else ("vector-math",)).module
+    result = tvm.runtime.tensor(np.zeros(4, "f4"))
+    tvm.compile(module, hardware.code_target()).jit()["main"](result)
+    return result.numpy()
+
+
+@pytest.mark.parametrize(
+    "element",
+    [
+        lambda i: tirx.exp(i * number(0.5)),
+        lambda i: tirx.pow(i + number(1), i),
+        lambda i: tirx.pow(number(2), i),
+        lambda i: tirx.pow(i, number(3)),
+        lambda i: number(1) + tirx.erf(i * number(ROOT)),
+        lambda i: tirx.exp(tirx.if_then_else(i > 2, i, number(0))),
+    ],
+)
+def test_arguments_that_become_constants_later(element: Callable) -> None:
+    np.testing.assert_allclose(_unrolled(element), _unrolled(element, ours=False), rtol=1e-6)
+
+
+def test_a_kernel_on_which_a_pass_fails_costs_the_others_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(call: Any, name: str, *rest: Any) -> Any:
+        if name == "tanh":
+            raise ValueError("no tanh today")
+        return replaced(call, name, *rest)
+
+    replaced = vector_math._replaced
+    monkeypatch.setattr(vector_math, "_replaced", failing)
+    functions = {}
+    for name, function in {"one": tirx.exp, "two": tirx.tanh}.items():
+        x = te.placeholder((64,), "float32", name="x")
+        y = te.compute((64,), partial(_of_element, function, x), "y")
+        functions[name] = te.create_prim_func([x, y]).with_attr("global_symbol", name)
+    finished = finish(tvm.IRModule(functions), probe(threads=1))
+    assert "no tanh today" in finished.failed["vector-math"]
+    assert "vector-math" in finished.changed
+    assert "foretune.exp" in str(finished.module["one"])
+    assert "tirx.tanh" in str(finished.module["two"]) or "T.tanh" in str(finished.module["two"])
+
+
+ACTIVATIONS = {
+    "softplus": torch.nn.Softplus(),
+    "mish": torch.nn.Mish(),
+    "elu": torch.nn.ELU(),
+    "celu": torch.nn.CELU(),
+    "selu": torch.nn.SELU(),
+    "log of sigmoid": torch.nn.LogSigmoid(),
+    "silu": torch.nn.SiLU(),
+    "gelu": torch.nn.GELU(),
+    "gelu by tanh": torch.nn.GELU(approximate="tanh"),
+    "hard swish": torch.nn.Hardswish(),
+    "softmax": torch.nn.Softmax(-1),
+    "log of softmax": torch.nn.LogSoftmax(-1),
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_of_networks_are_no_calls_of_the_c_library(name: str) -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(8, 32), ACTIVATIONS[name]).eval()
+    hardware = probe(threads=1)
+    found = extract(from_object((net, (torch.randn(2, 8),)), name, name), hardware)
+    calls = set()
+    for workload in found.workloads:
+        schedule = default_schedule(workload.module["main"], hardware)
+        module = finish(schedule.mod, hardware).module
+        text = tvm.compile(module, hardware.code_target()).mod.inspect_source("ll")
+        calls |= set(re.findall(r"call [^@\n]*@(\w+f)\(", text))
+    assert not calls
 
 
 def test_what_has_no_function_stays_the_same_module() -> None:

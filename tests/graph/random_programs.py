@@ -16,12 +16,15 @@ relax = _tvm.tvm.relax
 op = relax.op
 
 
-def program(seed, steps=7, makers=None):
-    """The module, and an input for it."""
+def program(seed, steps=7, makers=None, wide=False):
+    """The module, and an input for it, one axis of which is ``wide``, if that is wanted."""
     makers = MAKERS if makers is None else makers
     rng = np.random.default_rng(seed)
     dtype = "float32" if rng.random() < 0.85 else "int32"
-    x = numbers(rng, [int(n) for n in rng.choice([1, 2, 3, 3, 4, 4], rng.integers(2, 5))], dtype)
+    extents = [int(n) for n in rng.choice([1, 2, 3, 3, 4, 4], rng.integers(2, 5))]
+    if wide:
+        extents[int(rng.integers(len(extents)))] = int(rng.choice([16, 17, 32]))
+    x = numbers(rng, extents, dtype)
     builder = relax.BlockBuilder()
     parameter = relax.Var("x", relax.TensorType(x.shape, dtype))
     with builder.function("main", [parameter]):
@@ -270,11 +273,13 @@ def spatial(rng, x, _values):
     pads = [int(p) for p in rng.integers(0, 2, axes)]
     strides = [int(s) for s in rng.integers(1, 3, axes)]
     if rng.random() < 0.5:
+        groups = channels if rng.random() < 0.3 else 1
         weight = numbers(rng, [channels, int(rng.integers(1, 5)), *kernel], "float32") / 4
         make = [op.nn.conv1d_transpose, op.nn.conv2d_transpose, op.nn.conv3d_transpose][axes - 1]
         pads = [min(p, k - 1) for p, k in zip(pads, kernel, strict=True)]
         more = [int(rng.integers(0, s)) for s in strides]
-        return make(x, constant(weight), strides=strides, padding=pads * 2, output_padding=more)
+        options = {"strides": strides, "padding": pads * 2, "output_padding": more}
+        return make(x, constant(weight), groups=groups, **options)
     dilation = [int(d) for d in rng.integers(1, 3, axes)]
     pairs = zip(extents, pads, kernel, dilation, strict=True)
     if any(extent + 2 * pad < 1 + step * (taps - 1) for extent, pad, taps, step in pairs):
@@ -284,6 +289,28 @@ def spatial(rng, x, _values):
     return getattr(op.nn, f"conv{axes}d")(
         x, constant(weight / 4), strides=strides, padding=pads * 2, dilation=dilation, groups=groups
     )
+
+
+def scaled(rng, x, values):
+    """A product or a convolution of any kind, with a batch norm behind it."""
+    make, axis = (product, -1) if rng.random() < 0.4 else (spatial, 1)
+    made = make(rng, x, values)
+    if made is None:
+        return None
+    y = relax.BlockBuilder.current().emit(made)
+    extent = shape_of(y)[axis]
+    gamma, beta, mean = (constant(numbers(rng, [extent], "float32")) for _ in range(3))
+    variance = constant((rng.random(extent) + 0.5).astype("float32"))
+    axis %= len(shape_of(y))
+    return op.nn.batch_norm(y, gamma, beta, mean, variance, axis, training=False)
+
+
+def filtered(rng, x, _values):
+    """A convolution that Winograd's filtering can compute."""
+    if not floats(x) or len(shape_of(x)) != 4 or min(shape_of(x)[2:]) < 2:
+        return None
+    weight = numbers(rng, [int(rng.integers(1, 20)), shape_of(x)[1], 3, 3], "float32") / 4
+    return op.nn.conv2d(x, constant(weight), padding=[1, 1, 1, 1])
 
 
 def curve(rng, x, _values):
@@ -320,5 +347,5 @@ MAKERS = (
     *(image(make) for make in _IMAGES),
 )
 
-LAYERS = (*MAKERS, *(product, spatial, curve) * 4, *(layer_norm, attend) * 2)
+LAYERS = (*MAKERS, *(product, spatial, curve) * 4, *(layer_norm, attend, scaled, filtered) * 2)
 """Also what passes over products, norms and functions have rules for."""

@@ -21,7 +21,6 @@ from foretune.workload import Model, TensorSpec
 from tests.graph.programs import constant, module_of, relax, run
 
 op = relax.op
-NAME = "convolution 0"
 WINOGRAD = ("winograd2", "winograd4")
 LARGEST_ERROR = 5e-6
 
@@ -51,7 +50,9 @@ def exact(data, weight, padding):
 
 
 def filtered(module, algorithm, target=None):
-    decisions = Decisions({NAME: algorithm})
+    free = Decisions()
+    algorithms.choose_algorithms(module, target or hardware(), free)
+    decisions = Decisions(dict.fromkeys(free.taken, algorithm))
     changed = algorithms.choose_algorithms(module, target or hardware(), decisions)
     decisions.require_kept()
     return rewrite_operators(sink_reshapes(rewrite_operators(changed)))
@@ -212,6 +213,10 @@ def test_weights_that_are_computed_have_no_choice(rng):
     assert decisions.taken == {}
 
 
+FIRST = "conv2d 1x28x28x4, 3x3x4x64"
+SECOND = "conv2d 1x28x28x64, 3x3x64x64"
+
+
 @pytest.fixture
 def network(rng):
     """Two convolutions, of which one has few channels."""
@@ -232,9 +237,9 @@ def network(rng):
 def test_each_convolution_is_decided_for_itself_and_the_plan_can_be_given_back(network):
     found = extract(network, hardware())
     plan = found.plan["algorithms"]
-    assert list(plan) == ["convolution 0", "convolution 1"]
-    assert plan["convolution 0"] == "direct"
-    assert plan["convolution 1"] in WINOGRAD
+    assert list(plan) == [FIRST, SECOND]
+    assert plan[FIRST] == "direct"
+    assert plan[SECOND] in WINOGRAD
     again = extract(network, hardware(), plan=found.plan)
     assert again.plan == found.plan
     assert [w.key for w in again.workloads] == [w.key for w in found.workloads]
@@ -250,14 +255,15 @@ def test_a_plan_decides_about_layouts_and_panels(network, rng):
     spec, result = TensorSpec("x0", x.shape, "float32"), TensorSpec("y", (1, 32, 4, 4), "float32")
     model = Model("one", module_of(make, x), (spec,), (result,), (x,))
     found = extract(model, hardware())
-    assert found.plan["layouts"] == {"convolution 0": "channels last"}
-    assert found.plan["packed-weights"] == {"convolution 0": "panels"}
-    plan = {"layouts": {"convolution 0": "as written"}}
+    written, last = "conv2d 1x4x9x9, 32x4x3x3", "conv2d 1x9x9x4, 3x3x4x32"
+    assert found.plan["layouts"] == {written: "channels last"}
+    assert found.plan["packed-weights"] == {last: "panels"}
+    plan = {"layouts": {written: "as written"}}
     (kept,) = extract(model, hardware(), plan=plan).workloads
     assert kept.name.endswith("1x32x4x4")
-    plan = {"packed-weights": {"convolution 0": "plain"}}
+    plan = {"packed-weights": {last: "plain"}}
     plain = extract(model, hardware(), plan=plan)
-    assert plain.plan["packed-weights"] == {"convolution 0": "plain"}
+    assert plain.plan["packed-weights"] == {last: "plain"}
     assert any(w.name.endswith("1x4x4x32") for w in plain.workloads)
     for each in (found, plain):
         artifact = compile_model(model, hardware(), {}, each)
@@ -265,7 +271,7 @@ def test_a_plan_decides_about_layouts_and_panels(network, rng):
 
 
 def test_a_plan_decides(network):
-    direct = extract(network, hardware(), plan={"algorithms": {"convolution 1": "direct"}})
+    direct = extract(network, hardware(), plan={"algorithms": {SECOND: "direct"}})
     assert set(direct.plan["algorithms"].values()) == {"direct"}
     off = extract(network, hardware(), ["algorithms"])
     assert "algorithms" not in off.plan
@@ -275,8 +281,8 @@ def test_a_plan_decides(network):
 @pytest.mark.parametrize(
     ("plan", "named"),
     [
-        ({"algorithms": {"convolution 7": "direct"}}, "convolution 0, convolution 1"),
-        ({"algorithms": {"convolution 0": "fourier"}}, "direct, winograd2, winograd4"),
+        ({"algorithms": {"conv2d 1x9": "direct"}}, f"{FIRST}, {SECOND}"),
+        ({"algorithms": {FIRST: "fourier"}}, "direct, winograd2, winograd4"),
         ({"rewrites": {}}, "algorithms"),
     ],
 )
@@ -285,18 +291,44 @@ def test_a_plan_for_another_network_is_refused(network, plan, named):
         extract(network, hardware(), plan=plan)
 
 
+def test_a_plan_of_a_pass_that_is_off_is_refused(network):
+    plan = {"algorithms": {SECOND: "direct"}}
+    with pytest.raises(BadInputError, match="'algorithms', which is off"):
+        extract(network, hardware(), ["algorithms"], plan)
+    # What layouts leave as it was is another convolution to a plan made with them.
+    found = extract(network, hardware())
+    chosen = {name: each for name, each in found.plan.items() if name != "layouts"}
+    assert extract(network, hardware(), ["layouts"], chosen).plan["algorithms"] == plan_of(found)
+
+
+def plan_of(found):
+    return found.plan["algorithms"]
+
+
+def test_the_second_of_equal_operators_has_a_number(rng):
+    x = rng.normal(size=(1, 8, 8, 16)).astype("float32")
+    weights = rng.normal(size=(3, 3, 3, 16, 16)).astype("float32")
+    decisions = Decisions()
+    algorithms.choose_algorithms(module_of(lambda t: chain(t, weights), x), hardware(), decisions)
+    name = "conv2d 1x8x8x16, 3x3x16x16"
+    assert list(decisions.taken) == [name, f"{name} (2)", f"{name} (3)"]
+
+
+def chain(t, weights):
+    emit = relax.BlockBuilder.current().emit
+    for weight in weights:
+        t = emit(convolution(t, weight, (1, 1, 1, 1)))
+    return t
+
+
 def test_equal_layers_are_the_same_kernels(rng):
     x = rng.normal(size=(1, 8, 8, 16)).astype("float32")
     weights = rng.normal(size=(3, 3, 3, 16, 16)).astype("float32")
 
-    def make(t):
-        emit = relax.BlockBuilder.current().emit
-        for weight in weights:
-            t = emit(convolution(t, weight, (1, 1, 1, 1)))
-        return t
-
-    module = module_of(make, x)
-    decisions = Decisions({f"convolution {at}": "winograd4" for at in range(3)})
+    module = module_of(lambda t: chain(t, weights), x)
+    free = Decisions()
+    algorithms.choose_algorithms(module, hardware(), free)
+    decisions = Decisions(dict.fromkeys(free.taken, "winograd4"))
     changed = fused(algorithms.choose_algorithms(module, hardware(), decisions))
     names = [str(v.name_hint) for v in changed.get_global_vars() if "winograd" in v.name_hint]
     assert len(names) == 3

@@ -115,6 +115,37 @@ def test_one_that_is_written_out():
     check(Call(by_hand), q, k, v, later)
 
 
+CAUSAL_FIRST, CAUSAL_LAST = True, False
+
+
+@pytest.mark.parametrize("hidden", [float("-inf"), -1e30])
+@pytest.mark.parametrize("padded", [float("-inf"), -1e9, -1e30])
+@pytest.mark.parametrize("added", [True, False])
+@pytest.mark.parametrize("order", [CAUSAL_FIRST, CAUSAL_LAST])
+def test_rows_that_are_hidden_whole_by_two_masks(hidden, padded, added, order):
+    """Padding on the left leaves the first rows nothing that counts."""
+    q, k, v = tensors(*[(2, 3, 13, 8)] * 3)
+    later = torch.triu(torch.ones(13, 13, dtype=torch.bool), 1)
+    pad = (torch.arange(13) < 3).expand(2, 1, 1, 13)
+
+    if added and padded == -1e9:
+        padded = -64.0  # beside a larger number, single precision forgets the score
+
+    def masked(scores, which, number):
+        if added:
+            return scores + torch.where(which, number, 0.0)
+        return scores.masked_fill(which, number)
+
+    def attention(q, k, v, pad):
+        scores = q @ k.transpose(-1, -2) * 0.25
+        masks = [(later, hidden), (pad, padded)]
+        for mask in masks if order == CAUSAL_FIRST else masks[::-1]:
+            scores = masked(scores, *mask)
+        return torch.softmax(scores, -1) @ v
+
+    check(Call(attention), q, k, v, pad)
+
+
 class Layer(nn.Module):
     """Self-attention as transformers have it, one projection for all three or three of them."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
+import torch
 
 from foretune import _tvm
 from foretune.errors import BadInputError
@@ -18,8 +20,8 @@ from foretune.graph import (
 )
 from foretune.hardware import Hardware
 from foretune.space import Space
+from foretune.workload import from_object
 
-pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from tests.graph.networks import NETWORKS, block
@@ -113,6 +115,43 @@ def test_keys_do_not_depend_on_the_weights(hardware):
     one, other = block(), block()
     keys = [w.key for w in extract(one, hardware).workloads]
     assert keys == [w.key for w in extract(other, hardware).workloads]
+
+
+class Repeated(torch.nn.Module):
+    """Layers that are called several times: PyTorch exports a transpose for each call."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(32, 32)
+        self.conv = torch.nn.Conv2d(32, 32, 3, padding=1)
+        self.up = torch.nn.ConvTranspose2d(32, 32, 2, 2)
+
+    def forward(self, x):
+        for _ in range(3):
+            x = self.linear(x).relu()
+        x = x.unflatten(1, (8, 8)).permute(0, 3, 1, 2)
+        y = self.conv(self.conv(x).relu())
+        return self.up(y), self.up(y + 1)
+
+
+def test_weights_that_several_calls_share_are_there_once(hardware):
+    model = from_object((Repeated().eval(), (torch.randn(1, 64, 32),)))
+    artifact = compile_model(model, hardware, {})
+    assert verify(artifact, model).ok
+    sizes = [math.prod(value.shape) for value in artifact._parameters.values()]
+    # A product's, a convolution's (by Winograd 6 x 6 in place of 3 x 3) and the other one's.
+    assert sum(size >= 32 * 32 for size in sizes) == 3
+
+
+def test_kernels_written_by_importers_are_called_like_their_operator(hardware):
+    class Special(torch.nn.Module):
+        def forward(self, x):
+            return torch.special.erfcx(x), torch.lgamma(x), torch.sign(x), torch.atan2(x, x + 2)
+
+    model = from_object((Special(), (torch.rand(3, 5) + 0.5,)))
+    names = [w.name for w in extract(model, hardware).workloads]
+    assert not any("lambda" in name or name.startswith("call") for name in names)
+    assert any("lgamma" in name for name in names)
 
 
 def test_simplifying_leaves_the_model_as_it_was(small, hardware):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from foretune import _tvm
 from foretune.graph import compile_model, extract, verify
+from foretune.graph.passes import transposed_convolutions
 from foretune.graph.passes.transposed_convolutions import Phases, pack, split_phases
 from foretune.hardware import probe
 from foretune.workload import from_object
@@ -40,26 +41,30 @@ def axes(draw):
     return found
 
 
-@settings(max_examples=12, deadline=None)
-@given(axes(), st.booleans(), st.sampled_from([1, 4, 8, 11]))
-def test_phases_compute_what_pytorch_does(axes, known, channels):
+@settings(max_examples=16, deadline=None)
+@given(
+    axes(), st.booleans(), st.sampled_from([1, 4, 8, 11]), st.sampled_from([1, 2, 3]), st.booleans()
+)
+def test_phases_compute_what_pytorch_does(axes, known, channels, groups, parted):
     strides, kernel, padding, more, extent = (list(part) for part in zip(*axes, strict=True))
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(2, 3, *extent)).astype("float32")
-    w = rng.normal(size=(3, channels, *kernel)).astype("float32")
+    x = rng.normal(size=(2, 6, *extent)).astype("float32")
+    w = rng.normal(size=(6, channels, *kernel)).astype("float32")
     options = {"padding": padding, "output_padding": more}
     tensors = torch.from_numpy(x), torch.from_numpy(w)
-    expected = KINDS[len(axes)](*tensors, stride=strides, **options).numpy()
+    expected = KINDS[len(axes)](*tensors, stride=strides, groups=groups, **options).numpy()
     layer = getattr(op.nn, f"conv{len(axes)}d_transpose")
     options["padding"] = [*padding, *padding]
 
     def make(x, w=None):
         return layer(
-            x, constant(tensors[1].numpy()) if w is None else w, strides=strides, **options
+            x, constant(w_known) if w is None else w, strides=strides, groups=groups, **options
         )
 
-    given = (x,) if known else (x, w)
-    changed = split_phases(module_of(make, *given), HARDWARE)
+    w_known, given = w, (x,) if known else (x, w)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transposed_convolutions, "_MOVED", -1 if parted else 1e9)
+        changed = split_phases(module_of(make, *given), HARDWARE)
     assert f"conv{len(axes)}d_transpose" in names_of(changed)
     (found,) = run(changed, *given)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
@@ -67,13 +72,13 @@ def test_phases_compute_what_pytorch_does(axes, known, channels):
 
 @pytest.mark.parametrize(
     "options",
-    [{"groups": 3}, {"dilation": [2, 2]}, {"strides": [1, 1]}, {"data_layout": "NHWC"}],
-    ids=["groups", "dilation", "stride 1", "another layout"],
+    [{"dilation": [2, 2]}, {"strides": [1, 1]}, {"data_layout": "NHWC"}],
+    ids=["dilation", "stride 1", "another layout"],
 )
 def test_what_has_no_phases_or_none_to_gain_from_stays(options):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1, 3, 3, 3)).astype("float32")
-    weight = constant(rng.normal(size=(3, 4 // options.get("groups", 4) or 1, 2, 2)).astype("f4"))
+    weight = constant(rng.normal(size=(3, 1, 2, 2)).astype("f4"))
     given = {"strides": [2, 2], **options}
     module = module_of(lambda x: op.nn.conv2d_transpose(x, weight, **given), x)
     assert names_of(split_phases(module, HARDWARE)) == ["main"]
@@ -85,6 +90,24 @@ def test_a_phase_has_no_more_taps_than_it_needs():
     # Even outputs: w[1], w[3]; odd ones: w[0], w[2], one input further on.
     np.testing.assert_array_equal(pack(kernel, phases)[:, :, 0, 0], [[1, 3], [0, 2]])
     assert (phases[0].before, phases[0].after) == (1, 1)
+
+
+def test_a_kernel_that_strides_do_not_divide_has_no_products_with_zeros():
+    module = torch.nn.ConvTranspose2d(64, 48, 3, 2, 1, output_padding=1).eval()
+    model = from_object((module, (torch.randn(1, 64, 9, 7),)), "up", "a test")
+    extraction = extract(model, HARDWARE)
+    assert verify(compile_model(model, HARDWARE, {}, extraction), model).ok
+    products = 2 * 9 * 64 * 48 * 9 * 7
+    assert products <= sum(w.flops for w in extraction.workloads) < 1.1 * products
+
+
+def test_groups_are_upsampled_without_inserted_zeros():
+    module = torch.nn.ConvTranspose2d(21, 21, 16, 8, 4, groups=21).eval()
+    model = from_object((module, (torch.randn(1, 21, 9, 7),)), "up", "a test")
+    extraction = extract(model, HARDWARE)
+    assert verify(compile_model(model, HARDWARE, {}, extraction), model).ok
+    products = 2 * 16 * 16 * 21 * 9 * 7
+    assert sum(w.flops for w in extraction.workloads) < 1.5 * products
 
 
 def test_a_generator_is_a_quarter_of_the_work_and_one_kernel_a_layer():

@@ -55,6 +55,30 @@ def _buffers(workload: Workload, hardware: Hardware, path: str) -> Buffers:
     return Buffers(signature, path, workload.key, _tvm.tvm.cpu(0))
 
 
+def test_what_was_timed_last_is_what_is_checked_then(
+    hardware: Hardware, reference_path: str
+) -> None:
+    workload = programs.matmul(32)
+    signature = Signature.from_json(
+        compute_reference(workload, hardware.tvm_target(), reference_path)["signature"]
+    )
+    buffers = Buffers(signature, reference_path, workload.key, _tvm.tvm.cpu(0), workspace=100 << 10)
+    program = _compile(workload.module, hardware)
+    calls = buffers.turns.take(3)
+    for tensors in calls:
+        program(*tensors)
+    assert buffers.judge(timed=True).right
+    # The last call's result is broken, and that of the first copy is not.
+    calls[-1][-1].copyfrom(np.zeros((32, 32), "float32"))
+    assert buffers.judge().right
+    assert not buffers.judge(timed=True).right
+    # Nor does a result that no timed call has written count.
+    calls[0][-1].copyfrom(np.zeros((32, 32), "float32"))
+    for tensors in buffers.turns.take(2):
+        program(*tensors)
+    assert buffers.judge(timed=True).right
+
+
 def _compile(module: Any, hardware: Hardware) -> Any:
     return _tvm.tvm.compile(module, hardware.tvm_target()).jit()["main"]
 

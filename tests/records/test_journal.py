@@ -241,3 +241,16 @@ def test_what_cannot_be_written_as_json_changes_nothing(path: Path) -> None:
             journal.extend([record(0), replace(record(1), environment={"x": object()})])
         journal.append(record(2))
     assert Journal(path).records() == [record(2)]
+
+
+def test_how_a_network_was_taken_apart_is_kept_and_written_again_when_it_changes(
+    path: Path,
+) -> None:
+    passes = [{"name": "layouts", "on": True, "reason": "", "changed": True}]
+    with Journal(path) as journal:
+        journal.add_network("net", passes, {"layouts": {"conv2d 1": "as written"}})
+        journal.add_network("net", passes, {"layouts": {"conv2d 1": "as written"}})
+        journal.add_network("net", passes, {})
+    assert len(path.read_text().splitlines()) == 2
+    with Journal(path) as journal:
+        assert journal.networks() == {"net": {"name": "net", "passes": passes, "plan": {}}}

@@ -200,7 +200,7 @@ def test_the_call_that_is_shown_has_every_argument_that_matters(tmp_path: Path) 
         "seed": 4,
         "options": {"branching": 3, "proposer": "random", "depth": 2},
         "without": ("layouts", "vector-math"),
-        "plan": {"algorithms": {"convolution 0": "winograd2"}},
+        "plan": {"algorithms": {"conv2d 1x8x8x4, 3x3x4x4": "winograd2"}},
     }
     hardware = Hardware("test", '{"kind": "llvm", "mcpu": "x86-64-v3"}', threads=2)
     budget = Budget(seconds=given["time_s"], patience=given["patience"])

@@ -1,10 +1,18 @@
-"""What a pass chose for each operator, as a plan that can be read, changed and given back."""
+"""What a pass chose for each operator, as a plan that can be read, changed and given back.
+
+An operator is called by what it is and the shapes of its operands: ``conv2d 1x56x56x64,
+3x3x64x64``; the second of equal shapes has `` (2)`` behind its name. So a plan does not mean other
+operators where other passes chose otherwise.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from foretune.errors import BadInputError
+from foretune.graph.passes.rewrites import extents
 
 
 class Decisions:
@@ -20,15 +28,29 @@ class Decisions:
     def __init__(self, given: Mapping[str, str] | None = None) -> None:
         self._given = dict(given or {})
         self._choices: dict[str, tuple[str, ...]] = {}
+        self._seen: Counter[str] = Counter()
         self.taken: dict[str, str] = {}
 
-    def take(self, operator: str, choices: Sequence[str], default: str) -> str:
-        """The choice for an operator: what the plan says, or else ``default``."""
+    def take(self, call: Any, choices: Sequence[str], default: str) -> str:
+        """The choice for an operator: what the plan says, or else ``default``.
+
+        Args:
+            call: Of the operator; its turn comes once.
+            choices: What there is.
+            default: One of them.
+        """
+        operator = self._named(call)
         # What is wrong is said by ``require_kept``: a pass that raises is merely left out.
         self._choices[operator] = tuple(choices)
         choice = self._given.get(operator, default)
         self.taken[operator] = choice if choice in choices else default
         return self.taken[operator]
+
+    def _named(self, call: Any) -> str:
+        told = ", ".join("x".join(map(str, extents(operand))) for operand in call.args)
+        name = f"{str(call.op.name).rpartition('.')[2]} {told}"
+        self._seen[name] += 1
+        return name if self._seen[name] == 1 else f"{name} ({self._seen[name]})"
 
     def require_kept(self) -> None:
         """Refuses a plan for another network, once the pass had its turn.

@@ -10,14 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from foretune.graph.passes.rewrites import axes_of, call_of, extents, is_constant, scalar
+from foretune.graph.passes.rewrites import PERMUTE, axes_of, call_of, extents, is_constant, scalar
 from foretune.operators.views import View
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
 
 _RESHAPES = frozenset({"relax.reshape", "relax.expand_dims", "relax.squeeze"})
-_PERMUTE = frozenset({"relax.permute_dims"})
 _BROADCAST = frozenset({"relax.broadcast_to"})
 _REPEAT = frozenset({"relax.repeat"})
 _SPLIT = frozenset({"relax.split"})
@@ -132,7 +131,7 @@ class Bindings:
         shape = extents(value)
         if call_of(value, _RESHAPES):
             return value.args[0], lambda view: view.reshaped(shape)
-        if call_of(value, _PERMUTE):
+        if call_of(value, PERMUTE):
             return value.args[0], lambda view: view.permuted(axes_of(value))
         if call_of(value, _BROADCAST):
             return value.args[0], lambda view: view.broadcast(shape)

@@ -116,8 +116,7 @@ def _mutator(bits: int, decisions: Decisions) -> Any:
             if not _has_choice(call):
                 return call
             found = costs(_shape(call))
-            name = f"convolution {len(decisions.taken)}"
-            choice = decisions.take(name, list(found), min(found, key=lambda each: found[each]))
+            choice = decisions.take(call, list(found), min(found, key=lambda each: found[each]))
             return call if choice == DIRECT else self._filtered(call, WINOGRAD[choice])
 
         def _filtered(self, call: Any, outputs: int) -> Any:

@@ -24,7 +24,15 @@ import numpy as np
 
 from foretune.graph.passes._kernels import MOST_ELEMENTS, Kernels, float_lanes
 from foretune.graph.passes._operands import Bindings, Operand, multiple_of
-from foretune.graph.passes.rewrites import axes_of, call_of, cleaned, extents, is_constant
+from foretune.graph.passes.rewrites import (
+    PERMUTE,
+    RESHAPE,
+    axes_of,
+    call_of,
+    cleaned,
+    extents,
+    is_constant,
+)
 from foretune.operators.attention import Attention, Machine, Step, attention_kernel
 from foretune.operators.views import View
 
@@ -35,8 +43,6 @@ if TYPE_CHECKING:
 
 _PRODUCT = frozenset({"relax.matmul"})
 _SOFTMAX = frozenset({"relax.nn.softmax"})
-_RESHAPE = frozenset({"relax.reshape"})
-_PERMUTE = frozenset({"relax.permute_dims"})
 _WHERE = frozenset({"relax.where"})
 _ADD = frozenset({"relax.add"})
 _EQUAL = frozenset({"relax.equal"})
@@ -63,12 +69,38 @@ class Found(NamedTuple):
 
 
 class _Scores(NamedTuple):
-    """A product of ``q`` and ``k`` with what is done to it."""
+    """A product of ``q`` and ``k`` with what is done to it.
+
+    Attributes:
+        product: The call.
+        steps: In order, but for a causal mask.
+        masks: What steps read.
+        hidden: What a causal mask makes of a score that it hides; None where there is none.
+    """
 
     product: Any
     steps: tuple[Step, ...] = ()
     masks: tuple[Any, ...] = ()
-    causal: bool = False
+    hidden: float | None = None
+
+    def then(self, step: Step, *masks: Any) -> _Scores | None:
+        """With a step behind all others; None where that cannot come before a causal mask, which
+        the kernel applies last."""
+        if self.hidden is not None and not self._commutes(step):
+            return None
+        return self._replace(steps=(*self.steps, step), masks=(*self.masks, *masks))
+
+    def _commutes(self, step: Step) -> bool:
+        if step.kind == "scale":
+            return step.value > 0
+        # Numbers that are merely very small count in a row that has no others.
+        return self.hidden == -math.inf and (step.kind == "add" or step.value == -math.inf)
+
+    def hiding(self, hidden: float) -> _Scores | None:
+        """With a causal mask; None where other masks could leave a row nothing but ``hidden``."""
+        if self.hidden is not None or (self.masks and hidden != -math.inf):
+            return None
+        return self._replace(hidden=hidden)
 
 
 def fuse_attention(module: IRModule, hardware: Hardware) -> IRModule:
@@ -112,11 +144,26 @@ def _fits(a: Attention, machine: Machine) -> bool:
 
 
 class _Matcher:
+    """Finds attentions in a program.
+
+    Args:
+        bindings: Of the program.
+    """
+
     def __init__(self, bindings: Bindings) -> None:
         self._bindings = bindings
+        self._causal = True
 
     def match(self, variable: Any, product: Any) -> tuple[Any, Found] | None:
         """What a product with values ends, if that is an attention."""
+        for self._causal in (True, False):
+            # A causal mask that cannot come last is a mask like others.
+            found = self._match(variable, product)
+            if found is not None:
+                return found
+        return None
+
+    def _match(self, variable: Any, product: Any) -> tuple[Any, Found] | None:
         softmax, safe = self._probabilities(product.args[0])
         if softmax is None:
             return None
@@ -131,7 +178,7 @@ class _Matcher:
         last, result, shape = self._result(variable, product, (heads, rows, extents(product)[-1]))
         attention = Attention(
             heads, rows, columns, query.view.shape[2], value.view.shape[2], query.view, key.view,
-            value.view, result, factor, scores.steps, scores.causal, safe,
+            value.view, result, factor, scores.steps, scores.hidden is not None, safe,
         )  # fmt: skip
         sources = (query.source, key.source, value.source, *scores.masks)
         return last, Found(attention, sources, shape)
@@ -157,7 +204,7 @@ class _Matcher:
         """The value of a variable with one use, below reshapes that keep rows and columns."""
         while self._bindings.user(expression) is not None:
             value = self._bindings.value(expression)
-            if not call_of(value, _RESHAPE) or not _keeps_rows(value):
+            if not call_of(value, RESHAPE) or not _keeps_rows(value):
                 return value
             expression = value.args[0]
         return None
@@ -191,12 +238,12 @@ class _Matcher:
         value = self._bindings.value(expression)
         if call_of(value, _PRODUCT):
             return _Scores(value) if _is_float(value) else None
-        if call_of(value, _RESHAPE):
+        if call_of(value, RESHAPE):
             return self._scores(value.args[0]) if _keeps_rows(value) else None
         multiple = multiple_of(value)
         if multiple is not None:
             inner = self._scores(multiple[0])
-            return None if inner is None else _with(inner, Step("scale", multiple[1]))
+            return None if inner is None else inner.then(Step("scale", multiple[1]))
         if call_of(value, _ADD):
             for scores, mask in (value.args, reversed(value.args)):
                 if extents(scores) == extents(value):
@@ -206,8 +253,10 @@ class _Matcher:
         return self._chosen(value) if call_of(value, _WHERE) else None
 
     def _added(self, inner: _Scores, mask: Any, scores: Any) -> _Scores | None:
-        if is_constant(mask) and _is_causal(mask.value.numpy(), extents(scores)):
-            return inner._replace(causal=True)
+        if self._causal and is_constant(mask):
+            values = mask.value.numpy()
+            if _is_causal(values, extents(scores)):
+                return inner.hiding(float(values.max(initial=-math.inf, where=values < 0)))
         if str(mask.ty.dtype) != "float32":
             return None
         return self._masked(inner, mask, Step("add"), scores)
@@ -221,10 +270,10 @@ class _Matcher:
             inner = self._scores(scores)
             if inner is None:
                 continue
-            if is_constant(condition) and number <= _HIDDEN:
+            if self._causal and is_constant(condition) and number <= _HIDDEN:
                 kept = condition.value.numpy() == (kind == "keep")
                 if _is_causal(np.where(kept, 0.0, -np.inf), extents(value)):
-                    return inner._replace(causal=True)
+                    return inner.hiding(number)
             step = Step(kind, number, dtype=str(condition.ty.dtype))
             return self._masked(inner, condition, step, value)
         return None
@@ -239,7 +288,7 @@ class _Matcher:
         operand = self._bindings.operand(mask, accepted)
         if operand is None:
             return None
-        return _with(inner, replace(step, view=operand.view), operand.source)
+        return inner.then(replace(step, view=operand.view), operand.source)
 
     def _operands(
         self, product: Any, scores: _Scores
@@ -288,9 +337,9 @@ class _Matcher:
         best = call, View.of(shape), tuple(extents(call))
         while (user := self._bindings.user(variable)) is not None:
             call, variable = self._bindings.value(user), user
-            if call_of(call, _RESHAPE):
+            if call_of(call, RESHAPE):
                 view = view and view.reshaped(extents(call))
-            elif call_of(call, _PERMUTE):
+            elif call_of(call, PERMUTE):
                 view = view and view.permuted(axes_of(call))
             else:
                 break
@@ -310,10 +359,6 @@ def inverse(view: View) -> View:
         moved.append((stride, extent, place))
     ordered = tuple((extent, place) for _, extent, place in sorted(moved, reverse=True))
     return View(view.size, (ordered,))
-
-
-def _with(scores: _Scores, step: Step, *masks: Any) -> _Scores:
-    return scores._replace(steps=(*scores.steps, step), masks=(*scores.masks, *masks))
 
 
 def _rows(shape: Sequence[int]) -> tuple[int, int, int]:
@@ -355,6 +400,8 @@ def _mutator(found: dict[Any, Found], machine: Machine) -> Any:
 
     @relax.expr_functor.mutator
     class Fuser(relax.PyExprMutator):  # type: ignore[misc, name-defined]
+        """Puts kernels in the place of the calls that were found."""
+
         def visit_call_(self, call: Any) -> Any:
             match = found.get(call)
             if match is None:

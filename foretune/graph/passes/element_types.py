@@ -170,10 +170,6 @@ def _filled(call: Any) -> Any:
     return relax.op.broadcast_to(relax.const(number.astype(dtype), dtype), call.args[0])
 
 
-def _is_self_difference(call: Any, name: str) -> bool:
-    return name == "relax.subtract" and bool(call.args[0].same_as(call.args[1]))
-
-
 def _zeros_or_nan(value: Any) -> Any:
     """``x - x``. TVM folds it to a constant, and stores no vector of constants of bfloat16."""
     from foretune import _tvm

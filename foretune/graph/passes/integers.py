@@ -29,6 +29,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from foretune.graph.passes.rewrites import (
+    PERMUTE,
+    RESHAPE,
     axes_of,
     call_of,
     cleaned,
@@ -55,8 +57,6 @@ _DEQUANTIZE = frozenset({"relax.dequantize"})
 _EITHER = _QUANTIZE | _DEQUANTIZE
 _CAST = frozenset({"relax.astype"})
 _MULTIPLY = frozenset({"relax.multiply"})
-_RESHAPE = frozenset({"relax.reshape"})
-_PERMUTE = frozenset({"relax.permute_dims"})
 _SUBTRACT = frozenset({"relax.subtract"})
 _POOL = frozenset({"relax.nn.max_pool2d"})
 _BYTES = ("int8", "uint8")
@@ -272,7 +272,7 @@ def _mutator(product: IntegerProduct) -> Any:
         def weight(self, expression: Any) -> Weight | None:
             """Constant weights; transposes of them are computed here."""
             call = self.bound(expression)
-            if call_of(call, _PERMUTE):
+            if call_of(call, PERMUTE):
                 inner = self.weight(call.args[0])
                 if inner is None:
                     return None
@@ -353,7 +353,7 @@ def _mutator(product: IntegerProduct) -> Any:
             if call_of(value, _SUBTRACT):
                 one, other = self.known(value.args[0]), self.known(value.args[1])
                 return None if one is None or other is None else one - other
-            if call_of(value, _RESHAPE):
+            if call_of(value, RESHAPE):
                 inner = self.known(value.args[0])
                 return None if inner is None else inner.reshape(extents(value))
             if call_of(value, _CAST) and str(value.ty.dtype) == "int32":

@@ -67,8 +67,7 @@ def _mutator(decisions: Decisions) -> Any:
                 return call
             if (layout, kernel) == wanted:
                 return call
-            operator = f"convolution {len(decisions.taken)}"
-            if decisions.take(operator, [LAST, WRITTEN], LAST) == WRITTEN:
+            if decisions.take(call, [LAST, WRITTEN], LAST) == WRITTEN:
                 return call
             make = getattr(relax.op.nn, name.removeprefix("relax.nn."))
             result = self.builder_.emit(

@@ -75,9 +75,7 @@ def _mutator(hardware: Hardware, decisions: Decisions) -> Any:
             return self._convolution(call, lanes)
 
         def _wanted(self, call: Any) -> bool:
-            kind = "product" if call_of(call, _PRODUCT) else "convolution"
-            name = f"{kind} {len(decisions.taken)}"
-            return decisions.take(name, [PANELS, PLAIN], PANELS) == PANELS
+            return decisions.take(call, [PANELS, PLAIN], PANELS) == PANELS
 
         def _product(self, call: Any, weight: Any, lanes: int) -> Any:
             data = self._viewed(call.args[0], [-1, extents(weight)[-2]])

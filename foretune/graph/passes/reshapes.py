@@ -21,12 +21,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from foretune.graph.passes._sinking import BINARY, UNARY
-from foretune.graph.passes.rewrites import call_of, cleaned, constant, extents, is_constant, scalar
+from foretune.graph.passes.rewrites import (
+    RESHAPE,
+    call_of,
+    cleaned,
+    constant,
+    extents,
+    is_constant,
+    scalar,
+)
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
-
-_RESHAPE = frozenset({"relax.reshape"})
 
 
 def sink_reshapes(module: IRModule) -> IRModule:
@@ -55,7 +61,7 @@ def _mutator() -> Any:
             found: list[Any] = []
             while isinstance(expression, relax.Var):
                 value = self.lookup_binding(expression)
-                if not call_of(value, _RESHAPE):
+                if not call_of(value, RESHAPE):
                     break
                 expression = value.args[0]
                 found.insert(0, expression)

@@ -21,7 +21,7 @@ def rewrite_operators(module: IRModule) -> IRModule:
     ====================================  =========================================
     before                                after
     ====================================  =========================================
-    ``conv2d(pad(x, p, 0), W)``           ``conv2d(x, W, padding=p)``
+    ``conv2d(pad(x, p, 0), W)``           ``conv2d(x, W, padding=p)``, of one and three axes, too
     ``pad(x, 0)``                         ``x``, likewise broadcasts and reshapes to the shape
                                           there is
     ``minimum(maximum(x, a), b)``         ``clip(x, a, b)``
@@ -102,8 +102,10 @@ def constant(values: Any) -> Any:
     return _tvm.tvm.relax.const(np.array(values, order="C"), str(values.dtype))
 
 
+_SPATIAL = {"relax.nn.conv1d": "W", "relax.nn.conv2d": "HW", "relax.nn.conv3d": "DHW"}
 _PAD = frozenset({"relax.nn.pad"})
-_RESHAPE = frozenset({"relax.reshape"})
+RESHAPE = frozenset({"relax.reshape"})
+PERMUTE = frozenset({"relax.permute_dims"})
 _MAXIMUM = frozenset({"relax.maximum"})
 
 
@@ -133,9 +135,10 @@ def _fold_pad(call: Any, bound: Lookup) -> Any:
     from foretune import _tvm
 
     pad, layout = bound(call.args[0]), str(call.attrs.data_layout)
+    axes = _SPATIAL[str(call.op.name)]
     if (
         not call_of(pad, _PAD)
-        or sorted(layout) != sorted("NCHW")
+        or sorted(layout) != sorted("NC" + axes)
         or pad.attrs.pad_mode != "constant"
         or (scalar(pad.args[1]) if len(pad.args) > 1 else float(pad.attrs.pad_value)) != 0.0
     ):
@@ -144,13 +147,15 @@ def _fold_pad(call: Any, bound: Lookup) -> Any:
     widths = {letter: given[2 * at : 2 * at + 2] for at, letter in enumerate(layout)}
     if any(widths["N"] + widths["C"]) or min(given) < 0:
         return call
-    top, left, bottom, right = (int(p) for p in call.attrs.padding)
-    (above, below), (before, after) = widths["H"], widths["W"]
+    own = [int(p) for p in call.attrs.padding]
+    begins = [p + widths[axis][0] for p, axis in zip(own, axes, strict=False)]
+    ends = [p + widths[axis][1] for p, axis in zip(own[len(axes) :], axes, strict=True)]
     kept = ("strides", "dilation", "groups", "data_layout", "kernel_layout", "out_layout")
-    return _tvm.tvm.relax.op.nn.conv2d(
+    make = getattr(_tvm.tvm.relax.op.nn, f"conv{len(axes)}d")
+    return make(
         pad.args[0],
         call.args[1],
-        padding=[top + above, left + before, bottom + below, right + after],
+        padding=[*begins, *ends],
         out_dtype=call.attrs.out_dtype or None,
         **{name: getattr(call.attrs, name) for name in kept},
     )
@@ -193,7 +198,7 @@ def _fold_reshape(call: Any, bound: Lookup) -> Any:
     from foretune import _tvm
 
     inner = bound(call.args[0])
-    nested = call_of(inner, _RESHAPE)
+    nested = call_of(inner, RESHAPE)
     source = inner.args[0] if nested else call.args[0]
     if _same_shape(source, call):
         return source
@@ -225,7 +230,7 @@ def extents(expression: Any) -> list[int]:
 
 
 _RULES: dict[str, Rule] = {
-    "relax.nn.conv2d": _fold_pad,
+    **dict.fromkeys(_SPATIAL, _fold_pad),
     "relax.nn.pad": _drop_pad,
     "relax.broadcast_to": _drop_broadcast,
     "relax.minimum": _clip,

@@ -11,12 +11,19 @@ one axis with stride 2, a kernel of 4 and 1 cut off either end::
 All phases are one tensor program: channels innermost, the phase beside the place of its axis
 (``batch, H, phase of H, W, phase of W, channels``), which in memory is the result. Constant
 kernels lie in panels (``packed_weights``).
+
+Where the stride does not divide the kernel, some phases have a tap less than others: with a kernel
+of 3 and stride 2 one and two, in two dimensions 9 products in place of 16 for four outputs. Phases
+of equal taps are a program each then, and one more puts their results together, where that costs
+less than the taps that are zeros.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,18 +38,22 @@ if TYPE_CHECKING:
 
 _RANKS = {f"relax.nn.conv{rank}d_transpose": rank for rank in (1, 2, 3)}
 _AXES = {1: "W", 2: "HW", 3: "DHW"}
+_MOVED = 40
+"""What it costs to put one number together with others, in products."""
 
 
 @dataclass(frozen=True)
 class Phases:
-    """One spatial axis of a transposed convolution.
+    """Some phases of one spatial axis of a transposed convolution, one behind the other.
 
     Attributes:
-        stride: Phases, and outputs from one input to the next.
+        stride: Phases there are, and outputs from one input to the next.
         kernel: Elements of the kernel.
         front: What is cut from the front of the full result.
         inputs: Extent of the input.
         outputs: Extent of the result.
+        first: Of these phases.
+        number: Of these phases; all from the first one if 0.
     """
 
     stride: int
@@ -50,6 +61,13 @@ class Phases:
     front: int
     inputs: int
     outputs: int
+    first: int = 0
+    number: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many phases these are."""
+        return self.number or self.stride - self.first
 
     @property
     def places(self) -> int:
@@ -59,15 +77,26 @@ class Phases:
     @property
     def taps(self) -> int:
         """Elements of the kernel that a phase reads, of the phase that reads most."""
-        return -(-self.kernel // self.stride)
+        return max(self.taps_of(self.first + at) for at in range(self.count))
 
-    def element(self, phase: Any, tap: Any) -> Any:
-        """Which element of the kernel a tap of a phase is; beyond the kernel for none."""
-        return (phase + self.front) % self.stride + self.stride * tap
+    def taps_of(self, phase: int) -> int:
+        """Elements of the kernel that a phase reads."""
+        return max(0, -(-(self.kernel - (phase + self.front) % self.stride) // self.stride))
 
-    def source(self, place: Any, phase: Any, tap: Any) -> Any:
+    def runs(self) -> list[Phases]:
+        """The same in runs of phases that read equally many."""
+        phases = range(self.first, self.first + self.count)
+        runs = (list(run) for _, run in itertools.groupby(phases, self.taps_of))
+        return [replace(self, first=run[0], number=len(run)) for run in runs]
+
+    def element(self, at: Any, tap: Any) -> Any:
+        """Which element of the kernel a tap of the phase at a place in these is; beyond the kernel
+        for none."""
+        return (self.first + at + self.front) % self.stride + self.stride * tap
+
+    def source(self, place: Any, at: Any, tap: Any) -> Any:
         """Which input it is multiplied with; beyond either end for zeros."""
-        return place + (phase + self.front) // self.stride - tap
+        return place + (self.first + at + self.front) // self.stride - tap
 
     @property
     def before(self) -> int:
@@ -77,7 +106,7 @@ class Phases:
     @property
     def after(self) -> int:
         """Zeros that are read behind it."""
-        return max(0, int(self.source(self.places - 1, self.stride - 1, 0)) - self.inputs + 1)
+        return max(0, int(self.source(self.places - 1, self.count - 1, 0)) - self.inputs + 1)
 
 
 def split_phases(module: IRModule, hardware: Hardware) -> IRModule:
@@ -105,35 +134,66 @@ def _mutator(hardware: Hardware) -> Any:
 
         def _split(self, call: Any, rank: int, phases: Sequence[Phases]) -> Any:
             emit, op = self.builder_.emit, relax.op
-            data, weight = call.args
-            batch, channels = extents(data)[0], extents(call)[1]
-            last = [0, *range(2, rank + 2), 1]
-            moved = emit(op.permute_dims(data, last))
-            packed = self._packed(weight, phases)
-            dtype = str(call.ty.dtype)
-            result = self.builder_.emit_te(
-                lambda x, w: _convolution(x, w, channels, phases, dtype),
-                moved,
-                packed,
-                primfunc_name_hint=f"conv{rank}d_transpose",
-            )
+            channels = extents(call)[1]
+            moved = emit(op.permute_dims(call.args[0], [0, *range(2, rank + 2), 1]))
+            parts = parts_of(phases, math.prod(extents(call.args[1])[:2]) / channels)
+            results = [self._part(call, moved, part) for part in parts]
+            result = results[0]
+            if len(parts) > 1:
+                result = self.builder_.emit_te(
+                    lambda *tensors: _together(tensors, parts),
+                    *results,
+                    primfunc_name_hint="interleave",
+                )
             whole = [p.places * p.stride for p in phases]
-            result = emit(op.reshape(result, [batch, *whole, channels]))
+            result = emit(op.reshape(result, [extents(call)[0], *whole, channels]))
             wanted = [p.outputs for p in phases]
             if whole != wanted:
                 axes = list(range(1, rank + 1))
                 result = emit(op.strided_slice(result, axes, [0] * rank, wanted))
             return op.permute_dims(result, [0, rank + 1, *range(1, rank + 1)])
 
-        def _packed(self, weight: Any, phases: Sequence[Phases]) -> Any:
+        def _part(self, call: Any, data: Any, phases: Sequence[Phases]) -> Any:
+            """Some phases: ``batch, place, phase, ..., channels``."""
+            batch, channels, dtype = extents(call)[0], extents(call)[1], str(call.ty.dtype)
+            sizes = [size for p in phases for size in (p.places, p.count)]
+            shape = [batch, *sizes, channels]
+            if not all(p.taps for p in phases):
+                return constant(np.zeros(shape, dtype))
+            rank, groups = len(phases), int(call.attrs.groups)
+            packed = self._packed(call.args[1], phases, groups)
+            result = self.builder_.emit_te(
+                lambda x, w: _convolution(x, w, channels, groups, phases, dtype),
+                data,
+                packed,
+                primfunc_name_hint=f"conv{rank}d_transpose",
+            )
+            return self.builder_.emit(relax.op.reshape(result, shape))
+
+        def _packed(self, weight: Any, phases: Sequence[Phases], groups: int) -> Any:
             if is_constant(weight):
-                values, lanes = pack(weight.value.numpy(), phases), lanes_of(weight, hardware)
+                values = pack(weight.value.numpy(), phases, groups)
+                lanes = lanes_of(weight, hardware) if groups == 1 else 0
                 return constant(panels(values, lanes) if lanes else values)
             return self.builder_.emit_te(
-                lambda w: _pack(w, phases), weight, primfunc_name_hint="pack_kernel"
+                lambda w: _pack(w, phases, groups), weight, primfunc_name_hint="pack_kernel"
             )
 
     return Splitter()
+
+
+def parts_of(phases: Sequence[Phases], inputs: float) -> list[tuple[Phases, ...]]:
+    """What is computed by a program each: all phases, or those of equal taps.
+
+    Args:
+        phases: Of each spatial axis, all of them.
+        inputs: Products of one tap of an output: input channels of its group.
+    """
+    runs = list(itertools.product(*(p.runs() for p in phases)))
+    products = sum(math.prod(p.count * p.taps for p in run) for run in runs)
+    filled = math.prod(p.stride * p.taps for p in phases)
+    moved = _MOVED * math.prod(p.stride for p in phases)
+    return runs if inputs * (filled - products) > moved else [tuple(phases)]
 
 
 def _fits(call: Any, rank: int) -> bool:
@@ -143,7 +203,6 @@ def _fits(call: Any, rank: int) -> bool:
     return (
         (str(attrs.data_layout), str(attrs.kernel_layout)) == layouts
         and str(attrs.out_layout or layouts[0]) == layouts[0]
-        and int(attrs.groups) == 1
         and all(int(d) == 1 for d in attrs.dilation)
         and any(int(s) > 1 for s in attrs.strides)
         and all(isinstance(e, int) for part in (*call.args, call) for e in extents(part))
@@ -164,19 +223,22 @@ def _phases(call: Any, rank: int) -> list[Phases]:
     return [Phases(*(int(number) for number in axis)) for axis in of_axis]
 
 
-def pack(kernel: Any, phases: Sequence[Phases]) -> Any:
+def pack(kernel: Any, phases: Sequence[Phases], groups: int = 1) -> Any:
     """A kernel as its phases read it, in NumPy.
 
     Args:
-        kernel: Input channels, output channels, and the spatial axes.
+        kernel: Input channels, output channels of a group, and the spatial axes.
         phases: Of the spatial axes.
+        groups: Of channels.
 
     Returns:
-        The phases of the spatial axes, then their taps, input and output channels; zeros where a
-        phase has fewer taps than others.
+        The phases of the spatial axes, then their taps, input channels of a group and output
+        channels; zeros where a phase has fewer taps than others.
     """
+    kernel = kernel.reshape(groups, -1, *kernel.shape[1:]).swapaxes(0, 1)
+    kernel = kernel.reshape(kernel.shape[0], -1, *kernel.shape[3:])
     places = [
-        np.array([[p.element(phase, tap) for tap in range(p.taps)] for phase in range(p.stride)])
+        np.array([[p.element(at, tap) for tap in range(p.taps)] for at in range(p.count)])
         for p in phases
     ]
     widths = [(0, int(at.max()) + 1 - p.kernel) for at, p in zip(places, phases, strict=True)]
@@ -189,28 +251,53 @@ def pack(kernel: Any, phases: Sequence[Phases]) -> Any:
     return np.ascontiguousarray(padded.transpose([*order, 0, 1]))
 
 
-def _pack(kernel: Any, phases: Sequence[Phases]) -> Any:
+def _pack(kernel: Any, phases: Sequence[Phases], groups: int) -> Any:
     """``pack`` in TE, for a kernel that is known at run time only."""
     from foretune import _tvm
 
     tirx, te = _tvm.tvm.tirx, _tvm.tvm.te
     rank = len(phases)
-    shape = [p.stride for p in phases] + [p.taps for p in phases]
+    inputs, outputs = int(kernel.shape[0]) // groups, int(kernel.shape[1])
+    shape = [p.count for p in phases] + [p.taps for p in phases]
 
     def element(*at: Any) -> Any:
         pairs = zip(phases, at[:rank], at[rank : 2 * rank], strict=True)
         places = [p.element(phase, tap) for p, phase, tap in pairs]
         inside = tirx.all(*(at < p.kernel for p, at in zip(phases, places, strict=True)))
         zero = tirx.const(0, kernel.dtype)
-        return tirx.if_then_else(inside, kernel(*at[2 * rank :], *places), zero)
+        channel, output = at[2 * rank :]
+        own = (output // outputs * inputs + channel, output % outputs)
+        return tirx.if_then_else(inside, kernel(*own, *places), zero)
 
-    return te.compute([*shape, *kernel.shape[:2]], element, name="pack_kernel")
+    return te.compute([*shape, inputs, groups * outputs], element, name="pack_kernel")
+
+
+def _together(tensors: Sequence[Any], parts: Sequence[Sequence[Phases]]) -> Any:
+    """Results of all parts as that of all phases: ``batch, place, phase, ..., channels``."""
+    from foretune import _tvm
+
+    tirx, te = _tvm.tvm.tirx, _tvm.tvm.te
+    batch, *_, channels = tensors[0].shape
+    shape = [size for p in parts[0] for size in (p.places, p.stride)]
+
+    def element(n: Any, *at: Any) -> Any:
+        (*spatial, channel), value = at, None
+        for tensor, part in zip(tensors, parts, strict=True):
+            own, inside = list(spatial), []
+            for axis, p in enumerate(part):
+                own[2 * axis + 1] = spatial[2 * axis + 1] - p.first
+                inside += [own[2 * axis + 1] >= 0, own[2 * axis + 1] < p.count]
+            mine = tensor(n, *own, channel)
+            value = mine if value is None else tirx.if_then_else(tirx.all(*inside), mine, value)
+        return value
+
+    return te.compute([batch, *shape, channels], element, name="interleave")
 
 
 def _convolution(
-    data: Any, kernel: Any, channels: int, phases: Sequence[Phases], dtype: str
+    data: Any, kernel: Any, channels: int, groups: int, phases: Sequence[Phases], dtype: str
 ) -> Any:
-    """All phases at once: ``batch, place, phase, ..., channels``.
+    """These phases at once: ``batch, place, phase, ..., channels``.
 
     A kernel in panels has them in front, and their lanes in place of its output channels, which
     are also the last two axes of the result then (``panels.cut``).
@@ -223,7 +310,7 @@ def _convolution(
     if any([*before, *after]):
         data = topi.nn.pad(data, [0, *before, 0], [0, *after, 0], name="pad_temp")
     taps = [te.reduce_axis((0, p.taps), name=f"k{axis}") for axis, p in enumerate(phases)]
-    inputs = te.reduce_axis((0, data.shape[-1]), name="ic")
+    inputs = te.reduce_axis((0, kernel.shape[-2]), name="ic")
 
     def element(batch: Any, *at: Any) -> Any:
         (*panel, channel), spatial = at[2 * rank :], at[: 2 * rank]
@@ -233,13 +320,14 @@ def _convolution(
             for p, (place, phase), tap in zip(phases, places, taps, strict=True)
         ]
         weight = kernel(*panel, *(phase for _, phase in places), *taps, inputs, channel)
-        value = data(batch, *sources, inputs)
+        group = channel // (channels // groups) * kernel.shape[-2] if groups > 1 else 0
+        value = data(batch, *sources, group + inputs)
         product = value.astype(dtype) * weight.astype(dtype)
         return te.sum(product, axis=[*taps, inputs])
 
     shape = [data.shape[0]]
     for p in phases:
-        shape += [p.places, p.stride]
+        shape += [p.places, p.count]
     count = list(kernel.shape[: len(kernel.shape) - 2 * rank - 2])
     sums = te.compute([*shape, *count, kernel.shape[-1]], element, name=f"conv{rank}d_transpose")
     return cut(sums, channels) if count else sums

@@ -27,6 +27,7 @@ import numpy as np
 
 from foretune.graph.passes._sinking import REDUCE, Axes, rule_of
 from foretune.graph.passes.rewrites import (
+    PERMUTE,
     axes_of,
     call_of,
     cleaned,
@@ -39,7 +40,6 @@ from foretune.graph.passes.rewrites import (
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
 
-_PERMUTE = frozenset({"relax.permute_dims"})
 _SPLIT = frozenset({"relax.split"})
 
 
@@ -59,7 +59,7 @@ def _mutator() -> Any:
 
         def visit_call_(self, call: Any) -> Any:
             call = self.visit_expr_post_order(call)
-            if call_of(call, _PERMUTE):
+            if call_of(call, PERMUTE):
                 return self._cancel(call)
             rule = rule_of(str(getattr(call.op, "name", "")))
             operands = [] if rule is None else rule.operands(call)
@@ -98,7 +98,7 @@ def _mutator() -> Any:
         def _axes(self, expression: Any) -> Axes | None:
             """The axes of the transpose that made a variable, None if something else did."""
             value = self._value(expression)
-            return tuple(axes_of(value)) if call_of(value, _PERMUTE) else None
+            return tuple(axes_of(value)) if call_of(value, PERMUTE) else None
 
         def _cancel(self, call: Any) -> Any:
             if is_constant(call.args[0]):
@@ -146,7 +146,7 @@ def _view_mutator() -> Any:
 
         def visit_call_(self, call: Any) -> Any:
             call = self.visit_expr_post_order(call)
-            if not call_of(call, _PERMUTE):
+            if not call_of(call, PERMUTE):
                 return call
             shape, order = extents(call.args[0]), axes_of(call)
             kept = [axis for axis in order if shape[axis] != 1]

@@ -44,8 +44,9 @@ class Node:
         return self.builder.emit(self.builder.normalize(expression))
 
     def te(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Emits a kernel from its definition in TE."""
-        return self.builder.emit_te(function, *arguments)
+        """Emits a kernel from its definition in TE, under the operator's name."""
+        hint = str(self.proto.op_type).lower()
+        return self.builder.emit_te(function, *arguments, primfunc_name_hint=hint)
 
     def value(self, at: int) -> Value:
         """An input that must be there."""

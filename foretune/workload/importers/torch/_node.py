@@ -22,6 +22,7 @@ class Node:
     """A call of an ATen operator with its arguments by name, defaults included.
 
     Attributes:
+        name: Of the operator, without its namespace: ``log1p.default``.
         builder: Relax block builder that the lowering emits into.
         fake: PyTorch's own result on fake tensors: shape and dtype of each output.
         raw: Arguments by name; tensors are fake tensors.
@@ -30,13 +31,14 @@ class Node:
 
     def __init__(
         self,
+        name: str,
         builder: Any,
         fake: Any,
         arguments: dict[str, Any],
         raw: dict[str, Any],
         read: Set[int],
     ) -> None:
-        self.builder, self.fake, self.raw, self.read = builder, fake, raw, read
+        self.name, self.builder, self.fake, self.raw, self.read = name, builder, fake, raw, read
         self._arguments = arguments
 
     def __getitem__(self, name: str) -> Any:
@@ -84,8 +86,9 @@ class Node:
         return self.builder.emit(expression)
 
     def te(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Emits a kernel from its definition in TE."""
-        return self.builder.emit_te(function, *arguments)
+        """Emits a kernel from its definition in TE, under the operator's name."""
+        hint = self.name.partition(".")[0].strip("_")
+        return self.builder.emit_te(function, *arguments, primfunc_name_hint=hint)
 
     def const(self, value: Any, dtype: str) -> Any:
         """A constant of rank 0."""

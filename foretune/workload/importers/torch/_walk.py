@@ -227,7 +227,7 @@ class _Walk:
         raw = _bound(node.target._schema, *_fake_arguments(node))
         arguments = {key: self._argument(value) for key, value in arguments.items()}
         read = {user.args[1] for user in node.users if name_of(user.target) == "getitem"}
-        call = Node(self.builder, fakes, arguments, raw, read if several else {0})
+        call = Node(name, self.builder, fakes, arguments, raw, read if several else {0})
         if all(math.prod(fake.shape) == 0 for fake in listed):
             results = [self._empty(call, fake) for fake in listed]
             return results if several else results[0]
