@@ -69,7 +69,6 @@ ENVIRONMENT = {
     "bench/_ours.py",
     # Start child processes, which inherit the environment.
     "_child.py",
-    "engines/_process.py",
     "measure/_process.py",
 }
 """Files that touch environment variables."""
