@@ -65,7 +65,8 @@ def test_phases_compute_what_pytorch_does(axes, known, channels, groups, parted)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transposed_convolutions, "_MOVED", -1 if parted else 1e9)
         changed = split_phases(module_of(make, *given), HARDWARE)
-    assert f"conv{len(axes)}d_transpose" in names_of(changed)
+    product = "R.matmul" in changed["main"].script()
+    assert product or f"conv{len(axes)}d_transpose" in names_of(changed)
     (found,) = run(changed, *given)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
@@ -99,6 +100,30 @@ def test_a_kernel_that_strides_do_not_divide_has_no_products_with_zeros():
     assert verify(compile_model(model, HARDWARE, {}, extraction), model).ok
     products = 2 * 9 * 64 * 48 * 9 * 7
     assert products <= sum(w.flops for w in extraction.workloads) < 1.1 * products
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(("stride", "padding", "more"), [(1, 0, 0), (2, 1, 0), (3, 0, 2)])
+def test_one_place_is_a_product(known, stride, padding, more):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2, 10, 1, 1)).astype("float32")
+    w = rng.normal(size=(10, 6, 4, 3)).astype("float32")
+    options = {"padding": padding, "output_padding": more}
+    expected = torch.nn.functional.conv_transpose2d(
+        torch.from_numpy(x), torch.from_numpy(w), stride=stride, **options
+    ).numpy()
+
+    def make(x, weight=None):
+        return op.nn.conv2d_transpose(
+            x, constant(w) if weight is None else weight, strides=[stride] * 2,
+            padding=[padding] * 4, output_padding=[more] * 2,
+        )  # fmt: skip
+
+    given = (x,) if known else (x, w)
+    changed = split_phases(module_of(make, *given), HARDWARE)
+    assert ("R.matmul" in changed["main"].script()) == (more == 0)
+    (found,) = run(changed, *given)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_groups_are_upsampled_without_inserted_zeros():

@@ -35,12 +35,12 @@ _LAYOUTS = {
 _MOST_TERMS = 512
 """Products in one sum of ``winograd4``: with more its rounding error may pass 5e-6."""
 
-_PRODUCT, _MOVED, _STREAMED = 1.5, 26, 15
+_PRODUCT, _MOVED, _STREAMED = 1.25, 17, 10
 """Costs of a multiplication in the product, of a number of an intermediate result, and of one of
 the weights, in multiplications of a direct kernel; see ``costs``.
 
-Fitted to eight layers on two cores of a Zen 3 (``docs/results/winograd.md``): in each of them what
-costs least was fastest. 15 is 0.2 ns, a number from memory.
+Fitted to eight layers on two cores of a Zen 4 (``docs/results/winograd.md``): in each of them what
+costs least was fastest.
 """
 _VECTOR = 16
 

@@ -16,6 +16,10 @@ Where the stride does not divide the kernel, some phases have a tap less than ot
 of 3 and stride 2 one and two, in two dimensions 9 products in place of 16 for four outputs. Phases
 of equal taps are a program each then, and one more puts their results together, where that costs
 less than the taps that are zeros.
+
+What has one place only, as the first layer of a generator, is a product: every output has one tap::
+
+    conv_transpose(x[n, i], w[i, o, h, w])  →  x[n, i] @ w[i, (h, w, o)], viewed as [n, h, w, o]
 """
 
 from __future__ import annotations
@@ -134,6 +138,10 @@ def _mutator(hardware: Hardware) -> Any:
             rank = _RANKS.get(getattr(call.op, "name", ""))
             if rank is None or not _fits(call, rank):
                 return call
+            if _has_one_place(call, rank):
+                return self._product(call, rank)
+            if not any(int(s) > 1 for s in call.attrs.strides):
+                return call
             return self._split(call, rank, _phases(call, rank))
 
         def _split(self, call: Any, rank: int, phases: Sequence[Phases]) -> Any:
@@ -156,6 +164,25 @@ def _mutator(hardware: Hardware) -> Any:
                 axes = list(range(1, rank + 1))
                 result = emit(op.strided_slice(result, axes, [0] * rank, wanted))
             return op.permute_dims(result, [0, rank + 1, *range(1, rank + 1)])
+
+        def _product(self, call: Any, rank: int) -> Any:
+            emit, op = self.builder_.emit, relax.op
+            (batch, inputs), (data, weight) = extents(call.args[0])[:2], call.args
+            outputs = extents(call)
+            front = [int(p) for p in call.attrs.padding][:rank]
+            axes = list(range(2, rank + 2))
+            ends = [a + b for a, b in zip(front, outputs[2:], strict=True)]
+            order, flat = [0, *axes, 1], [inputs, math.prod(outputs[1:])]
+            if is_constant(weight):
+                kept = (slice(None), slice(None), *map(slice, front, ends))
+                columns = constant(weight.value.numpy()[kept].transpose(order).reshape(flat))
+            else:
+                cut = emit(op.strided_slice(weight, axes, front, ends))
+                columns = emit(op.reshape(emit(op.permute_dims(cut, order)), flat))
+            result = op.matmul(emit(op.reshape(data, [batch, inputs])), columns)
+            shape = [batch, *outputs[2:], outputs[1]]
+            viewed = emit(op.reshape(emit(result), shape))
+            return op.permute_dims(viewed, [0, rank + 1, *range(1, rank + 1)])
 
         def _part(self, call: Any, data: Any, phases: Sequence[Phases]) -> Any:
             """Some phases: ``batch, place, phase, ..., channels``."""
@@ -208,9 +235,19 @@ def _fits(call: Any, rank: int) -> bool:
         (str(attrs.data_layout), str(attrs.kernel_layout)) == layouts
         and str(attrs.out_layout or layouts[0]) == layouts[0]
         and all(int(d) == 1 for d in attrs.dilation)
-        and any(int(s) > 1 for s in attrs.strides)
         and all(isinstance(e, int) for part in (*call.args, call) for e in extents(part))
         and min(extents(call)) > 0
+    )
+
+
+def _has_one_place(call: Any, rank: int) -> bool:
+    """Whether the input has one place, and no output lies beyond the kernel."""
+    kernel, outputs = extents(call.args[1])[2:], extents(call)[2:]
+    front = [int(p) for p in call.attrs.padding][:rank]
+    return (
+        int(call.attrs.groups) == 1
+        and all(extent == 1 for extent in extents(call.args[0])[2:])
+        and all(f + o <= k for f, o, k in zip(front, outputs, kernel, strict=True))
     )
 
 
