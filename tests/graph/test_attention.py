@@ -121,7 +121,7 @@ CAUSAL_FIRST, CAUSAL_LAST = True, False
 @pytest.mark.parametrize("hidden", [float("-inf"), -1e30])
 @pytest.mark.parametrize("padded", [float("-inf"), -1e9, -1e30])
 @pytest.mark.parametrize("added", [True, False])
-@pytest.mark.parametrize("order", [CAUSAL_FIRST, CAUSAL_LAST])
+@pytest.mark.parametrize("order", [CAUSAL_FIRST, pytest.param(CAUSAL_LAST, marks=pytest.mark.slow)])
 def test_rows_that_are_hidden_whole_by_two_masks(hidden, padded, added, order):
     """Padding on the left leaves the first rows nothing that counts."""
     q, k, v = tensors(*[(2, 3, 13, 8)] * 3)

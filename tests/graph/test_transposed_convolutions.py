@@ -41,7 +41,7 @@ def axes(draw):
     return found
 
 
-@settings(max_examples=16, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     axes(), st.booleans(), st.sampled_from([1, 4, 8, 11]), st.sampled_from([1, 2, 3]), st.booleans()
 )
