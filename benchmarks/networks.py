@@ -2,8 +2,9 @@
 
 Ten minutes of tuning for each network, five where a call of it takes less than 20 ms; all engines
 of a network are timed in one run. It calls the command line, as a user does. What is in the work
-directory already is not done again, and a network that fails does not lose the others. With
-``--passes`` also what each pass over the graph brings, three minutes of tuning for each pass.
+directory already is not done again, and a network that fails does not lose the others. With ``--passes`` also
+what passes over the graph bring, some minutes of tuning for each: a few that matter to a network,
+those that are named, or ``all``.
 """
 
 from __future__ import annotations
@@ -32,7 +33,19 @@ NETWORKS = (
     "wav2vec2",
 )
 _LONG_S, _SHORT_S = 600.0, 300.0
-_ALL = "all"
+_ALL, _SOME = "all", "some"
+_TRIED = {
+    "mobilenet_v2": ("batch-norms", "layouts", "packed-weights", "one-function"),
+    "dcgan": ("transposed-convolutions",),
+    "vit_b_32": ("vector-math", "packed-weights", "attention", "prefetch"),
+    "resnet50": ("algorithms", "packed-weights"),
+    "gpt2": ("vector-math", "attention"),
+    "unet": ("algorithms",),
+    "efficientnet_b0": ("one-function", "vector-math"),
+    "wav2vec2": ("transposes",),
+    "bert_base": ("normalizations", "attention"),
+}
+"""Passes that are left out, of each network, where none are named."""
 
 
 def run_network(name: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -52,10 +65,14 @@ def run_network(name: str, options: argparse.Namespace) -> dict[str, Any]:
     )
     result = {"seconds": seconds, "tune": tune, "compare": read_json(compared), **found}
     if options.passes is not None:
-        only = () if options.passes == _ALL else options.passes.split(",")
-        result["passes"] = passes.of_network(
-            name, folder / "passes", options.pass_time, options.seed, only
-        )
+        only = options.passes.split(",")
+        if options.passes == _SOME:
+            only = list(_TRIED.get(name, ()))
+        if only:
+            result["passes"] = passes.of_network(
+                name, folder / "passes", options.pass_time, options.seed,
+                [] if options.passes == _ALL else only,
+            )  # fmt: skip
     return result
 
 
@@ -70,7 +87,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--time", type=float, metavar="SECONDS", help="of tuning, for each")
     parser.add_argument("--against", default=",".join(ENGINES), metavar="E,...")
     parser.add_argument(
-        "--passes", nargs="?", const=_ALL, metavar="NAME,...", help="what each pass brings, too"
+        "--passes",
+        nargs="?",
+        const=_SOME,
+        metavar="NAME,...|all",
+        help="also what passes bring: some that matter to each network, these, or all",
     )
     parser.add_argument("--pass-time", type=float, default=180.0, metavar="SECONDS")
     parser.add_argument("--seed", type=int, default=0)
