@@ -2,9 +2,9 @@
 
 Ten minutes of tuning for each network, five where a call of it takes less than 20 ms; all engines
 of a network are timed in one run. It calls the command line, as a user does. What is in the work
-directory already is not done again, and a network that fails does not lose the others. With ``--passes`` also
-what passes over the graph bring, some minutes of tuning for each: a few that matter to a network,
-those that are named, or ``all``.
+directory already is not done again, and a network that fails does not lose the others. With
+``--passes`` also what passes over the graph bring, some minutes of tuning for each: a few that
+matter to a network, those that are named, or ``all``.
 """
 
 from __future__ import annotations
