@@ -291,14 +291,14 @@ def test_a_plan_is_given_back_and_kept_in_the_journal(
     path = images(tmp_path)
     (tmp_path / "first").mkdir()
     _, data = tune(tmp_path / "first", path)
-    plan = data["network"]["plan"]
-    ((operator, chosen),) = plan["packed-weights"].items()
-    assert chosen == "panels"
-    plan["packed-weights"][operator] = "plain"
     result = tmp_path / "result.json"
+    other = dict.fromkeys(data["network"]["plan"]["algorithms"], "winograd2")
+    data["network"]["plan"] = {"algorithms": other}
     result.write_text(json.dumps(data))
     artifact, data = tune(tmp_path, path, "--plan", str(result))
-    assert data["network"]["plan"] == plan == artifact.manifest["plan"]
+    plan = data["network"]["plan"]
+    assert plan == artifact.manifest["plan"]
+    assert plan["algorithms"] == other and len(other) == 1
     with Journal(tmp_path / "run" / "journal.jsonl") as journal:
         (network,) = journal.networks().values()
     assert network["plan"] == plan
