@@ -60,7 +60,7 @@ def finish(module: IRModule, hardware: Hardware, without: Collection[str] = ()) 
             # What a pass leaves as it is it returns.
             module = change(before)
         except Exception as error:  # TVM raises what it likes
-            failed[name] = _told(error)
+            failed[name] = f"{type(error).__name__}: {last_line(error, 160)}"
             module = _one_by_one(before, change)
         if module is not before:
             changed.add(name)
@@ -83,10 +83,6 @@ def _one_by_one(module: IRModule, change: Callable[[IRModule], IRModule]) -> IRM
             return function
 
     return _tvm.map_programs(module, changed)
-
-
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {last_line(error, 160)}"
 
 
 def _changes(hardware: Hardware) -> dict[str, Callable[[IRModule], IRModule]]:

@@ -98,21 +98,22 @@ def _load_onnxruntime(path: str, inputs: list[Array], threads: int) -> Runner:
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    feed = dict(zip([i.name for i in session.get_inputs()], inputs, strict=True))
+    names = [i.name for i in session.get_inputs()]
+    feed = {n: np.asarray(a, order="C") for n, a in zip(names, inputs, strict=True)}
     # The first time for its shapes: bound outputs are written in place, as ours are.
     shapes = [getattr(value, "shape", None) for value in session.run(None, feed)]
     if None in shapes:
         return lambda: list(session.run(None, feed))
     binding = session.io_binding()
     for name, array in feed.items():
-        binding.bind_cpu_input(name, np.ascontiguousarray(array))
+        binding.bind_cpu_input(name, array)
     for output in session.get_outputs():
         binding.bind_output(output.name, "cpu")
     session.run_with_iobinding(binding)
     for output, value in zip(session.get_outputs(), binding.get_outputs(), strict=True):
         binding.bind_ortvalue_output(output.name, value)
 
-    def run() -> list[Any]:
+    def run(_held: Any = feed) -> list[Any]:  # a binding keeps places, not arrays
         session.run_with_iobinding(binding)
         return list(binding.get_outputs())
 

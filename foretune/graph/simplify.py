@@ -73,20 +73,25 @@ def simplify(
                     f"the plan chooses for {each.name!r}, which is off ({off}): leave it out of "
                     "the plan, or switch the pass on"
                 )
-            module = _run(passes, each, module, hardware, decisions)
+            module = _run(passes, each, module, hardware, decisions, off)
             if each.decides and passes.is_on(each.name):
                 decisions.require_kept()
                 taken[each.name] = decisions.taken
         module = lower(module, model.name)
         for each in PROGRAMS:
-            module = _run(passes, each, module, hardware, Decisions())
+            off = why_off(each.name, each.only, hardware, passes.without)
+            module = _run(passes, each, module, hardware, Decisions(), off)
     return Simplified(module, passes.reports, frozenset(without), taken)
 
 
 def _run(
-    passes: Passes, each: Pass, module: IRModule, hardware: Hardware, decisions: Decisions
+    passes: Passes,
+    each: Pass,
+    module: IRModule,
+    hardware: Hardware,
+    decisions: Decisions,
+    off: str,
 ) -> IRModule:
-    off = why_off(each.name, each.only, hardware, passes.without)
     if off:
         passes.skip(each.name, off)
         return module

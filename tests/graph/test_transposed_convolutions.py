@@ -126,6 +126,18 @@ def test_one_place_is_a_product(known, stride, padding, more):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
+def test_one_place_of_half_precision_has_the_type_that_is_asked_for():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1, 10, 1, 1)).astype("float16")
+    w = rng.normal(size=(10, 6, 4, 4)).astype("float16")
+    module = module_of(lambda x: op.nn.conv2d_transpose(x, constant(w), out_dtype="float32"), x)
+    changed = split_phases(module, HARDWARE)
+    (found,) = run(changed, x)
+    expected = np.einsum("ni,iohw->nohw", x[:, :, 0, 0].astype("f8"), w.astype("f8"))
+    assert "R.matmul" in changed["main"].script() and found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+
+
 def test_groups_are_upsampled_without_inserted_zeros():
     module = torch.nn.ConvTranspose2d(21, 21, 16, 8, 4, groups=21).eval()
     model = from_object((module, (torch.randn(1, 21, 9, 7),)), "up", "a test")

@@ -148,7 +148,7 @@ def _fold_pad(call: Any, bound: Lookup) -> Any:
     if any(widths["N"] + widths["C"]) or min(given) < 0:
         return call
     own = [int(p) for p in call.attrs.padding]
-    begins = [p + widths[axis][0] for p, axis in zip(own, axes, strict=False)]
+    begins = [p + widths[axis][0] for p, axis in zip(own[: len(axes)], axes, strict=True)]
     ends = [p + widths[axis][1] for p, axis in zip(own[len(axes) :], axes, strict=True)]
     kept = ("strides", "dilation", "groups", "data_layout", "kernel_layout", "out_layout")
     make = getattr(_tvm.tvm.relax.op.nn, f"conv{len(axes)}d")

@@ -179,7 +179,8 @@ def _mutator(hardware: Hardware) -> Any:
             else:
                 cut = emit(op.strided_slice(weight, axes, front, ends))
                 columns = emit(op.reshape(emit(op.permute_dims(cut, order)), flat))
-            result = op.matmul(emit(op.reshape(data, [batch, inputs])), columns)
+            rows = emit(op.reshape(data, [batch, inputs]))
+            result = op.matmul(rows, columns, out_dtype=str(call.ty.dtype))
             shape = [batch, *outputs[2:], outputs[1]]
             viewed = emit(op.reshape(emit(result), shape))
             return op.permute_dims(viewed, [0, rank + 1, *range(1, rank + 1)])
@@ -228,7 +229,7 @@ def parts_of(phases: Sequence[Phases], inputs: float) -> list[tuple[Phases, ...]
 
 
 def _fits(call: Any, rank: int) -> bool:
-    """Whether it is one that has phases, in the layout that importers give."""
+    """Whether it is one that this pass knows, in the layout that importers give."""
     attrs = call.attrs
     layouts = f"NC{_AXES[rank]}", f"IO{_AXES[rank]}"
     return (
