@@ -28,8 +28,8 @@ def im2col_seconds(hardware: Any, trials: int) -> list[dict[str, Any]]:
         for name, (extents, inputs, outputs, kernel, stride, padding) in SHAPES.items():
             x = te.placeholder((1, *extents, inputs), "float32", "x")
             w = te.placeholder((outputs // lanes, kernel, kernel, inputs, lanes), "float32", "w")
-            direct = panels.convolution(x, w, [stride] * 2, [padding] * 4, [1, 1])
-            places = [int(extent) for extent in direct.shape[1:3]]
+            direct = panels.convolution(x, w, outputs, [stride] * 2, [padding] * 4, [1, 1])
+            places = [(extent + 2 * padding - kernel) // stride + 1 for extent in extents]
             rows = _patches(x, places, kernel, stride, padding)
             terms = inputs * kernel**2
             a = te.placeholder((math.prod(places), terms), "float32", "a")
@@ -37,7 +37,7 @@ def im2col_seconds(hardware: Any, trials: int) -> list[dict[str, Any]]:
             programs = {
                 "direct_s": [x, w, direct],
                 "patches_s": [x, rows],
-                "product_s": [a, b, panels.product(a, b)],
+                "product_s": [a, b, panels.product(a, b, outputs)],
             }
             seconds = {
                 part: tune(
