@@ -193,7 +193,7 @@ def main(arguments: list[str] | None = None) -> None:
             earlier,
         ),
     }
-    page = body(result, *names, fewer)
+    page = body(result, names[0], names[1], fewer)
     publish(options.page, _TITLE, page, result, where.end(), options.write)
 
 

@@ -241,8 +241,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workloads", default=",".join(WORKLOADS))
     # The world model, whose training alone takes minutes, is timed as a cost model.
-    timed = [name for name in rankers.names() if not name.startswith(("random", "world"))]
-    parser.add_argument("--models", default=",".join(timed))
+    usual = [name for name in rankers.names() if not name.startswith(("random", "world"))]
+    parser.add_argument("--models", default=",".join(usual))
     parser.add_argument("--cost-models", default="default,world")
     parser.add_argument("--page", default="model_speed", help="name of what --write writes")
     parser.add_argument("--batches", default=",".join(map(str, BATCHES)))
@@ -255,9 +255,8 @@ def main(arguments: list[str] | None = None) -> None:
     if options.processes is not None and options.processes < 1:
         parser.error(f"processes >= 1 must hold, but got {options.processes}")
     where = conditions("model_speed", [0])
-    models, cost_models = (
-        [name for name in text.split(",") if name] for text in (options.models, options.cost_models)
-    )
+    models = [name for name in options.models.split(",") if name]
+    cost_models = [name for name in options.cost_models.split(",") if name]
     workloads = options.workloads.split(",")
     # First, while nothing else runs in this process.
     found = []

@@ -77,6 +77,7 @@ CASES = (
     Case("wav2vec 2.0, 799 places", "Conv1d", (1, 512, 1599), (512, 512, 3), (("stride", 2),)),
     Case("R3D-18, 2x7x7x512", "Conv3d", (1, 512, 2, 7, 7), (512, 512, 3), _PADDED),
     Case("DCGAN, to 16x16x256", "ConvTranspose2d", (1, 512, 8, 8), (512, 256, 4), _DOUBLED),
+    Case("DETR, boxes", "Linear", (100, 256), (256, 4)),
     Case("DCGAN, to 64x64x3", "ConvTranspose2d", (1, 64, 32, 32), (64, 3, 4), _DOUBLED),
 )
 

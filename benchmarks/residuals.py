@@ -155,8 +155,8 @@ def score_rows(
                     "columns": name,
                     "learner": learner,
                     "groups": [
-                        _figures(group, *each, slope)
-                        for group, *each in zip(
+                        _figures(group, real, score, rest, guess, one, slope)
+                        for group, real, score, rest, guess, one in zip(
                             groups, truth, given, left, guesses, alone, strict=True
                         )
                     ],

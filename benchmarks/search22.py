@@ -106,7 +106,9 @@ def main(arguments: list[str] | None = None) -> None:
         (strategies + more + unlike, models, with_controls),
         (strategies, models, [seed for seed in seeds if seed not in with_controls]),
     ]
-    result = joined([search(options, where.hardware, *part, own) for *part, own in plan if own])
+    result = joined(
+        [search(options, where.hardware, some, by, own) for some, by, own in plan if own]
+    )
     if options.seed is not None:
         return
     (default,) = sides(strategies[:1], models[:1])

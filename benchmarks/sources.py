@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import foretune
 from foretune.bench import Side
@@ -148,6 +149,7 @@ def _is_module(name: str) -> bool:
 
 
 def _without_documentation(tree: ast.Module) -> ast.Module:
+    node: Any
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):

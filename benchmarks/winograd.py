@@ -235,7 +235,7 @@ def _body(data: dict[str, Any]) -> str:
             "",
             "A product with a matrix of patches (im2col): milliseconds of kernels on warm caches, "
             "the direct one beside writing the patches and the product with them. It is no choice "
-            "of the pass yet.",
+            "of the pass.",
             "",
             table(["layer", "direct", "patches", "product", "trials"], rows),
         ]

@@ -99,7 +99,7 @@ def _main_row(row: Mapping[str, Any], random: Mapping[str, Any]) -> list[str]:
         _behind(row.get("behind")),
         top5,
         _interval(picks, floor_picks),
-        _marked(*(_after_picks(each, "regret") for each in (row, random)), 3, lower=True),
+        _marked(_after_picks(row, "regret"), _after_picks(random, "regret"), 3, lower=True),
         pairs,
         tau,
         ndcg,

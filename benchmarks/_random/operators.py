@@ -76,6 +76,7 @@ def _pool(d: Draw) -> Step | None:
         "padding": [int(d.rng.integers(s // 2 + 1)) for s in size],
         "ceil_mode": d.rng.random() < 0.3,
     }
+    make: Any
     if kind == "max":
         make = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)[rank - 1]
         module = make(size if rank > 1 else size[0], **common, dilation=d.choice((1, 1, 2)))

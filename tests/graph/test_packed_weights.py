@@ -155,6 +155,22 @@ def test_products_of_every_rank(rng, hardware, shape):
     same(module, changed, x)
 
 
+@pytest.mark.parametrize(
+    ("bits", "columns", "lanes"),
+    [(512, 3, 4), (512, 5, 8), (512, 8, 8), (512, 9, 16), (512, 40, 16), (256, 1, 4), (128, 1, 4)],
+)
+def test_few_columns_have_narrow_panels(rng, hardware, bits, columns, lanes):
+    x = rng.normal(size=(5, 6)).astype("float32")
+    weight = rng.normal(size=(6, columns)).astype("float32")
+    module = module_of(lambda t: op.matmul(t, constant(weight)), x)
+    changed = packed(module, replace(hardware, simd_bits=bits))
+    (name,) = kernels(changed)
+    shape = f"({-(-columns // lanes)}), T.int64(6), T.int64({lanes})"
+    assert shape in changed[name].script()
+    (found,) = run(changed, x)
+    np.testing.assert_allclose(found, x @ weight, rtol=1e-4, atol=1e-4)
+
+
 @st.composite
 def convolutions(draw):
     axes = draw(st.integers(1, 3))
@@ -265,9 +281,9 @@ def test_weights_that_are_computed_are_left_as_they_are(rng, hardware):
     assert kernels(pack_weights(module, hardware, Decisions())) == []
 
 
-@pytest.mark.parametrize("columns", [3, LANES + 5])
+@pytest.mark.parametrize(("columns", "width"), [(3, LANES // 2), (LANES + 5, LANES)])
 def test_tuning_finds_tiles_and_vectors_of_a_product_whose_columns_do_not_fill_panels(
-    rng, hardware, columns
+    rng, hardware, columns, width
 ):
     x, weight = rng.normal(size=(16, 32)).astype("float32"), rng.normal(size=(32, columns))
     module = module_of(lambda t: op.matmul(t, constant(weight.astype("float32"))), x)
@@ -276,7 +292,7 @@ def test_tuning_finds_tiles_and_vectors_of_a_product_whose_columns_do_not_fill_p
     workload = as_workload(fused[name], name)
     sketches = Space.generate(workload, hardware).sketches
     tiles = {v.name: v for v in sketches[0].variables if isinstance(v, PerfectTile)}
-    lanes = [v for v in tiles.values() if v.extent == LANES and v.parts == 4]
+    lanes = [v for v in tiles.values() if v.extent == width and v.parts == 4]
     assert lanes, f"no tile of the lanes in {sorted(tiles)}"
 
 

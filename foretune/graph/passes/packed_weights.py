@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _PRODUCT = frozenset({"relax.matmul"})
 _BITS = {"float32": 32, "float64": 64}
+_NARROW_BITS = 128
+"""Width of the narrowest vectors."""
 
 
 PANELS, PLAIN = "panels", "plain"
@@ -49,10 +51,18 @@ def pack_weights(module: IRModule, hardware: Hardware, decisions: Decisions) -> 
     return cleaned(module, main, mutator)
 
 
-def lanes_of(tensor: Any, hardware: Hardware) -> int:
-    """Columns of a panel of such numbers, the lanes of a vector; 0 where they stay as they are."""
-    lanes = hardware.simd_bits // _BITS.get(str(tensor.ty.dtype), hardware.simd_bits + 1)
-    return lanes if lanes > 1 else 0
+def lanes_of(tensor: Any, hardware: Hardware, columns: int) -> int:
+    """Columns of a panel of such numbers; 0 where they stay as they are.
+
+    The lanes of a vector, or of half or a quarter of one where that holds all columns.
+    """
+    bits = _BITS.get(str(tensor.ty.dtype))
+    if bits is None or hardware.simd_bits < 2 * bits:
+        return 0
+    lanes = hardware.simd_bits // bits
+    while columns <= lanes // 2 and lanes * bits > _NARROW_BITS:
+        lanes //= 2
+    return lanes
 
 
 def _mutator(hardware: Hardware, decisions: Decisions) -> Any:
@@ -67,12 +77,15 @@ def _mutator(hardware: Hardware, decisions: Decisions) -> Any:
 
         def visit_call_(self, call: Any) -> Any:
             call = self.visit_expr_post_order(call)
-            lanes = lanes_of(call, hardware) if _fits(call) else 0
+            lanes = self._lanes(call) if _fits(call) else 0
             if not lanes or not self._wanted(call):
                 return call
             if call_of(call, _PRODUCT) or _is_product(call):
                 return self._product(call, call.args[1], lanes)
             return self._convolution(call, lanes)
+
+        def _lanes(self, call: Any) -> int:
+            return lanes_of(call, hardware, extents(call.args[1])[-1])
 
         def _wanted(self, call: Any) -> bool:
             return decisions.take(call, [PANELS, PLAIN], PANELS) == PANELS

@@ -205,7 +205,8 @@ def _mutator(hardware: Hardware) -> Any:
         def _packed(self, weight: Any, phases: Sequence[Phases], groups: int) -> Any:
             if is_constant(weight):
                 values = pack(weight.value.numpy(), phases, groups)
-                lanes = lanes_of(weight, hardware) if groups == 1 else 0
+                columns = int(values.shape[-1])
+                lanes = lanes_of(weight, hardware, columns) if groups == 1 else 0
                 return constant(panels(values, lanes) if lanes else values)
             return self.builder_.emit_te(
                 lambda w: _pack(w, phases, groups), weight, primfunc_name_hint="pack_kernel"
