@@ -234,7 +234,7 @@ def main(arguments: list[str] | None = None) -> None:
             "others take in the same round: medians, ratios with their 10th and 90th percentile. "
             f"At most {options.trials} trials and {options.seconds:.0f} s of tuning a side, "
             f"seed {_SEED}. Warm: the same weights again. Cold: sets of weights in turn that hold "
-            f"{_CACHES} times what the last cache does. Panels have "
+            f"{_CACHES} times what the last cache does. Panels have up to "
             f"{where.hardware.simd_bits // 32} columns.",
             "",
             table(header, [_row(result) for result in results]),
