@@ -75,6 +75,15 @@ def test_an_operator_that_keeps_the_default_schedule_is_not_called_untuned(
     assert "left untuned: bare, resize2d" in text
 
 
+def test_of_many_untuned_operators_the_first_are_named(console: Console) -> None:
+    names = [f"gate{at}" for at in range(40)]
+    print_summary({**result(task("dense")), "untuned_operators": names}, console)
+    text = " ".join(_text(console).split())
+    assert "left untuned: gate0, gate1, " in text
+    assert "gate7 and 32 more" in text
+    assert "gate8" not in text
+
+
 def test_numbers_stay_whole_where_names_do_not_fit(console: Console) -> None:
     print_summary(result(task("fused_" * 30)), console)
     lines = _text(console).splitlines()
