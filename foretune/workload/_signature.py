@@ -67,7 +67,8 @@ def operator_kind(workload: Workload) -> str:
 
     Judged from the structure of the reductions: how many buffers are multiplied, which axes they
     share, and whether an index adds an output axis and a reduced one (a window). Only transposed
-    convolution and pooling are also known by the names that TOPI gives their blocks. A mean or a
+    convolution, where it is not by phases, and pooling are known by the names that TOPI gives their
+    blocks. A mean or a
     variance by itself is a "reduction"; with the square root that makes use of it, a "norm".
     Programs without a reduction, those that only move data included, are "elementwise".
     """
@@ -193,7 +194,9 @@ def _kind_of_product(blocks: Sequence[_Block], product: _Block) -> str:
     windows = max((product.windows(load, shared) for load in (left, right)), key=len)
     if not windows:
         return "batch_matmul" if shared else "dense"
-    if any(block.name.startswith(("data_dilate", "kernel_transform")) for block in blocks):
+    dilated = any(block.name.startswith(("data_dilate", "kernel_transform")) for block in blocks)
+    # By phases, both the place that is read and the part of the kernel depend on the phase.
+    if dilated or any(product.axes(index) & shared for index, _ in windows):
         return "conv2d_transpose"
     if len(windows) == 2 and shared:
         inside = frozenset(at for _, axes in windows for at in axes)

@@ -22,7 +22,6 @@ from benchmarks import (
     code_levels,
     model_speed,
     models,
-    networks,
     placement,
     replay,
     results,
@@ -197,33 +196,9 @@ def test_search64_says_what_the_peer_is() -> None:
     assert "1.0000" in body
 
 
-def test_networks_shows_every_engine() -> None:
-    result = {
-        "tune": {"elapsed_s": 1200.0, "tasks": [{"trials": [{"best_s": 1.0}] * 7}]},
-        "compare": {
-            "latency_s": {
-                "foretune": {"median": 0.01, "low": 0.009, "high": 0.011},
-                "eager": {"median": 0.02, "low": 0.019, "high": 0.021},
-            },
-            "max_abs_error": 1e-5,
-        },
-    }
-    body = networks._body({"net": {**result, "tune": networks.without_repeats(result["tune"])}})
-    assert "10.00 (9.00 to 11.00)" in body
-    assert "eager, ms" in body
-    assert "| 7 " in body
-
-
 def test_the_chooser_names_what_it_knows() -> None:
     with pytest.raises(SystemExit, match="throughput"):
         chooser.main(["speed"])
-
-
-def test_networks_keeps_the_trials_that_improved_and_counts_all() -> None:
-    trials = [{"index": i, "best_s": best} for i, best in enumerate((None, 2.0, 2.0, 1.0))]
-    (task,) = networks.without_repeats({"tasks": [{"name": "t", "trials": trials}]})["tasks"]
-    assert [trial["index"] for trial in task["trials"]] == [1, 3]
-    assert task["trial_count"] == 4
 
 
 # Models

@@ -232,3 +232,10 @@ def test_an_engine_is_timed_alone_and_in_company(tmp_path: Path):
     found = company.of_engine("eager", ["onnxruntime"], workspace, 1, 2)
     assert list(found) == ["before", "company", "after"]
     assert min(found.values()) > 0
+
+
+def test_trials_that_improved_are_kept_and_all_are_counted() -> None:
+    trials = [{"index": i, "best_s": best} for i, best in enumerate((None, 2.0, 2.0, 1.0))]
+    (task,) = runs.without_repeats({"tasks": [{"name": "t", "trials": trials}]})["tasks"]
+    assert [trial["index"] for trial in task["trials"]] == [1, 3]
+    assert task["trial_count"] == 4

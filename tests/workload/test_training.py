@@ -293,8 +293,9 @@ def test_the_written_tasks_of_networks_are_current(name: str, hardware: Hardware
     ("name", "expected"),
     [
         ("mobilenet_v2", {"conv2d", "depthwise", "dense", "pool", "elementwise"}),
-        ("dcgan", {"conv2d_transpose"}),
-        ("gpt_neo_2_7b_attention", {"dense", "batch_matmul", "softmax"}),
+        ("dcgan", {"conv2d_transpose", "dense"}),
+        # Its attention is one kernel that is not tuned.
+        ("gpt_neo_2_7b_attention", {"dense"}),
     ],
 )
 def test_kinds_of_a_network_are_those_of_its_layers(name, expected, hardware):
