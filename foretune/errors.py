@@ -124,3 +124,9 @@ def last_line(error: BaseException, limit: int = 300) -> str:
 def _line(error: BaseException, at: int) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[at] if lines else type(error).__name__
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """Names as a sentence has them: the first ``most``, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foretune.errors import UnsupportedOperatorsError, first_line, last_line
+from foretune.errors import UnsupportedOperatorsError, first_line, last_line, listed
 
 
 def test_reasons_stand_behind_the_operators_that_have_one():
@@ -31,3 +31,9 @@ def test_the_telling_line_of_a_foreign_error():
     assert (first_line(error), last_line(error)) == ("first thing", "third")
     assert first_line(KeyError()) == last_line(KeyError("\n").__class__()) == "KeyError"
     assert first_line(ValueError("x" * 400), 10) == "x" * 10
+
+
+def test_of_many_names_the_first_are_listed():
+    assert listed([]) == ""
+    assert listed(["a", "b"], 2) == "a, b"
+    assert listed(["a", "b", "c", "d"], 2) == "a, b and 2 more"

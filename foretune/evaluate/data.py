@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foretune.dataset import judgeable
-from foretune.errors import BadInputError
+from foretune.errors import BadInputError, listed
 
 if TYPE_CHECKING:
     from foretune.dataset import Group
@@ -127,7 +127,7 @@ def measured_everywhere(groups: Sequence[Group]) -> list[Group]:
     kept = [group for group in groups if measured_on[group.workload] == everywhere]
     if groups and not kept:
         raise BadInputError(
-            f"no workload was measured on all of {_listed(sorted(everywhere))}: choose less "
+            f"no workload was measured on all of {listed(sorted(everywhere))}: choose less "
             "hardware, or leave out --on-all-hardware"
         )
     return kept
@@ -177,14 +177,14 @@ def select(
     for key in hardware:
         if key not in known:
             raise BadInputError(
-                f"no group was measured on hardware {key!r}: choose of {_listed(known)}"
+                f"no group was measured on hardware {key!r}: choose of {listed(known)}"
             )
     for pattern in exclude:
         if not any(_matches(group, pattern) for group in groups):
             kinds = sorted({group.kind for group in groups})
             raise BadInputError(
                 f"nothing in the data matches {pattern!r}, which was to be left out: give keys or "
-                f"names of workloads, or operator kinds ({_listed(kinds)}); one that has commas is "
+                f"names of workloads, or operator kinds ({listed(kinds)}); one that has commas is "
                 "given whole and by itself"
             )
     kept = [
@@ -208,8 +208,3 @@ def _matches(group: Group, pattern: str) -> bool:
     # Names that others gave have brackets, which would be read as a choice of characters.
     literal = pattern.replace("[", "[[]")
     return pattern in names or any(fnmatch.fnmatchcase(name, literal) for name in names)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more

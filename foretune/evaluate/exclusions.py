@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from foretune.errors import BadInputError
+from foretune.errors import BadInputError, listed
 from foretune.evaluate.families import program_of
 
 if TYPE_CHECKING:
     from foretune.dataset import Group
-
-_SHOWN = 5
 
 
 def refuse_excluded(groups: Iterable[Group]) -> None:
@@ -35,9 +33,8 @@ def refuse_excluded(groups: Iterable[Group]) -> None:
         if key in forbidden.keys or (workload is not None and forbidden.has(workload)):
             found.append(group.name)
     if found:
-        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         raise BadInputError(
             f"nothing is learned from the evaluation set, but {len(found)} workloads of the data "
-            f"belong to it ({', '.join(sorted(found)[:_SHOWN])}{more}): leave them out with "
+            f"belong to it ({listed(sorted(found), 5)}): leave them out with "
             "--exclude"
         )

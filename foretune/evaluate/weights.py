@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretune._files import write_json
-from foretune.errors import BadInputError, RecordError, VersionMismatchError
+from foretune.errors import BadInputError, RecordError, VersionMismatchError, listed
 from foretune.evaluate.data import keep_judgeable
 from foretune.evaluate.exclusions import refuse_excluded
 from foretune.evaluate.families import computation_of
@@ -32,7 +32,6 @@ SCHEMA = "foretune.weights/1"
 _PACKAGES = ("foretune", "numpy", "apache-tvm", "xgboost-cpu", "torch")
 _ADDED = {"data_fingerprint", "code_fingerprint", "commit"}
 """What early files do not say."""
-_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -99,9 +98,8 @@ class Provenance:
         found = self.seen(groups)
         if found:
             seen = sorted({group.name for group in found})
-            more = f" and {len(seen) - _SHOWN} more" if len(seen) > _SHOWN else ""
             raise BadInputError(
-                f"{path} was trained on workloads of this data ({', '.join(seen[:_SHOWN])}{more}; "
+                f"{path} was trained on workloads of this data ({listed(seen, 5)}; "
                 f"{len(found)} of {len(groups)} groups): give other data, leave them out with "
                 "--exclude, or take the flattered figures with --allow-seen"
             )

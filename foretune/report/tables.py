@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from foretune.errors import listed
 from foretune.report import _units as units
 from foretune.report._failures import failures
 from foretune.report._language_model import language_model
@@ -23,8 +24,6 @@ _NARROWEST_NAME = 12
 _FILE_WIDTH = 120
 _NUMBERS_WIDTH = 65
 """Characters that the columns beside a task's name take."""
-_NAMED = 8
-"""Operators that are named, of those that were not tuned."""
 
 
 def summary_table(data: Mapping[str, Any], width: int = 80) -> Table:
@@ -92,10 +91,10 @@ def print_summary(data: Mapping[str, Any], console: Console | None = None) -> No
         console.print(Text(f"failed candidates: {told}", style="yellow"))
     defaults, untuned = _not_tuned(data)
     if defaults:
-        told = f"no candidate beat the default schedule: {_first(defaults)}"
+        told = f"no candidate beat the default schedule: {listed(defaults)}"
         console.print(Text(told, style="yellow"))
     if untuned:
-        console.print(Text(f"left untuned: {_first(untuned)}", style="yellow"))
+        console.print(Text(f"left untuned: {listed(untuned)}", style="yellow"))
     if data.get("interrupted"):
         console.print(Text("interrupted: this is the best so far", style="yellow"))
 
@@ -113,12 +112,6 @@ def _not_tuned(data: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     scheduled = {task["name"] for task in data["tasks"] if task["best_s"] and _is_scheduled(task)}
     names = [str(name) for name in data.get("untuned_operators", ())]
     return [n for n in names if n in scheduled], [n for n in names if n not in scheduled]
-
-
-def _first(names: Sequence[str]) -> str:
-    """The first names and how many more: an unrolled recurrent layer has a hundred."""
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _is_scheduled(task: Mapping[str, Any]) -> bool:

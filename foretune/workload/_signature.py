@@ -68,9 +68,9 @@ def operator_kind(workload: Workload) -> str:
     Judged from the structure of the reductions: how many buffers are multiplied, which axes they
     share, and whether an index adds an output axis and a reduced one (a window). Only transposed
     convolution, where it is not by phases, and pooling are known by the names that TOPI gives their
-    blocks. A mean or a
-    variance by itself is a "reduction"; with the square root that makes use of it, a "norm".
-    Programs without a reduction, those that only move data included, are "elementwise".
+    blocks. A mean or a variance by itself is a "reduction"; with the square root that makes use of
+    it, a "norm". Programs without a reduction, those that only move data included, are
+    "elementwise".
     """
     blocks = _blocks(workload)
     reductions = [block for block in blocks if block.reduced]

@@ -77,15 +77,12 @@ def _mutator(hardware: Hardware, decisions: Decisions) -> Any:
 
         def visit_call_(self, call: Any) -> Any:
             call = self.visit_expr_post_order(call)
-            lanes = self._lanes(call) if _fits(call) else 0
+            lanes = lanes_of(call, hardware, extents(call.args[1])[-1]) if _fits(call) else 0
             if not lanes or not self._wanted(call):
                 return call
             if call_of(call, _PRODUCT) or _is_product(call):
                 return self._product(call, call.args[1], lanes)
             return self._convolution(call, lanes)
-
-        def _lanes(self, call: Any) -> int:
-            return lanes_of(call, hardware, extents(call.args[1])[-1])
 
         def _wanted(self, call: Any) -> bool:
             return decisions.take(call, [PANELS, PLAIN], PANELS) == PANELS
