@@ -56,6 +56,21 @@ def batch_matmul() -> Any:
     return te.create_prim_func([a, b, topi.nn.batch_matmul(a, b)])
 
 
+def flipped() -> Any:
+    """A convolution whose kernel is read from its end, as that of a transposed one is."""
+    data, kernel = _input("D", 20, 20, 32), _input("K", 6, 6, 32, 48)
+    ry, rx = te.reduce_axis((0, 6), name="ry"), te.reduce_axis((0, 6), name="rx")
+    rc = te.reduce_axis((0, 32), name="rc")
+    out = te.compute(
+        (15, 15, 48),
+        lambda i, j, o: te.sum(
+            data[i + ry, j + rx, rc] * kernel[5 - ry, 5 - rx, rc, o], axis=[ry, rx, rc]
+        ),
+        name="F",
+    )
+    return te.create_prim_func([data, kernel, out])
+
+
 def pooling() -> Any:
     from tvm import topi
 
@@ -110,6 +125,7 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
         conv2d_nhwc,
         depthwise,
         batch_matmul,
+        flipped,
         pooling,
         global_pooling,
         softmax,

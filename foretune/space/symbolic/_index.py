@@ -133,8 +133,7 @@ class Index:
         low = high = self.constant
         for coefficient, atom in self.terms:
             a, b = _atom_range(atom, of)
-            sign = coefficient.constant
-            if sign is not None and sign < 0:
+            if coefficient.negative:
                 a, b = b, a
             low, high = low + a * coefficient, high + b * coefficient
         return low, high

@@ -204,6 +204,11 @@ class Scalar:
         return self.terms[()] if len(self.terms) == 1 and () in self.terms else None
 
     @property
+    def negative(self) -> bool:
+        """Whether it is below zero whatever positive numbers its symbols are."""
+        return bool(self.terms) and all(coefficient < 0 for coefficient in self.terms.values())
+
+    @property
     def symbol(self) -> Symbol:
         """The one symbol that it is."""
         ((monomial, _),) = self.terms.items()
