@@ -4,6 +4,7 @@
 a user may write after ``--target``, and ``why_not_here`` says whether its kernels can run here.
 """
 
+from foretune.hardware._device import FACTORS, Device, Factor
 from foretune.hardware._hardware import FEATURE_COLUMNS, FEATURE_VERSION, Hardware
 from foretune.hardware._presets import preset, preset_names
 from foretune.hardware._probe import probe, resolve_target, usable_cores, why_not_here
@@ -16,10 +17,13 @@ from foretune.hardware._products import (
 )
 
 __all__ = [
+    "FACTORS",
     "FEATURE_COLUMNS",
     "FEATURE_VERSION",
     "FILLED",
     "PRODUCT",
+    "Device",
+    "Factor",
     "Hardware",
     "IntegerProduct",
     "integer_product",

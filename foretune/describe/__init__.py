@@ -1,0 +1,36 @@
+"""Programs and machines described: as nests of loops, in words, and by their behaviour.
+
+``_nests`` holds what everything here is made of; ``_behaviour`` the schema of scores.
+"""
+
+from foretune.describe._behaviour import (
+    LIMITS,
+    METRICS,
+    SCHEMA_VERSION,
+    Behaviours,
+    Metric,
+)
+from foretune.describe._nests import (
+    KIND_NAMES,
+    Access,
+    Buffer,
+    Nests,
+    Statement,
+    Term,
+    stacked,
+)
+
+__all__ = [
+    "KIND_NAMES",
+    "LIMITS",
+    "METRICS",
+    "SCHEMA_VERSION",
+    "Access",
+    "Behaviours",
+    "Buffer",
+    "Metric",
+    "Nests",
+    "Statement",
+    "Term",
+    "stacked",
+]

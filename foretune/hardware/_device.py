@@ -1,0 +1,163 @@
+"""A processor by its data sheet: what lets a model judge schedules for machines it never saw.
+
+``Hardware`` is what code is generated for; a ``Device`` is what executes it. Factors are those of
+``FACTORS``, with the names and units of the shared file format (``devices.json``). What a data
+sheet does not say is left out, and ``value`` says what stands in for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from foretune.errors import BadInputError
+
+CPU, GPU = "cpu", "gpu"
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One number of a data sheet.
+
+    Attributes:
+        name: As in ``devices.json``.
+        unit: Of the value.
+        kinds: Kinds of devices that have it.
+        low, high: Range outside of which an entry is a mistake.
+        required: Whether an entry without it is refused.
+        typical: What stands in for it where it is not known, by kind; None where it follows from
+            others (see ``Device.value``).
+    """
+
+    name: str
+    unit: str
+    kinds: tuple[str, ...]
+    low: float
+    high: float
+    required: bool = False
+    typical: float | None = None
+
+
+FACTORS: tuple[Factor, ...] = (
+    Factor("cores", "count", (CPU,), 1, 1024, required=True),
+    Factor("threads", "count", (CPU,), 1, 4096),
+    Factor("simd_fp32_lanes", "count", (CPU,), 1, 64, required=True),
+    Factor("simd_fp32_lanes_of_the_compiled_code", "count", (CPU,), 1, 64),
+    Factor("fp32_flop_per_cycle_per_core", "count", (CPU,), 1, 1024, required=True),
+    Factor("l1d_kib_per_core", "KiB", (CPU,), 1, 4096, required=True),
+    Factor("l2_kib", "KiB in all", (CPU, GPU), 0, 2**22),
+    Factor("l3_kib", "KiB in all", (CPU,), 0, 2**23),
+    Factor("units", "count", (GPU,), 1, 1024, required=True),
+    Factor("fp32_lanes", "count", (GPU,), 1, 2**17, required=True),
+    Factor("warp", "threads", (GPU,), 1, 128, required=True),
+    Factor("registers_kib_per_unit", "KiB", (GPU,), 1, 4096, typical=256),
+    Factor("shared_kib_per_unit", "KiB", (GPU,), 1, 1024, required=True),
+    Factor("l1_kib_per_unit", "KiB", (GPU,), 1, 1024, typical=64),
+    Factor("max_threads_per_unit", "threads", (GPU,), 32, 8192, typical=2048),
+    Factor("max_threads_per_block", "threads", (GPU,), 32, 8192, typical=1024),
+    Factor("last_level_cache_mib", "MiB", (GPU,), 0, 4096, typical=0),
+    Factor("base_mhz", "MHz", (CPU, GPU), 50, 10_000),
+    Factor("boost_mhz", "MHz", (CPU, GPU), 50, 10_000),
+    Factor("memory_gb_per_s", "1e9 bytes/s", (CPU, GPU), 0.1, 20_000),
+    Factor("peak_fp32_gflops", "1e9 operations/s", (CPU, GPU), 0.1, 1e7),
+)
+"""Every factor, in the order of columns."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A processor by its data sheet.
+
+    Attributes:
+        key: Short name, for example ``"ryzen-3700x"``.
+        name: What it is sold as.
+        kind: ``"cpu"`` or ``"gpu"``.
+        factors: By the names of ``FACTORS``; what is not known is left out.
+        source: Where the figures are from.
+        note: What else a reader should know.
+
+    Raises:
+        BadInputError: A required factor is missing, a factor is unknown, or out of its range.
+    """
+
+    key: str
+    name: str
+    kind: str
+    factors: Mapping[str, float]
+    source: str = ""
+    note: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if self.kind not in (CPU, GPU):
+            raise BadInputError(
+                f"device {self.key!r}: kind is 'cpu' or 'gpu', but is {self.kind!r}"
+            )
+        known = {factor.name: factor for factor in FACTORS if self.kind in factor.kinds}
+        for name, value in self.factors.items():
+            if name not in known:
+                raise BadInputError(
+                    f"device {self.key!r} has a factor {name!r}, which a {self.kind} has not: "
+                    f"choose from {', '.join(known)}"
+                )
+            factor = known[name]
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not number or not (math.isfinite(value) and factor.low <= value <= factor.high):
+                raise BadInputError(
+                    f"device {self.key!r}: `{factor.low:g} <= {name} <= {factor.high:g}` "
+                    f"({factor.unit}) must hold, but got {value!r}"
+                )
+        missing = [f.name for f in known.values() if f.required and f.name not in self.factors]
+        if missing:
+            raise BadInputError(
+                f"device {self.key!r} lacks the factor {missing[0]!r}, without which nothing can "
+                "be said of schedules: give it in the file of devices"
+            )
+
+    def value(self, name: str) -> float:
+        """A factor, or what stands in for it where the data sheet does not say.
+
+        Clocks stand in for each other (2,000 MHz where neither is known, 1,000 of a GPU), threads
+        are cores, lanes of compiled code those of the processor, the second cache 256 KiB a core
+        (1 MiB of a GPU), peak is lanes times clock times two, memory a byte per 16 operations.
+        """
+        if name in self.factors:
+            return float(self.factors[name])
+        factor = next(f for f in FACTORS if f.name == name and self.kind in f.kinds)
+        if factor.typical is not None:
+            return factor.typical
+        return self._derived(name)
+
+    def _derived(self, name: str) -> float:
+        own = self.factors
+        if name == "threads":
+            return float(own["cores"])
+        if name == "simd_fp32_lanes_of_the_compiled_code":
+            return float(own["simd_fp32_lanes"])
+        if name in ("base_mhz", "boost_mhz"):
+            other = "boost_mhz" if name == "base_mhz" else "base_mhz"
+            return float(own.get(other, 2000.0 if self.kind == CPU else 1000.0))
+        if name == "l2_kib":
+            return 256.0 * own["cores"] if self.kind == CPU else 1024.0
+        if name == "l3_kib":
+            return 0.0
+        if name == "peak_fp32_gflops":
+            per_cycle = (
+                own["cores"] * own["fp32_flop_per_cycle_per_core"]
+                if self.kind == CPU
+                else 2.0 * own["fp32_lanes"]
+            )
+            return per_cycle * self.value("boost_mhz") / 1e3
+        assert name == "memory_gb_per_s", name
+        return self.value("peak_fp32_gflops") / 16.0
+
+    def to_json(self) -> dict[str, Any]:
+        """An entry of a file of devices, without its key."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            **self.factors,
+            "source": self.source,
+            "note": self.note,
+        }
