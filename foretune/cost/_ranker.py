@@ -83,6 +83,14 @@ class Ranker(abc.ABC):
             Untrained, all zero.
         """
 
+    def score_group(self, group: Group) -> FloatArray:
+        """Scores of all programs of a group, shape (n,).
+
+        A ranker that needs more than ``score`` is told (the workload's key and kind, from which
+        programs that others logged are rebuilt, and the device's data sheet) overrides it.
+        """
+        return self.score(group.programs, group.machine, group.hardware)
+
     @abc.abstractmethod
     def save(self, path: Path) -> None:
         """Writes everything ``load`` needs, with schema and feature versions, into one file."""
@@ -100,7 +108,7 @@ class Ranker(abc.ABC):
 
 def score_group(ranker: Ranker, group: Group) -> FloatArray:
     """Scores of all programs of a group, shape (n,)."""
-    return ranker.score(group.programs, group.machine, group.hardware)
+    return ranker.score_group(group)
 
 
 def fitted_scale(judged: Iterable[tuple[FloatArray, FloatArray]]) -> float:

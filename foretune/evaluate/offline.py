@@ -215,9 +215,9 @@ class _Run:
             if ranker.reads_programs:
                 # Programs are read before the clock starts: whether a ranker before this one, or a
                 # call before this one, has read them already must not show.
-                ranker.score(group.programs, group.machine, group.hardware)
+                ranker.score_group(group)
             started = time.perf_counter()
-            scores = ranker.score(group.programs, group.machine, group.hardware)
+            scores = ranker.score_group(group)
             self._score_s += time.perf_counter() - started
             self._scored += len(group)
             rng = np.random.default_rng([self._seed, seed, zlib.crc32(group.key.encode())])

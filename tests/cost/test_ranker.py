@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import pytest
 
-from foretune.cost import Ranker, fitted_scale, fitted_strength, rankers
+from foretune.cost import Ranker, fitted_scale, fitted_strength, rankers, score_group
 from foretune.cost.gbdt_ranker import GbdtActionRanker, GbdtRanker
 from foretune.cost.random_ranker import RandomRanker
 from foretune.testing import rankers as suite
@@ -148,6 +148,20 @@ class Opinionated(Biased):
 def test_the_suite_finds_broken_promises(check, ranker, complaint):
     with pytest.raises(AssertionError, match=complaint):
         check(Subject(ranker))
+
+
+class OfGroups(RandomRanker):
+    """Needs to know what the workload is called."""
+
+    def score_group(self, group):
+        return np.full(len(group), float(len(group.workload)))
+
+
+def test_a_ranker_of_groups_is_asked_with_the_whole_group():
+    group = suite.nest_group((64, 128, 96), 5)
+    assert score_group(OfGroups(), group).tolist() == [len(group.workload)] * 5
+    plain = RandomRanker(seed=1)
+    assert (score_group(plain, group) == plain.score(group.programs, group.machine)).all()
 
 
 def test_nests_are_candidates_like_any_other():
