@@ -34,9 +34,13 @@ def print_evaluation(data: Mapping[str, Any], console: Console | None = None) ->
     )
     console.print(_metrics(data))
     console.print(_curve(data))
-    for field, heading in (("by_kind", "operator kind"), ("by_hardware", "hardware")):
+    elsewhere = data["floors"].get("other_devices", {}).get("by_hardware", {})
+    for field, heading, floor in (
+        ("by_kind", "operator kind", {}),
+        ("by_hardware", "hardware", elsewhere),
+    ):
         if len(data[field]) > 1:
-            console.print(_breakdown(data[field], heading))
+            console.print(_breakdown(data[field], heading, floor))
     console.print(_times(data), soft_wrap=True)
     if data.get("trained_on") is not None or data["split"] == NONE:
         console.print(Text(_trained_on(data)), soft_wrap=True)
@@ -46,15 +50,17 @@ def print_evaluation(data: Mapping[str, Any], console: Console | None = None) ->
 
 
 def _metrics(data: Mapping[str, Any]) -> Table:
-    floor = data["floors"]["random"]["metrics"]
-    table = _table("metric", "value", "95 % interval", "random order")
+    floors = {"random order": data["floors"]["random"]}
+    if "other_devices" in data["floors"]:
+        floors["best elsewhere"] = data["floors"]["other_devices"]
+    table = _table("metric", "value", "95 % interval", *floors)
     for name, title in _titles().items():
         value = data["metrics"][name]
         table.add_row(
             title,
             f"{value['mean']:.3f}",
             f"{value['low']:.3f} to {value['high']:.3f}",
-            f"{floor[name]['mean']:.3f}",
+            *(f"{floor['metrics'][name]['mean']:.3f}" for floor in floors.values()),
         )
     return table
 
@@ -81,14 +87,17 @@ def _curve(data: Mapping[str, Any]) -> Table:
     return table
 
 
-def _breakdown(parts: Mapping[str, Any], heading: str) -> Table:
-    table = _table(heading, "groups", "top-1", "top-5", "pairs", "tau")
+def _breakdown(parts: Mapping[str, Any], heading: str, floor: Mapping[str, Any]) -> Table:
+    """Rows of parts; with a floor, its top-1 beside the model's."""
+    beside = ("best elsewhere",) if floor else ()
+    table = _table(heading, "groups", "top-1", "top-5", "pairs", "tau", *beside)
     for name, part in parts.items():
         means = {metric: value["mean"] for metric, value in part["metrics"].items()}
         table.add_row(
             Text(name),
             str(part["groups"]),
             *(f"{means[m]:.3f}" for m in ("top1", "top5", "pair_accuracy", "kendall_tau")),
+            *((f"{floor[name]['metrics']['top1']['mean']:.3f}",) if floor else ()),
         )
     return table
 

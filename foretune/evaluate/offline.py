@@ -1,8 +1,10 @@
 """Judging a ranker on measured data: cross-validation, metrics with intervals, floors.
 
 Each group is tested once, by a ranker that learned from other workloads (``foretune.evaluate.
-splits``). With several seeds every group's figures are averaged over them before anything else, so
-that seeds do not pass for evidence about further workloads.
+splits``). On hardware that no group to learn from is of, but with workloads seen elsewhere, ranker
+and floor are judged on the programs that all hardware has. With several seeds every group's
+figures are averaged over them before anything else, so that seeds do not pass for evidence about
+further workloads.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from foretune.errors import BadInputError
 from foretune.evaluate.data import keep_judgeable, thinned
 from foretune.evaluate.exclusions import refuse_excluded
-from foretune.evaluate.floors import random_order
+from foretune.evaluate.floors import best_elsewhere, common_programs, random_order
 from foretune.evaluate.metrics import PICKS, GroupMetrics, average, judge
 from foretune.evaluate.splits import Split, check_name, cross_validation
 from foretune.evaluate.summary import DEFINITIONS, RESAMPLES, Bootstrap, curve, summarise
@@ -33,6 +36,9 @@ NONE = "none"
 RankerFactory = Callable[[int], "Ranker"]
 """Seed to an untrained ranker."""
 Say = Callable[[str], None]
+SEEN_ELSEWHERE = "hardware_seen"
+NOT_EVERYWHERE = "group with too few programs that all hardware ran"
+"""Why a group is not judged where the programs of all hardware are."""
 
 _TIMES = {
     "train_s": "seconds of one training, mean; it reads programs whose features are not kept yet",
@@ -89,10 +95,12 @@ def evaluate(
             f"none of {len(groups)} groups has two programs with different seconds: "
             "nothing can be judged"
         )
-    run = _Run(kept, split_seed)
+    common = common_programs(kept) if by == SEEN_ELSEWHERE else {}
+    run = _Run(kept, split_seed, common)
+    few[NOT_EVERYWHERE] += len(kept) - len(run.groups)
     if callable(ranker):
         parts, numbers = _cross_validate(
-            run, ranker, by, folds, seeds, split_seed, programs, progress
+            run, kept, ranker, by, folds, seeds, split_seed, programs, progress
         )
     else:
         part = Split(NONE, (), (), tuple(kept))
@@ -107,9 +115,10 @@ def evaluate(
         "seeds": numbers,
         "split_seed": split_seed,
         "programs_per_group": programs,
-        "groups": len(kept),
-        "workloads": len({group.workload for group in kept}),
-        "programs": sum(len(group) for group in kept),
+        "groups": len(run.groups),
+        "workloads": len({group.workload for group in run.groups}),
+        "programs": sum(len(group) for group in run.groups),
+        "judged_on": "programs that all hardware ran" if common else "all programs",
         "skipped": dict(Counter(skipped or {}) + few),
         "resamples": resamples,
         **run.result(resamples),
@@ -161,6 +170,7 @@ def check_request(
 
 def _cross_validate(
     run: _Run,
+    groups: Sequence[Group],
     make: RankerFactory,
     by: str,
     folds: int | None,
@@ -169,8 +179,8 @@ def _cross_validate(
     programs: int | None,
     progress: Say | None,
 ) -> tuple[list[Split], list[int]]:
-    refuse_excluded(run.groups)
-    parts = cross_validation(run.groups, by, folds, split_seed)
+    refuse_excluded(groups)
+    parts = cross_validation(groups, by, folds, split_seed)
     for number, part in enumerate(parts):
         learned: Sequence[Group] = (*part.train, *part.validation)
         if programs is not None:
@@ -196,22 +206,32 @@ class _Run:
     Args:
         groups: To be tested.
         seed: Seeds the order of equal scores.
+        common: Programs that groups are judged on, where it is not all of them, by their keys;
+            groups that it does not name are not judged then.
     """
 
-    def __init__(self, groups: Sequence[Group], seed: int) -> None:
-        self.groups = groups
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        seed: int,
+        common: Mapping[str, npt.NDArray[np.intp]] | None = None,
+    ) -> None:
         self.train_s: list[float] = []
         self._seed = seed
-        self._index = {id(group): i for i, group in enumerate(groups)}
-        self._judged: list[list[GroupMetrics]] = [[] for _ in groups]
-        self._tested_in = [""] * len(groups)
+        self._elsewhere = best_elsewhere(groups, common) if common else {}
+        tested = [group for group in groups if not common or group.key in common]
+        self.groups = [group.subset(common[group.key]) if common else group for group in tested]
+        self._index = {group.key: i for i, group in enumerate(tested)}
+        self._judged: list[list[GroupMetrics]] = [[] for _ in tested]
+        self._tested_in = [""] * len(tested)
         self._score_s = 0.0
         self._scored = 0
 
     def test(self, ranker: Ranker, part: Split, seed: int) -> float:
         """Judges a trained ranker on the test groups of a split; returns its top-1."""
         ratios = []
-        for group in part.test:
+        for number in [self._index[g.key] for g in part.test if g.key in self._index]:
+            group = self.groups[number]
             if ranker.reads_programs:
                 # Programs are read before the clock starts: whether a ranker before this one, or a
                 # call before this one, has read them already must not show.
@@ -220,12 +240,31 @@ class _Run:
             scores = ranker.score_group(group)
             self._score_s += time.perf_counter() - started
             self._scored += len(group)
-            rng = np.random.default_rng([self._seed, seed, zlib.crc32(group.key.encode())])
-            judged = judge(np.asarray(scores, dtype=np.float64), group.seconds, rng)
-            self._judged[self._index[id(group)]].append(judged)
-            self._tested_in[self._index[id(group)]] = part.name
+            judged = judge(
+                np.asarray(scores, dtype=np.float64), group.seconds, self._rng(group, seed)
+            )
+            self._judged[number].append(judged)
+            self._tested_in[number] = part.name
             ratios.append(judged.ratio[0])
-        return float(np.mean(ratios))
+        return float(np.mean(ratios)) if ratios else float("nan")
+
+    def _rng(self, group: Group, seed: int) -> np.random.Generator:
+        return np.random.default_rng([self._seed, seed, zlib.crc32(group.key.encode())])
+
+    def _floor_elsewhere(self, bootstrap: Bootstrap, resamples: int) -> dict[str, Any]:
+        """What choosing by the other devices reaches; empty where programs are not the same."""
+        if not self._elsewhere:
+            return {}
+        judged = [judge(self._elsewhere[g.key], g.seconds, self._rng(g, 0)) for g in self.groups]
+        return {
+            "other_devices": {
+                "metrics": summarise(self.groups, judged, bootstrap),
+                "curve": curve(judged, bootstrap),
+                "by_hardware": self._broken_down(
+                    [g.hardware for g in self.groups], judged, resamples
+                ),
+            }
+        }
 
     def result(self, resamples: int) -> dict[str, Any]:
         """The part of the JSON object that was measured."""
@@ -240,6 +279,7 @@ class _Run:
                     "metrics": summarise(self.groups, random, bootstrap),
                     "curve": curve(random, bootstrap),
                 },
+                **self._floor_elsewhere(bootstrap, resamples),
                 "oracle": 1.0,
             },
             "by_kind": self._broken_down([g.kind for g in self.groups], judged, resamples),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from foretune.dataset import judgeable
 from foretune.evaluate import GroupMetrics, judge, random_order
-from foretune.evaluate.floors import best_of_draws
+from foretune.evaluate.floors import best_elsewhere, best_of_draws, common_programs
 from foretune.evaluate.metrics import average
+from tests.evaluate.support import group
 
 SECONDS = [1.0, 2.0, 2.0, 7.0, math.nan]
 
@@ -65,3 +67,25 @@ def test_large_groups_stay_exact() -> None:
     np.testing.assert_allclose(chances[0], 1 / 4362, rtol=1e-9)
     assert chances[63, 0] == pytest.approx(64 / 4362)
     np.testing.assert_allclose(chances.sum(axis=1), 1)
+
+
+def test_programs_are_common_that_ran_on_every_device_and_found_in_whatever_order() -> None:
+    here = group("w", [3.0, math.nan, 1.0, 2.0], hardware="a")
+    there = replace(here, hardware="b", seconds=np.array([6.0, 5.0, 9.0, math.nan]))
+    there = there.subset([3, 2, 1, 0])
+    alone = group("v", [1.0, 2.0], hardware="a")
+    found = common_programs([here, alone, there], least=2)
+    assert {key: at.tolist() for key, at in found.items()} == {"w@a": [0, 2], "w@b": [3, 1]}
+    assert common_programs([here, alone, there], least=3) == {}
+
+
+def test_the_best_elsewhere_has_the_least_geometric_mean_on_the_other_devices() -> None:
+    first = group("w", [1.0, 2.0, 3.0], hardware="a")
+    groups = [
+        first,
+        replace(first, hardware="b", seconds=np.array([8.0, 1.0, 2.0])),
+        replace(first, hardware="c", seconds=np.array([1.0, 4.0, 1.0])),
+    ]
+    scores = best_elsewhere(groups, common_programs(groups, least=3))
+    assert np.allclose(np.exp(-scores["w@a"]) ** 2, [8.0, 4.0, 2.0])
+    assert np.allclose(np.exp(-scores["w@b"]) ** 2, [1.0, 8.0, 3.0])

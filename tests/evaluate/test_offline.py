@@ -4,6 +4,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from io import StringIO
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -25,6 +26,7 @@ from foretune.evaluate import (
     summarise,
 )
 from foretune.evaluate.data import FEW_TIMES
+from foretune.evaluate.offline import NOT_EVERYWHERE
 from foretune.workload.training import Excluded
 from tests.evaluate.support import Hinted, group, several
 
@@ -320,3 +322,36 @@ def test_the_printed_result_names_every_metric_and_what_was_left_out() -> None:
     unknown = {**data, "split": "none", "trained_on": None}
     print_evaluation(unknown, Console(file=text, width=80))
     assert "is not known" in text.getvalue()
+
+
+def test_model_and_floor_of_unseen_hardware_are_judged_on_what_all_devices_ran() -> None:
+    rng = np.random.default_rng(0)
+    groups = []
+    for i in range(4):
+        first = group(f"w{i}", rng.uniform(1, 8, 30).tolist(), hardware="a")
+        other = replace(first, hardware="b", seconds=np.append(first.seconds[1:], math.nan))
+        groups += [first, other]
+    groups.append(group("few", rng.uniform(1, 8, 12).tolist(), hardware="a"))
+    data = run(lambda _seed: Hinted(), groups, "hardware_seen")
+    assert data["judged_on"] == "programs that all hardware ran"
+    assert (data["groups"], data["programs"], data["skipped"]) == (8, 8 * 29, {NOT_EVERYWHERE: 1})
+    assert data["by_hardware"]["a"]["metrics"]["top1"]["mean"] == 1.0, "hints are those of a"
+    floor = data["floors"]["other_devices"]
+    for device in ("a", "b"):
+        expected = []
+        for first, other in zip(groups[0:8:2], groups[1:8:2], strict=True):
+            tested, shown = (first, other) if device == "a" else (other, first)
+            seconds = tested.seconds[:29]
+            expected.append(seconds.min() / seconds[shown.seconds[:29].argmin()])
+        found = floor["by_hardware"][device]["metrics"]["top1"]["mean"]
+        assert found == pytest.approx(np.mean(expected))
+    text = StringIO()
+    print_evaluation(data, Console(file=text, width=200))
+    assert text.getvalue().count("best elsewhere") == 2, "beside all metrics, and by hardware"
+
+
+def test_where_devices_share_no_programs_all_are_judged_without_that_floor() -> None:
+    groups = several(3, hardware=("a", "b"))
+    data = run(lambda _seed: Hinted(), groups, "hardware_seen")
+    assert data["judged_on"] == "all programs" and "other_devices" not in data["floors"]
+    assert data["groups"] == 6
