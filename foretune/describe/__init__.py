@@ -11,7 +11,14 @@ from foretune.describe._behaviour import (
     Metric,
 )
 from foretune.describe._nests import (
+    BLOCK,
     KIND_NAMES,
+    PARALLEL,
+    SERIAL,
+    THREAD,
+    UNROLLED,
+    VECTORIZED,
+    VTHREAD,
     Access,
     Buffer,
     Nests,
@@ -21,10 +28,17 @@ from foretune.describe._nests import (
 )
 
 __all__ = [
+    "BLOCK",
     "KIND_NAMES",
     "LIMITS",
     "METRICS",
+    "PARALLEL",
     "SCHEMA_VERSION",
+    "SERIAL",
+    "THREAD",
+    "UNROLLED",
+    "VECTORIZED",
+    "VTHREAD",
     "Access",
     "Behaviours",
     "Buffer",
