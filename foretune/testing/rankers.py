@@ -30,6 +30,16 @@ import numpy.typing as npt
 
 from foretune.cost import FloatArray, Ranker, score_group
 from foretune.dataset import Group, Program
+from foretune.describe import (
+    PARALLEL,
+    SERIAL,
+    VECTORIZED,
+    Access,
+    Buffer,
+    Nests,
+    Statement,
+    Term,
+)
 from foretune.errors import BadInputError
 from foretune.features import PER_STORE, machine_fit
 from foretune.hardware import Hardware
@@ -196,6 +206,95 @@ def nest_features(candidates: Sequence[Any]) -> list[npt.NDArray[np.float32] | N
 def nest_rows(programs: Sequence[Any]) -> list[npt.NDArray[np.float32] | None]:
     """``nest_features`` of programs."""
     return nest_features([program.candidate for program in programs])
+
+
+def nest_batches(
+    candidates: Sequence[Any],
+) -> list[tuple[npt.NDArray[np.intp], Nests]]:
+    """Stands in for ``foretune.describe.nests_of``: numbers of rows and nests, legal ones only.
+
+    C[i, j] += A[i, k] * B[k, j], tiled as the decisions say; the second sketch sums in a buffer of
+    its own, which a second statement copies.
+    """
+    found = []
+    for cached in (False, True):
+        rows = [
+            row
+            for row, candidate in enumerate(candidates)
+            if is_legal(candidate) and ("CacheWrite" in candidate.sketch.trace) == cached
+        ]
+        if rows:
+            own = [candidates[row] for row in rows]
+            found.append((np.array(rows, dtype=np.intp), _nests(own, cached)))
+    return found
+
+
+_LOOPS = ("i0", "j0", "i1", "j1", "k0", "i2", "j2", "k1", "i3", "j3")
+
+
+def _nests(candidates: Sequence[Any], cached: bool) -> Nests:
+    n = len(candidates)
+    factors = {
+        f"{axis}{part}": np.array([c.decisions[number][part] for c in candidates], np.float64)
+        for number, (axis, parts) in enumerate((("i", 4), ("j", 4), ("k", 2)))
+        for part in range(parts)
+    }
+    choices = [
+        np.array([c.sketch.variables[at].values[c.decisions[at]] for c in candidates], np.float64)
+        for at in (3, 4, 5)
+    ]
+    parallel, vectorize, unroll = choices
+    copied = ("ci", "cj") if cached else ()
+    inner = {"ci": factors["i2"] * factors["i3"], "cj": factors["j2"] * factors["j3"]}
+    loops = (*_LOOPS, *copied)
+    kinds = np.zeros((n, len(loops)), np.int8)
+    kinds[:, :2] = np.where(parallel > 0, PARALLEL, SERIAL)[:, None]
+    for loop in ("j3", *copied[1:]):
+        kinds[:, loops.index(loop)] = np.where(vectorize > 0, VECTORIZED, SERIAL)
+    rows, columns, reduction = (
+        np.prod([factors[name] for name in factors if name[0] == axis], axis=0) for axis in "ijk"
+    )
+    shapes = {"A": (rows, reduction), "B": (reduction, columns), "C": (rows, columns)}
+    if cached:
+        shapes["S"] = (rows, columns)
+    buffers = tuple(
+        Buffer(name, "global", 4, np.stack(shape, axis=1), name != "S")
+        for name, shape in shapes.items()
+    )
+    number = {name: at for at, name in enumerate(shapes)}
+
+    def access(buffer: str, axes: str, path: Sequence[str], store: bool = False) -> Access:
+        terms, sizes = [], {**factors, **inner}
+        for dimension, axis in enumerate(axes):
+            along = [place for place, loop in enumerate(path) if axis in loop]
+            step = np.ones(n)
+            for place in reversed(along):
+                values = sizes[path[place]]
+                terms.append(Term(dimension, place, step, values, np.ones(n)))
+                step = step * values
+        return Access(number[buffer], store, tuple(terms))
+
+    zero, one = np.zeros(n), np.ones(n)
+    total = "S" if cached else "C"
+    loads = [access(total, "ij", _LOOPS), access("A", "ik", _LOOPS), access("B", "kj", _LOOPS)]
+    accesses = (*loads, access(total, "ij", _LOOPS, store=True))
+    at = tuple(range(len(_LOOPS)))
+    statements = [Statement(at, accesses, 2 * one, zero, zero, unroll, True, one)]
+    if cached:
+        path = ("i0", "j0", "i1", "j1", *copied)
+        copy = (access("S", "ij", path), access("C", "ij", path, store=True))
+        places = tuple(loops.index(loop) for loop in path)
+        statements.append(Statement(places, copy, zero, zero, zero, unroll, False, one))
+    return Nests(
+        kinds=kinds,
+        extents=np.stack([{**factors, **inner}[loop] for loop in loops], axis=1),
+        axes=("",) * len(loops),
+        reduction=tuple(loop[0] == "k" for loop in loops),
+        buffers=buffers,
+        statements=tuple(statements),
+        gpu=False,
+        approximate=np.zeros(n, bool),
+    )
 
 
 def _rows(candidate: Candidate) -> npt.NDArray[np.float32]:
