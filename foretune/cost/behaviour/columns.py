@@ -1,0 +1,89 @@
+"""What the regressor reads of a program: scores, what bounds it, other devices' times, factors.
+
+Columns, all float64 of shape (n,), NaN where something is not known:
+
+- the scores of ``METRICS``;
+- of each of ``LIMITS`` the log2 of its seconds over the roof's; the roof is the time that the
+  nearer roof of the device allows, ``seconds * roofline_score``. It is the same for all programs of
+  a workload, so that a program's columns do not depend on which others are looked at;
+- log2 of the predicted seconds over the roof's;
+- with a memory (``foretune.cost.behaviour.memory``), what other devices took;
+- log2 of the device's factors, the same for all programs of a group.
+
+A source of scores that predicts no seconds leaves the second and third part NaN.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from foretune.cost._base import FloatArray
+from foretune.describe import LIMITS, METRICS, Behaviours
+from foretune.hardware import FACTORS, Device
+
+COLUMNS_VERSION = 1
+"""Raised whenever a column changes; the schema of scores has a version of its own."""
+
+SCORE_NAMES = tuple(metric.name for metric in METRICS)
+LIMIT_NAMES = tuple(f"limit.{name}" for name in LIMITS)
+PREDICTED = "log2_seconds"
+MEMORY_NAMES = (
+    "memory.mean",
+    "memory.near",
+    "memory.nearest",
+    "memory.least",
+    "memory.most",
+    "memory.shift",
+    "memory.near_shift",
+)
+FACTOR_NAMES = tuple(f"device.{factor.name}" for factor in FACTORS)
+PROGRAM_NAMES = (*SCORE_NAMES, *LIMIT_NAMES, PREDICTED, *MEMORY_NAMES)
+NAMES = (*PROGRAM_NAMES, *FACTOR_NAMES)
+"""Names of columns in their order; those of the device come last."""
+
+_LEAST_S = 1e-12
+_ROOF = SCORE_NAMES.index("roofline_score")
+
+
+def columns(
+    found: Behaviours, memory: FloatArray | None = None, device: Device | None = None
+) -> FloatArray:
+    """Columns of n programs, float64 of shape (n, len(NAMES)).
+
+    Args:
+        found: What is known of their behaviour.
+        memory: What other devices took, shape (n, len(MEMORY_NAMES)); NaN if None.
+        device: Whose factors are told; NaN if None.
+    """
+    n = len(found.seconds)
+    table = np.full((n, len(NAMES)), np.nan)
+    at = len(SCORE_NAMES)
+    table[:, :at] = found.scores
+    roof = _log2(found.seconds) + _log2(found.scores[:, _ROOF])
+    for name, seconds in found.limits_s.items():
+        table[:, at + LIMIT_NAMES.index(f"limit.{name}")] = _log2(seconds) - roof
+    table[:, at + len(LIMIT_NAMES)] = _log2(found.seconds) - roof
+    if memory is not None:
+        start = len(PROGRAM_NAMES) - len(MEMORY_NAMES)
+        table[:, start : len(PROGRAM_NAMES)] = memory
+    if device is not None:
+        table[:, len(PROGRAM_NAMES) :] = factor_columns(device)
+    return table
+
+
+def factor_columns(device: Device) -> FloatArray:
+    """log2 of the factors of a device, shape (len(FACTORS),); NaN of those its kind has not.
+
+    What is 0 (no third cache) is told as -1: half of the least there is.
+    """
+    known = [
+        device.value(factor.name) if device.kind in factor.kinds else np.nan for factor in FACTORS
+    ]
+    values = np.array(known, dtype=np.float64)
+    logs: FloatArray = np.log2(np.where(values == 0, 0.5, values))
+    return logs
+
+
+def _log2(values: FloatArray) -> FloatArray:
+    logs: FloatArray = np.log2(np.maximum(values, _LEAST_S))
+    return logs

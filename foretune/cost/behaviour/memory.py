@@ -1,0 +1,151 @@
+"""What other devices took for the same programs: the strongest thing known of an unseen one.
+
+A program that is fast on three processors is likely fast on the fourth: picking by the mean log
+slow-down over other devices (the floor that costs nothing) is hard to beat. So a regressor that is
+to beat it starts from it. Of each program of a workload the memory keeps log2 of its slow-down
+beside the workload's fastest, per device of training; of a device asked about, its own are left
+out, in training as later, so that what is learned holds for devices that were never measured.
+
+Symbols: ``m(p, d)`` is the slow-down of program p on device d in log2, ``a(p, d)`` log2 of the
+seconds that are predicted; ``u`` is the device asked about, sums run over other devices.
+
+- mean: of ``m(p, d)`` over d; near: weighted by likeness of d to u; nearest: that of the likest
+  device; least and most over d;
+- shift: ``a(p, u) - mean of a(p, d)``, where the prediction says that u differs from the others;
+  near_shift: the same with weights.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from foretune.cost._base import FloatArray
+from foretune.cost.behaviour.columns import MEMORY_NAMES, factor_columns
+from foretune.hardware import Device
+
+MOST = 6.0
+"""log2 slow-down of a failure, and the most that is kept of others."""
+_WIDTH = 1.0
+"""Distance of devices, in log2 of a factor, at which weight falls to 1/e."""
+
+
+class Memory:
+    """Slow-downs by device, workload and program.
+
+    Args:
+        devices: Those that it holds, by key.
+    """
+
+    def __init__(self, devices: Mapping[str, Device] | None = None) -> None:
+        self.devices: dict[str, Device] = dict(devices or {})
+        self._slow: dict[str, dict[str, dict[str, float]]] = {}
+        """Device -> workload -> program -> log2 slow-down."""
+
+    def __len__(self) -> int:
+        return sum(len(known) for found in self._slow.values() for known in found.values())
+
+    def add(self, device: Device, workload: str, keys: Sequence[str], seconds: FloatArray) -> None:
+        """Remembers one group.
+
+        Args:
+            device: Where it was measured.
+            workload: Its key.
+            keys: Of programs, n.
+            seconds: Shape (n,), NaN for a failure.
+        """
+        if np.isnan(seconds).all():
+            return
+        slow = np.log2(seconds / np.nanmin(seconds))
+        slow = np.nan_to_num(np.minimum(slow, MOST), nan=MOST)
+        self.devices.setdefault(device.key, device)
+        known = self._slow.setdefault(device.key, {}).setdefault(workload, {})
+        known.update(zip(keys, slow.tolist(), strict=True))
+
+    def others(self, device: Device, workload: str) -> list[Device]:
+        """The devices of the same kind, but for this one, that measured a workload."""
+        return [
+            other
+            for key, other in self.devices.items()
+            if key != device.key and other.kind == device.kind and workload in self._slow[key]
+        ]
+
+    def columns(
+        self,
+        device: Device,
+        workload: str,
+        keys: Sequence[str],
+        own: FloatArray | None = None,
+        theirs: Mapping[str, FloatArray] | None = None,
+    ) -> FloatArray:
+        """What other devices took, float64 of shape (n, len(MEMORY_NAMES)); NaN: nobody knows.
+
+        Args:
+            device: The one asked about, whose own times are left out.
+            workload: Key of the workload.
+            keys: Of programs, n.
+            own: log2 of the seconds predicted for the device, shape (n,).
+            theirs: The same for others, by their keys.
+        """
+        found = np.full((len(keys), len(MEMORY_NAMES)), np.nan)
+        others = self.others(device, workload)
+        if not others:
+            return found
+        slow = np.array(
+            [[self._slow[d.key][workload].get(key, np.nan) for key in keys] for d in others]
+        )
+        likeness = np.array([_likeness(device, other) for other in others])
+        weights = np.where(np.isnan(slow), 0.0, likeness[:, None])
+        with warnings.catch_warnings():
+            # Of programs that nobody measured everything stays NaN.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            found[:, 0] = np.nanmean(slow, axis=0)
+            found[:, 1] = np.nansum(slow * weights, axis=0) / weights.sum(axis=0)
+            found[:, 2] = slow[int(likeness.argmax())]
+            found[:, 3] = np.nanmin(slow, axis=0)
+            found[:, 4] = np.nanmax(slow, axis=0)
+            if own is not None and theirs is not None:
+                gap = own - np.array([theirs[other.key] for other in others])
+                gap = np.where(np.isnan(slow), np.nan, gap)
+                found[:, 5] = np.nanmean(gap, axis=0)
+                found[:, 6] = np.nansum(gap * weights, axis=0) / weights.sum(axis=0)
+        return found
+
+    def arrays(self) -> dict[str, list[str] | FloatArray]:
+        """Everything it holds in three columns of names and one of numbers, for files."""
+        rows = [
+            (device, workload, key, slow)
+            for device, found in self._slow.items()
+            for workload, known in found.items()
+            for key, slow in known.items()
+        ]
+        return {
+            "device": [row[0] for row in rows],
+            "workload": [row[1] for row in rows],
+            "program": [row[2] for row in rows],
+            "slow": np.array([row[3] for row in rows], dtype=np.float64),
+        }
+
+    @classmethod
+    def of_arrays(
+        cls,
+        devices: Mapping[str, Device],
+        device: Sequence[str],
+        workload: Sequence[str],
+        program: Sequence[str],
+        slow: FloatArray,
+    ) -> Memory:
+        """What ``arrays`` gave."""
+        memory = cls(devices)
+        memory._slow = {key: {} for key in devices}
+        for where, what, key, value in zip(device, workload, program, slow.tolist(), strict=True):
+            memory._slow[where].setdefault(what, {})[key] = value
+        return memory
+
+
+def _likeness(one: Device, other: Device) -> float:
+    """Of devices of one kind, in (0, 1]: by the mean distance of their factors in log2."""
+    gaps = np.abs(factor_columns(one) - factor_columns(other))
+    return float(np.exp(-np.nanmean(gaps) / _WIDTH))

@@ -1,0 +1,369 @@
+"""From behaviour to time: the last step of LLMTuner, learned within workloads and devices.
+
+Idea: what bounds a program and how far it is from the device's limits says much about how fast it
+is beside others of its workload, on whichever device. A line through the strongest columns (what is
+predicted; what other devices took) begins, and trees or a perceptron correct it. The loss is
+
+    L = rank_share * ranking + (1 - rank_share) * squares
+
+where scores are minus the normalised time ``y`` (``foretune.cost.behaviour.targets``): squares pull
+them there, and the ranking compares the programs of one group. Both agree: with the temperature
+``T``, the softmax of scores / T (the odds of each pair) is to be that of ``-y / T``.
+
+Symbols: n programs, ``s`` scores, ``w`` how often a program is to be seen (``bin_weights``).
+
+Members leave out workloads, or devices where there are enough, to stop early by and to be judged
+by: what is learned is to hold for those never seen. Where trees make what is left out no better
+than the line, there are none.
+
+Source: LLMTuner, section 3.3 (three layers of 512, 256 and 128; ranking and squares; ten bins).
+Deviations: trees by default, as good at a fraction of the time; the line; a ranking loss whose
+optimum is the target instead of scores pushed apart without bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune._options import configured, refuse_unknown, require_types
+from foretune.cost._base import FloatArray
+from foretune.cost.behaviour.columns import NAMES, PROGRAM_NAMES
+from foretune.cost.behaviour.line import Line
+from foretune.cost.behaviour.targets import TARGETS, normalised
+from foretune.dataset import judgeable
+from foretune.errors import BadInputError, unknown_name
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+FORMS = ("trees", "perceptron")
+RANKINGS = ("list", "pairs")
+FOLDS = ("auto", "workload", "device")
+_LEAST_DEVICES = 3
+"""From which on members leave out whole devices."""
+_MOST_FOLDS = 5
+
+
+@dataclass(frozen=True)
+class RegressorConfig:
+    """How behaviour becomes time.
+
+    Attributes:
+        form: ``"trees"`` or ``"perceptron"``.
+        target: One of ``targets.TARGETS``.
+        rank_share: Share of the ranking in the loss, from 0 to 1 (LLMTuner's lambda).
+        ranking: ``"list"``, or ``"pairs"`` of programs.
+        temperature: Difference of times at which one program is clearly before another.
+        binning: Whether programs of rare bins are seen more often.
+        bins: Of equal width over the target.
+        repetition: How often a program is seen at most.
+        factors: Whether the device's factors are columns.
+        line: Whether a line begins; if not, corrections start from nothing, as in LLMTuner.
+        fold: What members leave out: ``"workload"``, ``"device"``, or ``"auto"``: devices where
+            there are three or more of them.
+        members: Whose answers are averaged.
+        rounds: Trees, or passes of the perceptron over the data, at most.
+        patience: Of them without improvement, after which training ends.
+        depth: Of a tree.
+        learning_rate: Of trees; None: 0.08, and 1e-3 of the perceptron.
+        subsample: Share of programs that each tree sees.
+        columns: Share of columns that each tree sees.
+        min_child_weight: Of XGBoost: programs in a leaf at least, about.
+        l2: Penalty on leaves.
+        max_rows: Programs trained on; above it every group is thinned alike.
+        threads: That XGBoost or PyTorch may use.
+    """
+
+    form: str = "trees"
+    target: str = "octaves"
+    rank_share: float = 0.5
+    ranking: str = "list"
+    temperature: float = 0.1
+    binning: bool = True
+    bins: int = 10
+    repetition: int = 10
+    factors: bool = True
+    line: bool = True
+    fold: str = "auto"
+    members: int = 3
+    rounds: int = 300
+    patience: int = 30
+    depth: int = 6
+    learning_rate: float | None = None
+    subsample: float = 0.7
+    columns: float = 0.5
+    min_child_weight: float = 20.0
+    l2: float = 1.0
+    max_rows: int = 100_000
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        require_types("regressor", self)
+        known = {"form": FORMS, "target": TARGETS, "ranking": RANKINGS, "fold": FOLDS}
+        for name, values in known.items():
+            if getattr(self, name) not in values:
+                raise unknown_name(f"{name} of the regressor", getattr(self, name), values)
+        for name in ("bins", "repetition", "members", "rounds", "patience", "depth", "threads"):
+            self._require(f"{name} >= 1", getattr(self, name) >= 1, name)
+        for name in ("subsample", "columns"):
+            self._require(f"0 < {name} <= 1", 0 < getattr(self, name) <= 1, name)
+        self._require("0 <= rank_share <= 1", 0 <= self.rank_share <= 1, "rank_share")
+        self._require("temperature > 0", self.temperature > 0, "temperature")
+        self._require("max_rows >= 2", self.max_rows >= 2, "max_rows")
+        for name in ("min_child_weight", "l2"):
+            self._require(f"{name} >= 0", getattr(self, name) >= 0, name)
+        rate = self.learning_rate
+        self._require("learning_rate > 0", rate is None or rate > 0, "learning_rate")
+
+    def _require(self, rule: str, holds: bool, name: str) -> None:
+        if not holds:
+            raise BadInputError(f"regressor: {rule} must hold, but got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """Measured programs of one workload on one device.
+
+    Attributes:
+        workload: Key of the workload.
+        device: Key of the device.
+        columns: float64 of shape (n, len(NAMES)).
+        seconds: float64 of shape (n,), NaN for a failure.
+    """
+
+    workload: str
+    device: str
+    columns: FloatArray
+    seconds: FloatArray
+
+    def thinned(self, count: int, rng: np.random.Generator) -> Lesson:
+        """A part of it, of at most so many programs: the fastest half of them, and any others."""
+        n = len(self.seconds)
+        if count >= n:
+            return self
+        order = np.argsort(np.nan_to_num(self.seconds, nan=np.inf), kind="stable")
+        first = max(1, count // 2)
+        kept = np.concatenate([order[:first], rng.choice(order[first:], count - first, False)])
+        kept.sort()
+        return Lesson(self.workload, self.device, self.columns[kept], self.seconds[kept])
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a member learns from or is judged by: groups one after the other, N programs in all.
+
+    Attributes:
+        matrix: float32 of shape (N, columns).
+        times: Normalised, shape (N,).
+        begin: What the line says of them, shape (N,).
+        sizes: Programs of each group.
+    """
+
+    matrix: npt.NDArray[np.float32]
+    times: FloatArray
+    begin: FloatArray
+    sizes: npt.NDArray[np.intp]
+
+    @property
+    def group(self) -> npt.NDArray[np.intp]:
+        """Number of the group of each program, shape (N,)."""
+        return np.repeat(np.arange(len(self.sizes)), self.sizes)
+
+
+class Member(Protocol):
+    """One trained correction."""
+
+    def correction(self, matrix: npt.NDArray[np.float32]) -> FloatArray:
+        """What it adds to the line's scores, shape (N, columns) -> (N,)."""
+
+    def arrays(self) -> Arrays:
+        """Everything that restores it."""
+
+
+class Regressor:
+    """Behaviour to normalised time.
+
+    Life cycle: construct, ``fit``, then ``times`` as often as wanted; ``arrays`` and ``restore``
+    write and read it.
+
+    Args:
+        seed: Of what members see.
+        options: Fields of ``RegressorConfig``.
+
+    Raises:
+        BadInputError: An option is unknown or makes no sense.
+    """
+
+    owner: ClassVar[str] = "regressor"
+
+    def __init__(self, *, seed: int = 0, **options: Any) -> None:
+        self.config, rest = configured(RegressorConfig, self.owner, options)
+        refuse_unknown(self.owner, rest, RegressorConfig.__dataclass_fields__)
+        self.seed = seed
+        self._line: Line | None = None
+        self._members: list[Member] = []
+        self._kept = np.zeros(0, np.intp)
+        self.left_out: list[tuple[FloatArray, FloatArray]] = []
+        """After ``fit``: scores (minus times) and seconds of each group that some member had not
+        seen, by these members."""
+
+    @property
+    def trained(self) -> bool:
+        """Whether it has learned anything."""
+        return self._line is not None
+
+    def fit(self, lessons: Sequence[Lesson], validation: Sequence[Lesson] = ()) -> None:
+        """Forgets everything and learns from these groups.
+
+        Args:
+            lessons: What to learn from.
+            validation: Groups that training is stopped by, beside those that members leave out.
+
+        Raises:
+            BadInputError: No group has two programs with different seconds.
+        """
+        self._line, self._members, self.left_out = None, [], []
+        rng = np.random.default_rng(self.seed)
+        used = [each for each in lessons if judgeable(each.seconds)]
+        if not used:
+            raise BadInputError(
+                "the regressor learns from groups that hold two programs with different seconds, "
+                f"but none of {len(lessons)} does: collect more measurements"
+            )
+        held = [each for each in validation if judgeable(each.seconds)]
+        total = sum(len(each.seconds) for each in used)
+        share = min(1.0, self.config.max_rows / total)
+        used = [each.thinned(max(2, int(share * len(each.seconds))), rng) for each in used]
+        self._kept = self._useful(used)
+        fold = self._folds(used, rng)
+        lines = []
+        for number in range(self.config.members):
+            out = fold == number % (int(fold.max()) + 1) if fold.max() > 0 else fold < 0
+            inner = [each for each, gone in zip(used, out.tolist(), strict=True) if not gone]
+            judges = [each for each, gone in zip(used, out.tolist(), strict=True) if gone]
+            line = Line.fitted(inner, self.config.target) if self.config.line else Line.none()
+            member = self._grow(
+                int(rng.integers(2**31)), self._material(inner, line), [*judges, *held], line
+            )
+            self._members.append(member)
+            lines.append(line)
+            self.left_out += [
+                (line.scores(each.columns) + member.correction(self._matrix(each)), each.seconds)
+                for each in judges
+            ]
+        self._line = Line.mean(lines)
+
+    def _grow(self, seed: int, material: Material, judges: Sequence[Lesson], line: Line) -> Member:
+        judging = self._material(judges, line) if judges else None
+        if self.config.form == "trees":
+            from foretune.cost.behaviour.trees import grow
+
+            return grow(self.config, seed, material, judging)
+        from foretune.cost.behaviour.perceptron import train
+
+        return train(self.config, seed, material, judging)
+
+    def times(self, columns: FloatArray) -> FloatArray:
+        """Normalised times, lower is better: shape (n, len(NAMES)) -> (n,). Untrained: zeros.
+
+        They are not cut to [0, 1], so that programs beyond keep their order.
+        """
+        if self._line is None or not len(columns):
+            return np.zeros(len(columns))
+        matrix = columns[:, self._kept].astype(np.float32)
+        corrections = [member.correction(matrix) for member in self._members]
+        found: FloatArray = -(self._line.scores(columns) + np.mean(corrections, axis=0))
+        return found
+
+    def _useful(self, lessons: Sequence[Lesson]) -> npt.NDArray[np.intp]:
+        """Columns that differ within groups, and the device's where they differ between devices."""
+        spread = np.zeros(len(NAMES))
+        for each in lessons:
+            known = np.nan_to_num(each.columns, nan=-99.0)
+            spread += known.std(axis=0) > 1e-9 * (1.0 + np.abs(known.mean(axis=0)))
+        useful = spread > 0
+        useful[len(PROGRAM_NAMES) :] = False
+        if self.config.factors:
+            factors = np.nan_to_num(
+                np.stack([each.columns[0, len(PROGRAM_NAMES) :] for each in lessons]), nan=-99.0
+            )
+            useful[len(PROGRAM_NAMES) :] = factors.std(axis=0) > 1e-9
+        if not useful.any():
+            useful[0] = True
+        return np.flatnonzero(useful)
+
+    def _folds(self, lessons: Sequence[Lesson], rng: np.random.Generator) -> npt.NDArray[np.intp]:
+        """Of each group the fold it is left out in; a workload, or a device, is never cut."""
+        devices = {each.device for each in lessons}
+        by_device = self.config.fold == "device" or (
+            self.config.fold == "auto" and len(devices) >= _LEAST_DEVICES
+        )
+        names = [each.device if by_device else each.workload for each in lessons]
+        known = sorted(set(names))
+        count = len(known) if by_device else min(_MOST_FOLDS, len(known))
+        places = dict(zip(known, (rng.permutation(len(known)) % count).tolist(), strict=True))
+        return np.array([places[name] for name in names], dtype=np.intp)
+
+    def _material(self, lessons: Sequence[Lesson], line: Line) -> Material:
+        return Material(
+            np.concatenate([self._matrix(each) for each in lessons]),
+            np.concatenate([normalised(each.seconds, self.config.target) for each in lessons]),
+            np.concatenate([line.scores(each.columns) for each in lessons]),
+            np.array([len(each.seconds) for each in lessons], dtype=np.intp),
+        )
+
+    def _matrix(self, lesson: Lesson) -> npt.NDArray[np.float32]:
+        return lesson.columns[:, self._kept].astype(np.float32)
+
+    def meta(self) -> dict[str, Any]:
+        """What a file says of it beside ``arrays``: a JSON object."""
+        kinds = [type(member).__name__ for member in self._members]
+        return {"config": asdict(self.config), "seed": self.seed, "members": kinds}
+
+    def arrays(self) -> Arrays:
+        """Everything learned."""
+        if self._line is None:
+            return {}
+        found: Arrays = {"kept": self._kept, "line": self._line.coefficients}
+        for number, member in enumerate(self._members):
+            found |= {f"member{number}/{name}": v for name, v in member.arrays().items()}
+        return found
+
+    @classmethod
+    def restored(
+        cls, meta: Mapping[str, Any], arrays: Mapping[str, Any], **options: Any
+    ) -> Regressor:
+        """What ``meta`` and ``arrays`` tell of one.
+
+        Args:
+            meta: As written.
+            arrays: As written.
+            options: That differ: ``threads``.
+        """
+        made = cls(seed=meta["seed"], **{**meta["config"], **options})
+        if "line" not in arrays:
+            return made
+        made._line = Line(np.asarray(arrays["line"], np.float64))
+        made._kept = np.asarray(arrays["kept"], np.intp)
+        for number in range(len(meta["members"])):
+            prefix = f"member{number}/"
+            own = {
+                name.removeprefix(prefix): value
+                for name, value in arrays.items()
+                if name.startswith(prefix)
+            }
+            made._members.append(made._read_member(own))
+        return made
+
+    def _read_member(self, arrays: Mapping[str, Any]) -> Member:
+        if self.config.form == "trees":
+            from foretune.cost.behaviour.trees import TreeMember
+
+            return TreeMember.of_arrays(arrays, self.config.threads)
+        from foretune.cost.behaviour.perceptron import PerceptronMember
+
+        return PerceptronMember.of_arrays(arrays, self.config.threads)

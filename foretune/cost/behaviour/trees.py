@@ -1,0 +1,211 @@
+"""The regressor's trees: boosted on ranking and squares at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xgboost
+
+from foretune.cost._base import FloatArray
+from foretune.cost.behaviour.regressor import Arrays, Material, RegressorConfig
+from foretune.cost.behaviour.targets import bin_weights
+
+_RATE = 0.08
+_OPPONENTS = 16
+"""Pairs drawn per program."""
+_BINS = 64
+"""Values told apart per column."""
+_LEAST_HESSIAN = 1e-3
+_LEAST_GAIN = 0.01
+"""Share by which the loss on what is left out must fall for trees to be worth having."""
+
+Gradients = tuple[FloatArray, FloatArray]
+Ranking = Callable[[FloatArray], Gradients]
+
+
+@dataclass(frozen=True)
+class TreeMember:
+    """Trees, or none.
+
+    Attributes:
+        booster: None: what is added is 0.
+    """
+
+    booster: xgboost.Booster | None
+
+    def correction(self, matrix: npt.NDArray[np.float32]) -> FloatArray:
+        """Sums of the trees, shape (n, columns) -> (n,)."""
+        if self.booster is None or not len(matrix):
+            return np.zeros(len(matrix))
+        margin = np.zeros(len(matrix))
+        found: FloatArray = self.booster.inplace_predict(matrix, base_margin=margin).astype(
+            np.float64
+        )
+        return found
+
+    def arrays(self) -> Arrays:
+        """The trees as XGBoost reads them."""
+        if self.booster is None:
+            return {}
+        return {"trees": np.frombuffer(self.booster.save_raw("ubj"), dtype=np.uint8)}
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, Any], threads: int) -> TreeMember:
+        """What ``arrays`` gave."""
+        if "trees" not in arrays:
+            return cls(None)
+        booster = xgboost.Booster({"nthread": threads})
+        booster.load_model(bytearray(arrays["trees"].tobytes()))
+        return cls(booster)
+
+
+def grow(
+    config: RegressorConfig, seed: int, material: Material, judges: Material | None
+) -> TreeMember:
+    """Grows one member.
+
+    Args:
+        config: How.
+        seed: Of pairs, and of what trees see.
+        material: What is learned from.
+        judges: Growing ends when the loss on these no longer falls; never if None.
+    """
+    rng = np.random.default_rng(seed)
+    data = xgboost.QuantileDMatrix(
+        material.matrix, base_margin=material.begin, nthread=config.threads, max_bin=_BINS
+    )
+    parameters = {
+        "disable_default_eval_metric": True,
+        "base_score": 0.0,
+        "max_depth": config.depth,
+        "eta": _RATE if config.learning_rate is None else config.learning_rate,
+        "min_child_weight": config.min_child_weight,
+        "lambda": config.l2,
+        "subsample": config.subsample,
+        "colsample_bytree": config.columns,
+        "tree_method": "hist",
+        "max_bin": _BINS,
+        "nthread": config.threads,
+        "seed": seed,
+        "verbosity": 0,
+    }
+    stopping: dict[str, Any] = {}
+    before = np.inf
+    if judges is not None:
+        metric = loss_of(config, judges)
+        before = metric(judges.begin)
+        held = xgboost.DMatrix(judges.matrix, base_margin=judges.begin, nthread=config.threads)
+        stopping = {
+            "evals": [(held, "left_out")],
+            "custom_metric": lambda scores, _data: ("loss", metric(scores)),
+            "early_stopping_rounds": config.patience,
+            "maximize": False,
+            "verbose_eval": False,
+        }
+    booster = xgboost.train(
+        parameters, data, config.rounds, obj=objective(config, material, rng), **stopping
+    )
+    if not stopping:
+        return TreeMember(booster)
+    if config.line and booster.best_score >= before * (1.0 - _LEAST_GAIN):
+        return TreeMember(None)
+    return TreeMember(booster[: booster.best_iteration + 1])
+
+
+def objective(
+    config: RegressorConfig, material: Material, rng: np.random.Generator
+) -> Callable[[npt.NDArray[Any], Any], Gradients]:
+    """The loss of the module's map, as XGBoost takes it."""
+    weights = _weights(config, material)
+    ranking = _list(config, material, weights)
+    if config.ranking == "pairs":
+        ranking = _pairs(config, material, weights, rng)
+    share = config.rank_share
+
+    def gradients(scores: npt.NDArray[Any], _data: Any) -> Gradients:
+        s = scores.astype(np.float64)
+        force, curvature = ranking(s)
+        gradient = share * force + (1.0 - share) * weights * (s + material.times)
+        hessian = share * curvature + (1.0 - share) * weights
+        return gradient, np.maximum(hessian, _LEAST_HESSIAN)
+
+    return gradients
+
+
+def loss_of(config: RegressorConfig, material: Material) -> Callable[[FloatArray], float]:
+    """The loss itself, the mean over groups, as a function of scores of shape (N,).
+
+    Its ranking is that of lists, which both rankings aim at; programs count as often as they are.
+    """
+    group, t = material.group, config.temperature
+    target = _softmax(-material.times / t, material.sizes)
+    sizes = material.sizes[group]
+
+    def loss(scores: npt.NDArray[Any]) -> float:
+        s = scores.astype(np.float64)
+        reached = np.log(np.maximum(_softmax(s / t, material.sizes), 1e-30))
+        best = np.log(np.maximum(target, 1e-30))
+        ranks = float((target * (best - reached)).sum()) * t * t
+        squares = float((0.5 * (s + material.times) ** 2 / sizes).sum())
+        share = config.rank_share
+        return (share * ranks + (1.0 - share) * squares) / len(material.sizes)
+
+    return loss
+
+
+def _weights(config: RegressorConfig, material: Material) -> FloatArray:
+    if not config.binning:
+        return np.ones(len(material.times))
+    return bin_weights(material.times, config.bins, config.repetition)
+
+
+def _list(config: RegressorConfig, material: Material, weights: FloatArray) -> Ranking:
+    t, group = config.temperature, material.group
+    offset = np.log(weights)
+    target = _softmax(offset - material.times / t, material.sizes)
+    count = np.bincount(group, weights)[group]
+
+    def ranking(s: FloatArray) -> Gradients:
+        p = _softmax(offset + s / t, material.sizes)
+        return t * count * (p - target), count * p * (1.0 - p)
+
+    return ranking
+
+
+def _pairs(
+    config: RegressorConfig, material: Material, weights: FloatArray, rng: np.random.Generator
+) -> Ranking:
+    """Pairs of programs of one group; the odds of each are to be those of the target."""
+    t, n = config.temperature, len(material.times)
+    sizes = material.sizes[material.group]
+    starts = (np.cumsum(material.sizes) - material.sizes)[material.group]
+    i = np.repeat(np.arange(n), _OPPONENTS // 2)
+    j = starts[i] + rng.integers(0, sizes[i])
+    i, j = i[i != j], j[i != j]
+    w = np.sqrt(weights[i] * weights[j]) / (_OPPONENTS // 2)
+    target = 1.0 / (1.0 + np.exp(np.clip((material.times[i] - material.times[j]) / t, -30, 30)))
+
+    def ranking(s: FloatArray) -> Gradients:
+        odds = 1.0 / (1.0 + np.exp(np.clip((s[j] - s[i]) / t, -30, 30)))
+        force, curvature = 4.0 * t * w * (odds - target), 4.0 * w * odds * (1.0 - odds)
+        gradient: FloatArray = np.subtract(
+            np.bincount(i, force, n), np.bincount(j, force, n), dtype=np.float64
+        )
+        hessian: FloatArray = np.add(
+            np.bincount(i, curvature, n), np.bincount(j, curvature, n), dtype=np.float64
+        )
+        return gradient, hessian
+
+    return ranking
+
+
+def _softmax(values: FloatArray, sizes: npt.NDArray[np.intp]) -> FloatArray:
+    """Within groups that stand one after the other."""
+    starts = np.cumsum(sizes) - sizes
+    raised = np.exp(values - np.repeat(np.maximum.reduceat(values, starts), sizes))
+    found: FloatArray = raised / np.repeat(np.add.reduceat(raised, starts), sizes)
+    return found

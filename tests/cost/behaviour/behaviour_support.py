@@ -1,0 +1,97 @@
+"""Devices, behaviours and times that follow a formula, so that what is right is known.
+
+A program does ``work`` operations with some share of the lanes and moves bytes ``traffic`` times
+as often as it must. Its arithmetic and its memory time follow from the device; it takes the longer
+of the two, and twice that where it spills registers, which predictions know nothing of.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from foretune.cost.behaviour.columns import SCORE_NAMES, columns
+from foretune.cost.behaviour.regressor import Lesson
+from foretune.describe import METRICS, Behaviours
+from foretune.hardware import Device
+
+ROOF = SCORE_NAMES.index("roofline_score")
+LANES = SCORE_NAMES.index("lane_efficiency_score")
+TRAFFIC = SCORE_NAMES.index("memory_traffic_score")
+REGISTERS = SCORE_NAMES.index("register_score")
+ONE_THREAD = {"threads": 1}
+
+
+def cpu(key, cores=4, mhz=3000.0, memory=25.0, **more):
+    """A processor with 8 lanes of multiply-adds."""
+    return Device(
+        key,
+        key,
+        "cpu",
+        {
+            "cores": cores,
+            "simd_fp32_lanes": 8,
+            "fp32_flop_per_cycle_per_core": 16,
+            "l1d_kib_per_core": 32,
+            "boost_mhz": mhz,
+            "memory_gb_per_s": memory,
+            **more,
+        },
+    )
+
+
+DEVICES = tuple(
+    cpu(f"cpu{i}", cores, mhz, memory)
+    for i, (cores, mhz, memory) in enumerate(
+        [(4, 3000.0, 25.0), (8, 3600.0, 50.0), (16, 2500.0, 200.0), (4, 1000.0, 6.0)]
+    )
+)
+UNSEEN = cpu("unseen", 12, 3300.0, 40.0)
+
+
+def programs(workload, n=64):
+    """Share of lanes, traffic and spills of n programs of a workload, each of shape (n,)."""
+    rng = np.random.default_rng([7, workload])
+    return 2.0 ** -rng.uniform(0, 3, n), 2.0 ** rng.uniform(0, 5, n), rng.random(n) < 0.3
+
+
+def behaviours(workload, device, n=64):
+    """What is predicted of them on a device."""
+    lanes, traffic, spills = programs(workload, n)
+    work, moved = 1e9 * (1 + workload % 3), 2e7 * (1 + workload % 5)
+    arithmetic = work / (device.value("peak_fp32_gflops") * 1e9) / lanes
+    memory = moved * traffic / (device.value("memory_gb_per_s") * 1e9)
+    seconds = np.maximum(arithmetic, memory)
+    roof = max(
+        work / (device.value("peak_fp32_gflops") * 1e9),
+        moved / (device.value("memory_gb_per_s") * 1e9),
+    )
+    scores = np.full((n, len(METRICS)), np.nan)
+    scores[:, LANES], scores[:, TRAFFIC] = lanes, 1 / traffic
+    scores[:, REGISTERS] = np.where(spills, 0.4, 1.0)
+    scores[:, ROOF] = roof / seconds
+    return Behaviours(
+        device, scores, {"arithmetic": arithmetic, "memory": memory}, seconds, {"flops": seconds}
+    )
+
+
+def seconds(workload, device, n=64):
+    """What they take."""
+    spills = programs(workload, n)[2]
+    return behaviours(workload, device, n).seconds * np.where(spills, 2.0, 1.0)
+
+
+def lesson(workload, device, n=64, memory=None):
+    found = behaviours(workload, device, n)
+    table = columns(found, memory, device)
+    return Lesson(f"w{workload}", device.key, table, seconds(workload, device, n))
+
+
+def pairs(times, truth):
+    """Share of pairs in the right order; 0.5 is chance."""
+    i, j = np.triu_indices(len(truth), 1)
+    return float((np.sign(times[i] - times[j]) == np.sign(truth[i] - truth[j])).mean())
+
+
+def top(times, truth):
+    """Fastest beside the one that is said to be."""
+    return float(truth.min() / truth[times.argmin()])
