@@ -26,6 +26,7 @@ from foretune.describe._nests import (
     Term,
     stacked,
 )
+from foretune.describe._programs import nests_of_program
 
 __all__ = [
     "BLOCK",
@@ -46,5 +47,6 @@ __all__ = [
     "Nests",
     "Statement",
     "Term",
+    "nests_of_program",
     "stacked",
 ]

@@ -1,0 +1,594 @@
+"""Nests of loops read from a scheduled TVM program.
+
+The program is lowered as far as its intermediate buffers have the size of what is allocated at once
+(as for TVM's feature extraction); then loops, stores and conditions are read. Loops that are bound
+to threads stand around their kernel, one for all of a kind, as in what is launched. The
+initialisation of reductions is left out. What is no sum of digits of loops (gathers, dynamic sizes,
+tensor intrinsics) is described closely and marked approximate.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foretune.describe._affine import Sum, canonical, divided, of_loop, values
+from foretune.describe._conditions import Condition, always, share
+from foretune.describe._nests import (
+    BLOCK,
+    PARALLEL,
+    SERIAL,
+    THREAD,
+    UNROLLED,
+    VECTORIZED,
+    VTHREAD,
+    Access,
+    Buffer,
+    FloatArray,
+    Nests,
+    Statement,
+    Term,
+)
+
+if TYPE_CHECKING:
+    from foretune._tvm import IRModule, Target
+
+_KINDS = {0: SERIAL, 1: PARALLEL, 2: VECTORIZED, 3: UNROLLED}
+"""By TVM's numbers of kinds of loops; those bound to threads have their own."""
+_ARITHMETIC = ("Add", "Sub", "Mul", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "LShift", "RShift")
+_DIVISIONS = ("Div", "Mod", "FloorDiv", "FloorMod")
+_COMPARISONS = ("LT", "LE", "GT", "GE", "EQ", "NE")
+_EXTREMES = ("Max", "Min")
+_FREE_CALLS = ("likely", "reinterpret", "assume", "builtin.assume")
+_PURE = (0, 1)
+"""Effects of calls that are functions of their arguments."""
+_PRAGMA = "pragma_auto_unroll_max_step"
+
+
+def nests_of_program(module: IRModule, target: Target | str | None = None) -> Nests:
+    """The nest of a scheduled program, as a batch of one.
+
+    Args:
+        module: Tensor programs; of several the statements follow each other.
+        target: What it is made for, also as JSON; None to tell by whether there are threads.
+    """
+    walker = _Walker()
+    for function in _functions(_lowered(module, walker)):
+        walker.function(function)
+    return walker.nests(_is_gpu(target))
+
+
+def _is_gpu(target: Target | str | None) -> bool | None:
+    if target is None:
+        return None
+    if isinstance(target, str):
+        kind = json.loads(target)["kind"] if target.startswith("{") else target.split()[0]
+    else:
+        kind = str(target.kind.name)
+    return str(kind) not in ("llvm", "c")
+
+
+def _functions(module: Any) -> list[Any]:
+    from foretune import _tvm
+
+    return [f for f in module.functions.values() if isinstance(f, _tvm.PrimFunc)]
+
+
+def _lowered(module: Any, walker: _Walker) -> Any:
+    """The program with buffers of the size that is allocated; as it is where that fails."""
+    from foretune import _tvm
+
+    passes = _tvm.tvm.s_tir.transform
+    try:
+        module = _tvm.map_programs(module, _tvm.rooted)
+        module = passes.LowerCrossThreadReduction()(module)
+        walker.remember_reductions(module)
+        for each in (
+            passes.LowerInitBlock(),
+            passes.PlanAndUpdateBufferAllocationLocation(),
+            passes.ConvertBlocksToOpaque(),
+            passes.CompactBufferAllocation(),
+            passes.LowerMatchBuffer(),
+        ):
+            module = each(module)
+    except Exception:  # TVM raises its own, ValueError, and what C++ throws
+        walker.remember_reductions(module)
+        walker.exact = False
+    return module
+
+
+@dataclass
+class _Loop:
+    kind: int
+    extent: int
+    axis: str
+    reduction: bool
+
+
+@dataclass
+class _Work:
+    """What one execution of a statement does.
+
+    Attributes:
+        loads: Buffer and indices of each load.
+        operations, calls, selects: As in ``Statement``.
+    """
+
+    loads: list[tuple[Any, tuple[Sum, ...]]] = field(default_factory=list)
+    operations: float = 0
+    calls: float = 0
+    selects: float = 0
+
+
+class _Walker:
+    """Reads functions.
+
+    Attributes:
+        exact: Whether everything read so far is described exactly.
+    """
+
+    def __init__(self) -> None:
+        self.exact = True
+        self._reductions: set[int] = set()
+        self._loops: list[_Loop] = []
+        self._extents: dict[int, int] = {}
+        self._buffers: dict[int, int] = {}
+        self._parameters: set[int] = set()
+        self._found: list[tuple[Any, bool]] = []
+        self._scope: dict[int, Sum] = {}
+        self._values: dict[int, Any] = {}
+        self._path: list[int] = []
+        self._conditions: list[Condition] = []
+        self._unroll = 0
+        self._kernel: dict[str, int] | None = None
+        self._stores: list[tuple[_Stored, Statement]] = []
+
+    def remember_reductions(self, module: Any) -> None:
+        """Notes the loops that blocks reduce over, before blocks lose their axes."""
+        from foretune import _tvm
+
+        waiting = [function.body for function in _functions(module)]
+        while waiting:
+            node = waiting.pop()
+            if type(node).__name__ == "SBlockRealize":
+                for axis, value in zip(node.block.iter_vars, node.iter_values, strict=True):
+                    if int(axis.iter_type) == 2:
+                        self._reductions.update(v.__chandle__() for v in _variables(value))
+                waiting.append(node.block.body)
+            else:
+                waiting += [c for c in _tvm.children(node) if isinstance(c, _tvm.tvm.tirx.Stmt)]
+
+    def function(self, function: Any) -> None:
+        """Adds the statements of a function."""
+        self._parameters.update(p.__chandle__() for p in function.params)
+        self._statement(function.body)
+
+    def nests(self, gpu: bool | None) -> Nests:
+        """What was found."""
+        # Constants that start what others add to: the program's own are of no other statement.
+        computed = {stored.buffer for stored, _ in self._stores if not stored.constant}
+        kept = [
+            s for stored, s in self._stores if not (stored.constant and stored.buffer in computed)
+        ]
+        bound = any(loop.kind in (BLOCK, THREAD, VTHREAD) for loop in self._loops)
+        return Nests(
+            kinds=np.array([[loop.kind for loop in self._loops]], np.int8).reshape(1, -1),
+            extents=np.array([[loop.extent for loop in self._loops]], float).reshape(1, -1),
+            axes=tuple(loop.axis for loop in self._loops),
+            reduction=tuple(loop.reduction for loop in self._loops),
+            buffers=tuple(self._buffer(node, parameter) for node, parameter in self._found),
+            statements=tuple(kept),
+            gpu=bound if gpu is None else gpu,
+            approximate=np.array([not self.exact]),
+        )
+
+    # Statements.
+
+    def _statement(self, node: Any) -> None:
+        kind = type(node).__name__
+        method = getattr(self, f"_on_{kind}", None)
+        if method is not None:
+            method(node)
+            return
+        from foretune import _tvm
+
+        if kind not in ("AllocBuffer", "DeclBuffer", "AssertStmt"):
+            self.exact = False
+        for child in _tvm.children(node):
+            if isinstance(child, _tvm.tvm.tirx.Stmt):
+                self._statement(child)
+
+    def _on_SeqStmt(self, node: Any) -> None:
+        for each in node.seq:
+            self._statement(each)
+
+    def _on_For(self, node: Any) -> None:
+        step = 1 if node.step is None else self._extent(node.step)
+        extent = -(-self._extent(node.extent) // step)
+        pragma = node.annotations.get(_PRAGMA) if node.annotations else None
+        unroll = self._unroll
+        if pragma is not None:
+            self._unroll = int(getattr(pragma, "value", pragma))
+        if node.thread_binding is not None:
+            tag = str(node.thread_binding.thread_tag)
+            self._in_threads(tag, extent, node.loop_var, node.body)
+        else:
+            loop = self._new(_KINDS.get(int(node.kind), SERIAL), extent, "")
+            self._path.append(loop)
+            iteration = of_loop(loop, extent).times(step).plus(self._integer(node.min))
+            self._in_loop(loop, node.loop_var, iteration, node.body)
+            self._path.pop()
+        self._unroll = unroll
+
+    def _in_loop(self, loop: int, variable: Any, iteration: Sum, body: Any) -> None:
+        self._loops[loop].reduction |= variable.__chandle__() in self._reductions
+        self._scope[variable.__chandle__()] = iteration
+        self._statement(body)
+
+    def _in_threads(self, tag: str, extent: int, variable: Any, body: Any) -> None:
+        kernel, before = self._kernel, len(self._path)
+        if kernel is None:
+            self._kernel = {}
+            self._launch(body, tag, extent)
+        loop = self._thread(tag, extent)
+        self._in_loop(loop, variable, of_loop(loop, extent), body)
+        if kernel is None:
+            del self._path[before:]
+        self._kernel = kernel
+
+    def _launch(self, body: Any, tag: str, extent: int) -> None:
+        """Puts all loops of threads of a kernel into the path, in the order of the program."""
+        from foretune import _tvm
+
+        self._path.append(self._thread(tag, extent))
+        waiting = [body]
+        while waiting:
+            node = waiting.pop()
+            if type(node).__name__ == "For" and node.thread_binding is not None:
+                inner = str(node.thread_binding.thread_tag)
+                if inner not in self._kernel_threads:
+                    self._path.append(self._thread(inner, self._extent(node.extent)))
+            elif type(node).__name__ == "AttrStmt" and str(node.attr_key) == "thread_extent":
+                inner = str(node.node.thread_tag)
+                if inner not in self._kernel_threads:
+                    self._path.append(self._thread(inner, self._extent(node.value)))
+            waiting += reversed(
+                [c for c in _tvm.children(node) if isinstance(c, _tvm.tvm.tirx.Stmt)]
+            )
+
+    @property
+    def _kernel_threads(self) -> dict[str, int]:
+        assert self._kernel is not None
+        return self._kernel
+
+    def _thread(self, tag: str, extent: int) -> int:
+        """The loop of a kind of threads in this kernel."""
+        known = self._kernel_threads.get(tag)
+        if known is None:
+            name, _, axis = tag.partition(".")
+            kinds = {"blockIdx": BLOCK, "threadIdx": THREAD}
+            known = self._new(kinds.get(name, VTHREAD), extent, axis or "x")
+            self._kernel_threads[tag] = known
+        elif self._loops[known].extent != extent:
+            # No such program runs.
+            self.exact = False
+            self._loops[known].extent = self._extents[known] = max(
+                self._loops[known].extent, extent
+            )
+        return known
+
+    def _new(self, kind: int, extent: int, axis: str) -> int:
+        self._loops.append(_Loop(kind, extent, axis, False))
+        self._extents[len(self._loops) - 1] = extent
+        return len(self._loops) - 1
+
+    def _on_AttrStmt(self, node: Any) -> None:
+        key = str(node.attr_key)
+        if key in ("thread_extent", "virtual_thread"):
+            tag = str(node.node.thread_tag) or "vthread.x"
+            self._in_threads(tag, self._extent(node.value), node.node.var, node.body)
+        elif key == _PRAGMA:
+            unroll, self._unroll = self._unroll, self._extent(node.value)
+            self._statement(node.body)
+            self._unroll = unroll
+        else:
+            self._statement(node.body)
+
+    def _on_SBlockRealize(self, node: Any) -> None:
+        for axis, value in zip(node.block.iter_vars, node.iter_values, strict=True):
+            self._scope[axis.var.__chandle__()] = self._integer(value)
+        self._guarded(node.predicate, True, node.block.body)
+
+    def _on_IfThenElse(self, node: Any) -> None:
+        self._guarded(node.condition, True, node.then_case)
+        if node.else_case is not None:
+            self._guarded(node.condition, False, node.else_case)
+
+    def _guarded(self, condition: Any, holds: bool, body: Any) -> None:
+        before = len(self._conditions)
+        self._conditions.append(Condition(condition, holds))
+        self._statement(body)
+        del self._conditions[before:]
+
+    def _on_Bind(self, node: Any) -> None:
+        self._values[node.var.__chandle__()] = node.value
+
+    def _on_LetStmt(self, node: Any) -> None:
+        self._on_Bind(node)
+        if getattr(node, "body", None) is not None:
+            self._statement(node.body)
+
+    def _on_Evaluate(self, node: Any) -> None:
+        if type(node.value).__name__ == "IntImm":
+            return
+        work = _Work()
+        self._value(node.value, work)
+        if work.loads or work.calls:
+            # What an intrinsic computes and stores is its own affair.
+            self.exact = False
+            self._add(_Stored(-1, False), work, None)
+
+    def _on_BufferStore(self, node: Any) -> None:
+        work = _Work()
+        lanes = max([1, *(_lanes(i) for i in node.indices)])
+        if lanes > 1:
+            lane = self._new(VECTORIZED, lanes, "")
+            self._path.append(lane)
+            self._lane = of_loop(lane, lanes)
+        for index in node.indices:
+            self._gathered(index, work)
+        self._value(node.value, work)
+        target = node.buffer, tuple(self._integer(i) for i in node.indices)
+        constant = not work.loads and not any(
+            v.__chandle__() in self._scope for v in _variables(node.value)
+        )
+        self._add(_Stored(self._number(node.buffer), constant), work, target)
+        if lanes > 1:
+            self._path.pop()
+
+    _lane = Sum()
+
+    def _add(
+        self, stored: _Stored, work: _Work, target: tuple[Any, tuple[Sum, ...]] | None
+    ) -> None:
+        executed, exact = share(self._conditions, self._integer, self._extents)
+        self.exact &= exact
+        loads = {
+            (self._number(buffer), tuple(map(_key, indices))): self._access(buffer, indices, False)
+            for buffer, indices in work.loads
+        }
+        accesses = list(loads.values())
+        reduces = False
+        if target is not None:
+            reduces = (self._number(target[0]), tuple(map(_key, target[1]))) in loads
+            accesses.append(self._access(*target, True))
+        statement = Statement(
+            tuple(self._path),
+            tuple(accesses),
+            _one(work.operations),
+            _one(work.calls),
+            _one(work.selects),
+            _one(self._unroll),
+            reduces,
+            _one(executed),
+        )
+        self._stores.append((stored, statement))
+
+    def _access(self, buffer: Any, indices: tuple[Sum, ...], store: bool) -> Access:
+        place = {loop: at for at, loop in enumerate(self._path)}
+        terms = []
+        for dimension, index in enumerate(indices):
+            self.exact &= index.exact
+            for digit, coefficient in sorted(
+                index.digits.items(), key=lambda item: (place.get(item[0][0], 0), -item[0][1])
+            ):
+                # A digit of a loop that is not around the statement stands still.
+                if digit[0] in place:
+                    terms.append(
+                        Term(
+                            dimension,
+                            place[digit[0]],
+                            _one(coefficient),
+                            _one(values(digit)),
+                            _one(digit[1]),
+                        )
+                    )
+        return Access(self._number(buffer), store, tuple(terms))
+
+    # Values.
+
+    def _value(self, node: Any, work: _Work) -> None:
+        """Adds what is done to compute a value."""
+        kind = type(node).__name__
+        if kind == "TensorLoad":
+            for index in node.indices:
+                self._gathered(index, work)
+            work.loads.append((node.source, tuple(self._integer(i) for i in node.indices)))
+        elif kind == "Var":
+            bound = self._values.get(node.__chandle__())
+            if bound is not None:
+                self._value(bound, work)
+        elif kind == "Let":
+            self._on_Bind(node)
+            self._value(node.body, work)
+        elif kind == "Call":
+            self._call(node, work)
+        elif kind not in ("IntImm", "FloatImm", "StringImm", "Ramp"):
+            self._operation(kind, node, work)
+
+    def _operation(self, kind: str, node: Any, work: _Work) -> None:
+        from foretune import _tvm
+
+        if not _computes(node):
+            # Numbers of iterations: the compiler steps through them.
+            return
+        if kind in _ARITHMETIC:
+            work.operations += 1
+        elif kind in _DIVISIONS:
+            work.calls += 1
+        elif kind in (*_COMPARISONS, *_EXTREMES, "Select"):
+            work.selects += 1
+        for child in _tvm.children(node):
+            self._value(child, work)
+
+    def _call(self, node: Any, work: _Work) -> None:
+        name = str(getattr(node.op, "name", node.op)).rpartition("tirx.")[2]
+        if name.endswith("if_then_else"):
+            work.selects += not always(node.args[0], self._integer)
+        elif name == "fma":
+            work.operations += 2
+        elif name not in _FREE_CALLS:
+            effect = node.op.get_attr("TCallEffectKind") if hasattr(node.op, "get_attr") else None
+            work.calls += 1
+            self.exact &= effect is not None and int(effect) in _PURE and "intrin" not in name
+        for argument in node.args:
+            self._value(argument, work)
+
+    def _gathered(self, index: Any, work: _Work) -> None:
+        """Adds the loads that an index depends on."""
+        from foretune import _tvm
+
+        waiting = [index]
+        while waiting:
+            node = waiting.pop()
+            if type(node).__name__ == "TensorLoad":
+                self._value(node, work)
+            else:
+                waiting += _tvm.children(node)
+
+    # Indices.
+
+    def _extent(self, node: Any) -> int:
+        """A number of iterations; the most there can be where it varies, 1 where it is unknown."""
+        found = self._integer(node)
+        if found.digits or not found.exact:
+            self.exact = False
+        return max(1, int(found.bounds[1]))
+
+    def _integer(self, node: Any) -> Sum:
+        """An index as a sum of digits."""
+        return canonical(self._sum(node), self._extents)
+
+    def _sum(self, node: Any) -> Sum:
+        kind = type(node).__name__
+        if kind == "IntImm":
+            return Sum(int(node.value))
+        if kind == "Var":
+            return self._variable(node)
+        if kind in ("Add", "Sub"):
+            return self._sum(node.a).plus(self._sum(node.b), 1 if kind == "Add" else -1)
+        if kind in ("Cast", "Broadcast"):
+            return self._sum(node.value)
+        if kind == "Ramp":
+            stride = self._sum(node.stride).constant
+            return self._sum(node.base).plus(self._lane, stride)
+        if kind in ("Mul", *_DIVISIONS, *_EXTREMES):
+            return self._product(kind, self._sum(node.a), self._sum(node.b))
+        return Sum(exact=False)
+
+    def _variable(self, node: Any) -> Sum:
+        handle = node.__chandle__()
+        if handle in self._scope:
+            return self._scope[handle]
+        if handle in self._values:
+            return self._sum(self._values[handle])
+        return Sum(exact=False)
+
+    def _product(self, kind: str, a: Sum, b: Sum) -> Sum:
+        if kind in _EXTREMES:
+            return _extreme(kind, a, b)
+        if kind == "Mul" and (not a.digits or not b.digits):
+            return b.times(a.constant) if not a.digits else a.times(b.constant)
+        if kind == "Mul":
+            return a.times(b.bounds[1]).loosely()
+        if b.digits or b.constant < 1:
+            return a.loosely()
+        quotient, rest = divided(a, int(b.constant), self._extents)
+        return quotient if kind in ("Div", "FloorDiv") else rest
+
+    # Buffers.
+
+    def _number(self, buffer: Any) -> int:
+        handle = buffer.__chandle__()
+        if handle not in self._buffers:
+            self._buffers[handle] = len(self._found)
+            self._found.append((buffer, handle in self._parameters))
+        return self._buffers[handle]
+
+    def _buffer(self, node: Any, parameter: bool) -> Buffer:
+        shape = [float(self._extent(size)) for size in node.shape]
+        return Buffer(
+            str(node.name),
+            _scope(str(node.scope())),
+            _bytes(str(node.dtype)),
+            np.array([shape]).reshape(1, -1),
+            parameter,
+        )
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """Number of the buffer that a statement stores to, and whether it stores the same always."""
+
+    buffer: int
+    constant: bool
+
+
+def _one(value: float) -> FloatArray:
+    return np.array([float(value)])
+
+
+def _key(index: Sum) -> tuple[object, ...]:
+    return index.constant, tuple(sorted(index.digits.items()))
+
+
+def _extreme(kind: str, a: Sum, b: Sum) -> Sum:
+    (low, high), (other_low, other_high) = a.bounds, b.bounds
+    if high <= other_low or other_high <= low:
+        return a if (high <= other_low) == (kind == "Min") else b
+    return (a if len(a.digits) >= len(b.digits) else b).loosely()
+
+
+def _variables(node: Any) -> list[Any]:
+    from foretune import _tvm
+
+    found, waiting = [], [node]
+    while waiting:
+        each = waiting.pop()
+        if type(each).__name__ == "Var":
+            found.append(each)
+        else:
+            waiting += _tvm.children(each)
+    return found
+
+
+def _computes(node: Any) -> bool:
+    """Whether an operation is one on elements, or on real numbers."""
+    from foretune import _tvm
+
+    if str(getattr(node, "ty", "")).startswith(("float", "bfloat")):
+        return True
+    waiting = [node]
+    while waiting:
+        each = waiting.pop()
+        if type(each).__name__ in ("TensorLoad", "Call"):
+            return True
+        waiting += _tvm.children(each)
+    return False
+
+
+def _lanes(index: Any) -> int:
+    return int(getattr(index.lanes, "value", index.lanes)) if type(index).__name__ == "Ramp" else 1
+
+
+def _scope(scope: str) -> str:
+    name = scope.partition(".")[0]
+    return name if name in ("global", "shared") else "local"
+
+
+def _bytes(dtype: str) -> int:
+    digits = "".join(c for c in dtype.partition("x")[0] if c.isdigit())
+    return max(1, int(digits or 8) // 8)
