@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune.dataset._group import Group, Program
+from foretune.errors import BadInputError
+from foretune.hardware import device_of
 from foretune.measure import Measurement
 
 if TYPE_CHECKING:
-    from foretune.hardware import Hardware
+    from foretune.hardware import Device, Devices, Hardware
     from foretune.records import Record
     from foretune.space import Sketch
     from foretune.workload import Workload
@@ -60,12 +62,15 @@ class Dataset:
     environments: Sequence[Mapping[str, Any]]
     skipped: Counter[str]
 
-    def groups(self) -> list[Group]:
+    def groups(self, devices: Devices | None = None) -> list[Group]:
         """The training data: one group per workload and hardware, first measured first.
 
         Audits are left out. A candidate that was measured twice counts with the later record; a
         group without a valid program, or with one record, is left out and counted in ``skipped``,
         and so is a workload without any group.
+
+        Args:
+            devices: Devices that come before those of foretune's table.
         """
         cells: dict[tuple[str, str], dict[str, Record]] = {}
         for record in self.records:
@@ -78,13 +83,16 @@ class Dataset:
         if unmeasured:
             self.skipped[_NO_RECORD] = len(unmeasured)
         found = []
+        sheets = {key: _device(hardware, devices) for key, hardware in self.hardware.items()}
         for (workload, hardware), cell in cells.items():
-            group = self._group(workload, hardware, list(cell.values()))
+            group = self._group(workload, hardware, list(cell.values()), sheets[hardware])
             if group is not None:
                 found.append(group)
         return found
 
-    def _group(self, workload: str, hardware: str, records: list[Record]) -> Group | None:
+    def _group(
+        self, workload: str, hardware: str, records: list[Record], device: Device | None
+    ) -> Group | None:
         seconds = np.array([_label_seconds(r.measurement) for r in records], dtype=np.float64)
         reason = ""
         if len(records) == 1:
@@ -103,11 +111,20 @@ class Dataset:
             programs=[Program(r.candidate) for r in records],
             seconds=seconds,
             machine=self.hardware[hardware],
+            device=device,
             weight=stored.workload.weight,
             origins=tuple(r.origin for r in records),
             quiet=np.array([any(r.measurement.quiet) for r in records], dtype=bool),
             source="foretune",
         )
+
+
+def _device(hardware: Hardware, devices: Devices | None) -> Device | None:
+    try:
+        return device_of(hardware, devices)
+    except BadInputError:
+        # Only a model that looks at devices needs it, and refuses what has none.
+        return None
 
 
 def is_valid(measurement: Measurement) -> bool:

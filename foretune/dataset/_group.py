@@ -16,7 +16,7 @@ import numpy.typing as npt
 from foretune.errors import BadInputError
 
 if TYPE_CHECKING:
-    from foretune.hardware import Hardware
+    from foretune.hardware import Device, Hardware
     from foretune.space import Action, Candidate
 
 FloatArray = npt.NDArray[np.float64]
@@ -85,6 +85,7 @@ class Group:
         programs: The programs, ``n`` of them.
         seconds: float64 of shape (n,): seconds per call, NaN where it failed.
         machine: Target and factors of the hardware; None where nothing is known.
+        device: Data sheet of the hardware, where it or the log's name for it is known.
         weight: How often the workload occurs in its networks.
         networks: The networks it occurs in, where known.
         origins: Of each program, who proposed it; empty where unknown.
@@ -101,6 +102,7 @@ class Group:
     programs: Sequence[Program]
     seconds: FloatArray
     machine: Hardware | None = None
+    device: Device | None = None
     weight: float = 1.0
     networks: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()

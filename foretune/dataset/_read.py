@@ -42,18 +42,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from foretune.dataset._group import Group
+    from foretune.hardware import Devices
 
 _log = logging.getLogger(__name__)
 
 
-def load(path: str | Path) -> list[Group]:
+def load(path: str | Path, devices: Devices | None = None) -> list[Group]:
     """The groups of a data set directory, see ``Dataset.groups``.
 
     Raises:
         RecordError: A file is missing, truncated or not Parquet.
         VersionMismatchError: Another schema version.
     """
-    return read_dataset(path).groups()
+    return read_dataset(path).groups(devices)
 
 
 def is_dataset(path: str | Path) -> bool:

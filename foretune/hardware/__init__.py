@@ -2,9 +2,19 @@
 
 ``probe`` reads the machine, ``preset`` describes a common one, ``resolve_target`` accepts whatever
 a user may write after ``--target``, and ``why_not_here`` says whether its kernels can run here.
+``device`` finds a processor's data sheet by any of its names, ``device_of`` that of hardware.
 """
 
+from foretune.hardware._described import compiled_generic, device_of, hardware_of
 from foretune.hardware._device import FACTORS, Device, Factor
+from foretune.hardware._devices import (
+    Devices,
+    device,
+    device_names,
+    find_device,
+    known_devices,
+    read_devices,
+)
 from foretune.hardware._hardware import FEATURE_COLUMNS, FEATURE_VERSION, Hardware
 from foretune.hardware._presets import preset, preset_names
 from foretune.hardware._probe import probe, resolve_target, usable_cores, why_not_here
@@ -23,14 +33,23 @@ __all__ = [
     "FILLED",
     "PRODUCT",
     "Device",
+    "Devices",
     "Factor",
     "Hardware",
     "IntegerProduct",
+    "compiled_generic",
+    "device",
+    "device_names",
+    "device_of",
+    "find_device",
+    "hardware_of",
     "integer_product",
+    "known_devices",
     "preset",
     "preset_names",
     "probe",
     "product_named",
+    "read_devices",
     "resolve_target",
     "usable_cores",
     "why_not_here",

@@ -40,7 +40,9 @@ def test_records_become_groups_of_one_workload() -> None:
     assert conv.name == "conv2d_layer(1, 8, 14, 14, 16, 3, 3, 1, 1)"
     assert (conv.kind, matmul.kind) == ("conv2d", "dense")
     assert conv.hardware == "ansor"
-    assert (conv.weight, conv.machine) == (1.0, None)
+    assert conv.weight == 1.0
+    assert conv.device is not None and conv.device.key == "k80", "the one with sm_37"
+    assert conv.machine is not None and conv.machine.kind == "cuda"
     np.testing.assert_allclose(conv.seconds, [0.002, 0.002, math.nan])
     np.testing.assert_allclose(matmul.seconds, [5e-4, 2.5e-4])
     assert matmul.labels.tolist() == [0.5, 1.0]

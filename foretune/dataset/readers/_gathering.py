@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from foretune.dataset._group import FloatArray, Group, Program
+from foretune.hardware import Device, Devices, compiled_generic, find_device, hardware_of
 from foretune.space.actions import Action, Argument
 
 NOT_JSON = "not JSON"
@@ -128,6 +129,7 @@ class Task:
         device: What the record says of the hardware.
         source: Where its first record was read.
         family: See ``Group``.
+        generic: Whether it was compiled for no processor in particular.
     """
 
     workload: str
@@ -136,6 +138,7 @@ class Task:
     device: str
     source: str
     family: str = ""
+    generic: bool = False
 
 
 @dataclass
@@ -232,11 +235,14 @@ class Gathering:
         """What the records say of their hardware, in the order of appearance."""
         return tuple(dict.fromkeys(device for _, device in self._rows))
 
-    def groups(self, hardware: Mapping[str, str]) -> list[Group]:
+    def groups(
+        self, hardware: Mapping[str, str], sheets: Mapping[str, Device] | None = None
+    ) -> list[Group]:
         """The groups from which something can be learned; the records of others are counted.
 
         Args:
             hardware: Device to name of the hardware.
+            sheets: Device to data sheet, of those that are known.
         """
         groups = []
         for rows in self._rows.values():
@@ -246,12 +252,16 @@ class Gathering:
             elif np.isnan(seconds).all():
                 self.skipped[EMPTY_GROUP] += len(seconds)
             else:
-                groups.append(_group(rows, seconds, hardware[rows.task.device]))
+                device = rows.task.device
+                sheet = (sheets or {}).get(device)
+                groups.append(_group(rows, seconds, hardware[device], sheet))
         return groups
 
 
-def _group(rows: _Rows, seconds: FloatArray, hardware: str) -> Group:
+def _group(rows: _Rows, seconds: FloatArray, hardware: str, sheet: Device | None) -> Group:
     task = rows.task
+    if sheet is not None and task.generic:
+        sheet = compiled_generic(sheet)
     return Group(
         workload=task.workload,
         name=task.name,
@@ -259,6 +269,8 @@ def _group(rows: _Rows, seconds: FloatArray, hardware: str) -> Group:
         hardware=hardware,
         programs=tuple(rows.programs.values()),
         seconds=seconds,
+        machine=None if sheet is None else hardware_of(sheet),
+        device=sheet,
         source=task.source,
         family=task.family,
     )
@@ -274,12 +286,7 @@ def device_of(target: Any, cores: Any = 0) -> str:
     Raises:
         SkipLine: It is no target.
     """
-    if isinstance(target, str) and target.lstrip().startswith("{"):
-        target = json_of(target)
-    elif isinstance(target, str):
-        target = _attributes(target)
-    if not isinstance(target, dict) or not target.get("kind"):
-        raise SkipLine(DAMAGED)
+    target = _target(target)
     cores = target.get("num-cores", cores)
     names = (target.get(name) for name in ("model", "mcpu", "arch"))
     model = next((str(name) for name in names if name and name != "unknown"), None)
@@ -287,6 +294,25 @@ def device_of(target: Any, cores: Any = 0) -> str:
     count = str(cores) if str(cores).isdigit() and int(cores) > 0 else None
     parts = [str(target["kind"]), model, count]
     return "-".join(part for part in parts if part)
+
+
+def is_generic(target: Any) -> bool:
+    """Whether a target of a CPU names no processor, so that code for any of them is made.
+
+    Raises:
+        SkipLine: It is no target.
+    """
+    target = _target(target)
+    return target["kind"] == "llvm" and not (target.get("mcpu") or target.get("mattr"))
+
+
+def _target(target: Any) -> dict[str, Any]:
+    if isinstance(target, str):
+        json_text = target.lstrip().startswith("{")
+        target = json_of(target) if json_text else _attributes(target)
+    if not isinstance(target, dict) or not target.get("kind"):
+        raise SkipLine(DAMAGED)
+    return target
 
 
 def _attributes(target: str) -> dict[str, Any]:
@@ -314,3 +340,45 @@ def hardware_names(
     if len(devices) <= 1:
         return dict.fromkeys(devices, base)
     return {device: f"{base}/{device}" for device in devices}
+
+
+def sheets_of(
+    hardware: Mapping[str, str], given: str | None, exact: bool, devices: Devices | None
+) -> dict[str, Device]:
+    """Data sheets of the devices whose names are known.
+
+    What the caller calls the hardware comes first, then what the records say, then the name of the
+    file, and that only where all its records are of one device.
+
+    Args:
+        hardware: Device to name of the hardware, of ``hardware_names``.
+        given: What the caller calls it, if anything.
+        exact: Whether what the records say names the device.
+        devices: Devices that come before those of foretune's table.
+    """
+    found = {}
+    for device, name in hardware.items():
+        said = [device] if exact else [device, *_processors(device)]
+        names = [name, *said] if given else [*said, name]
+        if not given and not exact:
+            names.append(name.rpartition("/")[2])
+        kind = "" if exact else device.partition("-")[0]
+        sheets = (find_device(each, devices) for each in names)
+        sheet = next((s for s in sheets if s is not None and _runs(kind, s)), None)
+        if sheet is not None:
+            found[device] = sheet
+    return found
+
+
+def _processors(device: str) -> list[str]:
+    """``"llvm-epyc-7452-8"`` → ``["epyc-7452-8", "epyc-7452"]``, what ``device_of`` put in front
+    and behind taken away."""
+    _kind, _, model = device.partition("-")
+    shorter, _, cores = model.rpartition("-")
+    names = [model, shorter] if cores.isdigit() else [model]
+    return [name for name in names if name and not name.isdigit()]
+
+
+def _runs(kind: str, sheet: Device) -> bool:
+    """Whether code of a target's kind runs on the device; any kind that is not known does."""
+    return not kind or (kind == "llvm") == (sheet.kind == "cpu")

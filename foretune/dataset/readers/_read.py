@@ -19,8 +19,9 @@ from foretune.dataset.readers import (
     metaschedule,
     tenset,
 )
-from foretune.dataset.readers._gathering import Gathering, hardware_names
+from foretune.dataset.readers._gathering import Gathering, hardware_names, sheets_of
 from foretune.errors import BadInputError, unknown_name
+from foretune.hardware import Devices
 
 _GATHER: dict[str, Callable[[Path, Gathering], None]] = {
     "ansor": ansor.gather,
@@ -80,6 +81,7 @@ def read(
     hardware: str | None = None,
     seed: int = 0,
     name: str | None = None,
+    devices: Devices | None = None,
 ) -> Reading:
     """Reads measurements of others.
 
@@ -96,6 +98,8 @@ def read(
             name of the file. Where one file holds records of several, each has its own addition.
         seed: Of the draws; the same one keeps the same programs, in whatever order they come.
         name: What is said for the name of the file, see ``names_of``.
+        devices: Devices that come before those of foretune's table. Hardware whose name is in
+            neither has no data sheet.
 
     Raises:
         BadInputError: There is no such path, its format is not known, or it is not what its format
@@ -119,8 +123,9 @@ def read(
     gathering = Gathering(limit_per_group, seed)
     _GATHER[format](where, gathering)
     stem = name or names_of([where])[0]
-    names = hardware_names(gathering.devices, stem, hardware, exact=format in _NAME_DEVICES)
-    groups = gathering.groups(names)
+    exact = format in _NAME_DEVICES
+    names = hardware_names(gathering.devices, stem, hardware, exact)
+    groups = gathering.groups(names, sheets_of(names, hardware, exact, devices))
     return Reading(groups, dict(gathering.skipped.most_common()), gathering.lines, format)
 
 

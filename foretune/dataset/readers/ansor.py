@@ -32,6 +32,7 @@ from foretune.dataset.readers._gathering import (
     Task,
     device_of,
     identity,
+    is_generic,
     json_of,
     mean_seconds,
 )
@@ -115,7 +116,7 @@ class Records:
             workload, title, kind, family = describe(key)
             source = f"{self._path}: {name}" if name else str(self._path)
             found = device_of(target, cores) if device is None else device
-            known = Task(workload, title, kind, found, source, family)
+            known = Task(workload, title, kind, found, source, family, is_generic(target))
             self._tasks[key, target, cores, device] = known
         return known
 

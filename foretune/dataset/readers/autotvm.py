@@ -28,6 +28,7 @@ from foretune.dataset.readers._gathering import (
     Task,
     device_of,
     identity,
+    is_generic,
     json_of,
     mean_seconds,
 )
@@ -93,6 +94,7 @@ def _task(target: Any, function: str, args: Any, source: str) -> Task:
         kind=kind_of_names([function]),
         device=device_of(target),
         source=source,
+        generic=is_generic(target),
     )
 
 

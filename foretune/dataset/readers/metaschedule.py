@@ -33,6 +33,7 @@ from foretune.dataset.readers._gathering import (
     Task,
     device_of,
     identity,
+    is_generic,
     json_of,
     mean_seconds,
 )
@@ -148,14 +149,18 @@ class _Records:
             device = device_of(target)
             task = self._tasks.get((at, device))
             if task is None:
-                task = self._tasks[at, device] = self._task(program, trace, arguments, device)
+                task = self._tasks[at, device] = self._task(
+                    program, trace, arguments, device, is_generic(target)
+                )
             seconds = mean_seconds(costs, failed=False)
             actions = tuple(self._follow(program, trace))
         except _MALFORMED as failure:
             raise SkipLine(DAMAGED) from failure
         self._gathering.add(task, identity(actions), Program(actions=actions), seconds)
 
-    def _task(self, program: _Description, trace: Any, arguments: Any, device: str) -> Task:
+    def _task(
+        self, program: _Description, trace: Any, arguments: Any, device: str, generic: bool
+    ) -> Task:
         shapes = [_shape(argument) for argument in arguments]
         blocks = list(program.axes) or [f"program {program.hash}"]
         workload = json.dumps(["+".join(blocks), *shapes], separators=(",", ":"))
@@ -170,6 +175,7 @@ class _Records:
             device=device,
             source=self._source,
             family=family_of_shapes(kind_of_names(named), shapes),
+            generic=generic,
         )
 
     def _follow(self, program: _Description, trace: Any) -> Iterator[Action]:
