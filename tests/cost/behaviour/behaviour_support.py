@@ -11,7 +11,17 @@ import numpy as np
 
 from foretune.cost.behaviour.columns import SCORE_NAMES, columns
 from foretune.cost.behaviour.regressor import Lesson
-from foretune.describe import METRICS, Behaviours
+from foretune.describe import (
+    METRICS,
+    SERIAL,
+    VECTORIZED,
+    Access,
+    Behaviours,
+    Buffer,
+    Nests,
+    Statement,
+    Term,
+)
 from foretune.hardware import Device
 
 ROOF = SCORE_NAMES.index("roofline_score")
@@ -95,3 +105,41 @@ def pairs(times, truth):
 def top(times, truth):
     """Fastest beside the one that is said to be."""
     return float(truth.min() / truth[times.argmin()])
+
+
+def tiny_nests(extents, gpu=False):
+    """Programs ``for i: for j: C[i, j] = A[i, j] + B[i, j]`` with j a vector, shape (n, 2)."""
+    extents = np.asarray(extents, dtype=np.float64)
+    n = len(extents)
+    one, zero = np.ones(n), np.zeros(n)
+    terms = tuple(Term(place, place, one, extents[:, place], one) for place in range(2))
+    accesses = tuple(Access(number, number == 2, terms) for number in range(3))
+    return Nests(
+        kinds=np.tile(np.array([SERIAL, VECTORIZED], np.int8), (n, 1)),
+        extents=extents,
+        axes=("", ""),
+        reduction=(False, False),
+        buffers=tuple(Buffer(name, "global", 4, extents) for name in "ABC"),
+        statements=(Statement((0, 1), accesses, one, zero, zero, zero, False, one),),
+        gpu=gpu,
+        approximate=np.zeros(n, bool),
+    )
+
+
+def analysis(nests, device):
+    """Stands in for ``describe.behaviours``: the fewer lanes of a vector are used, the slower."""
+    lanes = device.value("simd_fp32_lanes") if device.kind == "cpu" else 32.0
+    used = np.minimum(np.gcd(nests.extents[:, -1].astype(int), int(lanes)), lanes) / lanes
+    work = nests.extents.prod(axis=1)
+    ideal = work / (device.value("peak_fp32_gflops") * 1e9)
+    scores = np.full((len(nests), len(METRICS)), np.nan)
+    scores[:, LANES], scores[:, ROOF] = used, used
+    return Behaviours(device, scores, {"arithmetic": ideal / used}, ideal / used, {})
+
+
+def nest_text(nests, row):
+    return " ".join(f"{extent:g}" for extent in nests.extents[row])
+
+
+def device_words(device):
+    return f"device with {device.value('peak_fp32_gflops'):g} GFLOP/s"
