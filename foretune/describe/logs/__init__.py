@@ -1,0 +1,89 @@
+"""Nests of programs that others measured, rebuilt from what their logs say.
+
+A log holds decisions and no programs. Each builder here knows what some tool makes of them:
+templates of AutoTVM by what their schedules do with the knobs. What no builder knows has no nests,
+and nothing is claimed of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune.describe.logs import _autotvm, _autotvm_x86
+
+if TYPE_CHECKING:
+    from foretune.dataset import Group, Program
+    from foretune.describe._nests import Nests
+
+Rows = npt.NDArray[np.intp]
+Batches = list[tuple[Rows, "Nests"]]
+
+
+@dataclass(frozen=True)
+class Builder:
+    """One source of logs.
+
+    Attributes:
+        matches: Whether it knows the programs of a workload: (programs, key, kind).
+        build: Their nests by rows: (programs, key, name, kind).
+    """
+
+    matches: Callable[[Sequence[Program], str, str], bool]
+    build: Callable[[Sequence[Program], str, str, str], Batches]
+
+
+_TEMPLATES = {**_autotvm_x86.TEMPLATES}
+
+BUILDERS: tuple[Builder, ...] = (
+    Builder(
+        lambda programs, workload, kind: _autotvm.task_of(workload)[0] in _TEMPLATES,
+        lambda programs, workload, name, kind: _autotvm.nests_of_log(
+            _TEMPLATES, programs, workload
+        ),
+    ),
+)
+"""Asked in this order; the first that matches builds."""
+
+
+def describes(programs: Sequence[Program], workload: str, kind: str = "") -> bool:
+    """Whether there is a builder for the programs of a workload."""
+    return any(builder.matches(programs, workload, kind) for builder in BUILDERS)
+
+
+def nests_of_programs(programs: Sequence[Program], workload: str, name: str, kind: str) -> Batches:
+    """Nests of programs of one workload that have no candidates.
+
+    Args:
+        programs: What a reader of logs made.
+        workload: Key of the workload, as in ``Group``.
+        name: What people call it.
+        kind: Operator kind.
+
+    Returns:
+        Of each structure, the numbers of the programs and their nests in that order. Programs that
+        a template has no place for are in none; empty where no builder knows the workload.
+    """
+    for builder in BUILDERS:
+        if builder.matches(programs, workload, kind):
+            return builder.build(programs, workload, name, kind)
+    return []
+
+
+def nests_of_group(group: Group) -> Batches:
+    """Nests of the programs of a group, whether they have candidates or are from a log."""
+    ours = [row for row, program in enumerate(group.programs) if program.candidate is not None]
+    if not ours:
+        return nests_of_programs(group.programs, group.workload, group.name, group.kind)
+    nests_of = importlib.import_module("foretune.describe").nests_of
+    numbers = np.asarray(ours, np.intp)
+    candidates = [group.programs[row].candidate for row in ours]
+    return [(numbers[rows], nests) for rows, nests in nests_of(candidates)]
+
+
+__all__ = ["BUILDERS", "Builder", "describes", "nests_of_group", "nests_of_programs"]
