@@ -217,4 +217,4 @@ def _used(
             share = motion.distinct[at] * nests.buffers[b].bytes / (motion.lines[at] * LINE_BYTES)
             asked += weight * np.minimum(share, 1.0)
             carried += weight
-    return asked / carried
+    return np.asarray(asked / carried)

@@ -167,12 +167,13 @@ class _Body:
     def _innermost(self, mask: BoolArray) -> npt.NDArray[np.intp]:
         if self.depth == 0:
             return np.full(self.n, -1)
-        return np.where(mask.any(axis=1), self.depth - 1 - mask[:, ::-1].argmax(axis=1), -1)
+        last = self.depth - 1 - mask[:, ::-1].argmax(axis=1)
+        return np.asarray(np.where(mask.any(axis=1), last, -1))
 
     def _outermost(self, mask: BoolArray) -> npt.NDArray[np.intp]:
         if self.depth == 0:
             return np.full(self.n, 0)
-        return np.where(mask.any(axis=1), mask.argmax(axis=1), self.depth)
+        return np.asarray(np.where(mask.any(axis=1), mask.argmax(axis=1), self.depth))
 
     def _width(self, motion: Motion) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Registers, loads and other instructions of an access by one vector statement."""

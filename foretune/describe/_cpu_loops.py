@@ -168,7 +168,7 @@ def _motion(nests: Nests, access: Access, extents: FloatArray, whole: FloatArray
         whole_lines = _footprint(
             every_value, coefficients, buffer.shape, strides, buffer.bytes, outermost_only=True
         )[1][:, 0]
-    moved = (values > 1).any(axis=1)
+    moved: BoolArray = np.asarray((values > 1).any(axis=1))
     return Motion(
         access, distinct, lines, moved, step, runs, values, coefficients, whole_lines, buffer.bytes
     )

@@ -51,11 +51,11 @@ class _Stage:
 
     @property
     def threads(self) -> FloatArray:
-        return np.maximum.reduce([each.threads.used for each in self.loops])
+        return np.asarray(np.maximum.reduce([each.threads.used for each in self.loops]))
 
     @property
     def jobs(self) -> FloatArray:
-        return np.maximum.reduce([each.threads.jobs for each in self.loops])
+        return np.asarray(np.maximum.reduce([each.threads.jobs for each in self.loops]))
 
 
 def behaviours(nests: Nests, device: Device, constants: Constants = CONSTANTS) -> Behaviours:
@@ -306,4 +306,4 @@ def _independent(stage: _Stage) -> FloatArray:
 
 
 def _in_flight(stage: _Stage, machine: Machine) -> FloatArray:
-    return np.minimum(_independent(stage) / machine.in_flight, 1.0)
+    return np.asarray(np.minimum(_independent(stage) / machine.in_flight, 1.0))

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretune.describe import METRICS
-from foretune.describe.cpu import behaviours
 from foretune.describe._cpu_machine import CONSTANTS
+from foretune.describe.cpu import behaviours
 from foretune.errors import BadInputError
 from foretune.hardware import Device
 from tests.describe.nest_builder import Line, program
@@ -224,7 +224,8 @@ def test_a_batch_is_its_programs():
     rows = np.array([1, 2, 3, 4, 6, 12])
     columns = np.array([8, 16, 32, 8, 16, 4])
     loops = {"io": (96 // rows, "parallel"), "jo": (128 // columns, "serial"),
-             "k": (128, "serial"), "ii": (rows, "unrolled"), "v": (columns, "vectorized")}  # fmt: skip
+             "k": (128, "serial"), "ii": (rows, "unrolled"),
+             "v": (columns, "vectorized")}  # fmt: skip
     nests = program(
         loops,
         {"A": [96, 128], "B": [128, 128], "C": [96, 128]},
@@ -374,7 +375,7 @@ def test_traffic_is_that_of_a_cache_that_forgets_the_longest_unused(order, kib):
               [f"A[{row},{depth}]", f"B[{depth},{column}]"], reduces=True)],
     )  # fmt: skip
     device = _with(cores=1, l1d_kib_per_core=kib, l2_kib=512, l3_kib=0)
-    sharp = replace(CONSTANTS, filled=1.0, sharpness=50.0)
+    sharp = replace(CONSTANTS, filled=1.0, sharpness=500.0)
     found = behaviours(nests, device, sharp).numbers["bytes_from_l2"][0] / 64
     counted = _misses(nests, kib * 16)
     assert found == pytest.approx(counted, rel=0.35, abs=12)
