@@ -1,7 +1,8 @@
 """Nests of programs that others measured, rebuilt from what their logs say.
 
 A log holds decisions and no programs. Each builder here knows what some tool makes of them:
-templates of AutoTVM by what their schedules do with the knobs. What no builder knows has no nests,
+templates of AutoTVM by what their schedules do with the knobs, Ansor's programs by following their
+steps. What no builder knows has no nests,
 and nothing is claimed of it.
 """
 
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from foretune.describe.logs import _autotvm, _autotvm_x86
+from foretune.describe.logs import _ansor, _autotvm, _autotvm_x86
 
 if TYPE_CHECKING:
     from foretune.dataset import Group, Program
@@ -46,6 +47,10 @@ BUILDERS: tuple[Builder, ...] = (
         lambda programs, workload, name, kind: _autotvm.nests_of_log(
             _TEMPLATES, programs, workload
         ),
+    ),
+    Builder(
+        lambda programs, workload, kind: _ansor.matches(programs, workload),
+        lambda programs, workload, name, kind: _ansor.build(programs, workload),
     ),
 )
 """Asked in this order; the first that matches builds."""
