@@ -145,12 +145,14 @@ class Labelled:
         labels: float32 of shape (n,).
         group: Of shape (n,): number of the group, from 0 without gaps.
         head: Of shape (n,): number of the output that belongs to the hardware; -1: unknown.
+        targets: float32 of shape (n,): what the loss compares with instead of the labels.
     """
 
     examples: Examples
     labels: Floats
     group: Integers
     head: Integers
+    targets: Floats | None = None
 
     def scaled(self, rows: Scaling, context: Scaling) -> Labelled:
         """The same with other numbers in the examples."""

@@ -188,6 +188,55 @@ class SelfAttention(nn.Module):
         return out
 
 
+def by_length(
+    rows: Tensor,
+    counts: Tensor,
+    context: Tensor,
+    encode: Callable[[Tensor], Tensor],
+    decode: Callable[[Tensor, Tensor, Tensor], Tensor],
+) -> Tensor:
+    """Runs a network over programs of like length together.
+
+    What fills up shorter ones to the length of the longest costs as much as they do.
+
+    Args:
+        rows, counts, context: As a network takes them.
+        encode: Rows to rows, one by one.
+        decode: Encoded rows, counts and context of some programs to shape (programs, outputs).
+
+    Returns:
+        Shape (n, outputs), in the order of the programs.
+    """
+    order = counts.argsort(stable=True)
+    starts = (counts.cumsum(0) - counts)[order]
+    lengths = counts[order]
+    first = (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
+    place = torch.arange(len(rows), device=rows.device) - first
+    encoded = encode(rows[starts.repeat_interleave(lengths) + place])
+    counted = torch.split(lengths, _BUCKET)
+    scores = [
+        decode(part, length, near)
+        for part, length, near in zip(
+            torch.split(encoded, [int(length.sum()) for length in counted]),
+            counted,
+            torch.split(context[order], _BUCKET),
+            strict=True,
+        )
+    ]
+    return torch.cat(scores)[order.argsort()]
+
+
+def laid_out(encoded: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of programs filled up with zeros to (n, longest, width), and which are there."""
+    n, longest = len(counts), int(counts.max())
+    device = encoded.device
+    program = torch.repeat_interleave(torch.arange(n, device=device), counts)
+    place = torch.arange(len(encoded), device=device) - (counts.cumsum(0) - counts)[program]
+    states = encoded.new_zeros(n, longest, encoded.shape[1])
+    states = states.index_put((program, place), encoded)
+    return states, torch.arange(longest, device=device)[None, :] < counts[:, None]
+
+
 class StepNetwork(nn.Module):
     """TLP's: linear layers per step, self-attention, residual blocks, a decoder summed over steps.
 
@@ -243,24 +292,7 @@ class StepNetwork(nn.Module):
 
     def forward(self, rows: Tensor, counts: Tensor, context: Tensor) -> Tensor:
         """Scores, shape (n, outputs). Every program has at least one step, at most ``steps``."""
-        # Programs of like length together: what fills up the shorter ones costs as much as they do.
-        order = counts.argsort(stable=True)
-        starts = (counts.cumsum(0) - counts)[order]
-        lengths = counts[order]
-        first = (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
-        place = torch.arange(len(rows), device=rows.device) - first
-        encoded = self.encoder(rows[starts.repeat_interleave(lengths) + place])
-        counted = torch.split(lengths, _BUCKET)
-        scores = [
-            self._decoded(part, length, near)
-            for part, length, near in zip(
-                torch.split(encoded, [int(length.sum()) for length in counted]),
-                counted,
-                torch.split(context[order], _BUCKET),
-                strict=True,
-            )
-        ]
-        return torch.cat(scores)[order.argsort()]
+        return by_length(rows, counts, context, self.encoder, self._decoded)
 
     def _decoded(self, encoded: Tensor, counts: Tensor, context: Tensor) -> Tensor:
         """Scores of programs whose steps are encoded."""
@@ -278,16 +310,11 @@ class StepNetwork(nn.Module):
 
     def _laid_out(self, encoded: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
         """States, shape (n, longest, inner), and how many times each counts, (n, longest)."""
-        n, longest = len(counts), int(counts.max())
-        device = encoded.device
-        program = torch.repeat_interleave(torch.arange(n, device=device), counts)
-        place = torch.arange(len(encoded), device=device) - (counts.cumsum(0) - counts)[program]
-        states = encoded.new_zeros(n, longest, encoded.shape[1])
-        states = states.index_put((program, place), encoded)
-        times = torch.arange(longest, device=device)[None, :] < counts[:, None]
-        times = times.to(encoded.dtype)
+        states, there = laid_out(encoded, counts)
+        times = there.to(encoded.dtype)
         if self.masked:
             return states, times
+        n = len(counts)
         filler: Tensor = self.encoder(encoded.new_zeros(1, self.width))
         fillers = (self.steps - counts)[:, None].to(encoded.dtype)
         states = torch.cat([states, filler[None].expand(n, 1, -1)], dim=1)

@@ -37,6 +37,8 @@ from foretune.errors import BadInputError, MissingDependencyError, RecordError, 
 if TYPE_CHECKING:
     from torch import nn
 
+    from foretune.cost._examples import Floats
+    from foretune.cost._networks import Loss
     from foretune.dataset import Group, Program
     from foretune.hardware import Hardware
 
@@ -118,6 +120,7 @@ class NeuralConfig:
 
     ranker: ClassVar[str] = "network"
     published: ClassVar[Mapping[str, Any]] = PUBLISHED
+    choices: ClassVar[Mapping[str, Sequence[str]]] = _CHOICES
 
     loss: str = "lambda_rank"
     mixed: bool = False
@@ -152,7 +155,7 @@ class NeuralConfig:
             self.require(f"{name} >= 0", getattr(self, name) >= 0, getattr(self, name))
         for name in ("warm_up", "dropout"):
             self.require(f"0 <= {name} < 1", 0 <= getattr(self, name) < 1, getattr(self, name))
-        for name, known in _CHOICES.items():
+        for name, known in self.choices.items():
             if getattr(self, name) not in known:
                 raise unknown_name(f"{name} of {self.ranker}", getattr(self, name), known)
 
@@ -277,6 +280,18 @@ class NeuralRanker(Ranker):
         Called as ``network(rows, counts, context)`` it gives scores of shape (n, outputs).
         """
 
+    def _group_examples(self, group: Group) -> tuple[Examples, npt.NDArray[np.bool_]]:
+        """``_examples`` of a group's programs."""
+        return self._examples(group.programs, group.machine)
+
+    def _lesson(self, group: Group) -> tuple[Group, Floats | None]:
+        """What is learned of a group: some of its programs, and ``Labelled.targets`` of these."""
+        return group, None
+
+    def _loss(self, data: Labelled) -> Loss | None:
+        """What is minimised, where that is not ``config.loss`` by its name."""
+        return None
+
     def _base_name(self) -> str:
         return self.config_type.ranker
 
@@ -308,7 +323,7 @@ class NeuralRanker(Ranker):
                 f"but none of {len(groups)} has: collect more measurements"
             )
         heads = Heads.of_groups(self._hardware_heads(usable), usable)
-        data = self._collected(usable, heads)
+        data = self._collected(usable, heads, learn=True)
         if data is None:
             raise BadInputError(
                 f"{self.name}: a group to learn from needs two programs that can be applied, but "
@@ -330,6 +345,7 @@ class NeuralRanker(Ranker):
                     self.config,
                     seed=self.seed + member,
                     device=_torch.choose_device(self.device),
+                    loss=self._loss(data),
                 )
                 members.append(weights)
                 self.history += tuple(replace(epoch, member=member) for epoch in epochs)
@@ -352,16 +368,28 @@ class NeuralRanker(Ranker):
         self.scale = fitted_scale(pairs)
         self.strength = fitted_strength(pairs, self.scale)
 
-    def _collected(self, groups: Sequence[Group], heads: Heads) -> Labelled | None:
-        """The programs of all groups that can be learned from; None if there are none."""
+    def _collected(
+        self, groups: Sequence[Group], heads: Heads, learn: bool = False
+    ) -> Labelled | None:
+        """The programs of all groups that can be learned from; None if there are none.
+
+        Args:
+            groups: As ``fit`` is given them.
+            heads: The outputs.
+            learn: Whether the programs are those of ``_lesson``; all if not.
+        """
         parts: list[Examples] = []
         labels, numbers, outputs = [], [], []
-        for group in groups:
-            if not judgeable(group.seconds):
+        targets: list[Floats] = []
+        for each in groups:
+            if not judgeable(each.seconds):
                 continue
-            examples, legal = self._examples(group.programs, group.machine)
+            group, own = self._lesson(each) if learn else (each, None)
+            examples, legal = self._group_examples(group)
             if not judgeable(group.seconds[legal]):
                 continue
+            if own is not None:
+                targets.append(own[legal])
             labels.append(group.labels[legal].astype(np.float32))
             numbers.append(np.full(len(examples), len(parts), dtype=np.intp))
             head = heads.of(group.hardware, group.machine)
@@ -374,6 +402,7 @@ class NeuralRanker(Ranker):
             np.concatenate(labels),
             np.concatenate(numbers),
             np.concatenate(outputs),
+            np.concatenate(targets) if targets else None,
         )
 
     def _build(self) -> None:
@@ -401,13 +430,24 @@ class NeuralRanker(Ranker):
         self, programs: Sequence[Program], machine: Hardware | None, hardware: str = ""
     ) -> FloatArray:
         """Scores by each network, shape (members, n): where they differ, the score is unsure."""
-        scores = np.zeros((self.config.members, len(programs)))
         if self._trained is None or len(programs) == 0:
-            return scores
+            return np.zeros((self.config.members, len(programs)))
+        examples, legal = self._examples(programs, machine)
+        return self._member_scores(examples, legal, machine, hardware)
+
+    def _member_scores(
+        self,
+        examples: Examples,
+        legal: npt.NDArray[np.bool_],
+        machine: Hardware | None,
+        hardware: str,
+    ) -> FloatArray:
+        """Scores by each network of examples that were read, shape (members, n); NaN: illegal."""
         from foretune import _torch
         from foretune.cost import _training
 
-        examples, legal = self._examples(programs, machine)
+        assert self._trained is not None
+        scores = np.zeros((self.config.members, len(legal)))
         scores[:, ~legal] = np.nan
         if not legal.any():
             return scores

@@ -40,6 +40,10 @@ class Ranker(abc.ABC):
     reads_programs: bool = False
     """Whether scoring needs the scheduled program (milliseconds), and so a candidate."""
 
+    reads_nests: bool = False
+    """Whether scoring needs programs as nests of loops (``foretune.describe``): of candidates, or
+    of logged programs that can be rebuilt."""
+
     source: str = "programs"
     """Where a ranker that reads programs has their per-store features from: one of
     ``foretune.features.SOURCES``. Scores are the same."""

@@ -25,7 +25,7 @@ from foretune.cost._examples import (
     pick_quality,
     row_indices,
 )
-from foretune.cost._networks import LOSSES
+from foretune.cost._networks import LOSSES, Loss
 from foretune.cost._neural import Epoch, Weights
 from foretune.errors import BadInputError
 
@@ -66,6 +66,7 @@ def train(
     *,
     seed: int,
     device: torch.device,
+    loss: Loss | None = None,
 ) -> tuple[Weights, tuple[Epoch, ...]]:
     """Trains one network.
 
@@ -76,6 +77,7 @@ def train(
         config: How.
         seed: Of weights, order and dropout.
         device: Where.
+        loss: Instead of the one that ``config.loss`` names.
 
     Returns:
         The weights of the epoch that ``config.select`` names, in the type of ``config.storage``,
@@ -86,7 +88,7 @@ def train(
     """
     with torch.random.fork_rng(devices=list(range(torch.cuda.device_count()))):
         torch.manual_seed(seed)
-        training = _Training(make().to(device), data, validation, config, seed, device)
+        training = _Training(make().to(device), data, validation, config, seed, device, loss)
         history = training.run()
         weights = {
             name: weight.detach().cpu().numpy().astype(config.storage)
@@ -165,6 +167,7 @@ class _Training:
         config: NeuralConfig,
         seed: int,
         device: torch.device,
+        loss: Loss | None = None,
     ) -> None:
         self.network = network
         self._data, self._validation, self._config = data, validation, config
@@ -172,7 +175,9 @@ class _Training:
         self._loaded_validation = (
             None if validation is None else _Loaded(validation.examples, device)
         )
-        self._labels = torch.from_numpy(data.labels).to(device)
+        targets = data.labels if data.targets is None else data.targets
+        self._labels = torch.from_numpy(targets).to(device)
+        self._of_lists = LOSSES[config.loss] if loss is None else loss
         self._head = torch.from_numpy(data.head).to(device)
         self._rng = np.random.default_rng(seed)
         self._optimiser = _optimiser(network, config)
@@ -247,7 +252,7 @@ class _Training:
         scores, labels = _of_heads(outputs, self._head[programs]), self._labels[programs]
         at = torch.from_numpy(batch.lists).to(device)
         there, at = at >= 0, at.clamp(min=0)
-        each = LOSSES[self._config.loss](scores[at], labels[at], there)
+        each = self._of_lists(scores[at], labels[at], there)
         # The published trainers add up the losses of the heads.
         return each.sum() if self._config.mixed else each.mean()
 

@@ -414,7 +414,7 @@ def check_foreign(subject: Subject) -> None:
     groups = [_foreign(group) for group in training_groups(16)]
     unseen = _foreign(nest_group(UNSEEN_SHAPES[0], 16))
     ranker = subject.make(seed=0)
-    if not ranker.reads_programs:
+    if not (ranker.reads_programs or ranker.reads_nests):
         ranker.fit(groups)
         assert np.isfinite(score_group(ranker, unseen)).all(), "a foreign program was not scored"
         return

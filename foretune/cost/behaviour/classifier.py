@@ -1,0 +1,201 @@
+"""The first stage: which of many programs are worth a closer look (LLMTuner's classifier).
+
+Idea: the paper fine-tunes a language model of half a billion parameters to answer *good* or *bad*
+for the text of a program and a device. Here a small transformer, trained from scratch, reads the
+same program as at most 64 tokens (``foretune.cost.behaviour.tokens``), so that a program costs
+a fraction of a millisecond and none has to be made. ``foretune.cost.behaviour.hf`` has the
+language model.
+
+Labels, sampling and weights are the paper's (``foretune.cost.behaviour.labels``). Its loss is a
+square of the score itself (``"mse"``); ``"bce"`` is the cross entropy of the same labels, and
+``"rank"`` LambdaRank within a group, which knows how much faster a program is than another. Only
+the order of scores is used: after down-sampling they are no probabilities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune.cost._base import FloatArray
+from foretune.cost._examples import Examples, Floats, Labelled
+from foretune.cost._neural import NeuralConfig, NeuralRanker
+from foretune.cost.behaviour import reading
+from foretune.cost.behaviour.labels import SAMPLINGS, ClassWeights, good, sampled
+from foretune.cost.behaviour.tokens import COLUMNS, TOKEN_VERSION, tokens
+from foretune.errors import BadInputError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from foretune.cost._networks import Loss
+    from foretune.cost.behaviour.reading import Batches
+    from foretune.dataset import Group, Program
+    from foretune.hardware import Device, Hardware
+
+NestReader = Callable[[Sequence[Any]], "Batches"]
+"""Called with candidates as ``foretune.describe.nests_of`` is."""
+
+LOSSES = ("mse", "bce", "rank")
+
+
+@dataclass(frozen=True)
+class ClassifierConfig(NeuralConfig):
+    """The network and how it is trained; see ``NeuralConfig`` for what all networks have.
+
+    Attributes:
+        loss: ``"mse"``: the paper's; ``"bce"``: the cross entropy of the same labels;
+            ``"rank"``: LambdaRank within a group.
+        sampling: Which programs of a group are learned from: ``"paper"`` or
+            ``"good_borderline_bad"`` (``labels.SAMPLINGS``).
+        width: Of the network's states.
+        blocks: Of attention and a perceptron.
+        attention_heads: Heads; they divide ``width``.
+        decisions: Whether decisions of candidates are tokens, too.
+        hardware: Whether it is told which device it is.
+    """
+
+    ranker: ClassVar[str] = "classifier"
+    choices: ClassVar[Mapping[str, Sequence[str]]] = {
+        **NeuralConfig.choices,
+        "loss": LOSSES,
+        "sampling": tuple(name for name in SAMPLINGS if name != "good_only"),
+    }
+
+    loss: str = "rank"
+    sampling: str = "paper"
+    width: int = 64
+    attention_heads: int = 4
+    decisions: bool = False
+    batch: int = 256
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("width", "attention_heads"):
+            self.require(f"{name} >= 1", getattr(self, name) >= 1, getattr(self, name))
+        self.require(
+            f"attention_heads divides width, {self.width},",
+            self.width % self.attention_heads == 0,
+            self.attention_heads,
+        )
+
+
+class Classifier(NeuralRanker):
+    """A small transformer over loops, statements and the device (LLMTuner's first stage).
+
+    Args:
+        seed: Of weights, order, dropout and what is sampled.
+        read_nests: What is called in place of ``foretune.describe.nests_of``.
+        threads: Threads PyTorch may use; None: as many as it would otherwise.
+        device: PyTorch's name of a device; None: a CUDA device where there is one.
+        options: Fields of ``ClassifierConfig``.
+
+    Raises:
+        BadInputError: Unknown option, or a value that makes no sense.
+    """
+
+    reads_nests: bool = True
+    config_type: ClassVar[type[NeuralConfig]] = ClassifierConfig
+    config: ClassifierConfig
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        variant: str = "default",
+        read_nests: NestReader | None = None,
+        threads: int | None = None,
+        device: str | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(seed=seed, variant=variant, threads=threads, device=device, **options)
+        self._read_nests = read_nests
+
+    @property
+    def versions(self) -> dict[str, Any]:
+        """Version of the tokens."""
+        return {"tokens": TOKEN_VERSION}
+
+    def score_group(self, group: Group) -> FloatArray:
+        """Scores of all programs of a group, logged ones too; NaN for one that is not described.
+
+        Raises:
+            BadInputError: None can be described.
+        """
+        if self._trained is None or len(group) == 0:
+            return np.zeros(len(group))
+        examples, legal = self._group_examples(group)
+        if not legal.any() and any(program.candidate is None for program in group.programs):
+            raise BadInputError(
+                f"{self.name}: programs of a group are rebuilt from its workload, but of "
+                f"{group.key} ({group.source or 'no source'}) none can be: choose a ranker that "
+                "reads what these records hold, for example 'gbdt_actions'"
+            )
+        scores: FloatArray = self._member_scores(
+            examples, legal, group.machine, group.hardware
+        ).mean(axis=0)
+        return scores
+
+    def _network(self, width: int, columns: int, outputs: int) -> nn.Module:
+        from foretune.cost.behaviour.compact import CompactNetwork
+
+        config = self.config
+        return CompactNetwork(
+            width, config.width, config.blocks, config.attention_heads, config.dropout
+        )
+
+    def _examples(
+        self, programs: Sequence[Program], machine: Hardware | None
+    ) -> tuple[Examples, npt.NDArray[np.bool_]]:
+        batches = reading.batches_of_candidates(programs, self._read_nests)
+        return self._tokens(programs, batches, reading.device_of_machine(machine))
+
+    def _group_examples(self, group: Group) -> tuple[Examples, npt.NDArray[np.bool_]]:
+        batches = reading.batches_of(group, self._read_nests)
+        return self._tokens(group.programs, batches, reading.device_of(group))
+
+    def _tokens(
+        self, programs: Sequence[Program], batches: Batches, device: Device | None
+    ) -> tuple[Examples, npt.NDArray[np.bool_]]:
+        n = len(programs)
+        legal = np.zeros(n, dtype=bool)
+        found: list[Floats] = []
+        counts = np.zeros(n, dtype=np.intp)
+        at: list[npt.NDArray[np.intp]] = []
+        for rows, nests in batches:
+            decisions = [_decisions(programs[row]) for row in rows] if self.config.decisions else ()
+            read = tokens(nests, device if self.config.hardware else None, decisions)
+            legal[rows] = True
+            counts[rows] = read.mask.sum(axis=1)
+            # Of every row the program it is of, to bring all batches into the order asked for.
+            at.append(np.repeat(rows, counts[rows]))
+            found.append(read.rows[read.mask])
+        if not found:
+            nothing = np.zeros((0, len(COLUMNS)), np.float32)
+            return Examples(nothing, counts[legal], np.zeros((0, 0), np.float32)), legal
+        order = np.argsort(np.concatenate(at), kind="stable")
+        context = np.zeros((int(legal.sum()), 0), np.float32)
+        return Examples(np.concatenate(found)[order], counts[legal], context), legal
+
+    def _lesson(self, group: Group) -> tuple[Group, Floats | None]:
+        digits = [ord(letter) for letter in group.key]
+        rng = np.random.default_rng([self.seed, *digits])
+        rows = sampled(group.seconds, self.config.sampling, rng)
+        targets = good(group.seconds)[rows].astype(np.float32)
+        return group.subset(rows), None if self.config.loss == "rank" else targets
+
+    def _loss(self, data: Labelled) -> Loss | None:
+        from foretune.cost._networks import lambda_rank
+
+        if data.targets is None:
+            return lambda_rank
+        weights = ClassWeights.of(data.targets > 0.5)
+        return weights.mse if self.config.loss == "mse" else weights.bce
+
+
+def _decisions(program: Program) -> tuple[Any, ...]:
+    return () if program.candidate is None else tuple(program.candidate.decisions)

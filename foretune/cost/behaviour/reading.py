@@ -1,0 +1,70 @@
+"""Groups as what models of behaviour read: nests of loops, and the device by its data sheet.
+
+Candidates are described as they are; programs that others logged are rebuilt from the workload's
+key, by what the template of their kernel does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune.errors import BadInputError
+
+if TYPE_CHECKING:
+    from foretune.dataset import Group, Program
+    from foretune.describe import Nests
+    from foretune.hardware import Device, Hardware
+
+Batches = list[tuple[npt.NDArray[np.intp], "Nests"]]
+"""Row numbers among the programs, and these as nests; what cannot be described is in none."""
+
+
+def batches_of(group: Group, read: Callable[[Sequence[Any]], Batches] | None = None) -> Batches:
+    """All programs of a group as nests; empty where nothing can rebuild them.
+
+    Args:
+        group: Of candidates, or of programs that others logged.
+        read: Instead of ``foretune.describe.nests_of``, for candidates.
+    """
+    if read is not None and all(program.candidate is not None for program in group.programs):
+        return read([program.candidate for program in group.programs])
+    from foretune.describe import logs
+
+    return logs.nests_of_group(group)
+
+
+def batches_of_candidates(
+    programs: Sequence[Program], read: Callable[[Sequence[Any]], Batches] | None = None
+) -> Batches:
+    """Programs of this TVM's spaces as nests.
+
+    Raises:
+        BadInputError: One has no candidate.
+    """
+    candidates = [program.candidate for program in programs]
+    if None in candidates:
+        raise BadInputError(
+            "programs are described from candidates, or from their workload's key where others "
+            "logged them, but got one with neither: score its group with score_group"
+        )
+    if read is None:
+        from foretune.describe import nests_of as read
+    return read(candidates)
+
+
+def device_of(group: Group) -> Device | None:
+    """The device of a group; None where nothing is known of it."""
+    return group.device if group.device is not None else device_of_machine(group.machine)
+
+
+def device_of_machine(machine: Hardware | None) -> Device | None:
+    """The device that code for this hardware runs on; None where nothing is known of it."""
+    if machine is None:
+        return None
+    from foretune import hardware
+
+    return hardware.device_of(machine)
