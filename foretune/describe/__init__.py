@@ -3,6 +3,7 @@
 ``_nests`` holds what everything here is made of; ``_behaviour`` the schema of scores.
 """
 
+from foretune.describe._analytic import behaviours
 from foretune.describe._behaviour import (
     LIMITS,
     METRICS,
@@ -47,6 +48,7 @@ __all__ = [
     "Nests",
     "Statement",
     "Term",
+    "behaviours",
     "nests_of_program",
     "stacked",
 ]

@@ -1,0 +1,220 @@
+"""Bytes that move between the levels of a CPU's memory, by the distance of reuse.
+
+What a loop touches again in its next iteration is still in a cache if all that one iteration
+touches fits into it. So a loop whose single iteration fits brings every line once, and one whose
+iteration does not brings everything as often as it runs. The border is softened by a power of
+working set to cache, since caches are neither fully associative nor a program's alone.
+
+The tree of loops is walked from the inside: statements that share loops share their working sets.
+Programs run again and again: what fits into a cache as a whole is there from the run before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune.describe._cpu_loops import Loops
+from foretune.describe._cpu_machine import LINE_BYTES, Constants, Machine
+from foretune.describe._nests import Nests
+
+FloatArray = npt.NDArray[np.float64]
+LEVELS = 3
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes of one stage of a program: a loop nest at its top.
+
+    Attributes:
+        beyond: Bytes that the busiest thread moves from and to what lies beyond the first, second
+            and third cache, shape (LEVELS, n).
+        all_memory: Bytes that all threads together move from and to memory, shape (n,).
+        used: Share of the bytes of moved lines that the program asks for, shape (n,).
+        needed: Bytes that must move at least: every line once, shape (n,).
+        fitting: Working set of the largest part whose reuse each cache holds, shape (LEVELS, n).
+        spilling: Working set of the smallest part whose reuse it does not, 0 if none,
+            shape (LEVELS, n).
+        total: Bytes touched by all threads, shape (n,).
+    """
+
+    beyond: FloatArray
+    all_memory: FloatArray
+    used: FloatArray
+    needed: FloatArray
+    fitting: FloatArray
+    spilling: FloatArray
+    total: FloatArray
+
+
+@dataclass
+class _Walk:
+    """What is known while the tree of loops is walked."""
+
+    capacity: FloatArray
+    sharpness: float
+    copies: dict[int, FloatArray]
+    fitting: FloatArray
+    spilling: FloatArray
+
+    @classmethod
+    def new(
+        cls, capacity: FloatArray, sharpness: float, copies: dict[int, FloatArray], n: int
+    ) -> _Walk:
+        return cls(capacity, sharpness, copies, np.zeros((LEVELS, n)), np.full((LEVELS, n), np.inf))
+
+    def held(self, lines: dict[int, FloatArray]) -> FloatArray:
+        """Share of the reuse at this distance that each cache holds, shape (LEVELS, n)."""
+        own = sum(each for each in lines.values())
+        shared = sum(each * self.copies[b] for b, each in lines.items())
+        distance = np.stack([own, own, shared]) * LINE_BYTES
+        ratio = distance / self.capacity
+        fits = ratio <= 1
+        np.maximum(self.fitting, np.where(fits, distance, 0.0), out=self.fitting)
+        np.minimum(self.spilling, np.where(fits, np.inf, distance), out=self.spilling)
+        return np.asarray(1 / (1 + ratio**self.sharpness))
+
+
+def traffic_of(
+    nests: Nests,
+    stages: Sequence[Sequence[Loops]],
+    machine: Machine,
+    constants: Constants,
+) -> list[Traffic]:
+    """Traffic of each stage: statements that share the first loop of their paths, or one alone."""
+    n = len(nests)
+    capacity = np.array(machine.caches)[:, None] * constants.filled
+    threads = [np.maximum.reduce([each.threads.used for each in stage]) for stage in stages]
+    copies = [_copies(stage, used) for stage, used in zip(stages, threads, strict=True)]
+    whole: dict[int, FloatArray] = {}
+    whole_copies: dict[int, FloatArray] = {}
+    for stage, own in zip(stages, copies, strict=True):
+        for b, lines in _most(stage, 0).items():
+            whole[b] = np.maximum(whole.get(b, 0.0), lines)
+            whole_copies[b] = np.maximum(whole_copies.get(b, 0.0), own[b])
+    walk = _Walk.new(capacity, constants.sharpness, whole_copies, n)
+    again = 1 - walk.held(whole)
+    return [
+        _of_stage(nests, stage, _Walk.new(capacity, constants.sharpness, own, n), again, machine)
+        for stage, own in zip(stages, copies, strict=True)
+    ]
+
+
+def _of_stage(
+    nests: Nests, stage: Sequence[Loops], walk: _Walk, again: FloatArray, machine: Machine
+) -> Traffic:
+    n = len(nests)
+    moved = _walk(walk, stage, 0)
+    lines = _most(stage, 0)
+    walk.held(lines)
+    stored = {m.access.buffer for s in stage for m in s.motions if m.access.store}
+    ways = {b: 2.0 if b in stored else 1.0 for b in moved}
+    beyond = sum(moved[b] * ways[b] for b in moved) * LINE_BYTES * again
+    # Inner caches bring at least what outer ones do.
+    beyond = np.maximum.accumulate(np.asarray(beyond)[::-1], axis=0)[::-1]
+    last = LEVELS - 1 if machine.has_l3 else 1
+    all_memory = sum(moved[b][last] * ways[b] * walk.copies[b] for b in moved)
+    all_memory = np.asarray(all_memory) * LINE_BYTES * again[last]
+    total = np.asarray(sum(lines[b] * walk.copies[b] for b in lines)) * LINE_BYTES
+    needed = np.asarray(
+        sum(lines[b] * walk.copies[b] * ways[b] for b in lines if nests.buffers[b].parameter)
+        + np.zeros(n)
+    )
+    return Traffic(
+        beyond=beyond,
+        all_memory=all_memory,
+        used=_used(nests, stage, moved, np.broadcast_to(walk.capacity[0], n)),
+        needed=needed * LINE_BYTES,
+        fitting=walk.fitting,
+        spilling=np.where(np.isfinite(walk.spilling), walk.spilling, 0.0),
+        total=total,
+    )
+
+
+def _walk(walk: _Walk, statements: Sequence[Loops], depth: int) -> dict[int, FloatArray]:
+    """Lines of each buffer that loops from a depth inwards bring, of shape (LEVELS, n)."""
+    first = statements[0].statement.path
+    if len(statements) == 1 and depth == len(first):
+        return {
+            b: np.broadcast_to(each, (LEVELS, len(each)))
+            for b, each in _most(statements, depth).items()
+        }
+    inner: dict[int, FloatArray] = {}
+    several = parts(statements, depth + 1)
+    for part in several:
+        for b, each in _walk(walk, part, depth + 1).items():
+            inner[b] = inner[b] + each if b in inner else each
+    extent = statements[0].extents[:, depth]
+    union, once = _most(statements, depth + 1), _most(statements, depth)
+    held = walk.held(union)
+    runs = extent > 1
+    found = {}
+    for b, each in inner.items():
+        # Statements side by side read what the ones before them brought.
+        one = held * np.minimum(union[b], each) + (1 - held) * each if len(several) > 1 else each
+        all_ = one * extent
+        found[b] = np.where(runs, held * np.minimum(once[b], all_) + (1 - held) * all_, one)
+    return found
+
+
+def parts(statements: Sequence[Loops], depth: int) -> list[list[Loops]]:
+    """Neighbours that share the loops outside of a depth and the loop at it."""
+    found: list[list[Loops]] = []
+    for each in statements:
+        path = each.statement.path
+        last = found[-1][-1].statement.path if found else ()
+        if found and len(path) > depth and path[: depth + 1] == last[: depth + 1]:
+            found[-1].append(each)
+        else:
+            found.append([each])
+    return found
+
+
+def _most(statements: Sequence[Loops], depth: int) -> dict[int, FloatArray]:
+    """Lines of each buffer that loops from a depth inwards touch: those of its widest access."""
+    found: dict[int, FloatArray] = {}
+    for each in statements:
+        for motion in each.motions:
+            b = motion.access.buffer
+            lines = motion.lines[:, depth]
+            found[b] = np.maximum(found[b], lines) if b in found else lines
+    return found
+
+
+def _copies(stage: Sequence[Loops], threads: FloatArray) -> dict[int, FloatArray]:
+    """How many threads touch lines of a buffer that no other touches, as if each had its own."""
+    found: dict[int, FloatArray] = {}
+    for each in stage:
+        for motion in each.motions:
+            apart = np.clip(motion.whole_lines / motion.lines[:, 0], 1.0, threads)
+            b = motion.access.buffer
+            found[b] = np.maximum(found[b], apart) if b in found else apart
+    return found
+
+
+def _used(
+    nests: Nests, stage: Sequence[Loops], moved: dict[int, FloatArray], capacity: FloatArray
+) -> FloatArray:
+    """Bytes asked for beside bytes of the lines that carry them, where the first cache gives up.
+
+    Lines that stay until their other elements are asked for are used well.
+    """
+    asked, carried = np.zeros(len(nests)), np.full(len(nests), 1e-30)
+    for each in stage:
+        if not each.motions:
+            continue
+        touched = np.asarray(sum(m.lines for m in each.motions)) * LINE_BYTES
+        # The outermost loop of which one iteration fits brings every line once.
+        fits = touched <= capacity[:, None]
+        place = np.where(fits.any(axis=1), fits.argmax(axis=1), touched.shape[1] - 1)
+        at = (np.arange(len(nests)), np.maximum(place - 1, 0))
+        for motion in each.motions:
+            b = motion.access.buffer
+            weight = moved[b][0]
+            share = motion.distinct[at] * nests.buffers[b].bytes / (motion.lines[at] * LINE_BYTES)
+            asked += weight * np.minimum(share, 1.0)
+            carried += weight
+    return np.asarray(asked / carried)

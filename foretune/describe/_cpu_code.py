@@ -1,0 +1,379 @@
+"""Machine code of a statement: what is vectorised, unrolled, kept in registers, and issued.
+
+The compiler turns the vectorised loop, and the unrolled ones inside of the innermost loop that is
+left, into a body without branches. In it a value that is used again needs no second load as long as
+there is a register for it, and a sum that the loop around the body adds to stays in a register for
+as long as that loop runs. Sums that find no register are stored and loaded again every time.
+
+Symbols of shapes: n programs, d loops on the path of a statement. Counts are per thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune.describe._cpu_loops import BoolArray, FloatArray, Loops, Motion
+from foretune.describe._cpu_machine import Constants, Machine
+from foretune.describe._nests import PARALLEL, SERIAL, UNROLLED, VECTORIZED
+
+COMPILER_UNROLLS = 32.0
+"""Copies of a statement up to which LLVM unrolls short loops completely on its own."""
+_FAR = 1e-9
+
+
+@dataclass(frozen=True)
+class Code:
+    """What one thread executes of a statement. All of shape (n,).
+
+    Attributes:
+        vector: Iterations of the vectorised loop, 1 for scalar code.
+        lanes: Lanes that do useful work in an instruction, on average.
+        accumulators: Vector registers that hold sums or results at once.
+        registers: Vector registers wanted, those of operands to be used again included.
+        spilled: Sums without a register.
+        independent: Additions that do not wait for each other.
+        arithmetic: Instructions of arithmetic.
+        loads, stores: Instructions.
+        overhead: Instructions of loops and addresses.
+        chain_cycles: Cycles if nothing but results were waited for.
+        call_cycles: Cycles of exponentials and the like.
+        flops: Operations asked for.
+        body: Instructions of the body.
+    """
+
+    vector: FloatArray
+    lanes: FloatArray
+    accumulators: FloatArray
+    registers: FloatArray
+    spilled: FloatArray
+    independent: FloatArray
+    arithmetic: FloatArray
+    loads: FloatArray
+    stores: FloatArray
+    overhead: FloatArray
+    chain_cycles: FloatArray
+    call_cycles: FloatArray
+    flops: FloatArray
+    body: FloatArray
+
+
+def code_of(loops: Loops, machine: Machine, constants: Constants) -> Code:
+    """The code of a statement."""
+    return _Body(loops, machine, constants).code()
+
+
+class _Body:
+    """The innermost loop that is left (``repeat``, -1 for none) and what stands inside of it."""
+
+    def __init__(self, loops: Loops, machine: Machine, constants: Constants) -> None:
+        self.loops, self.machine, self.constants = loops, machine, constants
+        self.extents = loops.extents
+        self.n, self.depth = self.extents.shape
+        self.real: BoolArray = self.extents > 1
+        self.rows = np.arange(self.n)
+        self.store = next((m for m in loops.motions if m.access.store), None)
+        self.loads = self._distinct_loads()
+        never = np.zeros((self.n, self.depth), dtype=bool)
+        self.kept = ~self.store.moved & self.real if self.store and self._sums else never
+        self.vector_place, self.vector = self._vectorised()
+        self.is_vector = np.arange(self.depth) == self.vector_place[:, None]
+        self.unrolled = self._unrolled()
+        self.inside = self.unrolled | self.is_vector
+        left = self.real & ~self.inside
+        self.left = left
+        self.repeat = np.where(left.any(axis=1), self.depth - 1 - left[:, ::-1].argmax(axis=1), -1)
+        self.passes = np.ceil(self.vector / machine.lanes)
+
+    @property
+    def _sums(self) -> bool:
+        return self.loops.statement.reduces
+
+    def _distinct_loads(self) -> list[Motion]:
+        """Loads of the program's own values; that of the sum itself is counted with its store."""
+        found: list[Motion] = []
+        for motion in self.loops.motions:
+            own = motion is self.store or (
+                self._sums
+                and self.store is not None
+                and motion.access.buffer == self.store.access.buffer
+            )
+            if not motion.access.store and not own and not any(motion is f for f in found):
+                found.append(motion)
+        return found
+
+    def _at(self, table: npt.NDArray[np.generic], place: npt.NDArray[np.intp]) -> FloatArray:
+        return np.asarray(table[self.rows, np.maximum(place, 0)])
+
+    def _vectorised(self) -> tuple[npt.NDArray[np.intp], FloatArray]:
+        """The loop that is vectorised, -1 for none, by the schedule or by the compiler.
+
+        The compiler vectorises an innermost loop if its iterations write neighbours and read
+        neighbours or the same; it does not reorder a sum.
+        """
+        if self.depth == 0:
+            return np.full(self.n, -1), np.ones(self.n)
+        asked = self.real & (self.loops.kinds == VECTORIZED)
+        last = self.depth - 1
+        place = np.where(asked.any(axis=1), last - asked[:, ::-1].argmax(axis=1), -1)
+        inner = np.where(self.real.any(axis=1), last - self.real[:, ::-1].argmax(axis=1), -1)
+        kind = self._at(self.loops.kinds, inner)
+        possible = (place < 0) & (inner >= 0) & np.isin(kind, (SERIAL, UNROLLED, PARALLEL))
+        possible &= self._at(self.extents, inner) >= min(4.0, self.machine.lanes)
+        possible &= self.loops.statement.calls <= 0
+        if self.store is None:
+            possible[:] = False
+        for motion in self.loops.motions:
+            step = np.abs(self._at(motion.step, inner))
+            element = self._element(motion)
+            beside = step == element
+            if not motion.access.store:
+                beside |= ~self._at(motion.moved, inner).astype(bool)
+            possible &= beside
+        place = np.where(possible, inner, place)
+        return place, np.where(place >= 0, self._at(self.extents, place), 1.0)
+
+    def _element(self, motion: Motion) -> float:
+        return float(motion.bytes)
+
+    def _unrolled(self) -> BoolArray:
+        """Loops of the body: unrolled by the schedule, by its pragma, or as short as a compiler
+        likes, and nothing but such loops inside of them."""
+        copies = np.ones(self.n)
+        still = np.ones(self.n, dtype=bool)
+        unrolled = np.zeros((self.n, self.depth), dtype=bool)
+        pragma = self.loops.statement.unroll
+        for place in range(self.depth - 1, -1, -1):
+            extent = self.extents[:, place]
+            candidate = self.real[:, place] & ~self.is_vector[:, place]
+            kind = self.loops.kinds[:, place]
+            after = copies * extent
+            wanted = (kind == UNROLLED) | (after <= np.maximum(pragma, COMPILER_UNROLLS))
+            wanted &= kind != PARALLEL
+            take = candidate & still & wanted
+            unrolled[:, place] = take
+            copies = np.where(take, after, copies)
+            still &= ~candidate | take
+        return unrolled
+
+    def _product(self, mask: BoolArray) -> FloatArray:
+        return np.asarray(np.where(mask, self.extents, 1.0).prod(axis=1))
+
+    def _inner_than(self, place: npt.NDArray[np.intp]) -> BoolArray:
+        return np.asarray(np.arange(self.depth) > place[:, None])
+
+    def _innermost(self, mask: BoolArray) -> npt.NDArray[np.intp]:
+        if self.depth == 0:
+            return np.full(self.n, -1)
+        last = self.depth - 1 - mask[:, ::-1].argmax(axis=1)
+        return np.asarray(np.where(mask.any(axis=1), last, -1))
+
+    def _outermost(self, mask: BoolArray) -> npt.NDArray[np.intp]:
+        if self.depth == 0:
+            return np.full(self.n, 0)
+        return np.asarray(np.where(mask.any(axis=1), mask.argmax(axis=1), self.depth))
+
+    def _width(self, motion: Motion) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Registers, loads and other instructions of an access by one vector statement."""
+        if self.depth == 0:
+            one = np.ones(self.n)
+            return one, one, np.zeros(self.n)
+        moved = self._at(motion.moved, self.vector_place).astype(bool) & (self.vector_place >= 0)
+        step = np.abs(self._at(motion.step, self.vector_place))
+        beside = step == self._element(motion)
+        runs = self._at(motion.runs, self.vector_place)
+        # A vector that goes over the end of a row is put together of pieces.
+        pieces = np.where(beside, np.maximum(np.ceil(self.vector / runs), self.passes), self.vector)
+        whole = moved & beside & (runs >= self.vector)
+        scalar = self.vector <= 1
+        together = np.where(whole | ~moved | scalar, 0.0, pieces)
+        if not self.machine.fused:
+            # Older instructions repeat a value over lanes by a second one.
+            together = np.where(~moved & ~scalar & ~np.asarray(motion.access.store), 1.0, together)
+        registers = np.where(moved, self.passes, 1.0)
+        accesses = np.where(moved, np.where(whole, self.passes, pieces), 1.0)
+        return registers, accesses, together
+
+    def _different(self, motion: Motion, mask: BoolArray) -> FloatArray:
+        """Different addresses of an access among the copies of the body."""
+        values = np.where(mask[:, None, :], motion.values, 1.0)
+        combinations = values.prod(axis=2)
+        reach = 1 + (motion.coefficients * (values - 1)).sum(axis=2)
+        vector = np.where(self.is_vector[:, None, :], motion.values, 1.0).prod(axis=2) > 1
+        counts = np.where(vector, combinations, np.minimum(combinations, reach))
+        return np.asarray(counts.prod(axis=1))
+
+    def code(self) -> Code:
+        body = self.unrolled
+        copies = self._product(body)
+        entries = self.loops.executions / copies / self.vector
+        executed = self.loops.statement.executed
+        sums, results, accumulators = self._results()
+        loads, extra, held, wanted = self._loads(np.minimum(sums, self.machine.registers - 2))
+        spilled = np.maximum(sums - (self.machine.registers - 2), 0.0)
+        touches = copies * self.passes
+        crossings = self._crossings(spilled, sums)
+        run = self._run_of_sums()
+        has_store = 0.0 if self.store is None else 1.0
+        width = self._width(self.store) if self.store else None
+        per_result = width[1] / width[0] if width else np.ones(self.n)
+        together = width[2] / width[0] if width else np.zeros(self.n)
+        stores = has_store * results * per_result / run
+        sum_loads = stores if self._sums else np.zeros(self.n)
+        statement = self.loops.statement
+        operations = statement.operations
+        steps = np.where(
+            self.machine.fused & np.asarray(self._sums), np.ceil(operations / 2), operations
+        )
+        steps = steps + statement.selects
+        arithmetic = entries * touches * steps * executed
+        spills = crossings * (2 + self.constants.spill)
+        all_loads = entries * executed * (loads + sum_loads + crossings)
+        all_stores = entries * executed * (stores + crossings)
+        overhead = self._loop_overhead() + entries * executed * (extra + results * together / run)
+        del spills, held
+        independent, chain = self._chain(entries * touches * executed, steps)
+        return Code(
+            vector=self.vector,
+            lanes=self.vector / self.passes,
+            accumulators=accumulators,
+            registers=wanted + sums,
+            spilled=spilled,
+            independent=independent,
+            arithmetic=arithmetic,
+            loads=all_loads,
+            stores=all_stores,
+            overhead=overhead,
+            chain_cycles=chain,
+            call_cycles=self.loops.executions * executed * statement.calls * self.constants.call,
+            flops=self.loops.executions * executed * operations,
+            body=touches * steps + loads + stores + crossings * 2,
+        )
+
+    def _results(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Sums that live on, registers of different results of the body, and of all."""
+        if self.store is None:
+            one = np.ones(self.n)
+            return np.zeros(self.n), one, one
+        registers = self._width(self.store)[0]
+        different = self._different(self.store, self.unrolled) * registers
+        if not self._sums:
+            return np.minimum(different, 1.0), different, different
+        carrying = self.kept & (self.unrolled | (np.arange(self.depth) == self.repeat[:, None]))
+        outer = self._outermost(carrying)
+        inner = self.unrolled & ~self.kept & (np.arange(self.depth) > outer[:, None])
+        live = np.where(carrying.any(axis=1), self._product(inner) * registers, 1.0)
+        return live, different, live
+
+    def _crossings(self, spilled: FloatArray, sums: FloatArray) -> FloatArray:
+        """Sums stored and loaded again per run of the body: the missing ones, each time the
+        outermost of the body's loops that adds to them comes round."""
+        if not self._sums:
+            return np.zeros(self.n)
+        most = np.zeros(self.n)
+        registers = self._width(self.store)[0] if self.store else np.ones(self.n)
+        room = self.machine.registers - 2
+        places = np.arange(self.depth)
+        for place in range(self.depth):
+            adds = self.kept[:, place] & (self.unrolled[:, place] | (self.repeat == place))
+            within = self.unrolled & ~self.kept & (places > place)
+            live = self._product(within) * registers
+            times = self._product(
+                self.unrolled & (places <= place) & (places > self.repeat[:, None])
+            )
+            most = np.maximum(most, np.where(adds, times * np.maximum(live - room, 0.0), 0.0))
+        del spilled, sums
+        return most
+
+    def _run_of_sums(self) -> FloatArray:
+        """Runs of the body during which sums stay in registers."""
+        run = np.ones(self.n)
+        if not self._sums:
+            return run
+        still = np.ones(self.n, dtype=bool)
+        for place in range(self.depth - 1, -1, -1):
+            left = self.left[:, place]
+            adds = left & self.kept[:, place] & still
+            run = np.where(adds, run * self.extents[:, place], run)
+            still &= ~left | adds
+        return run
+
+    def _loads(self, sums: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Loads and further instructions per run of the body, registers held and wanted."""
+        loads, extra = np.zeros(self.n), np.zeros(self.n)
+        wanted = np.zeros(self.n)
+        each = []
+        places = np.arange(self.depth)
+        for motion in self.loads:
+            registers, accesses, together = self._width(motion)
+            different = self._different(motion, self.unrolled)
+            moving = motion.moved & self.inside
+            innermost = self._innermost(moving)
+            touches = self._product(self.unrolled & (places <= innermost[:, None]))
+            again = self._outermost(self.unrolled & ~motion.moved)
+            reused = self._different(motion, self.unrolled & (places > again[:, None])) * registers
+            reused = np.where(touches > different, reused, 0.0)
+            stays = self._stays(motion)
+            hoisted = different * registers
+            want = np.where(stays > 1, hoisted, np.maximum(reused, 1.0))
+            wanted += want
+            each.append((different, touches, accesses, together, stays, want))
+        room = np.maximum(self.machine.registers - sums - 1, 1.0)
+        share = np.minimum(1.0, room / np.maximum(wanted, 1.0))
+        for different, touches, accesses, together, stays, _want in each:
+            times = share * different / stays + (1 - share) * touches
+            times = np.maximum(times, different / stays)
+            loads += times * accesses
+            extra += times * together
+        return loads, extra, share, wanted
+
+    def _stays(self, motion: Motion) -> FloatArray:
+        """Runs of the body during which the same values are loaded."""
+        run = np.ones(self.n)
+        still = np.ones(self.n, dtype=bool)
+        for place in range(self.depth - 1, -1, -1):
+            left = self.left[:, place]
+            same = left & ~motion.moved[:, place] & still
+            run = np.where(same, run * self.extents[:, place], run)
+            still &= ~left | same
+        return run
+
+    def _loop_overhead(self) -> FloatArray:
+        """Instructions that count, compare, branch and advance addresses."""
+        total = np.zeros(self.n)
+        times = np.ones(self.n)
+        for place in range(self.depth):
+            left = self.left[:, place]
+            times = np.where(left, times * self.extents[:, place], times)
+            moved = sum(m.moved[:, place].astype(float) for m in self.loops.motions)
+            total += np.where(left, times * (self.constants.branch + 0.5 * moved), 0.0)
+        return total
+
+    def _chain(self, updates: FloatArray, steps: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Additions in flight, and cycles of waiting for those before."""
+        much = np.full(self.n, 1e6)
+        if not self._sums or self.depth == 0 or self.store is None:
+            return much, np.zeros(self.n)
+        registers = self._width(self.store)[0]
+        places = np.arange(self.depth)
+        adds = self._innermost(self.kept)
+        inside = self.real & ~self.kept & (places > adds[:, None]) & ~self.is_vector
+        own = self._product(inside) * registers
+        run = np.ones(self.n)
+        still = np.ones(self.n, dtype=bool)
+        others = np.ones(self.n)
+        for place in range(self.depth - 1, -1, -1):
+            real = self.real[:, place] & ~self.is_vector[:, place] & (place <= adds)
+            adding = real & self.kept[:, place] & still
+            run = np.where(adding, run * self.extents[:, place], run)
+            still &= ~real | adding
+            others = np.where(real & ~still, others * self.extents[:, place], others)
+        per_update = steps + 1 + self.constants.branch
+        ahead = 1.0 if self.machine.in_order else self.constants.window
+        overlap = np.clip(ahead / (run * own * per_update), 1.0, np.maximum(others, 1.0))
+        independent = np.where(adds >= 0, own * overlap, much)
+        through_memory = (adds < self.repeat) & (adds >= 0)
+        latency = self.constants.latency + np.where(through_memory, self.constants.forward, 0.0)
+        return independent, np.where(adds >= 0, updates * latency / independent, 0.0)

@@ -1,0 +1,215 @@
+"""Loops of a batch of programs as one CPU thread sees them.
+
+Everything is per thread: of a parallel loop the busiest thread runs its chunk, so that its share
+replaces the loop's extent. Loops of one iteration have no say in anything.
+
+Symbols of shapes: n programs, d loops on the path of a statement, k dimensions of a buffer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune.describe._cpu_machine import LINE_BYTES
+from foretune.describe._nests import PARALLEL, Access, Nests, Statement
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Threads:
+    """How the loops of a statement are spread over threads. All of shape (n,).
+
+    Attributes:
+        jobs: Iterations of its outermost parallel loops.
+        used: Threads that get any.
+        busiest: Iterations of the thread that gets most.
+        starts: How often the parallel loops are entered, 0 where there are none.
+    """
+
+    jobs: FloatArray
+    used: FloatArray
+    busiest: FloatArray
+    starts: FloatArray
+
+
+@dataclass(frozen=True)
+class Motion:
+    """How loops move an access.
+
+    Attributes:
+        access: The access.
+        distinct: Elements that loops from a place inwards touch, shape (n, d + 1).
+        lines: Cache lines of them, shape (n, d + 1).
+        moved: Whether the loop at a place moves it, shape (n, d).
+        step: Bytes from one iteration of a loop to the next, shape (n, d); 0 where it does not
+            move it at every iteration.
+        runs: Iterations of a loop before its step is another, shape (n, d).
+        values: Indices that a loop takes in a dimension, shape (n, k, d).
+        coefficients: Elements between them, shape (n, k, d).
+        whole_lines: Lines that all threads together touch, shape (n,).
+        bytes: Of an element.
+    """
+
+    access: Access
+    distinct: FloatArray
+    lines: FloatArray
+    moved: BoolArray
+    step: FloatArray
+    runs: FloatArray
+    values: FloatArray
+    coefficients: FloatArray
+    whole_lines: FloatArray
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Loops:
+    """A statement's loops.
+
+    Attributes:
+        statement: The statement.
+        extents: Iterations per thread, shape (n, d).
+        kinds: Of shape (n, d).
+        threads: How it is spread.
+        motions: Of its accesses.
+        executions: How often one thread runs it, shape (n,).
+        within: Iterations of all loops from a place inwards, shape (n, d + 1).
+    """
+
+    statement: Statement
+    extents: FloatArray
+    kinds: npt.NDArray[np.int8]
+    threads: Threads
+    motions: tuple[Motion, ...]
+    executions: FloatArray
+    within: FloatArray
+
+
+def loops_of(nests: Nests, statement: Statement, cores: float) -> Loops:
+    """A statement's loops on so many cores."""
+    path = list(statement.path)
+    whole, kinds = nests.extents[:, path], nests.kinds[:, path]
+    extents, threads = _spread(whole, kinds, cores)
+    motions: list[Motion] = []
+    known: dict[object, Motion] = {}
+    for access in statement.accesses:
+        same = (access.buffer, tuple(map(id, access.terms)))
+        if same not in known:
+            known[same] = _motion(nests, access, extents, whole)
+        motions.append(known[same])
+    within = np.ones((len(nests), len(path) + 1))
+    within[:, :-1] = np.cumprod(extents[:, ::-1], axis=1)[:, ::-1]
+    return Loops(statement, extents, kinds, threads, tuple(motions), within[:, 0], within)
+
+
+def _spread(
+    whole: FloatArray, kinds: npt.NDArray[np.int8], cores: float
+) -> tuple[FloatArray, Threads]:
+    """Chunks of equal size, the last ones smaller or empty, as TVM's threads take them."""
+    n, depth = whole.shape
+    extents = whole.copy()
+    jobs, outside = np.ones(n), np.ones(n)
+    state = np.zeros(n, dtype=np.int8)  # 0 before the parallel loops, 1 among them, 2 after.
+    members = np.zeros((n, depth), dtype=bool)
+    for place in range(depth):
+        real = whole[:, place] > 1
+        parallel = real & (kinds[:, place] == PARALLEL)
+        state = np.where(real & ~parallel & (state == 1), 2, state)
+        member = parallel & (state < 2)
+        state = np.where(member, 1, state)
+        members[:, place] = member
+        jobs = np.where(member, jobs * whole[:, place], jobs)
+        outside = np.where(real & ~parallel & (state == 0), outside * whole[:, place], outside)
+    busiest = np.ceil(jobs / cores)
+    rest = busiest.copy()
+    for place in range(depth - 1, -1, -1):
+        share = np.clip(rest, 1.0, whole[:, place])
+        extents[:, place] = np.where(members[:, place], share, extents[:, place])
+        rest = np.where(members[:, place], np.maximum(rest / whole[:, place], 1.0), rest)
+    started = members.any(axis=1)
+    return extents, Threads(jobs, np.ceil(jobs / busiest), busiest, np.where(started, outside, 0.0))
+
+
+def _motion(nests: Nests, access: Access, extents: FloatArray, whole: FloatArray) -> Motion:
+    buffer = nests.buffers[access.buffer]
+    n, depth = extents.shape
+    rank = buffer.shape.shape[1]
+    values = np.ones((n, rank, depth))
+    every_value = np.ones((n, rank, depth))
+    coefficients = np.zeros((n, rank, depth))
+    step, runs = np.zeros((n, depth)), extents.copy()
+    strides = _strides(buffer.shape, buffer.bytes)
+    for term in access.terms:
+        extent = extents[:, term.place]
+        count = np.clip(np.ceil(extent / term.every), 1.0, term.values)
+        moving = (count > 1) & (term.coefficient != 0)
+        at = (slice(None), term.dimension, term.place)
+        values[at] *= np.where(moving, count, 1.0)
+        full = np.clip(np.ceil(whole[:, term.place] / term.every), 1.0, term.values)
+        every_value[at] *= np.where(term.coefficient != 0, full, 1.0)
+        coefficients[at] = np.where(
+            moving | (every_value[at] > 1),
+            np.maximum(np.abs(term.coefficient), coefficients[at]),
+            coefficients[at],
+        )
+        direct = moving & (term.every <= 1)
+        step[:, term.place] += np.where(direct, term.coefficient * strides[:, term.dimension], 0.0)
+        kept = np.where(direct, term.values, np.where(moving, term.every, extent))
+        runs[:, term.place] = np.minimum(runs[:, term.place], kept)
+    distinct, lines = _footprint(values, coefficients, buffer.shape, strides, buffer.bytes)
+    if (whole == extents).all():
+        whole_lines = lines[:, 0]
+    else:
+        whole_lines = _footprint(
+            every_value, coefficients, buffer.shape, strides, buffer.bytes, outermost_only=True
+        )[1][:, 0]
+    moved: BoolArray = np.asarray((values > 1).any(axis=1))
+    return Motion(
+        access, distinct, lines, moved, step, runs, values, coefficients, whole_lines, buffer.bytes
+    )
+
+
+def _strides(shape: FloatArray, element: int) -> FloatArray:
+    """Bytes from one index of a dimension to the next, shape (n, k)."""
+    strides = np.full(shape.shape, float(element))
+    strides[:, :-1] = element * np.cumprod(shape[:, :0:-1], axis=1)[:, ::-1]
+    return strides
+
+
+def _footprint(
+    values: FloatArray,
+    coefficients: FloatArray,
+    shape: FloatArray,
+    strides: FloatArray,
+    element: int,
+    *,
+    outermost_only: bool = False,
+) -> tuple[FloatArray, FloatArray]:
+    """Distinct elements, and lines of them, that loops from each place inwards touch.
+
+    In a dimension, loops touch as many indices as there are combinations of their iterations, but
+    no more than lie between the least and the largest. Lines merge where neighbours share one.
+    """
+    n, rank, depth = values.shape
+    reach = coefficients * (values - 1)
+    if outermost_only:
+        combinations = values.prod(axis=2)[:, :, None]
+        spans = 1 + reach.sum(axis=2)[:, :, None]
+    else:
+        combinations, spans = np.ones((n, rank, depth + 1)), np.ones((n, rank, depth + 1))
+        combinations[:, :, :-1] = np.cumprod(values[:, :, ::-1], axis=2)[:, :, ::-1]
+        spans[:, :, :-1] += np.cumsum(reach[:, :, ::-1], axis=2)[:, :, ::-1]
+    limit = np.maximum(shape, 1.0)[:, :, None]
+    spans = np.minimum(spans, limit)
+    counts = np.minimum(combinations, spans)
+    distinct = counts.prod(axis=1) if rank else np.ones(combinations.shape[::2])
+    span, lines = np.full(distinct.shape, float(element)), np.ones(distinct.shape)
+    for dimension in range(rank - 1, -1, -1):
+        span = span + (spans[:, dimension] - 1) * strides[:, dimension, None]
+        lines = np.minimum(lines * counts[:, dimension], np.ceil(span / LINE_BYTES))
+    return distinct, lines

@@ -1,0 +1,144 @@
+"""What a CPU does per cycle, derived from the factors of its data sheet and a few constants.
+
+Data sheets say little of what happens within a core. What they do not say follows from what they
+do: a core that issues many multiply-adds per cycle also issues, loads and keeps in flight more
+than one that issues few, because nobody builds one without the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretune.hardware import Device
+
+LINE_BYTES = 64
+ELEMENT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What no data sheet says, the same for every CPU.
+
+    Attributes:
+        latency: Cycles from an addition or multiply-add to its result.
+        forward: Cycles that a result takes through memory to the load that needs it.
+        window: Instructions that a wide core looks ahead.
+        l2_share, l3_share: Bandwidth of the second and third cache beside the first's.
+        memory_bytes_per_cycle: What one core draws from memory at most.
+        call: Cycles of an exponential, a root, a division.
+        branch: Instructions of a loop per iteration.
+        spill: Instructions of a value that has no register, beside the store and the load.
+        start_s: Seconds to hand a parallel loop to the threads and wait for the last.
+        thread_s: Seconds more for each of them.
+        run_s: Seconds of a call that does nothing.
+        filled: Share of a cache's bytes that a program's data may take before it suffers.
+        sharpness: How suddenly it suffers: the power of working set to cache.
+        soft: Power of the soft maximum over limits; infinite where the longest one hides others.
+    """
+
+    latency: float = 4.0
+    forward: float = 5.0
+    window: float = 200.0
+    l2_share: float = 0.4
+    l3_share: float = 0.2
+    memory_bytes_per_cycle: float = 5.0
+    call: float = 20.0
+    branch: float = 2.0
+    spill: float = 0.0
+    start_s: float = 4e-6
+    thread_s: float = 2e-7
+    run_s: float = 1e-6
+    filled: float = 0.8
+    sharpness: float = 4.0
+    soft: float = 3.0
+
+
+CONSTANTS = Constants()
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Rates of a CPU. Cycles are those of its highest clock.
+
+    Attributes:
+        cores: That compute beside each other.
+        hertz: Cycles per second.
+        lanes: fp32 lanes of an instruction of the compiled code.
+        fused: Whether a multiply-add is one instruction.
+        arithmetic: Vector instructions of arithmetic per cycle.
+        issue: Instructions per cycle.
+        load_ports: Loads per cycle; stores are half as many.
+        in_order: Whether it waits for every result in the order of the program.
+        registers: Vector registers.
+        caches: Bytes of the first cache, second cache and third cache that a core has to itself,
+            in the case of the third all cores together. Not falling.
+        l1_bytes: Bytes loaded from the first cache per cycle.
+        l2_bytes, l3_bytes: Bytes per cycle and core of the second and third cache.
+        core_memory: Bytes per second of memory that one core draws at most.
+        memory: Bytes per second of all cores.
+        peak: fp32 operations per second of one core by its data sheet, whatever the code.
+        has_l3: Whether there is a third cache.
+        in_flight: Additions that have to be in flight so that none is waited for.
+    """
+
+    cores: float
+    hertz: float
+    lanes: float
+    fused: bool
+    arithmetic: float
+    issue: float
+    load_ports: float
+    in_order: bool
+    registers: float
+    caches: tuple[float, float, float]
+    l1_bytes: float
+    l2_bytes: float
+    l3_bytes: float
+    core_memory: float
+    memory: float
+    peak: float
+    has_l3: bool
+    in_flight: float
+
+
+def machine_of(device: Device, constants: Constants = CONSTANTS) -> Machine:
+    """Rates of a CPU.
+
+    Code for fewer lanes than the CPU has is code for an older one, without multiply-adds: a
+    multiplication and an addition per cycle are left. A core of less than one whole vector
+    multiply-add per cycle is taken for a small one that issues two instructions in order.
+    """
+    value = device.value
+    cores, per_cycle = value("cores"), value("fp32_flop_per_cycle_per_core")
+    lanes = value("simd_fp32_lanes_of_the_compiled_code")
+    own_lanes = value("simd_fp32_lanes")
+    rate = per_cycle / own_lanes
+    fused = lanes >= own_lanes
+    in_order = rate < 2
+    arithmetic = rate / 2 if fused else max(min(rate, 2.0), 1.0) if not in_order else rate / 2
+    l1 = value("l1d_kib_per_core") * 1024
+    l2 = max(l1, value("l2_kib") * 1024 / cores)
+    l3 = value("l3_kib") * 1024
+    hertz = value("boost_mhz") * 1e6
+    l1_bytes = max(2 * per_cycle, 4.0)
+    memory = value("memory_gb_per_s") * 1e9
+    return Machine(
+        cores=cores,
+        hertz=hertz,
+        lanes=lanes,
+        fused=fused,
+        arithmetic=arithmetic,
+        issue=2.0 if in_order else 4.0,
+        load_ports=1.0 if in_order else 2.0,
+        in_order=in_order,
+        registers=32.0 if lanes >= 16 or (fused and own_lanes == 4 and not in_order) else 16.0,
+        caches=(l1, l2, max(l2 * cores, l3)),
+        l1_bytes=l1_bytes,
+        l2_bytes=l1_bytes * constants.l2_share,
+        l3_bytes=l1_bytes * constants.l3_share,
+        core_memory=constants.memory_bytes_per_cycle * hertz,
+        memory=memory,
+        peak=per_cycle * hertz,
+        has_l3=l3 > 0,
+        in_flight=constants.latency * arithmetic,
+    )

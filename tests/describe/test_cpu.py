@@ -1,0 +1,381 @@
+"""What bounds a kernel on a CPU, on kernels that are bound by construction."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretune.describe import METRICS
+from foretune.describe._cpu_machine import CONSTANTS
+from foretune.describe.cpu import behaviours
+from foretune.errors import BadInputError
+from foretune.hardware import Device
+from tests.describe.nest_builder import Line, program
+
+DESK = Device(
+    "desk",
+    "A desktop of eight cores",
+    "cpu",
+    {
+        "cores": 8,
+        "simd_fp32_lanes": 8,
+        "fp32_flop_per_cycle_per_core": 32,
+        "l1d_kib_per_core": 32,
+        "l2_kib": 8 * 512,
+        "l3_kib": 32 * 1024,
+        "boost_mhz": 4000,
+        "memory_gb_per_s": 50,
+    },
+)
+MIB = 2**18  # elements
+
+
+def _with(**factors):
+    return replace(DESK, factors={**DESK.factors, **factors})
+
+
+def _score(found, name, row=0):
+    return found.scores[row, [m.name for m in METRICS].index(name + "_score")]
+
+
+def _bound(nests, device=DESK):
+    return behaviours(nests, device).bound[0]
+
+
+def _copy(elements, jobs=64):
+    return program(
+        {"i": (jobs, "parallel"), "j": (elements // jobs // 8, "serial"), "v": (8, "vectorized")},
+        {"A": [elements], "B": [elements]},
+        [
+            Line(
+                "i j v",
+                f"B[{elements // jobs}*i+8*j+v]",
+                [f"A[{elements // jobs}*i+8*j+v]"],
+                operations=0,
+            )
+        ],
+    )
+
+
+def _sweep(kib):
+    """Scales an array into another, both together of so many KiB, again and again."""
+    blocks = kib * 128 // 64
+    return program(
+        {"again": (4000, "serial"), "j": (blocks, "serial"), "u": (8, "unrolled"),
+         "v": (8, "vectorized")},
+        {"A": [blocks * 64], "B": [blocks * 64]},
+        [Line("again j u v", "B[64*j+8*u+v]", ["A[64*j+8*u+v]"], operations=1)],
+    )  # fmt: skip
+
+
+def _matmul(m=96, n=128, k=128, rows=6, columns=16, parallel=False):
+    return program(
+        {"io": (m // rows, "parallel" if parallel else "serial"), "jo": (n // columns, "serial"),
+         "k": (k, "serial"), "ii": (rows, "unrolled"), "v": (columns, "vectorized")},
+        {"A": [m, k], "B": [k, n], "C": [m, n]},
+        [Line("io jo k ii v", f"C[{rows}*io+ii,{columns}*jo+v]",
+              [f"A[{rows}*io+ii,k]", f"B[k,{columns}*jo+v]"], reduces=True)],
+    )  # fmt: skip
+
+
+def _chain(length=4096, rows=8):
+    return program(
+        {"i": (rows, "serial"), "k": (length, "serial")},
+        {"A": [rows, length], "C": [rows]},
+        [Line("i k", "C[i]", ["A[i,k]"], operations=1, reduces=True)],
+    )
+
+
+def test_a_stream_larger_than_the_last_cache_is_bound_by_memory():
+    found = behaviours(_copy(64 * MIB), DESK)
+    assert found.bound == ["memory"]
+    # One array is read; the other is brought, too, before it is written: STREAM's three transfers.
+    assert found.numbers["bytes_from_memory"] == pytest.approx(3 * 64 * MIB * 4, rel=0.02)
+    assert found.seconds == pytest.approx(3 * 64 * MIB * 4 / 50e9, rel=0.1)
+    assert _score(found, "memory_traffic") == pytest.approx(1, abs=0.02)
+    assert _score(found, "roofline") > 0.9
+
+
+@pytest.mark.parametrize(
+    ("kib", "bound"), [(8, "l1"), (128, "l2"), (4096, "l3"), (2**18, "memory")]
+)
+def test_a_sweep_is_bound_by_the_cache_that_holds_it(kib, bound):
+    found = behaviours(_sweep(kib), DESK)
+    assert found.bound == [bound]
+    order = ["l1", "l2", "l3", "memory"]
+    for level, name in enumerate(order[:-1]):
+        kept = _score(found, f"{name}_reuse")
+        assert (kept > 0.9) == (level >= order.index(bound)), (name, kept)
+
+
+def test_a_matmul_in_registers_is_bound_by_arithmetic():
+    found = behaviours(_matmul(), DESK)
+    assert found.bound == ["arithmetic"]
+    assert found.numbers["accumulators"] == 12
+    assert found.numbers["flops"] == 2 * 96 * 128 * 128
+    # Two multiply-adds of eight lanes per cycle.
+    assert found.limits_s["arithmetic"] == pytest.approx(96 * 128 * 128 / 16 / 4e9)
+    assert _score(found, "lane_efficiency") == _score(found, "vector_compute") == 1
+    assert _score(found, "register") == 1
+
+
+def test_sums_that_wait_for_each_other_are_bound_by_latency():
+    found = behaviours(_chain(), DESK)
+    assert found.bound == ["latency"]
+    assert found.limits_s["latency"] == pytest.approx(8 * 4096 * CONSTANTS.latency / 4e9)
+    assert _score(found, "instruction_parallelism") == pytest.approx(1 / 8)
+    assert _score(found, "lane_efficiency") == pytest.approx(1 / 8)
+
+
+def test_one_thread_leaves_the_other_cores_idle():
+    one = behaviours(_matmul(parallel=False), DESK)
+    all_ = behaviours(_matmul(parallel=True), DESK)
+    assert _score(one, "unit_utilization") == pytest.approx(1 / 8)
+    assert _score(all_, "unit_utilization") == 1
+    assert all_.limits_s["arithmetic"] * 8 == pytest.approx(one.limits_s["arithmetic"])
+
+
+def test_nine_jobs_on_eight_cores_take_as_long_as_ten_on_five():
+    found = behaviours(_copy(9 * 8 * 10_000, jobs=9), DESK)
+    assert found.numbers["parallel_jobs"] == 9
+    assert found.numbers["jobs_of_busiest_thread"] == 2
+    assert found.numbers["threads_used"] == 5
+    assert _score(found, "load_balance") == pytest.approx(9 / 16)
+    eight = behaviours(_copy(8 * 8 * 10_000, jobs=8), DESK)
+    assert _score(eight, "load_balance") == 1
+
+
+def test_columns_use_four_bytes_of_a_line():
+    rows = 4096
+    nests = program(
+        {"j": (512, "serial"), "i": (rows, "serial")},
+        {"A": [rows, 512], "B": [rows, 512]},
+        [Line("j i", "B[i,j]", ["A[i,j]"], operations=1)],
+    )
+    found = behaviours(nests, DESK)
+    assert _score(found, "coalescing") == pytest.approx(4 / 64)
+    assert _score(found, "l1_reuse") < 0.05
+    assert found.numbers["line_bytes_used"] == pytest.approx(4)
+    across = program(
+        {"i": (rows, "serial"), "j": (512, "serial")},
+        {"A": [rows, 512], "B": [rows, 512]},
+        [Line("i j", "B[i,j]", ["A[i,j]"], operations=1)],
+    )
+    assert _score(behaviours(across, DESK), "coalescing") == 1
+
+
+def test_a_tiny_kernel_is_bound_by_starting_threads():
+    assert _bound(_copy(512, jobs=8)) == "overhead"
+    assert _score(behaviours(_copy(512, jobs=8), DESK), "synchronization") < 0.1
+
+
+def test_a_scalar_kernel_is_bound_by_instructions():
+    """Gathered operands: every lane has its own load."""
+    nests = program(
+        {"i": (64, "serial"), "j": (16, "serial"), "k": (64, "serial"), "u": (4, "unrolled")},
+        {"A": [64, 64], "B": [64, 64], "C": [64, 64]},
+        [Line("i j k u", "C[i,4*j+u]", ["A[i,k]", "B[4*j+u,k]"], reduces=True)],
+    )
+    found = behaviours(nests, DESK)
+    assert _score(found, "lane_efficiency") == pytest.approx(1 / 8)
+    assert found.numbers["vector_lanes_used"] == 1
+
+
+def test_too_many_sums_spill():
+    wide = behaviours(_matmul(rows=8, columns=64), DESK)
+    assert wide.numbers["accumulators"] == 64
+    assert wide.numbers["registers_spilled"] == 64 - 14
+    assert _score(wide, "register") < 0.3
+    narrow = behaviours(_matmul(), DESK)
+    assert wide.seconds > 1.2 * narrow.seconds
+
+
+def test_a_parallel_loop_inside_a_serial_one_starts_threads_every_time():
+    nests = program(
+        {"o": (100, "serial"), "i": (8, "parallel"), "v": (64, "vectorized")},
+        {"A": [100, 512]},
+        [Line("o i v", "A[o,64*i+v]", operations=0)],
+    )
+    found = behaviours(nests, DESK)
+    assert found.numbers["parallel_starts"] == 100
+    assert found.bound == ["overhead"]
+
+
+def test_stages_follow_each_other():
+    loops = {"i": (8, "parallel"), "v": (4096, "vectorized")}
+    second = {"a": (8, "parallel"), "b": (4096, "vectorized")}
+    buffers = {"A": [8, 4096], "B": [8, 4096], "C": [8, 4096]}
+    one = Line("i v", "B[i,v]", ["A[i,v]"], operations=1)
+    two = Line("a b", "C[a,b]", ["B[a,b]"], operations=1)
+    both = behaviours(program({**loops, **second}, buffers, [one, two]), DESK)
+    alone = behaviours(program(loops, buffers, [one]), DESK)
+    assert both.numbers["parallel_starts"] == 2
+    assert both.numbers["flops"] == 2 * alone.numbers["flops"]
+    assert both.limits_s["arithmetic"] == pytest.approx(2 * alone.limits_s["arithmetic"])
+
+
+def test_a_batch_is_its_programs():
+    rows = np.array([1, 2, 3, 4, 6, 12])
+    columns = np.array([8, 16, 32, 8, 16, 4])
+    loops = {"io": (96 // rows, "parallel"), "jo": (128 // columns, "serial"),
+             "k": (128, "serial"), "ii": (rows, "unrolled"),
+             "v": (columns, "vectorized")}  # fmt: skip
+    nests = program(
+        loops,
+        {"A": [96, 128], "B": [128, 128], "C": [96, 128]},
+        [Line("io jo k ii v", "C[ii,v]", ["A[ii,k]", "B[k,v]"], reduces=True)],
+    )
+    together = behaviours(nests, DESK)
+    for row in range(len(rows)):
+        alone = behaviours(nests.take(np.array([row])), DESK)
+        np.testing.assert_array_equal(alone.scores[0], together.scores[row])
+        assert alone.seconds[0] == together.seconds[row]
+        assert all(alone.numbers[k][0] == v[row] for k, v in together.numbers.items())
+
+
+def test_a_gpu_is_refused():
+    gpu = Device("g", "G", "gpu", {"units": 1, "fp32_lanes": 64, "warp": 32,
+                                   "shared_kib_per_unit": 64})  # fmt: skip
+    with pytest.raises(BadInputError, match="'g' is a 'gpu'"):
+        behaviours(_chain(), gpu)
+
+
+_TILES = st.tuples(
+    st.sampled_from([1, 2, 3, 4, 6, 8, 12]),
+    st.sampled_from([1, 4, 8, 16, 32, 64]),
+    st.booleans(),
+    st.sampled_from([48, 96, 480]),
+)
+
+
+def _tiled(tiles):
+    rows, columns, parallel, m = tiles
+    return _matmul(m=m, n=128, k=m, rows=rows, columns=columns, parallel=parallel)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    tiles=_TILES,
+    factor=st.sampled_from(["memory_gb_per_s", "boost_mhz", "l1d_kib_per_core", "l3_kib"]),
+    times=st.floats(1.01, 2.5),
+)
+def test_more_of_anything_is_never_slower(tiles, factor, times):
+    more = _with(**{factor: DESK.factors[factor] * times})
+    nests = _tiled(tiles)
+    assert behaviours(nests, more).seconds <= behaviours(nests, DESK).seconds * (1 + 1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(tiles=_TILES, cores=st.integers(1, 64))
+def test_more_cores_are_never_slower_but_for_starting_them(tiles, cores):
+    def on(count):
+        device = _with(cores=count, l2_kib=512 * count, l3_kib=4096 * count)
+        found = behaviours(_tiled(tiles), device)
+        return found.seconds - found.limits_s["overhead"]
+
+    assert on(cores + 1) <= on(cores) * (1 + 1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(tiles=_TILES, lanes=st.sampled_from([4, 8, 16]), l3=st.sampled_from([0, 8192]))
+def test_scores_are_in_their_range(tiles, lanes, l3):
+    device = _with(simd_fp32_lanes=lanes, fp32_flop_per_cycle_per_core=4 * lanes, l3_kib=l3)
+    found = behaviours(_tiled(tiles), device)
+    own = [i for i, m in enumerate(METRICS) if "cpu" in m.kinds and (l3 or "l3" not in m.name)]
+    assert np.isfinite(found.scores[:, own]).all()
+    assert (found.scores[:, own] >= 0).all() and (found.scores[:, own] <= 1).all()
+    others = [i for i in range(len(METRICS)) if i not in own]
+    assert np.isnan(found.scores[:, others]).all()
+    assert all(np.isfinite(v).all() and (v >= 0).all() for v in found.numbers.values())
+    assert ("l3" in found.limits_s) == bool(l3)
+    assert (found.seconds >= np.max(list(found.limits_s.values()), axis=0) * (1 - 1e-9)).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    tiles=_TILES,
+    at=st.integers(0, 5),
+    kind=st.sampled_from(["serial", "parallel", "unrolled", "vectorized"]),
+)
+def test_loops_of_one_iteration_mean_nothing(tiles, at, kind):
+    rows, columns, parallel, m = tiles
+    names = ["io", "jo", "k", "ii", "v"]
+    loops = {"io": (m // rows, "parallel" if parallel else "serial"),
+             "jo": (128 // columns, "serial"), "k": (m, "serial"), "ii": (rows, "unrolled"),
+             "v": (columns, "vectorized"), "one": (1, kind)}  # fmt: skip
+    path = [*names[:at], "one", *names[at:]]
+    nests = program(
+        loops,
+        {"A": [m, m], "B": [m, 128], "C": [m, 128]},
+        [Line(" ".join(path), f"C[{rows}*io+ii,{columns}*jo+v]",
+              [f"A[{rows}*io+ii+one,k]", f"B[k,{columns}*jo+v]"], reduces=True)],
+    )  # fmt: skip
+    with_it, without = behaviours(nests, DESK), behaviours(_tiled(tiles), DESK)
+    np.testing.assert_allclose(with_it.scores, without.scores)
+    np.testing.assert_allclose(with_it.seconds, without.seconds)
+
+
+def _misses(nests, lines):
+    """Lines that a cache of so many lines brings and writes back in the second of two runs.
+
+    Fully associative, the longest unused goes first; every access of the programs' order.
+    """
+    bases = np.cumsum([0, *(int(np.prod(b.shape[0])) * 4 // 64 + 1 for b in nests.buffers)]) * 64
+    cache, count = collections.OrderedDict(), 0
+    (statement,) = nests.statements
+    extents = [range(int(nests.extents[0, loop])) for loop in statement.path]
+    accesses = []
+    for access in statement.accesses:
+        buffer = nests.buffers[access.buffer]
+        strides = [4 * int(np.prod(buffer.shape[0, d + 1 :])) for d in range(buffer.shape.shape[1])]
+        terms = [(t.place, int(t.coefficient[0]) * strides[t.dimension]) for t in access.terms]
+        accesses.append((int(bases[access.buffer]), terms, access.store))
+    for _run in range(2):
+        count = 0
+        for point in itertools.product(*extents):
+            for base, terms, store in accesses:
+                line = (base + sum(point[place] * stride for place, stride in terms)) // 64
+                if line in cache:
+                    cache.move_to_end(line)
+                    cache[line] |= store
+                    continue
+                count += 1
+                cache[line] = store
+                if len(cache) > lines:
+                    _old, dirty = cache.popitem(last=False)
+                    count += dirty
+    return count
+
+
+_ORDERS = ["i j k", "i k j", "k i j", "j i k", "io jo k ii ji", "io k jo ii ji", "io jo ko ii k ji"]
+
+
+@pytest.mark.parametrize("order", _ORDERS)
+@pytest.mark.parametrize("kib", [1, 2, 4])
+def test_traffic_is_that_of_a_cache_that_forgets_the_longest_unused(order, kib):
+    """Matrices of 4 KiB and less in a small cache, against every access simulated."""
+    m = n = k = 24
+    tiled = "io" in order
+    split_k = "ko" in order
+    loops = {"i": (m, "serial"), "j": (n, "serial"), "k": (4 if split_k else k, "serial"),
+             "io": (m // 4, "serial"), "jo": (n // 8, "serial"), "ii": (4, "serial"),
+             "ji": (8, "serial"), "ko": (k // 4, "serial")}  # fmt: skip
+    row, column = ("4*io+ii", "8*jo+ji") if tiled else ("i", "j")
+    depth = "4*ko+k" if split_k else "k"
+    nests = program(
+        loops,
+        {"A": [m, k], "B": [k, n], "C": [m, n]},
+        [Line(order, f"C[{row},{column}]",
+              [f"A[{row},{depth}]", f"B[{depth},{column}]"], reduces=True)],
+    )  # fmt: skip
+    device = _with(cores=1, l1d_kib_per_core=kib, l2_kib=512, l3_kib=0)
+    sharp = replace(CONSTANTS, filled=1.0, sharpness=500.0)
+    found = behaviours(nests, device, sharp).numbers["bytes_from_l2"][0] / 64
+    counted = _misses(nests, kib * 16)
+    assert found == pytest.approx(counted, rel=0.35, abs=12)
