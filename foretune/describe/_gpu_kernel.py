@@ -1,0 +1,312 @@
+"""One kernel on one GPU: what its blocks need, move and execute, before it becomes time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune.describe._gpu_footprint import Footprint
+from foretune.describe._gpu_lanes import Lanes, lanes
+from foretune.describe._gpu_launch import Launch, Residency, launch, most_registers, residency
+from foretune.describe._gpu_traffic import captured, traffic
+from foretune.describe._gpu_work import BASE_REGISTERS, Work, path_of, sequential, work
+from foretune.describe._nests import THREAD, VTHREAD, Nests, Statement
+
+if TYPE_CHECKING:
+    from foretune.hardware import Device
+
+FloatArray = npt.NDArray[np.float64]
+
+_LINE_SECTORS = 4
+"""Sectors that the first cache hands out in a cycle."""
+
+
+_LOADS_IN_FLIGHT = 16
+"""Of one thread: more wait for registers."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What a warp goes through in one statement, one thing after another; of shape (n,).
+
+    Attributes:
+        global_rounds: Times it waits for global memory.
+        shared_rounds: Times it waits for shared memory.
+        instructions: That it issues.
+        parallel: Independent ones among them.
+    """
+
+    global_rounds: FloatArray
+    shared_rounds: FloatArray
+    instructions: FloatArray
+    parallel: FloatArray
+
+
+@dataclass
+class Kernel:
+    """Sums over the statements of one kernel; arrays of shape (n,).
+
+    Per warp: instructions of one warp of a block, of its whole run. Bytes are of the whole kernel.
+    """
+
+    shape: Launch
+    held: Residency
+    registers: FloatArray
+    most_registers: FloatArray
+    wanted_registers: FloatArray
+    shared_bytes: FloatArray
+    flops: FloatArray
+    arithmetic: FloatArray
+    fused: FloatArray
+    special: FloatArray
+    other: FloatArray
+    memory_instructions: FloatArray
+    shared_passes: FloatArray
+    shared_ideal: FloatArray
+    l1_cycles: FloatArray
+    loaded_bytes: FloatArray
+    shared_loaded_bytes: FloatArray
+    sectors_bytes: FloatArray
+    used_bytes: FloatArray
+    from_l2: FloatArray
+    from_memory: FloatArray
+    distinct: FloatArray
+    barriers: FloatArray
+    chains: list[Chain]
+
+
+def kernel(nests: Nests, statements: tuple[Statement, ...], device: Device) -> Kernel:
+    """Everything about one kernel that does not need its time.
+
+    Args:
+        nests: The programs.
+        statements: Those of the kernel.
+        device: The device.
+    """
+    n = len(nests)
+    shape = launch(nests, statements)
+    most = most_registers(shape.threads, device)
+    local, shared = _allocated(nests, statements)
+    works = [work(nests, s, shape.block, local, most) for s in statements]
+    zero = np.zeros(n)
+    live = np.max([w.live for w in works], axis=0, initial=0.0)
+    wanted = np.max([w.wanted for w in works], axis=0, initial=0.0)
+    needed = BASE_REGISTERS + local + live
+    registers = np.minimum(needed, most)
+    held = residency(shape.threads, registers, shared, device)
+    k = Kernel(
+        shape=shape,
+        held=held,
+        registers=needed,
+        most_registers=most,
+        wanted_registers=BASE_REGISTERS + local + np.maximum(live, wanted),
+        shared_bytes=shared,
+        **{name: zero.copy() for name in _SUMS},
+        barriers=_barriers(nests, statements),
+        chains=[],
+    )
+    warp, sector = int(device.value("warp")), _sector(device)
+    free = _free_l1(device, shared, held.blocks) / held.blocks
+    wave = np.minimum(shape.blocks, held.blocks * device.value("units"))
+    second = (device.value("l2_kib") + device.value("last_level_cache_mib") * 1024) * 1024
+    moved: dict[int, list[FloatArray]] = {}
+    for statement, done in zip(statements, works, strict=True):
+        requests = [
+            lanes(nests, statement, access, shape.block, warp, sector, width)
+            for access, width in zip(statement.accesses, done.widths, strict=True)
+        ]
+        _add_arithmetic(k, statement, done)
+        _add_chain(k, nests, statement, done)
+        for at, request in enumerate(requests):
+            _add_request(k, nests, statement, done, at, request, sector)
+        _add_traffic(k, nests, statement, done, requests, free, wave, sector, moved)
+    for from_l2, wave_bytes, distinct in moved.values():
+        waves = np.maximum(shape.blocks / wave, 1.0)
+        again = np.maximum(waves * wave_bytes - distinct, 0.0)
+        lost = 1.0 - np.minimum(1.0, second / np.maximum(k.distinct, 1.0))
+        k.from_memory += np.minimum(np.maximum(from_l2, distinct), distinct + again * lost)
+    return k
+
+
+_SUMS = (
+    "flops", "arithmetic", "fused", "special", "other", "memory_instructions",
+    "shared_passes", "shared_ideal", "l1_cycles", "loaded_bytes", "shared_loaded_bytes",
+    "sectors_bytes", "used_bytes", "from_l2", "from_memory", "distinct",
+)  # fmt: skip
+
+
+def _sector(device: Device) -> int:
+    """Bytes that memory is read in: AMD's wide wavefronts have caches with lines of 64 bytes."""
+    return 64 if device.value("warp") > 32 else 32
+
+
+def _free_l1(device: Device, shared: FloatArray, blocks: FloatArray) -> FloatArray:
+    """Bytes of the first cache: where it is one memory with shared memory, what that leaves."""
+    first = device.value("l1_kib_per_unit") * 1024
+    if device.value("l1_kib_per_unit") > device.value("shared_kib_per_unit"):
+        return np.maximum(first - shared * blocks, first / 8)
+    return np.full(len(shared), first)
+
+
+def _add_arithmetic(k: Kernel, statement: Statement, done: Work) -> None:
+    times = done.executions * done.share
+    # A multiply-add is one instruction: the addition of a reduction takes its multiplication along.
+    fused = np.where(statement.reduces & (statement.operations >= 2), 1.0, 0.0) * times
+    k.flops += statement.operations * times * k.shape.threads * k.shape.blocks
+    k.arithmetic += (statement.operations * times) - fused
+    k.fused += fused
+    k.special += statement.calls * times
+    k.other += statement.selects * times + done.integer * done.share
+
+
+def _add_chain(k: Kernel, nests: Nests, statement: Statement, done: Work) -> None:
+    rounds = {"global": np.zeros(len(nests)), "shared": np.zeros(len(nests))}
+    instructions = done.executions + done.integer
+    for at, access in enumerate(statement.accesses):
+        scope = nests.buffers[access.buffer].scope
+        instructions = instructions + done.instructions[at]
+        if scope in rounds and not access.store:
+            waits = np.maximum(done.rounds[at], done.instructions[at] / _LOADS_IN_FLIGHT)
+            rounds[scope] = np.maximum(rounds[scope], waits)
+    k.chains.append(Chain(rounds["global"], rounds["shared"], instructions, done.chains))
+
+
+def _add_request(
+    k: Kernel,
+    nests: Nests,
+    statement: Statement,
+    done: Work,
+    at: int,
+    request: Lanes,
+    sector: int,
+) -> None:
+    buffer = nests.buffers[statement.accesses[at].buffer]
+    times = done.instructions[at] * done.share
+    store = statement.accesses[at].store
+    threads = k.shape.threads * k.shape.blocks
+    k.memory_instructions += times
+    if buffer.scope == "shared":
+        k.shared_passes += times * request.passes
+        k.shared_ideal += times * request.ideal_passes
+        if not store:
+            k.shared_loaded_bytes += times * done.widths[at] * buffer.bytes * threads
+    elif buffer.scope == "global":
+        k.l1_cycles += times * np.maximum(1.0, request.sectors / _LINE_SECTORS)
+        if not store:
+            k.loaded_bytes += times * done.widths[at] * buffer.bytes * threads
+        warps = k.held.warps * k.shape.blocks
+        k.sectors_bytes += times * request.sectors * sector * warps
+        k.used_bytes += times * request.bytes_used * warps
+
+
+def _add_traffic(
+    k: Kernel,
+    nests: Nests,
+    statement: Statement,
+    done: Work,
+    requests: list[Lanes],
+    free: FloatArray,
+    wave: FloatArray,
+    sector: int,
+    moved: dict[int, list[FloatArray]],
+) -> None:
+    outside = [
+        at
+        for at, access in enumerate(statement.accesses)
+        if nests.buffers[access.buffer].scope == "global"
+    ]
+    if not outside:
+        return
+    loads = tuple(done.footprints[at] for at in outside if not statement.accesses[at].store)
+    counts = captured(nests, statement, loads, free, sector)
+    for at in outside:
+        times = done.instructions[at] * done.share
+        requested = times * requests[at].sectors * sector * k.held.warps
+        found = traffic(
+            nests, statement, done.footprints[at], requested, counts, k.shape, wave, sector
+        )
+        k.from_l2 += found.from_l2
+        buffer = statement.accesses[at].buffer
+        before = moved.get(buffer)
+        if before is None:
+            moved[buffer] = [found.from_l2, found.wave, found.distinct]
+            k.distinct += found.distinct
+        else:
+            k.distinct += np.maximum(found.distinct - before[2], 0.0)
+            moved[buffer] = [
+                before[0] + found.from_l2,
+                np.maximum(before[1], found.wave),
+                np.maximum(before[2], found.distinct),
+            ]
+
+
+def _common(paths: list[tuple[int, ...]]) -> int:
+    """Length of the path that all share."""
+    length = 0
+    for loops in zip(*paths, strict=False):
+        if len(set(loops)) > 1:
+            break
+        length += 1
+    return length
+
+
+def _users(nests: Nests, statements: tuple[Statement, ...], scope: str) -> dict[int, list[Statement]]:
+    users: dict[int, list[Statement]] = {}
+    for statement in statements:
+        for access in statement.accesses:
+            if nests.buffers[access.buffer].scope == scope:
+                seen = users.setdefault(access.buffer, [])
+                if not any(statement is each for each in seen):
+                    seen.append(statement)
+    return users
+
+
+def _allocated(nests: Nests, statements: tuple[Statement, ...]) -> tuple[FloatArray, FloatArray]:
+    """Registers of a thread for local buffers, and bytes of shared memory of a block."""
+    n = len(nests)
+    registers, shared = np.zeros(n), np.zeros(n)
+    for number, users in _users(nests, statements, "local").items():
+        buffer = nests.buffers[number]
+        common = _common([s.path for s in users])
+        size = np.zeros(n)
+        for statement in users:
+            kinds, extents = path_of(nests, statement)
+            own = sequential(kinds)
+            own[:, :common] &= kinds[:, :common] == VTHREAD
+            counts = np.where(own, extents, 1.0)
+            for access in statement.accesses:
+                if access.buffer == number:
+                    elements = Footprint(access, buffer).elements(counts)
+                    size = np.maximum(size, elements * _copies(kinds, extents, access))
+        registers += size * max(buffer.bytes / 4, 1.0)
+    for number in _users(nests, statements, "shared"):
+        shared += nests.buffers[number].shape.prod(axis=1) * nests.buffers[number].bytes
+    return registers, shared
+
+
+def _copies(kinds: npt.NDArray[np.int8], extents: FloatArray, access: object) -> FloatArray:
+    """Virtual threads that an index of a local buffer does not name: each has a buffer of its own."""
+    named = {term.place for term in access.terms}  # type: ignore[attr-defined]
+    copies = np.ones(len(extents))
+    for place in range(extents.shape[1]):
+        if place not in named:
+            copies = copies * np.where(kinds[:, place] == VTHREAD, extents[:, place], 1.0)
+    return copies
+
+
+def _barriers(nests: Nests, statements: tuple[Statement, ...]) -> FloatArray:
+    """Barriers that a block passes: before and after shared memory is filled, in every iteration
+    of the loops that the filling and the use share."""
+    barriers: dict[tuple[int, ...], FloatArray] = {}
+    for users in _users(nests, statements, "shared").values():
+        common = _common([s.path for s in users])
+        prefix = users[0].path[:common]
+        kinds, extents = nests.kinds[:, list(prefix)], nests.extents[:, list(prefix)]
+        own = sequential(kinds) & (kinds != VTHREAD) & (kinds != THREAD)
+        times = np.where(own, extents, 1.0).prod(axis=1) if prefix else np.ones(len(nests))
+        # After the last filling nothing is overwritten; buffers filled together share barriers.
+        barriers[prefix] = 2.0 * times - 1.0
+    return sum(barriers.values(), np.zeros(len(nests)))

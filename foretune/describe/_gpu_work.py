@@ -1,0 +1,257 @@
+"""What one thread executes: loads that are left after reuse in registers, arithmetic, its chains.
+
+A compiler sees the copies of unrolled loops and of virtual threads at once, and loads a value once
+for all of them as long as registers last. The *window* of a statement is that part of its loops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune.describe._gpu_footprint import Footprint
+from foretune.describe._nests import (
+    BLOCK,
+    THREAD,
+    UNROLLED,
+    VECTORIZED,
+    VTHREAD,
+    Nests,
+    Statement,
+)
+
+FloatArray = npt.NDArray[np.float64]
+
+_UNROLLED_UNASKED = 128
+"""Copies up to which compilers unroll loops of known extents without a pragma."""
+_WIDEST_BYTES = 16
+"""Of a load or a store of one thread."""
+_INVARIANT_ELEMENTS = 32
+"""Values that are kept over a loop that is not unrolled and does not move them, at most."""
+_LOOP, _ADDRESS, _DIVISION, _GUARD = 3.0, 1.0, 4.0, 2.0
+"""Integer instructions of an iteration, an address, a division with remainder, a guard."""
+BASE_REGISTERS = 24
+"""Addresses, indices of the thread, counters."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """One statement in one thread; arrays of shape (n,), counts over the thread's whole run.
+
+    Attributes:
+        executions: Of the statement.
+        windows: Times the window is run through.
+        chains: Independent results within a window.
+        live: Registers that hold loaded values.
+        wanted: Registers that hold all values that the unrolled loops would reuse.
+        share: Of the block's threads that execute it.
+        integer: Instructions for addresses, loops and guards.
+        footprints: Of each access.
+        instructions: Loads or stores of each access; 0 where it is in registers.
+        widths: Elements of one load or store of each access.
+        rounds: Of each access, how often the thread waits for it.
+    """
+
+    executions: FloatArray
+    windows: FloatArray
+    chains: FloatArray
+    live: FloatArray
+    wanted: FloatArray
+    share: FloatArray
+    integer: FloatArray
+    footprints: tuple[Footprint, ...]
+    instructions: tuple[FloatArray, ...]
+    widths: tuple[FloatArray, ...]
+    rounds: tuple[FloatArray, ...]
+
+
+def path_of(nests: Nests, statement: Statement) -> tuple[npt.NDArray[np.int8], FloatArray]:
+    """Kinds and extents of the loops around a statement, of shape (n, P)."""
+    at = list(statement.path)
+    return nests.kinds[:, at], nests.extents[:, at]
+
+
+def sequential(kinds: npt.NDArray[np.int8]) -> npt.NDArray[np.bool_]:
+    """Which loops one thread runs through itself."""
+    return (kinds != BLOCK) & (kinds != THREAD)
+
+
+def work(
+    nests: Nests, statement: Statement, block: FloatArray, accumulators: FloatArray, most: FloatArray
+) -> Work:
+    """A statement's work in one thread.
+
+    Args:
+        nests: The programs.
+        statement: The statement.
+        block: Threads of a block along x, y, z, of shape (n, 3).
+        accumulators: Registers of local buffers, of shape (n,).
+        most: Registers that a thread may have, of shape (n,).
+    """
+    kinds, extents = path_of(nests, statement)
+    own = np.where(sequential(kinds), extents, 1.0)
+    footprints = tuple(Footprint(a, nests.buffers[a.buffer]) for a in statement.accesses)
+    free = most - accumulators - BASE_REGISTERS
+    counts, live, wanted = _window(statement, kinds, own, footprints, free)
+    outer = own / counts
+    windows = outer.prod(axis=1)
+    instructions, widths, rounds = [], [], []
+    for access, footprint in zip(statement.accesses, footprints, strict=True):
+        if footprint.buffer.scope == "local":
+            nothing = np.zeros(len(nests))
+            instructions.append(nothing)
+            widths.append(nothing + 1)
+            rounds.append(nothing)
+            continue
+        elements = footprint.elements(counts)
+        times = _times(footprint, outer, elements)
+        width = _width(statement, footprint, kinds, extents)
+        instructions.append(elements * times / width * statement.executed)
+        widths.append(width)
+        rounds.append(times * statement.executed)
+    last = footprints[-1].elements(counts) if footprints else np.ones(len(nests))
+    copies = counts.prod(axis=1)
+    return Work(
+        executions=own.prod(axis=1) * statement.executed,
+        windows=windows * statement.executed,
+        chains=last if statement.reduces else copies,
+        live=live,
+        wanted=wanted,
+        share=_share(nests, statement, block),
+        integer=_integer(nests, statement, windows, copies, own),
+        footprints=footprints,
+        instructions=tuple(instructions),
+        widths=tuple(widths),
+        rounds=tuple(rounds),
+    )
+
+
+def _window(
+    statement: Statement,
+    kinds: npt.NDArray[np.int8],
+    own: FloatArray,
+    footprints: tuple[Footprint, ...],
+    free: FloatArray,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Iterations within the window (n, P), registers of values in it, those of all of it."""
+    n, places = own.shape
+    counts = np.where(kinds == VTHREAD, own, 1.0)
+    copies = counts.prod(axis=1)
+    held = [np.zeros(n) for _ in footprints]
+    wanted = np.zeros(n)
+    most = np.maximum(statement.unroll, _UNROLLED_UNASKED)
+    open_ = np.ones(n, bool)
+    for place in reversed(range(places)):
+        extent = np.where(kinds[:, place] == VTHREAD, 1.0, own[:, place])
+        if not (open_ & (extent > 1)).any():
+            continue
+        asked = (kinds[:, place] == UNROLLED) | (kinds[:, place] == VECTORIZED)
+        unrolls = asked | (copies * extent <= most)
+        trial = counts.copy()
+        trial[:, place] = np.maximum(trial[:, place], extent)
+        then = [
+            _held(footprint, place, extent, counts, trial, before)
+            for footprint, before in zip(footprints, held, strict=True)
+        ]
+        total = sum(then, np.zeros(n))
+        wanted = np.where(open_ & unrolls, np.maximum(wanted, total), wanted)
+        joins = open_ & unrolls & (total <= np.maximum(free, 0))
+        counts = np.where(joins[:, None], trial, counts)
+        copies = np.where(joins, copies * extent, copies)
+        held = [np.where(joins, a, b) for a, b in zip(then, held, strict=True)]
+        open_ &= joins | (extent == 1)
+    return counts, sum(held, np.zeros(n)), wanted
+
+
+def _held(
+    footprint: Footprint,
+    place: int,
+    extent: FloatArray,
+    inner: FloatArray,
+    outer: FloatArray,
+    before: FloatArray,
+) -> FloatArray:
+    """Registers that hold an access's values so that a loop reuses them; ``before``: without it."""
+    if footprint.buffer.scope == "local":
+        return before
+    inside, all_ = footprint.elements(inner), footprint.elements(outer)
+    reuses = all_ < inside * extent * (1 - 1e-9)
+    fresh = np.where(all_ > inside, (all_ - inside) / np.maximum(extent - 1, 1), inside)
+    life = np.where(all_ > inside, footprint.lifetime(place, extent, inner), 1.0)
+    size = np.maximum(footprint.buffer.bytes / 4, 1.0)
+    return np.where(reuses, np.maximum(before, np.minimum(fresh * life, all_) * size), before)
+
+
+def _times(footprint: Footprint, outer: FloatArray, elements: FloatArray) -> FloatArray:
+    """How often the window's elements are loaded: loops that do not move them are left out.
+
+    Only those next to the window: what is inside of a loop that moves them is loaded anew.
+    """
+    times = np.ones(len(outer))
+    still = elements <= _INVARIANT_ELEMENTS
+    for place in reversed(range(outer.shape[1])):
+        moved = np.zeros(len(outer), bool)
+        for term in footprint.access.terms:
+            if term.place == place:
+                moved |= (term.values > 1) & (term.coefficient != 0)
+        runs = outer[:, place] > 1
+        still &= ~(runs & moved)
+        times = np.where(still, times, times * outer[:, place])
+    return times
+
+
+def _width(
+    statement: Statement,
+    footprint: Footprint,
+    kinds: npt.NDArray[np.int8],
+    extents: FloatArray,
+) -> FloatArray:
+    """Neighbouring elements that vectorised loops move with one instruction."""
+    width = np.ones(len(extents))
+    last = footprint.buffer.shape.shape[1] - 1
+    for term in footprint.access.terms:
+        if term.dimension == last:
+            extent = extents[:, term.place]
+            wide = (kinds[:, term.place] == VECTORIZED) & (np.abs(term.coefficient) == 1)
+            wide &= (term.values >= extent) & (term.every == 1)
+            width = np.where(wide, width * extent, width)
+    return np.maximum(np.minimum(width, _WIDEST_BYTES / footprint.buffer.bytes), 1.0)
+
+
+def _share(nests: Nests, statement: Statement, block: FloatArray) -> FloatArray:
+    """Threads that a statement's loops bind, of all of the block's."""
+    share = np.ones(len(nests))
+    for at, axis in enumerate("xyz"):
+        bound = np.zeros(len(nests))
+        for loop in statement.path:
+            if nests.axes[loop] == axis:
+                thread = nests.kinds[:, loop] == THREAD
+                bound = np.where(thread, np.maximum(bound, nests.extents[:, loop]), bound)
+        share = share * np.where(bound > 0, bound / block[:, at], 1.0)
+    return share
+
+
+def _integer(
+    nests: Nests,
+    statement: Statement,
+    windows: FloatArray,
+    copies: FloatArray,
+    own: FloatArray,
+) -> FloatArray:
+    """Integer instructions: of loops that are left, addresses, divisions of fused indices, guards.
+
+    Within a window, addresses differ by constants.
+    """
+    cost = np.where(windows > 1, _LOOP, 0.0)
+    for access in statement.accesses:
+        if nests.buffers[access.buffer].scope == "local":
+            continue
+        cost = cost + _ADDRESS
+        for term in access.terms:
+            runs = own[:, term.place] > 1
+            folded = (term.values > 1) & (term.values * term.every < own[:, term.place])
+            cost = cost + _DIVISION * (runs & (folded | (term.every > 1)))
+    guards = np.where(statement.executed < 1, _GUARD * copies, 0.0)
+    return (cost + guards) * windows
