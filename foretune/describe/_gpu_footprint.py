@@ -62,15 +62,21 @@ class Footprint:
         values = np.where(size > 0, values, 1.0)
         size = np.take_along_axis(size, order, axis=1)
         values = np.take_along_axis(values, order, axis=1)
-        distinct, span, step = np.ones(n), np.zeros(n), np.zeros(n)
-        for i in range(len(terms)):
-            s, v = size[:, i], values[:, i]
-            step = np.where((step == 0) & (s > 0), np.maximum(s, 1.0), step)
-            further = span + s * (v - 1)
-            dense = np.floor(further / np.maximum(step, 1.0)) + 1
-            distinct = np.where(s <= span + step, np.minimum(distinct * v, dense), distinct * v)
-            span = further
-        return Reach(distinct, span, np.maximum(step, 1.0))
+        least = np.maximum(np.where(size > 0, size, np.inf).min(axis=1), 1.0)
+        step = np.where(np.isfinite(least), least, 1.0)
+        # Sizes that leave gaps start a level of their own: 2 values by 1, then 3 by 4.
+        lower, distinct, reached, finest, span = (
+            np.ones(n), np.ones(n), np.zeros(n), step.copy(), np.zeros(n),
+        )  # fmt: skip
+        for s, v in zip(size.T, values.T, strict=True):
+            new = s > reached + finest
+            lower = np.where(new, lower * distinct, lower)
+            distinct, reached = np.where(new, 1.0, distinct), np.where(new, 0.0, reached)
+            finest = np.where(new, s, np.where(s > 0, _common_step(finest, s), finest))
+            reached = reached + s * (v - 1)
+            distinct = np.minimum(distinct * v, np.floor(reached / finest) + 1)
+            span = span + s * (v - 1)
+        return Reach(lower * distinct, span, step)
 
     def elements(self, counts: FloatArray) -> FloatArray:
         """Different elements, float64 of shape (n,)."""
@@ -101,7 +107,7 @@ class Footprint:
             stride = stride * shape[:, dimension]
         run = 1 + span * width / sector
         sectors = np.where(step * width <= sector, np.minimum(run, distinct), distinct)
-        return rows * np.maximum(sectors, 1.0) * sector
+        return np.asarray(rows * np.maximum(sectors, 1.0) * sector)
 
     def lifetime(self, place: int, extent: FloatArray, inner: FloatArray) -> FloatArray:
         """Iterations of a loop for which an element stays in use, at most its extent.
@@ -121,4 +127,10 @@ class Footprint:
             step = np.abs(t.coefficient)
             moving = (t.values > 1) & (step > 0)
             life = np.where(moving, np.minimum(life, span / np.maximum(step, 1e-9)), life)
-        return np.minimum(life, extent)
+        return np.asarray(np.minimum(life, extent))
+
+
+def _common_step(one: FloatArray, other: FloatArray) -> FloatArray:
+    """Greatest common divisor of steps, at least 1."""
+    whole = np.gcd(np.rint(one).astype(np.int64), np.rint(other).astype(np.int64))
+    return np.asarray(np.maximum(whole.astype(np.float64), 1.0))

@@ -13,7 +13,7 @@ from foretune.describe._gpu_lanes import Lanes, lanes
 from foretune.describe._gpu_launch import Launch, Residency, launch, most_registers, residency
 from foretune.describe._gpu_traffic import captured, traffic
 from foretune.describe._gpu_work import BASE_REGISTERS, Work, path_of, sequential, work
-from foretune.describe._nests import THREAD, VTHREAD, Nests, Statement
+from foretune.describe._nests import THREAD, VTHREAD, Access, Nests, Statement
 
 if TYPE_CHECKING:
     from foretune.hardware import Device
@@ -90,7 +90,11 @@ def kernel(nests: Nests, statements: tuple[Statement, ...], device: Device) -> K
     shape = launch(nests, statements)
     most = most_registers(shape.threads, device)
     local, shared = _allocated(nests, statements)
-    works = [work(nests, s, shape.block, local, most) for s in statements]
+    fences = _fences(nests, statements)
+    works = [
+        work(nests, s, fence, shape.block, local, most)
+        for s, fence in zip(statements, fences, strict=True)
+    ]
     zero = np.zeros(n)
     live = np.max([w.live for w in works], axis=0, initial=0.0)
     wanted = np.max([w.wanted for w in works], axis=0, initial=0.0)
@@ -253,7 +257,9 @@ def _common(paths: list[tuple[int, ...]]) -> int:
     return length
 
 
-def _users(nests: Nests, statements: tuple[Statement, ...], scope: str) -> dict[int, list[Statement]]:
+def _users(
+    nests: Nests, statements: tuple[Statement, ...], scope: str
+) -> dict[int, list[Statement]]:
     users: dict[int, list[Statement]] = {}
     for statement in statements:
         for access in statement.accesses:
@@ -262,6 +268,24 @@ def _users(nests: Nests, statements: tuple[Statement, ...], scope: str) -> dict[
                 if not any(statement is each for each in seen):
                     seen.append(statement)
     return users
+
+
+def _fences(nests: Nests, statements: tuple[Statement, ...]) -> list[int]:
+    """Of each statement, the outer loops over which registers keep nothing that it accesses.
+
+    They are shared with the other users of an array that is written meanwhile.
+    """
+    fences = [0] * len(statements)
+    for scope in ("shared", "global"):
+        for number, users in _users(nests, statements, scope).items():
+            written = any(a.store for s in users for a in s.accesses if a.buffer == number)
+            if len(users) < 2 or not written:
+                continue
+            common = _common([s.path for s in users])
+            for at, statement in enumerate(statements):
+                if any(statement is user for user in users):
+                    fences[at] = max(fences[at], common)
+    return fences
 
 
 def _allocated(nests: Nests, statements: tuple[Statement, ...]) -> tuple[FloatArray, FloatArray]:
@@ -287,9 +311,9 @@ def _allocated(nests: Nests, statements: tuple[Statement, ...]) -> tuple[FloatAr
     return registers, shared
 
 
-def _copies(kinds: npt.NDArray[np.int8], extents: FloatArray, access: object) -> FloatArray:
-    """Virtual threads that an index of a local buffer does not name: each has a buffer of its own."""
-    named = {term.place for term in access.terms}  # type: ignore[attr-defined]
+def _copies(kinds: npt.NDArray[np.int8], extents: FloatArray, access: Access) -> FloatArray:
+    """Virtual threads that a local buffer's index does not name: each has a buffer of its own."""
+    named = {term.place for term in access.terms}
     copies = np.ones(len(extents))
     for place in range(extents.shape[1]):
         if place not in named:

@@ -88,7 +88,7 @@ def most_registers(threads: FloatArray, device: Device) -> FloatArray:
     warp = device.value("warp")
     held = device.value("registers_kib_per_unit") * 1024 / 4
     rounded = np.ceil(threads / warp) * warp
-    return np.minimum(_MOST_REGISTERS, np.floor(held / np.maximum(rounded, 1) / 8) * 8)
+    return np.asarray(np.minimum(_MOST_REGISTERS, np.floor(held / rounded / 8) * 8))
 
 
 def residency(

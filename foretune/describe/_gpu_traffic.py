@@ -36,7 +36,11 @@ class Traffic:
 
 
 def captured(
-    nests: Nests, statement: Statement, footprints: tuple[Footprint, ...], free: FloatArray, sector: float
+    nests: Nests,
+    statement: Statement,
+    footprints: tuple[Footprint, ...],
+    free: FloatArray,
+    sector: float,
 ) -> FloatArray:
     """Iterations of each loop over which a block's loads stay in the first cache, (n, P).
 
@@ -98,7 +102,9 @@ def traffic(
         for place, loop in enumerate(statement.path):
             if nests.axes[loop] == axis:
                 bound = kinds[:, place] == BLOCK
-                together[:, place] = np.where(bound, np.minimum(along, extents[:, place]), together[:, place])
+                together[:, place] = np.where(
+                    bound, np.minimum(along, extents[:, place]), together[:, place]
+                )
         left = np.maximum(left / size, 1.0)
     from_l2 = block * shape.blocks
     distinct = np.minimum(footprint.bytes_moved(extents, sector), from_l2)

@@ -75,17 +75,24 @@ def path_of(nests: Nests, statement: Statement) -> tuple[npt.NDArray[np.int8], F
 
 def sequential(kinds: npt.NDArray[np.int8]) -> npt.NDArray[np.bool_]:
     """Which loops one thread runs through itself."""
-    return (kinds != BLOCK) & (kinds != THREAD)
+    return np.asarray((kinds != BLOCK) & (kinds != THREAD))
 
 
 def work(
-    nests: Nests, statement: Statement, block: FloatArray, accumulators: FloatArray, most: FloatArray
+    nests: Nests,
+    statement: Statement,
+    fence: int,
+    block: FloatArray,
+    accumulators: FloatArray,
+    most: FloatArray,
 ) -> Work:
     """A statement's work in one thread.
 
     Args:
         nests: The programs.
         statement: The statement.
+        fence: Of its path, the outer loops over which nothing is kept: within them other statements
+            write what it reads, or read what it writes.
         block: Threads of a block along x, y, z, of shape (n, 3).
         accumulators: Registers of local buffers, of shape (n,).
         most: Registers that a thread may have, of shape (n,).
@@ -94,11 +101,11 @@ def work(
     own = np.where(sequential(kinds), extents, 1.0)
     footprints = tuple(Footprint(a, nests.buffers[a.buffer]) for a in statement.accesses)
     free = most - accumulators - BASE_REGISTERS
-    counts, live, wanted = _window(statement, kinds, own, footprints, free)
+    counts, live, wanted = _window(statement, fence, kinds, own, footprints, free)
     outer = own / counts
     windows = outer.prod(axis=1)
     instructions, widths, rounds = [], [], []
-    for access, footprint in zip(statement.accesses, footprints, strict=True):
+    for footprint in footprints:
         if footprint.buffer.scope == "local":
             nothing = np.zeros(len(nests))
             instructions.append(nothing)
@@ -106,7 +113,7 @@ def work(
             rounds.append(nothing)
             continue
         elements = footprint.elements(counts)
-        times = _times(footprint, outer, elements)
+        times = _times(footprint, fence, outer, elements)
         width = _width(statement, footprint, kinds, extents)
         instructions.append(elements * times / width * statement.executed)
         widths.append(width)
@@ -130,6 +137,7 @@ def work(
 
 def _window(
     statement: Statement,
+    fence: int,
     kinds: npt.NDArray[np.int8],
     own: FloatArray,
     footprints: tuple[Footprint, ...],
@@ -143,7 +151,7 @@ def _window(
     wanted = np.zeros(n)
     most = np.maximum(statement.unroll, _UNROLLED_UNASKED)
     open_ = np.ones(n, bool)
-    for place in reversed(range(places)):
+    for place in reversed(range(fence, places)):
         extent = np.where(kinds[:, place] == VTHREAD, 1.0, own[:, place])
         if not (open_ & (extent > 1)).any():
             continue
@@ -184,7 +192,7 @@ def _held(
     return np.where(reuses, np.maximum(before, np.minimum(fresh * life, all_) * size), before)
 
 
-def _times(footprint: Footprint, outer: FloatArray, elements: FloatArray) -> FloatArray:
+def _times(footprint: Footprint, fence: int, outer: FloatArray, elements: FloatArray) -> FloatArray:
     """How often the window's elements are loaded: loops that do not move them are left out.
 
     Only those next to the window: what is inside of a loop that moves them is loaded anew.
@@ -197,7 +205,7 @@ def _times(footprint: Footprint, outer: FloatArray, elements: FloatArray) -> Flo
             if term.place == place:
                 moved |= (term.values > 1) & (term.coefficient != 0)
         runs = outer[:, place] > 1
-        still &= ~(runs & moved)
+        still &= ~(runs & (moved | (place < fence)))
         times = np.where(still, times, times * outer[:, place])
     return times
 

@@ -35,7 +35,13 @@ _SHARED_BYTES, _L2_BYTES, _L2_BYTES_OF_ONE = 128.0, 32.0, 64.0
 """In a cycle: of shared memory; of the second cache for each of all multiprocessors, for one."""
 _MEMORY_REACHED = 0.9
 """Of the bandwidth on the data sheet."""
-_ARITHMETIC_CYCLES, _SHARED_CYCLES, _L1_CYCLES, _L2_CYCLES, _MEMORY_CYCLES = 4.0, 25.0, 35.0, 200.0, 300.0
+_ARITHMETIC_CYCLES, _SHARED_CYCLES, _L1_CYCLES, _L2_CYCLES, _MEMORY_CYCLES = (
+    4.0,
+    25.0,
+    35.0,
+    200.0,
+    300.0,
+)
 """Until a result is there; that of a further level comes on top of the nearer ones."""
 _BARRIER_CYCLES, _BLOCK_CYCLES, _LAUNCH_S = 25.0, 300.0, 3e-6
 """A barrier; the start and end of a block; the start of a kernel."""
@@ -121,7 +127,11 @@ _ADDITIVE = (
 
 
 def _timed(k: Kernel, device: Device) -> _Timed:
-    clock, units, warp = device.value("boost_mhz") * 1e6, device.value("units"), device.value("warp")
+    clock, units, warp = (
+        device.value("boost_mhz") * 1e6,
+        device.value("units"),
+        device.value("warp"),
+    )
     lanes = device.value("fp32_lanes") / units
     blocks, warps = k.shape.blocks, k.held.warps
     busiest = np.ceil(blocks / units)
@@ -144,7 +154,8 @@ def _timed(k: Kernel, device: Device) -> _Timed:
         / clock,
         "memory": memory_bytes / (device.value("memory_gb_per_s") * 1e9 * _MEMORY_REACHED),
         "latency": rounds * _chain_cycles(k) / clock,
-        "overhead": _LAUNCH_S + busiest / np.minimum(k.held.blocks, busiest) * _BLOCK_CYCLES / clock,
+        "overhead": _LAUNCH_S
+        + busiest / np.minimum(k.held.blocks, busiest) * _BLOCK_CYCLES / clock,
     }
     pipes = [
         limits["arithmetic"], limits["instructions"], limits["l1"] + limits["shared"],
@@ -192,9 +203,7 @@ def _scores(
     throughput = np.max([limits[n] for n in limits if n not in ("latency", "overhead")], axis=0)
     return {
         "unit_utilization_score": np.minimum(1.0, blocks / units),
-        "load_balance_score": np.where(
-            waves > 1, waves / np.ceil(waves), blocks / units / busiest
-        ),
+        "load_balance_score": np.where(waves > 1, waves / np.ceil(waves), blocks / units / busiest),
         "lane_efficiency_score": k.shape.threads / (warps * warp),
         "occupancy_score": np.minimum(k.held.blocks, busiest) * warps / k.held.most_warps,
         "synchronization_score": 1.0 - _ratio(k.barriers * _BARRIER_CYCLES, chain),
@@ -203,9 +212,7 @@ def _scores(
         ),
         "l1_reuse_score": 1.0 - _ratio(beyond * k.loaded_bytes, loads),
         "l2_reuse_score": 1.0 - _ratio(k.from_memory, k.from_l2),
-        "memory_traffic_score": np.where(
-            k.from_memory > 0, _ratio(k.distinct, k.from_memory), 1.0
-        ),
+        "memory_traffic_score": np.where(k.from_memory > 0, _ratio(k.distinct, k.from_memory), 1.0),
         "bank_conflict_score": np.where(
             k.shared_passes > 0, _ratio(k.shared_ideal, k.shared_passes), 1.0
         ),
@@ -231,7 +238,8 @@ def _numbers(k: Kernel, device: Device) -> dict[str, FloatArray]:
         "blocks": blocks,
         "threads_per_block": k.shape.threads,
         "warps_per_block": warps,
-        "warps_per_unit": np.minimum(k.held.blocks, np.ceil(blocks / device.value("units"))) * warps,
+        "warps_per_unit": np.minimum(k.held.blocks, np.ceil(blocks / device.value("units")))
+        * warps,
         "blocks_per_unit": k.held.blocks,
         "waves": blocks / (device.value("units") * k.held.blocks),
         "registers_per_thread": k.registers,
