@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from foretune.describe.logs import _ansor, _autotvm, _autotvm_x86
+from foretune.describe.logs import (
+    _ansor,
+    _autotvm,
+    _autotvm_arm,
+    _autotvm_matmul,
+    _autotvm_x86,
+)
 
 if TYPE_CHECKING:
     from foretune.dataset import Group, Program
@@ -39,7 +45,7 @@ class Builder:
     build: Callable[[Sequence[Program], str, str, str], Batches]
 
 
-_TEMPLATES = {**_autotvm_x86.TEMPLATES}
+_TEMPLATES = {**_autotvm_x86.TEMPLATES, **_autotvm_matmul.TEMPLATES, **_autotvm_arm.TEMPLATES}
 
 BUILDERS: tuple[Builder, ...] = (
     Builder(

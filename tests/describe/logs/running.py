@@ -6,13 +6,36 @@ read; local arrays are one per thread.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from itertools import groupby
 
 import numpy as np
 
+from foretune.dataset import Program
 from foretune.describe import Access, Nests, Statement
 from foretune.describe._nests import THREAD
+from foretune.space.actions import Action
+
+
+def workload(template: str, data: list, weights: list, *rest: object) -> str:
+    """Key of a workload with two tensors."""
+    tensors = [["TENSOR", data, "float32"], ["TENSOR", weights, "float32"]]
+    return json.dumps([template, [*tensors, *rest]])
+
+
+def program(**knobs: object) -> Program:
+    """A program of an AutoTVM log: tuples are splits, lists other knobs of several values."""
+    actions = []
+    for name, value in knobs.items():
+        if isinstance(value, tuple):
+            actions.append(Action("sp", (name, -1, *value)))
+        elif isinstance(value, list):
+            kind = "an" if isinstance(value[0], str) else "re"
+            actions.append(Action(kind, (name, *value)))
+        else:
+            actions.append(Action("ot", (name, value)))
+    return Program(actions=actions)
 
 
 def run(nests: Nests, row: int, given: Mapping[int, np.ndarray]) -> list[np.ndarray]:
@@ -56,7 +79,11 @@ class _Machine:
         if len(todo) == 1:
             self._execute(todo[0][1], self._all_at_once(todo[0][0], now))
             return
-        for loop, group in groupby(todo, key=lambda each: each[0][0]):
+        for loop, group in groupby(todo, key=lambda each: (each[0] or (None,))[0]):
+            if loop is None:
+                for _, statement in group:
+                    self._execute(statement, now)
+                continue
             rest = [(path[1:], statement) for path, statement in group]
             if loop in self.threads:
                 self._inside(rest, now)

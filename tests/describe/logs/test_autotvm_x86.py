@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
 from foretune.dataset import Program
 from foretune.describe.logs import nests_of_programs
-from foretune.space.actions import Action
 
-from .running import conv, executed, run
+from .running import conv, executed, program, run, workload
 
 COMMON = ([2, 4, 7, 8], [6, 4, 3, 3], [1, 1], [0, 0, 0, 0], [1, 1])
 STRIDED = ([1, 4, 9, 9], [6, 4, 3, 2], [2, 1], [1, 0, 1, 1], [1, 2])
 ONE = ([1, 6, 4, 6], [8, 6, 1, 1], [1, 1], [0, 0, 0, 0], [1, 1])
 ONE_STRIDED = ([2, 6, 7, 7], [8, 6, 1, 1], [2, 2], [0, 0, 0, 0], [1, 1])
 DEPTHWISE = ([2, 8, 6, 8], [8, 1, 3, 3], [1, 1], [1, 1, 1, 1], [1, 1])
-
-
-def workload(template: str, data: list, weights: list, *rest: object) -> str:
-    tensors = [["TENSOR", data, "float32"], ["TENSOR", weights, "float32"]]
-    return json.dumps([template, [*tensors, *rest]])
-
-
-def program(**knobs: object) -> Program:
-    actions = []
-    for name, value in knobs.items():
-        split = isinstance(value, tuple)
-        actions.append(Action("sp", (name, -1, *value)) if split else Action("ot", (name, value)))
-    return Program(actions=actions)
 
 
 def packed(array: np.ndarray, block: int) -> np.ndarray:
