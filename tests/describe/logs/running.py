@@ -7,6 +7,7 @@ read; local arrays are one per thread.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from itertools import groupby
 
@@ -94,7 +95,8 @@ class _Machine:
     def _all_at_once(self, path: tuple[int, ...], now: dict) -> dict:
         """All iterations of loops with nothing else inside, beside the threads."""
         loops = [loop for loop in path if loop not in self.threads]
-        values = np.indices([self.extents[loop] for loop in loops]).reshape(len(loops), -1, 1)
+        extents = [self.extents[loop] for loop in loops]
+        values = np.indices(extents).reshape(len(loops), math.prod(extents), 1)
         return {**now, **dict(zip(loops, values, strict=True))}
 
     def _execute(self, statement: Statement, now: dict) -> None:
