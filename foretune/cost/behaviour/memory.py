@@ -17,8 +17,10 @@ seconds that are predicted; ``u`` is the device asked about, sums run over other
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -41,8 +43,8 @@ class Memory:
 
     def __init__(self, devices: Mapping[str, Device] | None = None) -> None:
         self.devices: dict[str, Device] = dict(devices or {})
-        self._slow: dict[str, dict[str, dict[str, float]]] = {}
-        """Device -> workload -> program -> log2 slow-down."""
+        self._slow: dict[str, dict[str, dict[int, float]]] = {}
+        """Device -> workload -> hash of a program -> log2 slow-down."""
 
     def __len__(self) -> int:
         return sum(len(known) for found in self._slow.values() for known in found.values())
@@ -62,7 +64,7 @@ class Memory:
         slow = np.nan_to_num(np.minimum(slow, MOST), nan=MOST)
         self.devices.setdefault(device.key, device)
         known = self._slow.setdefault(device.key, {}).setdefault(workload, {})
-        known.update(zip(keys, slow.tolist(), strict=True))
+        known.update(zip(map(_hash, keys), slow.tolist(), strict=True))
 
     def others(self, device: Device, workload: str) -> list[Device]:
         """The devices of the same kind, but for this one, that measured a workload."""
@@ -93,8 +95,9 @@ class Memory:
         others = self.others(device, workload)
         if not others:
             return found
+        hashes = [_hash(key) for key in keys]
         slow = np.array(
-            [[self._slow[d.key][workload].get(key, np.nan) for key in keys] for d in others]
+            [[self._slow[d.key][workload].get(key, np.nan) for key in hashes] for d in others]
         )
         likeness = np.array([_likeness(device, other) for other in others])
         weights = np.where(np.isnan(slow), 0.0, likeness[:, None])
@@ -113,8 +116,8 @@ class Memory:
                 found[:, 6] = np.nansum(gap * weights, axis=0) / weights.sum(axis=0)
         return found
 
-    def arrays(self) -> dict[str, list[str] | FloatArray]:
-        """Everything it holds in three columns of names and one of numbers, for files."""
+    def arrays(self) -> dict[str, Any]:
+        """Everything it holds but for data sheets: columns by name, a row per measurement."""
         rows = [
             (device, workload, key, slow)
             for device, found in self._slow.items()
@@ -122,27 +125,30 @@ class Memory:
             for key, slow in known.items()
         ]
         return {
-            "device": [row[0] for row in rows],
-            "workload": [row[1] for row in rows],
-            "program": [row[2] for row in rows],
-            "slow": np.array([row[3] for row in rows], dtype=np.float64),
+            "device": np.array([row[0] for row in rows], dtype=np.str_),
+            "workload": np.array([row[1] for row in rows], dtype=np.str_),
+            "program": np.array([row[2] for row in rows], dtype=np.uint64),
+            "slow": np.array([row[3] for row in rows], dtype=np.float32),
         }
 
     @classmethod
-    def of_arrays(
-        cls,
-        devices: Mapping[str, Device],
-        device: Sequence[str],
-        workload: Sequence[str],
-        program: Sequence[str],
-        slow: FloatArray,
-    ) -> Memory:
-        """What ``arrays`` gave."""
-        memory = cls(devices)
-        memory._slow = {key: {} for key in devices}
-        for where, what, key, value in zip(device, workload, program, slow.tolist(), strict=True):
-            memory._slow[where].setdefault(what, {})[key] = value
+    def of_arrays(cls, devices: Mapping[str, Device], arrays: Mapping[str, Any]) -> Memory:
+        """What ``arrays`` gave.
+
+        Args:
+            devices: At least those that it names.
+            arrays: Columns by name.
+        """
+        named = arrays["device"].tolist()
+        memory = cls({key: devices[key] for key in dict.fromkeys(named)})
+        columns = (named, *(arrays[name].tolist() for name in ("workload", "program", "slow")))
+        for where, what, key, value in zip(*columns, strict=True):
+            memory._slow.setdefault(where, {}).setdefault(what, {})[key] = value
         return memory
+
+
+def _hash(key: str) -> int:
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")
 
 
 def _likeness(one: Device, other: Device) -> float:

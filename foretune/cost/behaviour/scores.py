@@ -21,6 +21,7 @@ from foretune import describe
 from foretune.cost._base import FloatArray
 from foretune.cost.behaviour.answers import Counts
 from foretune.describe import Behaviours, Nests
+from foretune.errors import BadInputError, unknown_name
 from foretune.hardware import Device
 
 SOURCES = ("analytic", "llm", "hf")
@@ -73,3 +74,34 @@ class AnalyticScores(ScoreSource):
 def scores_alone(device: Device, scores: FloatArray) -> Behaviours:
     """Behaviours of which only scores are known, shape (n, len(METRICS))."""
     return Behaviours(device, scores, {}, np.full(len(scores), np.nan), {})
+
+
+def open_source(name: str, model: str | None = None) -> ScoreSource:
+    """The source of that name.
+
+    Args:
+        name: One of ``SOURCES``.
+        model: For ``"llm"`` a language model as ``open_session`` takes it, for ``"hf"`` the folder
+            of a tuned model.
+
+    Raises:
+        BadInputError: There is no such source, or it needs a model and none is given.
+        MissingDependencyError: A package is missing.
+    """
+    if name == AnalyticScores.name:
+        return AnalyticScores()
+    if name not in SOURCES:
+        raise unknown_name("source of scores", name, SOURCES)
+    if model is None:
+        raise BadInputError(
+            f"scores={name} are those of a language model, but none is given: "
+            + ("name it with --llm" if name == "llm" else "give model=FOLDER")
+        )
+    if name == "llm":
+        from foretune.cost.behaviour.llm_scores import LlmScores
+        from foretune.llm import open_session
+
+        return LlmScores(open_session(model))
+    from foretune.cost.behaviour.hf_scores import HfScores
+
+    return HfScores(model)

@@ -57,9 +57,9 @@ def test_the_shift_is_what_predictions_say_of_the_difference():
 
 def test_arrays_hold_everything():
     found = memory()
-    again = Memory.of_arrays(found.devices, **found.arrays())
+    again = Memory.of_arrays(found.devices, found.arrays())
     assert len(again) == len(found) == 9
     for device in (UNSEEN, *DEVICES[:2]):
-        np.testing.assert_array_equal(
-            again.columns(device, "w", KEYS), found.columns(device, "w", KEYS)
+        np.testing.assert_allclose(
+            again.columns(device, "w", KEYS), found.columns(device, "w", KEYS), rtol=1e-6
         )

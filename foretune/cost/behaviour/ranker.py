@@ -1,0 +1,433 @@
+"""LLMTuner's ranker: a first stage keeps some programs, scores of behaviour order these.
+
+Idea: whether a program is worth a closer look, a small network tells at once
+(``foretune.cost.behaviour.classifier``); how those that are would behave on the device is told in
+scores (``foretune.cost.behaviour.scores``), which a regressor trained on many devices turns into
+time. Neither has seen the device asked about, so that both are told its data sheet.
+
+Symbols: n programs of a group, ``keep`` (the paper's K) of them survive the first stage. Scores are
+minus the slow-down in log2 that is expected. Every survivor stands before every program that is
+discarded; where there are no more programs than survive, the second stage alone decides.
+
+Controls: with ``factors="shuffled"`` every device is taken for another of its kind, in training as
+later; with ``factors=False`` for one and the same. If hardware is what carries over, this hurts.
+
+Deviations from the paper: scores by formulas unless told otherwise; where programs are known from
+other devices, ``memory`` begins with what these took.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune._model_file import check
+from foretune._options import require_type
+from foretune.cost import rankers
+from foretune.cost._base import FloatArray
+from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
+from foretune.cost._ranker_file import read_model, write_model
+from foretune.cost.behaviour import reading
+from foretune.cost.behaviour.columns import COLUMNS_VERSION, NAMES, columns
+from foretune.cost.behaviour.composition import best_first, coarse, composed
+from foretune.cost.behaviour.identities import Identities
+from foretune.cost.behaviour.memory import Memory
+from foretune.cost.behaviour.regressor import Lesson, Regressor
+from foretune.cost.behaviour.scores import SOURCES, AnalyticScores, ScoreSource, open_source
+from foretune.cost.behaviour.targets import OCTAVES
+from foretune.dataset import judgeable
+from foretune.describe import SCHEMA_VERSION
+from foretune.errors import BadInputError, RecordError, unknown_name
+
+if TYPE_CHECKING:
+    from foretune.dataset import Group, Program
+    from foretune.describe import Behaviours, Nests
+    from foretune.hardware import Device, Hardware
+
+_FORMAT = 1
+"""Raised whenever the options or the arrays of a file change."""
+STAGES = ("1", "2", "both")
+_CLASSIFIER = "classifier"
+COARSE = "coarse"
+"""Name of the regressor for scores of models that none was trained on."""
+_ALIASES = {"lambda": "rank_share", "regressor": "form"}
+
+
+class BehaviourRanker(Ranker):
+    """Programs by how they would behave on a device, also one that was never measured (LLMTuner).
+
+    Args:
+        seed: Of everything that is drawn.
+        stage: ``"1"``, ``"2"`` or ``"both"``.
+        keep: Programs of a group that survive the first stage.
+        first: Name of the ranker that is the first stage.
+        first_options: Its options.
+        scores: Source of scores: ``"analytic"``, ``"llm"`` or ``"hf"``.
+        factors: True; False: all devices of a kind are taken for one; ``"shuffled"``: every one for
+            another.
+        memory: Whether what other devices of training took for a program is looked at.
+        model: For ``scores="llm"`` a language model as ``--llm`` takes it, for ``"hf"`` a folder.
+        source: A source of scores, in place of ``scores`` and ``model``.
+        read_nests: What describes candidates; ``foretune.describe.nests_of`` unless given.
+        options: Fields of ``RegressorConfig``; ``lambda`` is ``rank_share``, and ``regressor`` is
+            ``form``.
+
+    Raises:
+        BadInputError: An option is unknown or makes no sense.
+    """
+
+    reads_programs: bool = False
+    reads_nests: bool = True
+    run_parts: ClassVar[Mapping[str, Any]] = {"threads": 1}
+    name: ClassVar[str] = "behaviour"
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        stage: str | int = "both",
+        keep: int = 32,
+        first: str = _CLASSIFIER,
+        first_options: dict[str, Any] | None = None,
+        scores: str = "analytic",
+        factors: bool | str = True,
+        memory: bool = False,
+        model: str | None = None,
+        source: ScoreSource | None = None,
+        read_nests: Any = None,
+        **options: Any,
+    ) -> None:
+        for name, value, hint in (("keep", keep, int), ("memory", memory, bool)):
+            require_type(self.name, name, value, hint)
+        self.stage = str(stage)
+        if self.stage not in STAGES:
+            raise unknown_name("stage of behaviour", self.stage, STAGES)
+        if keep < 1:
+            raise BadInputError(f"{self.name}: keep >= 1 must hold, but got {keep}")
+        if source is None and scores not in SOURCES:
+            raise unknown_name("scores of behaviour", scores, SOURCES)
+        self.seed, self.keep = seed, keep
+        self.first_name, self.first_options = first, dict(first_options or {})
+        self.scores = scores if source is None else source.name
+        self.factors, self.memory_used = factors, memory
+        self._model, self._source = model, source
+        self._read_nests = read_nests
+        named = {_ALIASES.get(name, name): value for name, value in options.items()}
+        self._options = {**named, "factors": factors is True}
+        self._regressors = {self.scores: self._regressor()}
+        self._identities = Identities(factors, seed)
+        self._memory = Memory()
+        self._first: Ranker | None = None
+
+    def _regressor(self) -> Regressor:
+        return Regressor(seed=self.seed, **self._options)
+
+    @property
+    def source(self) -> ScoreSource:  # type: ignore[override]
+        """Where scores are from; opened when first asked."""
+        if self._source is None:
+            self._source = open_source(self.scores, self._model)
+        return self._source
+
+    @property
+    def regressor(self) -> Regressor | None:
+        """The one for the source of scores; None where there is none."""
+        found = self._regressors.get(self.scores)
+        return self._regressors.get(COARSE) if found is None else found
+
+    @property
+    def trained(self) -> bool:
+        """Whether it has learned anything."""
+        return bool(self._first) or bool(self.regressor and self.regressor.trained)
+
+    def fit(self, groups: Sequence[Group], validation: Sequence[Group] = ()) -> None:
+        """Forgets everything and learns from these groups alone.
+
+        Raises:
+            BadInputError: Not one group has two programs with different seconds that can be
+                described, or a device is not known.
+        """
+        self._first, self._memory = None, Memory()
+        self._regressors = {self.scores: self._regressor()}
+        self.scale, self.strength = Ranker.scale, Ranker.strength
+        used = [group for group in groups if judgeable(group.seconds)]
+        self._identities.learn([self._device(group) for group in used])
+        if self.memory_used:
+            for group in used:
+                keys = [program.key for program in group.programs]
+                device = self._identities.shown(self._device(group))
+                self._memory.add(device, group.workload, keys, group.seconds)
+        if self.stage != "1":
+            self._fit_regressors(used, [g for g in validation if judgeable(g.seconds)])
+        if self.stage != "2":
+            first = rankers.create(self.first_name, seed=self.seed, **self._first_parts())
+            first.fit(groups, validation)
+            self._first = first
+            if self.stage == "1":
+                self.scale, self.strength = first.scale, first.strength
+
+    def _first_parts(self) -> dict[str, Any]:
+        return {**self._readers(), **self.first_options}
+
+    def _readers(self) -> dict[str, Any]:
+        """What describes candidates, where it was given, for a first stage that describes them."""
+        given = self._read_nests is not None and self.first_name == _CLASSIFIER
+        return {"read_nests": self._read_nests} if given else {}
+
+    def _fit_regressors(self, groups: Sequence[Group], validation: Sequence[Group]) -> None:
+        lessons = [self._lesson(group) for group in groups]
+        held = [self._lesson(group) for group in validation]
+        found = [lesson for lesson in lessons if lesson is not None]
+        if not found:
+            raise BadInputError(
+                f"{self.name}: a group to learn from needs two programs with different seconds "
+                f"that can be described, but none of {len(groups)} has: a ranker of actions, for "
+                "example 'gbdt_actions', needs no description"
+            )
+        judging = [lesson for lesson in held if lesson is not None]
+        regressor = self._regressors[self.scores]
+        regressor.fit(found, judging)
+        judged = [(OCTAVES * scores, seconds) for scores, seconds in regressor.left_out]
+        if not judged:
+            judged = [(-OCTAVES * regressor.times(each.columns), each.seconds) for each in found]
+        self.scale = fitted_scale(judged)
+        self.strength = fitted_strength(judged, self.scale)
+        if self.scores == AnalyticScores.name:
+            rng = np.random.default_rng(self.seed)
+            imitated = self._regressors[COARSE] = self._regressor()
+            imitated.fit([replace(each, columns=coarse(each.columns, rng)) for each in found])
+
+    def _lesson(self, group: Group) -> Lesson | None:
+        device = self._identities.shown(self._device(group))
+        table, known = self._columns(
+            group.workload,
+            group.programs,
+            self._batches(group),
+            device,
+        )
+        if not judgeable(group.seconds[known]):
+            return None
+        return Lesson(group.workload, device.key, table[known], group.seconds[known])
+
+    def score(
+        self, programs: Sequence[Program], machine: Hardware | None, hardware: str = ""
+    ) -> FloatArray:
+        """Scores of programs of this TVM's spaces, shape (n,); NaN for one that is not legal.
+
+        Raises:
+            BadInputError: One has no candidate: its group is to be scored by ``score_group``.
+        """
+        if not self.trained or not programs:
+            return np.zeros(len(programs))
+        batches = reading.batches_of_candidates(programs, self._read_nests)
+        device = reading.device_of_machine(machine)
+        candidate = programs[0].candidate
+        workload = "" if candidate is None else candidate.workload.key
+
+        def first(rows: list[int]) -> FloatArray:
+            assert self._first is not None
+            return self._first.score([programs[row] for row in rows], machine, hardware)
+
+        return self._staged(workload, programs, batches, device, first)
+
+    def score_group(self, group: Group) -> FloatArray:
+        """Scores of all programs of a group, logged ones too; NaN for one that is not described.
+
+        Raises:
+            BadInputError: None can be described, or its device is not known.
+        """
+        if not self.trained or not len(group):
+            return np.zeros(len(group))
+        batches = self._batches(group)
+        if not batches and any(program.candidate is None for program in group.programs):
+            raise BadInputError(
+                f"{self.name}: programs of a group are rebuilt from its workload, but of "
+                f"{group.key} ({group.source or 'no source'}) none can be: choose a ranker that "
+                "reads what these records hold, for example 'gbdt_actions'"
+            )
+
+        def first(rows: list[int]) -> FloatArray:
+            assert self._first is not None
+            return self._first.score_group(group.subset(rows))
+
+        device = self._device(group)
+        return self._staged(group.workload, group.programs, batches, device, first)
+
+    def _staged(
+        self,
+        workload: str,
+        programs: Sequence[Program],
+        batches: reading.Batches,
+        device: Device | None,
+        first: Callable[[list[int]], FloatArray],
+    ) -> FloatArray:
+        """Both stages, or one."""
+        n = len(programs)
+        scores = np.full(n, np.nan)
+        legal = np.zeros(n, dtype=bool)
+        for rows, _ in batches:
+            legal[rows] = True
+        at = np.flatnonzero(legal)
+        if not len(at):
+            return scores
+        if self.stage == "1":
+            scores[at] = first(at.tolist())
+            return scores
+        shown = self._identities.shown(device)
+        if self.stage == "2" or len(at) <= self.keep:
+            survivors = at
+        else:
+            before = first(at.tolist())
+            survivors = np.sort(at[best_first(before, self.seed)[: self.keep]])
+            scores[at] = before
+        chosen = [part for part in (_part(batch, survivors) for batch in batches) if len(part[0])]
+        table, _ = self._columns(workload, programs, chosen, shown)
+        assert self.regressor is not None
+        second = -OCTAVES * self.regressor.times(table[survivors])
+        return composed(scores, survivors, second)
+
+    def _columns(
+        self,
+        workload: str,
+        programs: Sequence[Program],
+        batches: reading.Batches,
+        device: Device,
+    ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+        """Columns of programs, and which of them are known, shape (n,)."""
+        keys = [program.key for program in programs] if self.memory_used else []
+        table = np.full((len(programs), len(NAMES)), np.nan)
+        known = np.zeros(len(programs), dtype=bool)
+        for rows, nests in batches:
+            found = self.source.behaviours(nests, device)
+            memory = None
+            if self.memory_used:
+                own = [keys[row] for row in rows]
+                memory = self._remembered(workload, own, nests, found, device)
+            table[rows] = columns(found, memory, device)
+            known[rows] = True
+        return table, known
+
+    def _remembered(
+        self, workload: str, keys: Sequence[str], nests: Nests, found: Behaviours, device: Device
+    ) -> FloatArray:
+        others = self._memory.others(device, workload)
+        with np.errstate(divide="ignore"):
+            own = np.log2(found.seconds)
+            theirs = {
+                other.key: np.log2(self.source.behaviours(nests, other).seconds)
+                for other in others
+                if self.source.name == AnalyticScores.name
+            }
+        if len(theirs) < len(others):
+            return self._memory.columns(device, workload, keys)
+        return self._memory.columns(device, workload, keys, own, theirs)
+
+    def _batches(self, group: Group) -> reading.Batches:
+        return reading.batches_of(group, self._read_nests)
+
+    def _device(self, group: Group) -> Device | None:
+        return reading.device_of(group)
+
+    def save(self, path: Path) -> None:
+        """Writes both stages, the memory and data sheets to one file."""
+        meta = {
+            "versions": _versions(),
+            "seed": self.seed,
+            "options": {
+                "stage": self.stage,
+                "keep": self.keep,
+                "first": self.first_name,
+                "first_options": self.first_options,
+                "scores": self.scores,
+                "factors": self.factors,
+                "memory": self.memory_used,
+                **{k: v for k, v in self._options.items() if k != "factors"},
+            },
+            "scale": self.scale,
+            "strength": self.strength,
+            "regressors": {name: each.meta() for name, each in self._regressors.items()},
+            "identities": self._identities.to_json(),
+            "first": self._first is not None,
+        }
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        for name, each in self._regressors.items():
+            arrays |= {f"{name}/{key}": value for key, value in each.arrays().items()}
+        if len(self._memory):
+            arrays |= {f"memory/{key}": value for key, value in self._memory.arrays().items()}
+        if self._first is not None:
+            with tempfile.TemporaryDirectory() as folder:
+                own = Path(folder) / "first.npz"
+                self._first.save(own)
+                arrays["first"] = np.frombuffer(own.read_bytes(), dtype=np.uint8)
+        write_model(path, self.name, meta, arrays)
+
+    @classmethod
+    def load(cls, path: Path, **parts: Any) -> BehaviourRanker:
+        """Reads what ``save`` wrote.
+
+        Args:
+            path: The file.
+            parts: Arguments of the constructor that no file holds, ``source``, ``model``..., or
+                that are to differ from the file's: ``scores``, ``stage``, ``keep``, ``threads``.
+
+        Raises:
+            RecordError: The file cannot be read or is not such a file.
+            VersionMismatchError: Written under another schema or version of columns.
+            BadInputError: A part is unknown, or the file knows nothing of such scores.
+        """
+        meta, arrays = read_model(path)
+        if meta["ranker"] != cls.name:
+            raise RecordError(
+                f"{path} must hold the ranker {cls.name!r}, but holds {meta['ranker']!r}: "
+                "load it by that name"
+            )
+        check(path, meta, versions=_versions())
+        made = cls(seed=meta["seed"], **{**meta["options"], **parts})
+        made.scale, made.strength = float(meta["scale"]), float(meta["strength"])
+        made._identities = Identities.of_json(meta["identities"], made.factors, made.seed)
+        threads = {"threads": parts["threads"]} if "threads" in parts else {}
+        made._regressors = {
+            name: Regressor.restored(each, _under(arrays, name), **threads)
+            for name, each in meta["regressors"].items()
+        }
+        if made.regressor is None:
+            raise BadInputError(
+                f"{path} was trained on scores of {meta['options']['scores']!r}, and says nothing "
+                f"of those of {made.scores!r}: train it with scores={made.scores}"
+            )
+        memory = _under(arrays, "memory")
+        if memory:
+            made._memory = Memory.of_arrays(made._identities.devices, memory)
+        if meta["first"] and made.stage != "2":
+            made._first = made._read_first(arrays["first"], threads)
+        return made
+
+    def _read_first(self, content: npt.NDArray[Any], threads: Mapping[str, Any]) -> Ranker:
+        with tempfile.TemporaryDirectory() as folder:
+            own = Path(folder) / "first.npz"
+            own.write_bytes(content.tobytes())
+            return rankers.load(own, **self._readers(), **threads)
+
+
+def _part(
+    batch: tuple[npt.NDArray[np.intp], Nests], survivors: npt.NDArray[np.intp]
+) -> tuple[npt.NDArray[np.intp], Nests]:
+    """What survives of a batch."""
+    rows, nests = batch
+    kept = np.isin(rows, survivors)
+    return (rows, nests) if kept.all() else (rows[kept], nests.take(np.flatnonzero(kept)))
+
+
+def _under(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    start = f"{prefix}/"
+    return {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
+
+
+def _versions() -> dict[str, Any]:
+    return {"file": _FORMAT, "schema": SCHEMA_VERSION, "columns": COLUMNS_VERSION}
