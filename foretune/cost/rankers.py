@@ -25,6 +25,7 @@ _RANKERS: Registry[Ranker] = Registry(
     "ranker",
     "foretune.rankers",
     {
+        "behaviour": "foretune.cost.behaviour.ranker:BehaviourRanker",
         "classifier": "foretune.cost.behaviour.classifier:Classifier",
         "gbdt": "foretune.cost.gbdt_ranker:GbdtRanker",
         "gbdt_actions": "foretune.cost.gbdt_ranker:GbdtActionRanker",
