@@ -2,8 +2,8 @@
 
 A log holds decisions and no programs. Each builder here knows what some tool makes of them:
 templates of AutoTVM by what their schedules do with the knobs, Ansor's programs by following their
-steps. What no builder knows has no nests,
-and nothing is claimed of it.
+steps, kernels of Kernel Tuner by their parameters. What no builder knows has no nests, and nothing
+is claimed of it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from foretune.describe.logs import (
     _autotvm_arm,
     _autotvm_matmul,
     _autotvm_x86,
+    _kernel_tuner,
 )
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ BUILDERS: tuple[Builder, ...] = (
         lambda programs, workload, kind: _ansor.matches(programs, workload),
         lambda programs, workload, name, kind: _ansor.build(programs, workload),
     ),
+    Builder(
+        lambda programs, workload, kind: _kernel_tuner.matches(programs, workload),
+        lambda programs, workload, name, kind: _kernel_tuner.build(programs, workload),
+    ),
 )
 """Asked in this order; the first that matches builds."""
 
@@ -90,7 +95,8 @@ def nests_of_group(group: Group) -> Batches:
     """Nests of the programs of a group, whether they have candidates or are from a log."""
     ours = [row for row, program in enumerate(group.programs) if program.candidate is not None]
     if not ours:
-        return nests_of_programs(group.programs, group.workload, group.name, group.kind)
+        programs = _kernel_tuner.as_run_on(group.hardware, group.programs, group.workload)
+        return nests_of_programs(programs, group.workload, group.name, group.kind)
     nests_of = importlib.import_module("foretune.describe").nests_of
     numbers = np.asarray(ours, np.intp)
     candidates = [group.programs[row].candidate for row in ours]
