@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from foretune.describe.words import NOT_KNOWN, machine_facts
 from foretune.errors import listed
 from foretune.report import _units as units
 from foretune.report._failures import failures
@@ -177,20 +178,9 @@ def print_comparison(data: Mapping[str, Any], console: Console | None = None) ->
 def print_hardware(hardware: Hardware, console: Console | None = None) -> None:
     """Prints what is known about a machine and the TVM target that was chosen."""
     console = console or _console()
-    rows = {
-        "name": hardware.name,
-        "key": hardware.key,
-        "threads": str(hardware.threads),
-        "vector registers": f"{hardware.simd_bits} bit" if hardware.simd_bits else "",
-        "L1, L2, L3 cache": _caches(hardware),
-        "peak": f"{hardware.peak_gflops:.0f} GFLOP/s fp32" if hardware.peak_gflops else "",
-        "bandwidth": f"{hardware.bandwidth_gbs:.1f} GB/s" if hardware.bandwidth_gbs else "",
-        **{name.replace("_", " "): f"{value:g}" for name, value in (hardware.gpu or {}).items()},
-        "target": hardware.target,
-    }
     table = Table.grid(padding=(0, 2))
-    for name, value in rows.items():
-        table.add_row(Text(name, style="bold"), Text(value or "not known", overflow="fold"))
+    for name, value in machine_facts(hardware).items():
+        table.add_row(Text(name, style="bold"), Text(value or NOT_KNOWN, overflow="fold"))
     console.print(table)
 
 
@@ -202,11 +192,6 @@ def _console() -> Console:
 def _shortened(name: str, room: int) -> str:
     """The end of a name tells operators of one network apart, so the beginning gives way."""
     return name if len(name) <= room else "…" + name[1 - room :]
-
-
-def _caches(hardware: Hardware) -> str:
-    sizes = (hardware.l1_bytes, hardware.l2_bytes, hardware.l3_bytes)
-    return ", ".join(f"{s // 1024} KiB" if s else "not known" for s in sizes) if any(sizes) else ""
 
 
 def _table(first: str, *others: str) -> Table:

@@ -12,16 +12,15 @@ weigh how transformations interact, to propose a sequence and to give the reason
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from foretune.describe.words import machine_words
 from foretune.errors import IllegalCandidateError
 from foretune.search.proposers._transformations import transformations
 from foretune.space import Choice, ComputeLocation, PerfectTile, location_name
 
 if TYPE_CHECKING:
-    from foretune.hardware import Hardware
     from foretune.search.proposers._base import Situation, Variant
     from foretune.space import Candidate
 
@@ -89,7 +88,7 @@ def messages(
     )
     show = _differences if style == "diff" else _programs
     sections = [
-        ("Machine", [_machine(candidate.hardware)]),
+        ("Machine", [machine_words(candidate.hardware)]),
         ("Program", _headline(situation.program)),
         *show(situation.program, ancestors),
         ("Decisions", list(_table(candidate))),
@@ -108,31 +107,6 @@ def messages(
         {"role": "system", "content": f"{_ROLE}\n\n{task}"},
         {"role": "user", "content": text},
     ]
-
-
-def _machine(hardware: Hardware) -> str:
-    if hardware.kind == "llvm":
-        facts = [
-            f"CPU, {hardware.threads} threads",
-            f"{hardware.simd_bits} bit vectors" if hardware.simd_bits else "",
-            *(
-                f"{level} cache {size // 1024} KiB"
-                for level, size in (
-                    ("L1", hardware.l1_bytes),
-                    ("L2", hardware.l2_bytes),
-                    ("L3", hardware.l3_bytes),
-                )
-                if size
-            ),
-        ]
-    else:
-        gpu = hardware.gpu or {}
-        facts = [f"GPU ({hardware.kind})"]
-        facts += [f"{name.replace('_', ' ')} {value:g}" for name, value in sorted(gpu.items())]
-    if hardware.peak_gflops:
-        # Rounded: a probe measures it, and a prompt should not differ for it.
-        facts.append(f"peak about {2 ** round(math.log2(hardware.peak_gflops))} GFLOP/s")
-    return ", ".join(fact for fact in facts if fact)
 
 
 def _headline(program: Variant) -> list[str]:
