@@ -44,6 +44,7 @@ LAYERS = (
     "search",
     "evaluate",
     "testing",
+    "explain",
     "report",
     "tuning",
     "collect",

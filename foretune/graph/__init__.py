@@ -11,6 +11,7 @@ from foretune.graph._compare import (
     scale_of,
 )
 from foretune.graph._input_sets import InputSet, verification_inputs
+from foretune.graph._manifest import read_manifest
 from foretune.graph._sample import Sample, pack_arrays, read_inputs
 from foretune.graph._steps import output_steps
 from foretune.graph._tolerance import default_tolerance
@@ -66,6 +67,7 @@ __all__ = [
     "pack_arrays",
     "pass_names",
     "read_inputs",
+    "read_manifest",
     "require_compiler",
     "require_passes",
     "scale_of",

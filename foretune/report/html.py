@@ -28,6 +28,8 @@ _SPENT = {
     "journal_s": "writing records",
 }
 """Fields of seconds that make up a run's wall time, and what they went into."""
+_LOWEST = 3
+"""Scores of a kernel that are shown, the lowest."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,7 @@ def _view(data: Mapping[str, Any]) -> dict[str, Any]:
         "failures": _told_failures(trial for task in tasks for trial in task["trials"]),
         "slices": _slices(data),
         "tasks": [_task_view(number, task) for number, task in enumerate(tasks)],
+        "kernels": [_kernel_view(kernel) for kernel in data.get("kernels", ())],
         "language_model": language_model(data),
         "untuned_operators": [str(name) for name in data.get("untuned_operators", ())],
         "environment": [
@@ -132,6 +135,25 @@ def _view(data: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "command": data.get("command", ""),
         "call": _call(data, hardware),
+    }
+
+
+def _kernel_view(kernel: Mapping[str, Any]) -> dict[str, Any]:
+    """A kernel's name, seconds, what bounds it, its lowest scores, and what to try."""
+    from foretune.explain import Explanation, bound_in_words
+
+    explained = Explanation.from_json(kernel)
+    scores = sorted(
+        (score, name.removesuffix("_score").replace("_", " "))
+        for name, score in explained.scores.items()
+        if score is not None and name != "roofline_score"
+    )
+    return {
+        "name": explained.name,
+        "seconds": units.seconds(explained.seconds),
+        "bound": bound_in_words(explained),
+        "lowest": ", ".join(f"{name} {score:.2f}" for score, name in scores[:_LOWEST]),
+        "advice": [each.text for each in explained.advice],
     }
 
 

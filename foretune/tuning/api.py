@@ -20,6 +20,7 @@ from foretune.measure import LocalMeasurer, MeasurePolicy, Measurer, require_dev
 from foretune.measure.gate import Signature
 from foretune.space import Space
 from foretune.tuning.contenders import Contender, contenders
+from foretune.tuning.explained import explained_kernels
 from foretune.tuning.network import Proof
 from foretune.tuning.result import TaskResult, TuneResult
 from foretune.tuning.task import Task, resolve_names
@@ -28,7 +29,7 @@ from foretune.tuning.work_dir import RESULT, Saver, enter_work_dir
 from foretune.workload import Model, Workload, from_object, load_input
 
 if TYPE_CHECKING:
-    from foretune.graph import Extraction, Plan
+    from foretune.graph import Artifact, Extraction, Plan
     from foretune.llm import Session
 
 logger = logging.getLogger(__name__)
@@ -229,6 +230,7 @@ def tune(
             llm.conclude()
         result = run.result()
     # The workers have ended: what is timed now has the machine to itself.
+    result = replace(result, kernels=explained_kernels(tuner.tasks, hardware))
     if proof is not None:
         others = contenders(tuner.tasks) if proof.can_try(_most_reserve_s(budget)) else []
         result = _conclude(proof, result, tuner, output, others)
@@ -310,9 +312,11 @@ def _conclude(
         if place is not None and proof.saved is None and place.is_file():
             logger.warning("interrupted: %s stays as the run that was resumed left it", place)
             place = None
+    if artifact is not None:
+        _note_kernels(artifact, proof, result, tuner)
     if place is not None and artifact is None:
         _withdraw(place, proof)
-    elif place is not None and (artifact is not proof.default or proof.saved is None):
+    elif place is not None:
         assert artifact is not None
         artifact.save(place)
     if artifact is not None and others and not interrupted:
@@ -321,6 +325,7 @@ def _conclude(
         except KeyboardInterrupt:
             interrupted, better = True, artifact
         if better is not artifact and place is not None:
+            better.manifest["kernels"] = list(result.kernels)
             better.save(place)
         artifact = better
     spent_s = dict(result.spent_s)
@@ -332,6 +337,16 @@ def _conclude(
         interrupted=interrupted,
         elapsed_s=tuner.elapsed_s,
         spent_s=spent_s,
+    )
+
+
+def _note_kernels(artifact: Artifact, proof: Proof, result: TuneResult, tuner: Tuner) -> None:
+    """What bounds its kernels goes with an artifact: those that it has."""
+    default = artifact is proof.default
+    artifact.manifest["kernels"] = (
+        explained_kernels(tuner.tasks, proof.hardware, default=True)
+        if default
+        else list(result.kernels)
     )
 
 

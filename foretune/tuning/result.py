@@ -107,6 +107,7 @@ class TuneResult:
         artifact: What is shipped of a model, compared with the original; compiled by ``compile``
             if None, unless nothing right is left.
         without: Names of passes that were switched off.
+        kernels: What bounds the heaviest kernels, as ``foretune.explain/1`` has them.
     """
 
     source: Model | Workload
@@ -128,6 +129,7 @@ class TuneResult:
     budget: Budget | None = None
     network: Network | None = None
     without: tuple[str, ...] = ()
+    kernels: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
     artifact: Artifact | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -177,9 +179,11 @@ class TuneResult:
         if self.network is not None and self.network.shipped == NOTHING:
             raise WrongResultError(self.network.fault)
         if isinstance(self.source, Workload):
-            return graph.compile_workload(
+            artifact = graph.compile_workload(
                 self.source, self.hardware, self.chosen.get(self.source.key), self.without
             )
+            artifact.manifest["kernels"] = list(self.kernels)
+            return artifact
         extraction = self.extraction or graph.extract(
             self.source, self.hardware, self.without, self.network.plan if self.network else None
         )
@@ -216,6 +220,7 @@ class TuneResult:
             "tuned_s": self.tuned_s,
             **({} if self.network is None else {"network": self.network.to_json()}),
             "tasks": [t.to_json(self.hardware.peak_gflops) for t in self.tasks],
+            "kernels": [dict(kernel) for kernel in self.kernels],
             "untuned_operators": self.untuned_operators,
             "interrupted": self.interrupted,
             "environment": dict(self.environment),

@@ -1,0 +1,27 @@
+"""What bounds a kernel, how far from that limit it is, and what to try.
+
+``of_journal``, ``of_artifact`` and ``of_source`` find the kernels of a work directory, an artifact
+or a model, ``explain`` says what is to be said of one, ``print_explanations`` shows it.
+"""
+
+from foretune.explain._counters import NoCountersError, counted
+from foretune.explain._explain import Kernel, explain, explain_each
+from foretune.explain._explanation import SCHEMA, Advice, Explanation
+from foretune.explain._print import bound_in_words, print_explanations
+from foretune.explain._sources import of_artifact, of_journal, of_source
+
+__all__ = [
+    "SCHEMA",
+    "Advice",
+    "Explanation",
+    "Kernel",
+    "NoCountersError",
+    "bound_in_words",
+    "counted",
+    "explain",
+    "explain_each",
+    "of_artifact",
+    "of_journal",
+    "of_source",
+    "print_explanations",
+]

@@ -1,0 +1,193 @@
+"""What bounds a kernel, how far it is from that bound, and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foretune.describe import METRICS, Behaviours
+
+if TYPE_CHECKING:
+    from foretune.hardware import Device
+
+SCHEMA = "foretune.explain/1"
+PARALLELISM, TAIL = "parallelism", "tail"
+"""Bounds beside ``foretune.describe.LIMITS``: too few pieces of work for the units, or pieces that
+do not divide evenly among them. Both make every limit longer, so they are named first."""
+_SPREAD = 0.7
+"""A share of the units in use below which that is what to mend first."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One thing to try.
+
+    Attributes:
+        text: In words.
+        change: The decision to change, as ``name: before -> after``; empty where the text is all.
+        gain: How many times as fast the kernel is predicted to be with it; None where not known.
+        decisions: All decisions of the changed candidate, which ``Sketch.candidate`` takes.
+    """
+
+    text: str
+    change: str = ""
+    gain: float | None = None
+    decisions: tuple[Any, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; ``from_json`` reverses it."""
+        return {
+            "text": self.text,
+            "change": self.change,
+            "gain": self.gain,
+            "decisions": [list(d) if isinstance(d, tuple) else d for d in self.decisions],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Advice:
+        """Reads what ``to_json`` wrote."""
+        decisions = tuple(tuple(d) if isinstance(d, list) else d for d in data["decisions"])
+        return cls(data["text"], data["change"], data["gain"], decisions)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What is said of one kernel.
+
+    Attributes:
+        name, key, weight: Of its workload.
+        device: What it was judged for.
+        seconds: Measured, per call; None where it was not.
+        predicted_s: By its behaviour, per call.
+        bound: One of ``foretune.describe.LIMITS``, ``"parallelism"`` or ``"tail"``.
+        share_of_bound: Seconds that the bound alone would take beside those that the kernel takes
+            (measured, else predicted); of ``"parallelism"`` and ``"tail"``, the share of the units
+            that work. Above 1, the kernel is faster than the description of the device allows.
+        scores: By the names of ``foretune.describe.METRICS``; None where one does not apply.
+        limits_s: Seconds of each limit alone.
+        numbers: What scores are made of.
+        advice: What to try, most promising first.
+        loops: The kernel's loops in a few lines of text.
+        approximate: Whether the kernel could be described only closely.
+        counted: What hardware counters say of a call, by name; empty where they were not read.
+    """
+
+    name: str
+    key: str
+    weight: int
+    device: str
+    seconds: float | None
+    predicted_s: float
+    bound: str
+    share_of_bound: float
+    scores: Mapping[str, float | None]
+    limits_s: Mapping[str, float]
+    numbers: Mapping[str, float]
+    advice: Sequence[Advice] = ()
+    loops: str = ""
+    approximate: bool = False
+    counted: Mapping[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """An entry of ``kernels`` of ``foretune.explain/1``."""
+        return {
+            "name": self.name,
+            "key": self.key,
+            "weight": self.weight,
+            "device": self.device,
+            "seconds": self.seconds,
+            "predicted_s": self.predicted_s,
+            "bound": self.bound,
+            "share_of_bound": self.share_of_bound,
+            "scores": dict(self.scores),
+            "limits_s": dict(self.limits_s),
+            "numbers": dict(self.numbers),
+            "advice": [each.to_json() for each in self.advice],
+            "loops": self.loops,
+            "approximate": self.approximate,
+            "counted": dict(self.counted),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Explanation:
+        """Reads what ``to_json`` wrote.
+
+        Raises:
+            KeyError, TypeError: It is something else.
+        """
+        given = dict(data)
+        return cls(**{**given, "advice": tuple(map(Advice.from_json, given["advice"]))})
+
+
+def bound_of(
+    scores: Mapping[str, float | None], limits_s: Mapping[str, float], jobs: float
+) -> tuple[str, float]:
+    """What bounds a kernel, and the share of the units that work.
+
+    Args:
+        scores: Of one program.
+        limits_s: Of each limit, seconds.
+        jobs: Pieces of work for each unit.
+
+    Returns:
+        The bound, and the share of the units in use over the run, in [0, 1].
+    """
+    spread = (scores["unit_utilization_score"] or 0.0) * (scores["load_balance_score"] or 0.0)
+    longest = max(limits_s, key=lambda name: limits_s[name])
+    if spread >= _SPREAD or longest == "overhead":
+        return longest, spread
+    return (TAIL if jobs >= 1 else PARALLELISM), spread
+
+
+def explanation(
+    behaviours: Behaviours,
+    row: int,
+    *,
+    name: str,
+    key: str = "",
+    weight: int = 1,
+    seconds: float | None = None,
+    loops: str = "",
+    approximate: bool = False,
+) -> Explanation:
+    """What is said of one program of a batch; advice comes later.
+
+    Args:
+        behaviours: Of the batch.
+        row: Of the program.
+        name, key, weight, seconds, loops, approximate: As ``Explanation`` has them.
+    """
+    scores = {
+        metric.name: None if np.isnan(value) else float(value)
+        for metric, value in zip(METRICS, behaviours.scores[row], strict=True)
+    }
+    limits = {limit: float(values[row]) for limit, values in behaviours.limits_s.items()}
+    numbers = {number: float(values[row]) for number, values in behaviours.numbers.items()}
+    predicted = float(behaviours.seconds[row])
+    bound, spread = bound_of(scores, limits, _jobs(numbers, behaviours.device))
+    share = limits[bound] / (seconds or predicted) if bound in limits else spread
+    return Explanation(
+        name=name,
+        key=key,
+        weight=weight,
+        device=behaviours.device.key,
+        seconds=seconds,
+        predicted_s=predicted,
+        bound=bound,
+        share_of_bound=share,
+        scores=scores,
+        limits_s=limits,
+        numbers=numbers,
+        loops=loops,
+        approximate=approximate,
+    )
+
+
+def _jobs(numbers: Mapping[str, float], device: Device) -> float:
+    """Pieces of work for each core or multiprocessor."""
+    if device.kind == "cpu":
+        return numbers["parallel_jobs"] / device.value("cores")
+    return numbers["blocks"] / device.value("units")

@@ -1,0 +1,144 @@
+"""Where kernels come from: a work directory, an artifact, or a model that was not tuned yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from foretune.errors import BadInputError, ForetuneError, listed
+from foretune.explain._explain import Kernel
+from foretune.explain._explanation import Explanation
+from foretune.graph import extract, read_manifest
+from foretune.records import Journal
+from foretune.space import Space
+from foretune.workload import Workload
+
+if TYPE_CHECKING:
+    from foretune.hardware import Hardware
+    from foretune.space import Candidate
+    from foretune.workload import Model
+
+HEAVY_SHARE = 0.95
+"""Kernels that make up this share of the time are the heavy ones."""
+
+
+def of_journal(path: Path, task: str | None = None) -> tuple[list[Kernel], list[str]]:
+    """The best kernel of each workload of a journal, the heaviest first.
+
+    Args:
+        path: The journal.
+        task: Name or key of a workload; all if None.
+
+    Returns:
+        The kernels, and names of workloads of which nothing could be measured.
+
+    Raises:
+        BadInputError: There is no such task, or no record; the message lists the names.
+        RecordError: The journal cannot be read.
+    """
+    with Journal(path, read_only=True) as journal:
+        workloads, hardware = journal.workloads(), journal.hardware()
+        pairs = dict.fromkeys((r.workload, r.hardware) for r in journal.records())
+        chosen = [pair for pair in pairs if pair[0] in workloads and pair[1] in hardware]
+        wanted = _chosen([workloads[key] for key, _ in chosen], task)
+        kernels, unmeasured = [], []
+        for key, machine in chosen:
+            if key not in wanted:
+                continue
+            best = journal.best(key, machine)
+            if best is None:
+                unmeasured.append(workloads[key].name)
+                continue
+            candidate = _candidate(workloads[key], hardware[machine], best.decisions)
+            kernels.append(Kernel(candidate, best.measurement.best_s))
+    if not kernels:
+        raise BadInputError(f"{path} holds no kernel that was measured: tune first")
+    return heaviest_first(kernels, lambda kernel: kernel.seconds), unmeasured
+
+
+def _candidate(
+    workload: Workload, hardware: Hardware, decisions: Mapping[str, object]
+) -> Candidate:
+    """The candidate of a record; untuned programs and default schedules have no space."""
+    space = Space.generate(workload, hardware)
+    for fixed in (space.untuned, space.default):
+        if fixed is not None and fixed.sketch.key == decisions["sketch"]:
+            return fixed
+    return space.candidate(decisions)
+
+
+def of_artifact(library: Path, task: str | None = None) -> list[Explanation]:
+    """What was said of an artifact's kernels when it was made.
+
+    Raises:
+        BadInputError: It is no artifact, holds no explanations, or none of this task.
+    """
+    manifest = read_manifest(library)
+    entries = manifest.get("kernels")
+    if not entries:
+        raise BadInputError(
+            f"{library} says nothing of its kernels: explain the work directory of its run, or "
+            "make it anew with `foretune tune -o`"
+        )
+    try:
+        found = [Explanation.from_json(entry) for entry in entries]
+    except (KeyError, TypeError) as error:
+        raise BadInputError(
+            f"{library.with_suffix('.json')}: 'kernels' cannot be read ({error!r}): compile the "
+            "artifact again"
+        ) from error
+    wanted = _named({one.key: one.name for one in found}, task)
+    return [one for one in found if one.key in wanted]
+
+
+def of_source(
+    source: Model | Workload, hardware: Hardware, task: str | None = None
+) -> tuple[list[Kernel], dict[str, str]]:
+    """The kernels of a model as they are without tuning, by the default schedule.
+
+    Returns:
+        The kernels, in the order of the model, and those that have none, with the reason.
+
+    Raises:
+        BadInputError: There is no such task.
+    """
+    if isinstance(source, Workload):
+        workloads: Sequence[Workload] = (source,)
+    else:
+        workloads = extract(source, hardware).workloads
+    wanted = _chosen(workloads, task)
+    kernels, left_out = [], {}
+    for workload in workloads:
+        if workload.key not in wanted:
+            continue
+        try:
+            space = Space.generate(workload, hardware)
+            start = space.default or next(iter(space.starts), None) or space.untuned
+            kernels.append(Kernel(start))
+        except ForetuneError as error:
+            left_out[workload.name] = str(error)
+    return kernels, left_out
+
+
+def _chosen(workloads: Sequence[Workload], task: str | None) -> set[str]:
+    return _named({workload.key: workload.name for workload in workloads}, task)
+
+
+def _named(names: Mapping[str, str], task: str | None) -> set[str]:
+    """Keys of what goes by a name; of everything where there is none."""
+    if task is None:
+        return set(names)
+    found = {key for key, name in names.items() if task in (key, name)}
+    if not found:
+        raise BadInputError(
+            f"there is no task {task!r}: choose from {listed(sorted(set(names.values())))}"
+        )
+    return found
+
+
+def heaviest_first(
+    kernels: Sequence[Kernel], seconds: Callable[[Kernel], float | None]
+) -> list[Kernel]:
+    """Kernels by seconds times weight."""
+    return sorted(kernels, key=lambda kernel: -(seconds(kernel) or 0.0) * kernel.weight)
