@@ -1,0 +1,1 @@
+"""Parts of ``benchmarks.unseen_devices``: families of devices, rivals, and few measurements."""

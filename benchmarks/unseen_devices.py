@@ -1,0 +1,265 @@
+"""Does a model order programs for a device that it never saw, better than the other devices do?
+
+Each device of a family is left out in turn. Rivals learn from the others, and all are judged on the
+programs that every device of the family ran: the best time there is over that of the first choice
+(or of the best of five, or ten), mean over workloads, then over devices. The floor costs nothing:
+the geometric mean of a program's seconds on the other devices.
+
+What was judged is kept in the work directory, a file per family, rival, device and seed; so the
+benchmark goes on where it was interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks._devices.families import FAMILIES, Family, common
+from benchmarks._devices.momentum import adapted_picks
+from benchmarks._devices.rivals import (
+    PROGRAMS,
+    Case,
+    Rival,
+    best_elsewhere,
+    nearest_device,
+    parameter_trees,
+    ranked,
+    trained,
+)
+from benchmarks.results import conditions, publish, read_json, say, table
+from benchmarks.sources import code_of
+from foretune._files import write_json
+from foretune.cost.tlp import TlpRanker
+from foretune.dataset import Group
+
+Floats = npt.NDArray[np.float64]
+
+FLOOR = "best elsewhere"
+OURS = "behaviour"
+_MOMENTUM = "tlp, 16 measured"
+_LUCK = "17 at random"
+_ROUNDS, _EACH = 4, 4
+RIVALS: Mapping[str, Rival] = {
+    FLOOR: best_elsewhere,
+    "nearest device": nearest_device,
+    "trees on parameters": parameter_trees,
+    "trees on decisions": ranked("gbdt_actions"),
+    "tlp": ranked("tlp"),
+    "tlp, a head per device": ranked("mtl_tlp"),
+    OURS: ranked("behaviour", whole=True, memory=True),
+    "behaviour, no memory": ranked("behaviour", whole=True, memory=False),
+    "factors swapped": ranked("behaviour", whole=True, view="swapped", memory=True),
+    "factors shuffled": ranked("behaviour", whole=True, memory=True, factors="shuffled"),
+    "factors removed": ranked("behaviour", whole=True, memory=True, factors="false"),
+}
+"""By name; those that are not applicable to a family are left out of its table."""
+_NO_SEED = (FLOOR, "nearest device")
+_OF_DECISIONS = ("trees on decisions", "tlp", "tlp, a head per device", _MOMENTUM)
+_ALL = (*RIVALS, _MOMENTUM, _LUCK)
+_SCHEMA = "foretune.unseen_devices/1"
+_TITLE = "Devices that nobody learned from"
+
+
+def rivals_of(family: Family, groups: Sequence[Group]) -> list[str]:
+    """Names of the rivals that can be asked about the programs of a family."""
+    configured = groups[0].programs[0].configuration is not None
+    names = []
+    for name in _ALL:
+        if configured and name in _OF_DECISIONS:
+            continue
+        if name == "trees on parameters" and not configured:
+            continue
+        names.append(name)
+    # A solver's name tells nothing of what it does: no behaviour is claimed.
+    solvers = any("miopen" in file for file in family.files)
+    return [n for n in names if not (solvers and n.startswith(("behaviour", "factors")))]
+
+
+def cases(groups: list[Group], family: Family, seed: int) -> Iterator[Case]:
+    """Each device left out in turn."""
+    rows = common(groups, family)
+    logs = {g.key: np.log(g.seconds[rows[g.key]]) for g in groups if g.key in rows}
+    for device in sorted({g.hardware for g in groups}):
+        test = tuple(
+            g.subset(rows[g.key]) for g in groups if g.hardware == device and g.key in rows
+        )
+        elsewhere = {
+            g.key: {
+                other.hardware: logs[other.key]
+                for other in groups
+                if other.workload == g.workload and other.hardware != device
+            }
+            for g in test
+        }
+        train = tuple(g for g in groups if g.hardware != device)
+        yield Case(device, train, test, elsewhere, seed)
+
+
+def judged(scores: Mapping[str, Floats], case: Case, picks: int) -> list[dict[str, Any]]:
+    """Of each tested group, the best over the best of the first picks."""
+    found = []
+    for group in case.test:
+        rng = np.random.default_rng([case.seed, zlib.crc32(group.key.encode())])
+        shuffled = rng.permutation(len(group))
+        keys = np.nan_to_num(scores[group.key], nan=-np.inf)[shuffled]
+        order = shuffled[np.argsort(-keys, kind="stable")]
+        found.append(_entry(group, order.tolist(), picks))
+    return found
+
+
+def _entry(group: Group, order: Sequence[int], picks: int) -> dict[str, Any]:
+    best = float(group.seconds.min())
+    return {
+        "workload": group.workload,
+        **{
+            f"top{k}": best / float(group.seconds[list(order[:k])].min())
+            for k in sorted({1, 5, picks})
+        },
+    }
+
+
+def few_measured(case: Case, picks: int, rival: str) -> list[dict[str, Any]]:
+    """After 16 measurements of each workload on the new device, the best of them and one more."""
+    count = _ROUNDS * _EACH
+    if rival == _LUCK:
+        rng = np.random.default_rng(case.seed)
+        orders = {g.key: rng.permutation(len(g)).tolist() for g in case.test}
+    else:
+        ranker = trained("tlp", False, case, ())
+        assert isinstance(ranker, TlpRanker)
+        orders = adapted_picks(ranker, case.test, _ROUNDS, _EACH, case.seed)
+    found = []
+    for group in case.test:
+        measured = orders[group.key][: count + 1]
+        first = min(measured, key=lambda i: group.seconds[i])
+        rest = [i for i in orders[group.key][count + 1 :]]
+        found.append(_entry(group, [first, *rest], picks))
+    return found
+
+
+def compute(family: Family, names: Sequence[str], seeds: int, work: Path) -> dict[str, Any]:
+    """All cells of a family: rival -> device -> seed -> groups; those that are there are read."""
+    groups = family.groups()
+    wanted = [n for n in rivals_of(family, groups) if n in names]
+    found: dict[str, Any] = {name: {} for name in wanted}
+    for seed in range(seeds):
+        for case in cases(groups, family, seed):
+            for name in wanted:
+                if seed and name in _NO_SEED:
+                    continue
+                cell = _cell(family, name, case, work)
+                found[name].setdefault(case.device, {})[str(seed)] = cell
+    return found
+
+
+def _cell(family: Family, name: str, case: Case, work: Path) -> list[dict[str, Any]]:
+    settings = json.dumps([family.name, family.files, family.least, name, case.device, case.seed,
+                           PROGRAMS, _code(name)])  # fmt: skip
+    digest = hashlib.blake2b(settings.encode(), digest_size=6).hexdigest()
+    words = "-".join((family.name, name, case.device, str(case.seed), digest))
+    file = work / (words.replace(", ", "_").replace(" ", "_").replace("/", "_") + ".json")
+    if not file.exists():
+        if name in (_MOMENTUM, _LUCK):
+            result = few_measured(case, family.picks, name)
+        else:
+            result = judged(RIVALS[name](case), case, family.picks)
+        work.mkdir(parents=True, exist_ok=True)
+        write_json(file, result)
+        say(f"{family.name}: {name}, {case.device}, seed {case.seed}: {_mean(result, 'top1'):.3f}")
+    return list(read_json(file))
+
+
+def _code(name: str) -> str:
+    modules = ["benchmarks._devices.rivals", "foretune.dataset.readers"]
+    if name not in _NO_SEED:
+        modules.append("foretune.cost.rankers")
+    if name.startswith(("behaviour", "factors")):
+        modules += ["foretune.cost.behaviour.ranker", "foretune.describe"]
+    within = ("cost", "features", "dataset", "describe", "hardware")
+    return code_of(*modules, within=within)
+
+
+def _mean(entries: Sequence[Mapping[str, Any]], metric: str) -> float:
+    return float(np.mean([entry[metric] for entry in entries]))
+
+
+def figures(cells: Mapping[str, Any], metric: str) -> dict[str, dict[str, float]]:
+    """Rival -> device -> mean over seeds and workloads; ``"mean"`` of devices, and its spread."""
+    found: dict[str, dict[str, float]] = {}
+    for name, by_device in cells.items():
+        rows = {
+            device: [_mean(entries, metric) for entries in seeds.values()]
+            for device, seeds in by_device.items()
+        }
+        whole = np.mean(list(rows.values()), axis=0)
+        found[name] = {
+            **{device: float(np.mean(values)) for device, values in rows.items()},
+            "mean": float(np.mean(whole)),
+            "spread": float(np.ptp(whole)),
+        }
+    return found
+
+
+def goal(floor: float) -> float:
+    """What is asked of the mean of a family: a third of what the floor leaves, if that is much."""
+    return floor + (1.0 - floor) / 3.0 if 1.0 - floor > 0.1 else floor - 0.02
+
+
+def body_of(family: Family, cells: Mapping[str, Any]) -> str:
+    """A section of the page."""
+    metric = f"top{family.picks}"
+    lines = [f"## {family.name}", ""]
+    shown = figures(cells, metric)
+    devices = [d for d in next(iter(shown.values())) if d not in ("mean", "spread")]
+    header = ("rival", *devices, "mean", "seeds differ by", "top-5")
+    fives = figures(cells, "top5")
+    rows = [
+        (name, *(f"{row[d]:.3f}" for d in devices), f"{row['mean']:.3f}", f"{row['spread']:.3f}",
+         f"{fives[name]['mean']:.3f}")
+        for name, row in shown.items()
+    ]  # fmt: skip
+    workloads = len(next(iter(next(iter(next(iter(cells.values())).values())).values())))
+    lines.append(f"{workloads} workloads, judged by the best of {family.picks}." if family.picks > 1
+                 else f"{workloads} workloads, judged by the first choice.")  # fmt: skip
+    if FLOOR in shown:
+        lines.append(f" Asked: {goal(shown[FLOOR]['mean']):.3f}.")
+    lines += ["", table(header, rows), ""]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    """Computes what is missing and prints the page."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.unseen_devices")
+    parser.add_argument("--family", action="append", choices=list(FAMILIES), default=[])
+    parser.add_argument("--rival", action="append", choices=list(_ALL), default=[])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--work", type=Path, default=Path("bench-work/unseen_devices"))
+    parser.add_argument("--write", action="store_true")
+    args = parser.parse_args(list(arguments) or None)
+    where = conditions("unseen_devices", range(args.seeds))
+    found = {
+        name: compute(FAMILIES[name], args.rival or _ALL, args.seeds, args.work)
+        for name in args.family or FAMILIES
+    }
+    sections = [body_of(FAMILIES[name], cells) for name, cells in found.items() if cells]
+    data = {
+        "schema": _SCHEMA,
+        "programs": PROGRAMS,
+        "families": {
+            name: {f"top{k}": figures(cells, f"top{k}") for k in {1, 5, FAMILIES[name].picks}}
+            for name, cells in found.items()
+        },
+    }
+    publish("unseen_devices", _TITLE, "\n".join(sections), data, where.end(), args.write)
+
+
+if __name__ == "__main__":
+    main()
