@@ -16,6 +16,7 @@ from benchmarks import (
     company,
     cuda,
     expansions,
+    explained,
     favourites,
     formulas,
     gradient,
@@ -41,6 +42,7 @@ from benchmarks import (
     throughput,
     torch_suite,
     tuners,
+    unseen_devices,
     vector_math,
     world,
 )
@@ -81,6 +83,10 @@ _LONG = {
     "gradient": gradient.main,
     "world": world.main,
     "residuals": residuals.main,
+    "explained": explained.main,
+    "unseen_devices": unseen_devices.main,
+    "explained": "about 10 minutes",
+    "unseen_devices": "about 2 hours on a core, resumable; reads ../shared/data",
 }
 _WITH_ARGUMENTS = {
     "retest": "retest has two phases: python -m benchmarks.retest first, then second",

@@ -38,7 +38,7 @@ def fake_perf(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def kernel(hardware: Hardware) -> Kernel:
-    space = Space.generate(catalog.load("matmul_64x64x64"), hardware)
+    space = Space.generate(catalog.get("matmul:64x64x64"), hardware)
     assert space.default is not None
     return Kernel(space.default, 1e-5)
 
