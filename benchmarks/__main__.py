@@ -85,8 +85,6 @@ _LONG = {
     "residuals": residuals.main,
     "explained": explained.main,
     "unseen_devices": unseen_devices.main,
-    "explained": "about 10 minutes",
-    "unseen_devices": "about 2 hours on a core, resumable; reads ../shared/data",
 }
 _WITH_ARGUMENTS = {
     "retest": "retest has two phases: python -m benchmarks.retest first, then second",
@@ -125,6 +123,8 @@ LONG = {
     "gradient": "some hours, resumable",
     "world": "about 90 minutes, resumable",
     "residuals": "about 15 minutes after world",
+    "explained": "about 10 minutes",
+    "unseen_devices": "about 2 hours on a core, resumable; reads ../shared/data",
 }
 
 
