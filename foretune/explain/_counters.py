@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretune.errors import ForetuneError, last_line
+from foretune.errors import ForetuneError
 from foretune.graph import compile_workload, require_compiler
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def parse(text: str) -> dict[str, float]:
         except ValueError:  # "<not supported>", "<not counted>"
             refused.append(f"{fields[2]} {fields[0]}")
     if not counts:
-        reason = ", ".join(refused) or last_line(text) or "perf printed nothing"
+        reason = ", ".join(refused) or _last_line(text) or "perf printed nothing"
         raise NoCountersError(f"this machine shows no hardware counters ({reason})")
     return counts
 
@@ -104,5 +104,10 @@ def _counts(perf: str, library: Path, calls: int) -> dict[str, float]:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoCountersError(f"perf could not be run ({error})") from error
     if ended.returncode != 0:
-        raise NoCountersError(f"perf failed: {last_line(ended.stderr)}")
+        raise NoCountersError(f"perf failed: {_last_line(ended.stderr)}")
     return parse(ended.stderr)
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1].strip() if lines else ""

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from foretune.describe import behaviours, nests_of, nests_of_program
-from foretune.describe.text import program_text
+from foretune.describe import behaviours, nests_of_program
 from foretune.errors import BadInputError, ForetuneError
 from foretune.explain._advice import advised
 from foretune.explain._explanation import Explanation, explanation
@@ -67,7 +66,6 @@ def explain(kernel: Kernel, device: Device, advice: bool = True) -> Explanation:
         key=kernel.key,
         weight=kernel.weight,
         seconds=kernel.seconds,
-        loops=program_text(nests, 0),
         approximate=bool(nests.approximate[0]),
     )
     # A candidate of a fixed trace has no decisions that could be changed.
@@ -89,8 +87,6 @@ def explain_each(
 
 
 def _nests(candidate: Candidate) -> Nests:
-    for _, nests in nests_of([candidate]):
-        return nests
     sketch = candidate.sketch
     nests = nests_of_program(candidate.apply(), sketch.hardware.target)
     if not nests.statements:
