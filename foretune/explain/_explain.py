@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from foretune.describe import behaviours, nests_of_program
+from foretune.describe.text import program_text
 from foretune.errors import BadInputError, ForetuneError
 from foretune.explain._advice import advised
 from foretune.explain._explanation import Explanation, explanation
@@ -66,6 +67,7 @@ def explain(kernel: Kernel, device: Device, advice: bool = True) -> Explanation:
         key=kernel.key,
         weight=kernel.weight,
         seconds=kernel.seconds,
+        loops=program_text(nests, 0),
         approximate=bool(nests.approximate[0]),
     )
     # A candidate of a fixed trace has no decisions that could be changed.
