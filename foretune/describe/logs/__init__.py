@@ -20,6 +20,7 @@ from foretune.describe.logs import (
     _ansor,
     _autotvm,
     _autotvm_arm,
+    _autotvm_cuda,
     _autotvm_matmul,
     _autotvm_x86,
     _kernel_tuner,
@@ -46,7 +47,12 @@ class Builder:
     build: Callable[[Sequence[Program], str, str, str], Batches]
 
 
-_TEMPLATES = {**_autotvm_x86.TEMPLATES, **_autotvm_matmul.TEMPLATES, **_autotvm_arm.TEMPLATES}
+_TEMPLATES = {
+    **_autotvm_x86.TEMPLATES,
+    **_autotvm_matmul.TEMPLATES,
+    **_autotvm_arm.TEMPLATES,
+    **_autotvm_cuda.TEMPLATES,
+}
 
 BUILDERS: tuple[Builder, ...] = (
     Builder(
