@@ -11,6 +11,7 @@ from foretune.describe._behaviour import (
     Behaviours,
     Metric,
 )
+from foretune.describe._candidates import nests_of
 from foretune.describe._nests import (
     BLOCK,
     KIND_NAMES,
@@ -49,6 +50,7 @@ __all__ = [
     "Statement",
     "Term",
     "behaviours",
+    "nests_of",
     "nests_of_program",
     "stacked",
 ]

@@ -3,13 +3,15 @@
 The program is lowered as far as its intermediate buffers have the size of what is allocated at once
 (as for TVM's feature extraction); then loops, stores and conditions are read. Loops that are bound
 to threads stand around their kernel, one for all of a kind, as in what is launched. The
-initialisation of reductions is left out. What is no sum of digits of loops (gathers, dynamic sizes,
-tensor intrinsics) is described closely and marked approximate.
+initialisation of reductions and the exchange among threads that reduce together are left out. What
+is no sum of digits of loops (gathers, dynamic sizes, tensor intrinsics) is described closely and
+marked approximate.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +45,7 @@ _DIVISIONS = ("Div", "Mod", "FloorDiv", "FloorMod")
 _COMPARISONS = ("LT", "LE", "GT", "GE", "EQ", "NE")
 _EXTREMES = ("Max", "Min")
 _FREE_CALLS = ("likely", "reinterpret", "assume", "builtin.assume")
+_EXCHANGE = "tvm_thread_allreduce"
 _PURE = (0, 1)
 """Effects of calls that are functions of their arguments."""
 _PRAGMA = "pragma_auto_unroll_max_step"
@@ -324,6 +327,8 @@ class _Walker:
     def _on_Evaluate(self, node: Any) -> None:
         if type(node.value).__name__ == "IntImm":
             return
+        if str(getattr(node.value.op, "name", "")).endswith(_EXCHANGE):
+            return
         work = _Work()
         self._value(node.value, work)
         if work.loads or work.calls:
@@ -382,20 +387,16 @@ class _Walker:
         terms = []
         for dimension, index in enumerate(indices):
             self.exact &= index.exact
-            for digit, coefficient in sorted(
+            # Iterations that a guard keeps out would go beyond the buffer.
+            size = self._extent(buffer.shape[dimension])
+            for (loop, low, high), coefficient in sorted(
                 index.digits.items(), key=lambda item: (place.get(item[0][0], 0), -item[0][1])
             ):
+                taken = min(values((loop, low, high)), math.ceil(size / abs(coefficient)))
                 # A digit of a loop that is not around the statement stands still.
-                if digit[0] in place:
-                    terms.append(
-                        Term(
-                            dimension,
-                            place[digit[0]],
-                            _one(coefficient),
-                            _one(values(digit)),
-                            _one(digit[1]),
-                        )
-                    )
+                if loop in place and taken > 1:
+                    numbers = _one(coefficient), _one(taken), _one(low)
+                    terms.append(Term(dimension, place[loop], *numbers))
         return Access(self._number(buffer), store, tuple(terms))
 
     # Values.

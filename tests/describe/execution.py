@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from foretune.describe import Access, Nests, Statement
 from foretune.describe._nests import PARALLEL, VECTORIZED
@@ -15,6 +16,7 @@ _OPERATORS = {"Add": "+", "Sub": "-", "Mul": "*", "FloorDiv": "//", "FloorMod": 
               "LT": "<", "LE": "<=", "GT": ">", "GE": ">=", "EQ": "==", "NE": "!=", "And": "and",
               "Or": "or"}  # fmt: skip
 Element = tuple[int, ...]
+Elements = npt.NDArray[np.int64]
 
 
 @dataclass
@@ -27,11 +29,13 @@ class Executed:
         touched: Elements by buffer, what it stores to included.
         computes: Whether it stores something else than a constant.
         operations: Additions, subtractions, multiplications in its value.
+        guarded: Whether some of its loads are conditional.
     """
 
     target: str
     computes: bool
     operations: int
+    guarded: bool = False
     times: int = 0
     touched: dict[str, set[Element]] = field(default_factory=dict)
 
@@ -50,7 +54,7 @@ def execute(module: Any) -> list[Executed]:
     def count(at: int) -> None:
         writer.stores[at].times += 1
 
-    space = {"touch": touch, "count": count, "choose": lambda _c, a, _b: a, "call": lambda *_: 1,
+    space = {"touch": touch, "count": count, "call": lambda *_: 1,
              "max": max, "min": min}  # fmt: skip
     exec("\n".join(lines), space)
     return writer.stores
@@ -130,10 +134,12 @@ class _Writer:
             return self._touch(node.source, node.indices)
         assert kind == "Call", kind
         choice = str(node.op.name).endswith("if_then_else")
-        condition, *rest = node.args
-        first = self._index(condition) if choice else self._expression(condition)
-        arguments = ", ".join([first, *map(self._expression, rest)])
-        return f"{'choose' if choice else 'call'}({arguments})"
+        if not choice:
+            return f"call({', '.join(map(self._expression, node.args))})"
+        condition = self._index(node.args[0])
+        self.stores[-1].guarded = True
+        first, second = map(self._expression, node.args[1:])
+        return f"({first} if {condition} else {second})"
 
     def _line(self, depth: int, text: str) -> None:
         self.lines.append("    " * depth + text)
@@ -145,8 +151,11 @@ def iterations(nests: Nests, statement: Statement, row: int = 0) -> float:
     return float(product * statement.executed[row])
 
 
-def elements(nests: Nests, statement: Statement, access: Access, row: int = 0) -> set[Element]:
-    """The elements that an access touches, from the first one in each dimension on."""
+def elements(nests: Nests, statement: Statement, access: Access, row: int = 0) -> Elements:
+    """The elements that an access touches, from the first one in each dimension on.
+
+    Shape (dimensions, elements), in a fixed order.
+    """
     sizes = [int(nests.extents[row, loop]) for loop in statement.path]
     index = np.zeros((nests.buffers[access.buffer].shape.shape[1], 1), int)
     for place, size in enumerate(sizes):
@@ -160,13 +169,13 @@ def elements(nests: Nests, statement: Statement, access: Access, row: int = 0) -
             step[term.dimension] += term.coefficient[row] * digit
         index = (index[:, :, None] + step.astype(int)[:, None, :]).reshape(len(index), -1)
         index = np.unique(index, axis=1)
-    return normalised({tuple(column) for column in index.T.tolist()})
+    return index - index.min(axis=1, keepdims=True)
 
 
-def normalised(found: set[Element]) -> set[Element]:
-    """Elements counted from the smallest index in each dimension."""
-    first = [min(each) for each in zip(*found, strict=True)]
-    return {tuple(i - a for i, a in zip(each, first, strict=True)) for each in found}
+def normalised(found: set[Element]) -> Elements:
+    """Elements counted from the smallest index in each dimension, as ``elements`` gives them."""
+    index = np.unique(np.array(sorted(found), int).T.reshape(-1, len(found)), axis=1)
+    return index - index.min(axis=1, keepdims=True)
 
 
 def shape_of_path(nests: Nests, statement: Statement, row: int = 0) -> list[tuple[int, str, int]]:

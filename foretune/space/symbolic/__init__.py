@@ -1,5 +1,6 @@
 """Symbolic programs: a sketch as a program whose sizes are expressions of its decisions."""
 
+from foretune.space.symbolic._evaluate import Evaluator
 from foretune.space.symbolic._index import Digit, Index, Opaque
 from foretune.space.symbolic._limits import Limit, limits
 from foretune.space.symbolic._nodes import (
@@ -28,6 +29,7 @@ __all__ = [
     "Bound",
     "Buffer",
     "Digit",
+    "Evaluator",
     "Index",
     "Level",
     "Limit",

@@ -265,6 +265,7 @@ class BlockTree(Tree):
             False,
             threads[-1],
             block.guarded,
+            alone=tuple(threads),
         )
         threads[-1].body.append(last)
 

@@ -135,6 +135,7 @@ class Loop:
         thread: ``"blockIdx.x"``, ``"vthread.y"``... or empty.
         reduction: Whether a block reduces over it.
         annotations: TVM's loop annotations.
+        covered: Share of the iterations of a split that something is left to do in; None for all.
     """
 
     number: int
@@ -144,6 +145,7 @@ class Loop:
     thread: str = ""
     reduction: bool = False
     annotations: dict[str, Any] = field(default_factory=dict)
+    covered: Scalar | None = None
 
 
 @dataclass(eq=False)
@@ -161,6 +163,7 @@ class Block:
         guarded: Whether some iterations of its loops may be skipped, so that more is in the range
             of its indices than it stores.
         annotations: TVM's block annotations.
+        alone: Loops of threads of which a single iteration executes it.
     """
 
     name: str
@@ -172,6 +175,7 @@ class Block:
     parent: Loop | None = None
     guarded: bool = False
     annotations: dict[str, Any] = field(default_factory=dict)
+    alone: tuple[Loop, ...] = ()
 
     def loops(self) -> list[Loop]:
         """The loops around it, outermost first."""

@@ -71,6 +71,7 @@ class Level:
         length: Iterations of that loop; 1 where there is none.
         thread: ``"blockIdx.x"``, ``"vthread.x"``... or empty.
         unroll: Steps of the automatic unrolling pragma; 0 for none.
+        reduction: Whether a block reduces over it.
     """
 
     loop: int
@@ -82,6 +83,7 @@ class Level:
     length: Scalar
     thread: str
     unroll: Scalar
+    reduction: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,8 @@ class Store:
         indices: The element, counted from the start of the narrowed buffer.
         value: What it stores; loads count likewise.
         whole_warps: Whether TVM wants no fewer threads around it than a warp has.
+        reduces: Whether it adds to what it stores.
+        executed: Share of the iterations of its loops in which it is executed; None for all.
     """
 
     name: str
@@ -118,6 +122,8 @@ class Store:
     indices: tuple[Index, ...]
     value: Expression
     whole_warps: bool = False
+    reduces: bool = False
+    executed: Scalar | None = None
 
 
 @dataclass(frozen=True)
@@ -260,7 +266,18 @@ def _lowered(tree: Interpreter, marks: Marks, structure: Structure) -> SymbolicP
         indices = tuple(launched(index) for index in target.indices)
         value = rewrite(rewrite(block.value, block.bound, moved), launched)
         warps = _WHOLE_WARPS in block.annotations
-        stores.append(Store(block.name, levels[id(block)], block.target, indices, value, warps))
+        stores.append(
+            Store(
+                block.name,
+                levels[id(block)],
+                block.target,
+                indices,
+                value,
+                warps,
+                block.reduces,
+                _executed(tree.algebra, block),
+            )
+        )
     return SymbolicProgram(
         tree.sketch,
         structure,
@@ -310,6 +327,15 @@ def _launched(loops: list[Loop], threads: Mapping[int, _Thread]) -> list[Loop]:
         return loops
     kernel = threads[loops[at].number].kernel.values()
     return [*loops[:at], *kernel, *(loop for loop in loops[at:] if not loop.thread)]
+
+
+def _executed(algebra: Algebra, block: Block) -> Scalar | None:
+    """The share of iterations that splits, and what one thread does for all, leave to a block."""
+    # What is reduced over may be uneven; the whole is there to store all the same.
+    loops = [loop for loop in block.loops() if loop not in block.alone]
+    shares = [loop.covered for loop in loops if loop.covered is not None]
+    shares += [algebra.number(1) / loop.extent for loop in block.alone]
+    return algebra.product(shares) if shares else None
 
 
 def _linear(blocks: Sequence[Block]) -> bool:
@@ -396,7 +422,7 @@ def _levels(algebra: Algebra, loops: Sequence[Loop], marks: Marks) -> tuple[Leve
         length = inside.choose(jobs, start.choose(lanes, iterates.choose(loop.extent, 1)))
         level = Level(
             loop.number, loop.extent, parallel[at], vector[at], head, kept, length, loop.thread,
-            unroll,
+            unroll, loop.reduction,
         )  # fmt: skip
         found.append(level)
     return tuple(found)

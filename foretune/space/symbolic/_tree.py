@@ -83,6 +83,10 @@ class Tree:
             self.certain.append(given.equal(1))
         extents = [loop.extent.ceil_divided(given) if f is None else f for f in factors]
         new = [Loop(self._reader.fresh(), e, reduction=loop.reduction) for e in extents]
+        new[-1].covered = loop.covered
+        if None in factors:
+            share = loop.extent / self.algebra.product(extents)
+            new[-1].covered = share if loop.covered is None else share * loop.covered
         parts = [(each.number, each.extent) for each in new]
         self._replace([loop], new, lambda digit: self._divided(digit, loop.extent, parts))
         return new
@@ -95,6 +99,8 @@ class Tree:
             extent = extent * loop.extent
         reduced = any(loop.reduction for loop in inputs)
         fused = Loop(self._reader.fresh(), extent, reduction=reduced)
+        shares = [loop.covered for loop in inputs if loop.covered is not None]
+        fused.covered = self.algebra.product(shares) if shares else None
 
         def moved(digit: Digit) -> Index:
             weight = weights[digit.loop]
@@ -144,6 +150,7 @@ class Tree:
         self._expect_simple_fetch(block, fused, lanes, inside)
         outer = Loop(self._reader.fresh(), fused.extent.ceil_divided(inside))
         lane = Loop(self._reader.fresh(), lanes)
+        lane.covered = fused.extent / self.algebra.product((outer.extent, inside))
         parts = [(loop.number, loop.extent) for loop in (outer, *threads, lane)]
         self._replace(
             [fused], [outer, lane], lambda digit: self._divided(digit, fused.extent, parts, False)
