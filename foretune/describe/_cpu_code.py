@@ -19,9 +19,9 @@ from foretune.describe._cpu_loops import BoolArray, FloatArray, Loops, Motion
 from foretune.describe._cpu_machine import Constants, Machine
 from foretune.describe._nests import PARALLEL, SERIAL, UNROLLED, VECTORIZED
 
-COMPILER_UNROLLS = 32.0
-"""Copies of a statement up to which LLVM unrolls short loops completely on its own."""
-_FAR = 1e-9
+COMPILER_UNROLLS = 300.0
+"""Instructions up to which LLVM unrolls short loops completely on its own (its threshold)."""
+_SERIAL_KINDS = (SERIAL, UNROLLED, PARALLEL)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class _Body:
 
     def __init__(self, loops: Loops, machine: Machine, constants: Constants) -> None:
         self.loops, self.machine, self.constants = loops, machine, constants
-        self.extents = loops.extents
+        self.extents = loops.extents.copy()
         self.n, self.depth = self.extents.shape
         self.real: BoolArray = self.extents > 1
         self.rows = np.arange(self.n)
@@ -78,9 +78,15 @@ class _Body:
         self.loads = self._distinct_loads()
         never = np.zeros((self.n, self.depth), dtype=bool)
         self.kept = ~self.store.moved & self.real if self.store and self._sums else never
-        self.vector_place, self.vector = self._vectorised()
-        self.is_vector = np.arange(self.depth) == self.vector_place[:, None]
+        self.is_vector = np.arange(self.depth) == self._asked()[:, None]
         self.unrolled = self._unrolled()
+        self._hoist()
+        self.vector_place = self._vectorised()
+        self.vector = np.where(
+            self.vector_place >= 0, self._at(self.extents, self.vector_place), 1.0
+        )
+        self.is_vector = np.arange(self.depth) == self.vector_place[:, None]
+        self.unrolled &= ~self.is_vector
         self.inside = self.unrolled | self.is_vector
         left = self.real & ~self.inside
         self.left = left
@@ -107,36 +113,32 @@ class _Body:
     def _at(self, table: npt.NDArray[np.generic], place: npt.NDArray[np.intp]) -> FloatArray:
         return np.asarray(table[self.rows, np.maximum(place, 0)])
 
-    def _vectorised(self) -> tuple[npt.NDArray[np.intp], FloatArray]:
+    def _asked(self) -> npt.NDArray[np.intp]:
+        """The loop that the schedule vectorises, -1 for none."""
+        return self._innermost(self.real & (self.loops.kinds == VECTORIZED))
+
+    def _vectorised(self) -> npt.NDArray[np.intp]:
         """The loop that is vectorised, -1 for none, by the schedule or by the compiler.
 
-        The compiler vectorises an innermost loop if its iterations write neighbours and read
-        neighbours or the same; it does not reorder a sum.
+        The compiler vectorises the innermost loop that is left, or else joins the copies of an
+        unrolled one, if its iterations write neighbours and read neighbours or the same; it does
+        not reorder a sum.
         """
-        if self.depth == 0:
-            return np.full(self.n, -1), np.ones(self.n)
-        asked = self.real & (self.loops.kinds == VECTORIZED)
-        last = self.depth - 1
-        place = np.where(asked.any(axis=1), last - asked[:, ::-1].argmax(axis=1), -1)
-        inner = np.where(self.real.any(axis=1), last - self.real[:, ::-1].argmax(axis=1), -1)
-        kind = self._at(self.loops.kinds, inner)
-        possible = (place < 0) & (inner >= 0) & np.isin(kind, (SERIAL, UNROLLED, PARALLEL))
-        possible &= self._at(self.extents, inner) >= min(4.0, self.machine.lanes)
-        possible &= self.loops.statement.calls <= 0
-        if self.store is None:
-            possible[:] = False
-        for motion in self.loops.motions:
-            step = np.abs(self._at(motion.step, inner))
-            element = self._element(motion)
-            beside = step == element
-            if not motion.access.store:
-                beside |= ~self._at(motion.moved, inner).astype(bool)
-            possible &= beside
-        place = np.where(possible, inner, place)
-        return place, np.where(place >= 0, self._at(self.extents, place), 1.0)
-
-    def _element(self, motion: Motion) -> float:
-        return float(motion.bytes)
+        place = self._asked()
+        inner = self._innermost(self.real)
+        for candidate in (self._innermost(self.real & ~self.unrolled), inner):
+            possible = (place < 0) & (candidate >= 0)
+            if self.store is None or not possible.any():
+                continue
+            possible &= np.isin(self._at(self.loops.kinds, candidate), _SERIAL_KINDS)
+            possible &= self._at(self.extents, candidate) >= min(4.0, self.machine.lanes)
+            for motion in self.loops.motions:
+                beside = np.abs(self._at(motion.step, candidate)) == motion.bytes
+                if not motion.access.store:
+                    beside |= ~self._at(motion.moved, candidate).astype(bool)
+                possible &= beside
+            place = np.where(possible, candidate, place)
+        return place
 
     def _unrolled(self) -> BoolArray:
         """Loops of the body: unrolled by the schedule, by its pragma, or as short as a compiler
@@ -145,18 +147,62 @@ class _Body:
         still = np.ones(self.n, dtype=bool)
         unrolled = np.zeros((self.n, self.depth), dtype=bool)
         pragma = self.loops.statement.unroll
+        own = COMPILER_UNROLLS / (self._size() * self._passes())
         for place in range(self.depth - 1, -1, -1):
             extent = self.extents[:, place]
             candidate = self.real[:, place] & ~self.is_vector[:, place]
             kind = self.loops.kinds[:, place]
             after = copies * extent
-            wanted = (kind == UNROLLED) | (after <= np.maximum(pragma, COMPILER_UNROLLS))
+            wanted = (kind == UNROLLED) | (after <= np.maximum(pragma, own))
             wanted &= kind != PARALLEL
             take = candidate & still & wanted
             unrolled[:, place] = take
             copies = np.where(take, after, copies)
             still &= ~candidate | take
         return unrolled
+
+    def _size(self) -> FloatArray:
+        """Instructions of a copy as the compiler counts them: addresses are some, too."""
+        statement = self.loops.statement
+        return 2.0 * len(self.loads) + 1 + statement.operations + statement.selects
+
+    def _passes(self) -> FloatArray:
+        vector = np.where(self.is_vector, self.extents, 1.0).prod(axis=1)
+        return np.asarray(np.ceil(vector / self.machine.lanes))
+
+    def _hoist(self) -> None:
+        """Takes loops away that repeat the same: code without branches is moved out of a loop
+        that changes none of its operands."""
+        idle = self.real & ~self.unrolled & ~self.is_vector
+        for motion in self.loops.motions:
+            idle &= ~motion.moved
+        still = np.ones(self.n, dtype=bool)
+        for place in range(self.depth - 1, -1, -1):
+            inside = ~self.real[:, place] | self.unrolled[:, place] | self.is_vector[:, place]
+            gone = idle[:, place] & still
+            self.extents[gone, place] = 1.0
+            still &= inside | gone
+        self.real = self.extents > 1
+        self.kept = self.kept & self.real
+        self.executions = self.extents.prod(axis=1)
+
+    def _calls(self) -> FloatArray:
+        """How often calls are executed, in vectors: as often as what they are of changes.
+
+        What is computed from a value that a loop does not change is moved out of the loop. A call
+        is taken to be one of an intermediate value where there is one (a norm's root, a softmax's
+        sum), else of all.
+        """
+        statement = self.loops.statement
+        if not (statement.calls > 0).any():
+            return np.zeros(self.n)
+        of = [m for m in self.loads if not m.parameter] or self.loads
+        moved = np.zeros((self.n, self.depth), dtype=bool)
+        for motion in of:
+            moved |= motion.moved
+        counted = np.where(moved & ~self.is_vector, self.extents, 1.0).prod(axis=1)
+        vector = (moved & self.is_vector).any(axis=1)
+        return np.asarray(counted * np.where(vector, self.passes, 1.0) * statement.calls)
 
     def _product(self, mask: BoolArray) -> FloatArray:
         return np.asarray(np.where(mask, self.extents, 1.0).prod(axis=1))
@@ -182,7 +228,7 @@ class _Body:
             return one, one, np.zeros(self.n)
         moved = self._at(motion.moved, self.vector_place).astype(bool) & (self.vector_place >= 0)
         step = np.abs(self._at(motion.step, self.vector_place))
-        beside = step == self._element(motion)
+        beside = step == motion.bytes
         runs = self._at(motion.runs, self.vector_place)
         # A vector that goes over the end of a row is put together of pieces.
         pieces = np.where(beside, np.maximum(np.ceil(self.vector / runs), self.passes), self.vector)
@@ -208,7 +254,7 @@ class _Body:
     def code(self) -> Code:
         body = self.unrolled
         copies = self._product(body)
-        entries = self.loops.executions / copies / self.vector
+        entries = self.executions / copies / self.vector
         executed = self.loops.statement.executed
         sums, results, accumulators = self._results()
         loads, extra, held, wanted = self._loads(np.minimum(sums, self.machine.registers - 2))
@@ -247,8 +293,8 @@ class _Body:
             stores=all_stores,
             overhead=overhead,
             chain_cycles=chain,
-            call_cycles=self.loops.executions * executed * statement.calls * self.constants.call,
-            flops=self.loops.executions * executed * operations,
+            call_cycles=self._calls() * executed * self.constants.call / self.machine.arithmetic,
+            flops=self.executions * executed * operations,
             body=touches * steps + loads + stores + crossings * 2,
         )
 
@@ -370,7 +416,8 @@ class _Body:
             run = np.where(adding, run * self.extents[:, place], run)
             still &= ~real | adding
             others = np.where(real & ~still, others * self.extents[:, place], others)
-        per_update = steps + 1 + self.constants.branch
+        branch = np.where(self._at(self.left, adds).astype(bool), self.constants.branch, 0.0)
+        per_update = steps + 1 + branch
         ahead = 1.0 if self.machine.in_order else self.constants.window
         overlap = np.clip(ahead / (run * own * per_update), 1.0, np.maximum(others, 1.0))
         independent = np.where(adds >= 0, own * overlap, much)

@@ -53,6 +53,7 @@ class Motion:
         coefficients: Elements between them, shape (n, k, d).
         whole_lines: Lines that all threads together touch, shape (n,).
         bytes: Of an element.
+        parameter: Whether the buffer is an input or output of the program.
     """
 
     access: Access
@@ -65,6 +66,7 @@ class Motion:
     coefficients: FloatArray
     whole_lines: FloatArray
     bytes: int
+    parameter: bool
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,17 @@ def _motion(nests: Nests, access: Access, extents: FloatArray, whole: FloatArray
         )[1][:, 0]
     moved: BoolArray = np.asarray((values > 1).any(axis=1))
     return Motion(
-        access, distinct, lines, moved, step, runs, values, coefficients, whole_lines, buffer.bytes
+        access,
+        distinct,
+        lines,
+        moved,
+        step,
+        runs,
+        values,
+        coefficients,
+        whole_lines,
+        buffer.bytes,
+        buffer.parameter,
     )
 
 

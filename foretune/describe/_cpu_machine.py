@@ -25,7 +25,7 @@ class Constants:
         window: Instructions that a wide core looks ahead.
         l2_share, l3_share: Bandwidth of the second and third cache beside the first's.
         memory_bytes_per_cycle: What one core draws from memory at most.
-        call: Cycles of an exponential, a root, a division.
+        call: Vector instructions of an exponential, a root, a division.
         branch: Instructions of a loop per iteration.
         spill: Instructions of a value that has no register, beside the store and the load.
         start_s: Seconds to hand a parallel loop to the threads and wait for the last.
@@ -38,11 +38,11 @@ class Constants:
 
     latency: float = 4.0
     forward: float = 5.0
-    window: float = 200.0
+    window: float = 300.0
     l2_share: float = 0.4
     l3_share: float = 0.2
     memory_bytes_per_cycle: float = 5.0
-    call: float = 20.0
+    call: float = 16.0
     branch: float = 2.0
     spill: float = 0.0
     start_s: float = 4e-6
