@@ -22,6 +22,7 @@ from foretune.describe.logs import (
     _autotvm_arm,
     _autotvm_cuda,
     _autotvm_matmul,
+    _autotvm_winograd,
     _autotvm_x86,
     _kernel_tuner,
 )
@@ -52,6 +53,7 @@ _TEMPLATES = {
     **_autotvm_matmul.TEMPLATES,
     **_autotvm_arm.TEMPLATES,
     **_autotvm_cuda.TEMPLATES,
+    **_autotvm_winograd.TEMPLATES,
 }
 
 BUILDERS: tuple[Builder, ...] = (

@@ -58,23 +58,30 @@ class _Machine:
     def __init__(self, nests: Nests, row: int, given: Mapping[int, np.ndarray]) -> None:
         self.nests, self.row, self.given = nests, row, given
         self.extents = nests.extents[row].astype(int).tolist()
-        kinds = nests.kinds[row].tolist()
-        self.threads = [at for at, kind in enumerate(kinds) if kind == THREAD]
-        team = [self.extents[at] for at in self.threads]
-        self.lanes = np.indices(team).reshape(len(team), -1) if team else np.zeros((0, 1), int)
-        self.arrays = []
-        for number, buffer in enumerate(nests.buffers):
-            shape = [self.lanes.shape[1], *buffer.shape[row].astype(int)]
-            if number in given:
-                self.arrays.append(given[number])
-            else:
-                self.arrays.append(np.full(shape if buffer.scope == "local" else shape[1:], np.nan))
+        self.arrays = [given.get(number) for number in range(len(nests.buffers))]
+        self.threads: list[int] = []
+        self.lanes = np.zeros((0, 1), int)
 
     def run(self) -> list[np.ndarray]:
         kept = [s for s in self.nests.statements if s.accesses[-1].buffer not in self.given]
-        now = dict(zip(self.threads, self.lanes, strict=True))
-        self._inside([(s.path, s) for s in kept], now)
+        for _, kernel in groupby(kept, key=lambda statement: statement.path[0]):
+            self._launch(list(kernel))
         return self.arrays
+
+    def _launch(self, kernel: list[Statement]) -> None:
+        loops = list(dict.fromkeys(loop for statement in kernel for loop in statement.path))
+        self.threads = [at for at in loops if self.nests.kinds[self.row, at] == THREAD]
+        team = [self.extents[at] for at in self.threads]
+        self.lanes = np.indices(team).reshape(len(team), math.prod(team))
+        for number in {access.buffer for statement in kernel for access in statement.accesses}:
+            if self.arrays[number] is None:
+                buffer = self.nests.buffers[number]
+                shape = [self.lanes.shape[1], *buffer.shape[self.row].astype(int)]
+                self.arrays[number] = np.full(
+                    shape if buffer.scope == "local" else shape[1:], np.nan
+                )
+        now = dict(zip(self.threads, self.lanes, strict=True))
+        self._inside([(statement.path, statement) for statement in kernel], now)
 
     def _inside(self, todo: list[tuple[tuple[int, ...], Statement]], now: dict) -> None:
         if len(todo) == 1:
