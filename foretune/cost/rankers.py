@@ -27,6 +27,7 @@ _RANKERS: Registry[Ranker] = Registry(
     {
         "behaviour": "foretune.cost.behaviour.ranker:BehaviourRanker",
         "classifier": "foretune.cost.behaviour.classifier:Classifier",
+        "classifier:hf": "foretune.cost.behaviour.hf:HfClassifier",
         "gbdt": "foretune.cost.gbdt_ranker:GbdtRanker",
         "gbdt_actions": "foretune.cost.gbdt_ranker:GbdtActionRanker",
         "mlp": "foretune.cost.mlp:MlpRanker",

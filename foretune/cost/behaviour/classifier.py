@@ -25,7 +25,7 @@ from foretune.cost._base import FloatArray
 from foretune.cost._examples import Examples, Floats, Labelled
 from foretune.cost._neural import NeuralConfig, NeuralRanker
 from foretune.cost.behaviour import reading
-from foretune.cost.behaviour.labels import SAMPLINGS, ClassWeights, good, sampled
+from foretune.cost.behaviour.labels import SAMPLINGS, ClassWeights, lesson
 from foretune.cost.behaviour.tokens import COLUMNS, TOKEN_VERSION, tokens
 from foretune.errors import BadInputError
 
@@ -182,11 +182,8 @@ class Classifier(NeuralRanker):
         return Examples(np.concatenate(found)[order], counts[legal], context), legal
 
     def _lesson(self, group: Group) -> tuple[Group, Floats | None]:
-        digits = [ord(letter) for letter in group.key]
-        rng = np.random.default_rng([self.seed, *digits])
-        rows = sampled(group.seconds, self.config.sampling, rng)
-        targets = good(group.seconds)[rows].astype(np.float32)
-        return group.subset(rows), None if self.config.loss == "rank" else targets
+        learned, targets = lesson(group, self.config.sampling, self.seed)
+        return learned, None if self.config.loss == "rank" else targets.astype(np.float32)
 
     def _loss(self, data: Labelled) -> Loss | None:
         from foretune.cost._networks import lambda_rank

@@ -28,6 +28,8 @@ from foretune.errors import unknown_name
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from foretune.dataset import Group
+
 Flags = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.intp]
 
@@ -84,6 +86,19 @@ def sampled(seconds: FloatArray, sampling: str, rng: np.random.Generator) -> Row
         far = _drawn(np.flatnonzero(rest), -(-count // 2), rng)
         chosen = np.concatenate([chosen, behind, far])
     return np.sort(chosen)
+
+
+def lesson(group: Group, sampling: str, seed: int) -> tuple[Group, Flags]:
+    """The programs of a group that are learned from, and which of these are good.
+
+    Args:
+        group: Failures included.
+        sampling: One of ``SAMPLINGS``.
+        seed: With the group's key it fixes what is drawn.
+    """
+    rng = np.random.default_rng([seed, *group.key.encode()])
+    rows = sampled(group.seconds, sampling, rng)
+    return group.subset(rows), good(group.seconds)[rows]
 
 
 def _fastest(seconds: FloatArray) -> Rows:

@@ -51,9 +51,11 @@ def batches_of_candidates(
             "programs are described from candidates, or from their workload's key where others "
             "logged them, but got one with neither: score its group with score_group"
         )
-    if read is None:
-        from foretune.describe import nests_of as read
-    return read(candidates)
+    if read is not None:
+        return read(candidates)
+    from foretune.describe import nests_of
+
+    return nests_of(candidates)
 
 
 def device_of(group: Group) -> Device | None:
