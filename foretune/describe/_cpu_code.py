@@ -21,6 +21,8 @@ from foretune.describe._nests import PARALLEL, SERIAL, UNROLLED, VECTORIZED
 
 COMPILER_UNROLLS = 300.0
 """Instructions up to which LLVM unrolls short loops completely on its own (its threshold)."""
+SHORT_BODY = 40.0
+"""Instructions up to which it makes copies of the body of a long loop."""
 _SERIAL_KINDS = (SERIAL, UNROLLED, PARALLEL)
 
 
@@ -39,7 +41,7 @@ class Code:
         loads, stores: Instructions.
         overhead: Instructions of loops and addresses.
         chain_cycles: Cycles if nothing but results were waited for.
-        call_cycles: Cycles of exponentials and the like.
+        folded: Loads that are no instruction of their own.
         flops: Operations asked for.
         body: Instructions of the body.
     """
@@ -55,7 +57,7 @@ class Code:
     stores: FloatArray
     overhead: FloatArray
     chain_cycles: FloatArray
-    call_cycles: FloatArray
+    folded: FloatArray
     flops: FloatArray
     body: FloatArray
 
@@ -252,86 +254,88 @@ class _Body:
         return np.asarray(counts.prod(axis=1))
 
     def code(self) -> Code:
-        body = self.unrolled
-        copies = self._product(body)
-        entries = self.executions / copies / self.vector
-        executed = self.loops.statement.executed
-        sums, results, accumulators = self._results()
-        loads, extra, held, wanted = self._loads(np.minimum(sums, self.machine.registers - 2))
-        spilled = np.maximum(sums - (self.machine.registers - 2), 0.0)
+        machine, statement = self.machine, self.loops.statement
+        copies = self._product(self.unrolled)
+        entries = self.executions / copies / self.vector * statement.executed
         touches = copies * self.passes
-        crossings = self._crossings(spilled, sums)
-        run = self._run_of_sums()
-        has_store = 0.0 if self.store is None else 1.0
-        width = self._width(self.store) if self.store else None
-        per_result = width[1] / width[0] if width else np.ones(self.n)
-        together = width[2] / width[0] if width else np.zeros(self.n)
-        stores = has_store * results * per_result / run
-        sum_loads = stores if self._sums else np.zeros(self.n)
-        statement = self.loops.statement
         operations = statement.operations
-        steps = np.where(
-            self.machine.fused & np.asarray(self._sums), np.ceil(operations / 2), operations
-        )
-        steps = steps + statement.selects
-        arithmetic = entries * touches * steps * executed
-        spills = crossings * (2 + self.constants.spill)
-        all_loads = entries * executed * (loads + sum_loads + crossings)
-        all_stores = entries * executed * (stores + crossings)
-        overhead = self._loop_overhead() + entries * executed * (extra + results * together / run)
-        del spills, held
-        independent, chain = self._chain(entries * touches * executed, steps)
+        multiply_add = machine.fused & np.asarray(self._sums)
+        steps = np.where(multiply_add, np.ceil(operations / 2), operations) + statement.selects
+        loads, extra, folded, held = self._loads(touches * steps)
+        results, live = self._results()
+        spills, spilled = self._spills(held)
+        run = self._run_of_sums()
+        if self.store is None:
+            stores, put = np.zeros(self.n), np.zeros(self.n)
+        else:
+            registers, accesses, together = self._width(self.store)
+            stores = results * accesses / registers / run
+            put = results * together / registers / run
+        own = stores if self._sums else np.zeros(self.n)
+        body = touches * steps + loads - folded + stores + own + 2 * spills + extra + put
+        body += touches * self._uneven()
+        independent, chain = self._chain(entries * touches, steps)
+        arithmetic = entries * touches * steps
+        calls = self._calls() * statement.executed * self.constants.call
         return Code(
             vector=self.vector,
             lanes=self.vector / self.passes,
-            accumulators=accumulators,
-            registers=wanted + sums,
+            accumulators=live,
+            registers=live + held + 1,
             spilled=spilled,
             independent=independent,
-            arithmetic=arithmetic,
-            loads=all_loads,
-            stores=all_stores,
-            overhead=overhead,
+            arithmetic=arithmetic + calls,
+            loads=entries * (loads + own + spills),
+            stores=entries * (stores + spills),
+            overhead=entries * (extra + put + touches * self._uneven()) + self._loop_overhead(body),
+            folded=entries * folded,
             chain_cycles=chain,
-            call_cycles=self._calls() * executed * self.constants.call / self.machine.arithmetic,
-            flops=self.executions * executed * operations,
-            body=touches * steps + loads + stores + crossings * 2,
+            flops=self.executions * statement.executed * operations,
+            body=body,
         )
 
-    def _results(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Sums that live on, registers of different results of the body, and of all."""
+    def _uneven(self) -> FloatArray:
+        """Instructions per vector that put vectors together whose registers are no power of two."""
+        whole = self.vector / self.machine.lanes
+        even = np.exp2(np.round(np.log2(np.maximum(whole, 1e-9)))) == whole
+        return np.where((whole > 1) & ~even, self.constants.uneven, 0.0)
+
+    def _results(self) -> tuple[FloatArray, FloatArray]:
+        """Registers of different results of the body, and of sums that live on."""
+        one = np.ones(self.n)
         if self.store is None:
-            one = np.ones(self.n)
-            return np.zeros(self.n), one, one
+            return one, one
         registers = self._width(self.store)[0]
         different = self._different(self.store, self.unrolled) * registers
         if not self._sums:
-            return np.minimum(different, 1.0), different, different
+            return different, one
         carrying = self.kept & (self.unrolled | (np.arange(self.depth) == self.repeat[:, None]))
         outer = self._outermost(carrying)
         inner = self.unrolled & ~self.kept & (np.arange(self.depth) > outer[:, None])
-        live = np.where(carrying.any(axis=1), self._product(inner) * registers, 1.0)
-        return live, different, live
+        return different, np.where(carrying.any(axis=1), self._product(inner) * registers, 1.0)
 
-    def _crossings(self, spilled: FloatArray, sums: FloatArray) -> FloatArray:
-        """Sums stored and loaded again per run of the body: the missing ones, each time the
-        outermost of the body's loops that adds to them comes round."""
-        if not self._sums:
-            return np.zeros(self.n)
-        most = np.zeros(self.n)
-        registers = self._width(self.store)[0] if self.store else np.ones(self.n)
-        room = self.machine.registers - 2
+    def _spills(self, held: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Sums stored and loaded again per run of the body, and how many have no register.
+
+        Each time that a loop of the body adds to all of its sums again, those without a register
+        come from memory. Register allocation loses two more as soon as there are too few.
+        """
+        spills, without = np.zeros(self.n), np.zeros(self.n)
+        if not self._sums or self.store is None:
+            return spills, without
+        registers = self._width(self.store)[0]
         places = np.arange(self.depth)
         for place in range(self.depth):
             adds = self.kept[:, place] & (self.unrolled[:, place] | (self.repeat == place))
-            within = self.unrolled & ~self.kept & (places > place)
-            live = self._product(within) * registers
-            times = self._product(
-                self.unrolled & (places <= place) & (places > self.repeat[:, None])
-            )
-            most = np.maximum(most, np.where(adds, times * np.maximum(live - room, 0.0), 0.0))
-        del spilled, sums
-        return most
+            if not adds.any():
+                continue
+            live = self._product(self.unrolled & ~self.kept & (places > place)) * registers
+            excess = live + held + 1 - self.machine.registers
+            missing = np.where(adds & (excess > 0), np.minimum(excess + 2, live), 0.0)
+            times = self._product(self.unrolled & (places <= place))
+            spills = np.maximum(spills, times * missing)
+            without = np.maximum(without, missing)
+        return spills, without
 
     def _run_of_sums(self) -> FloatArray:
         """Runs of the body during which sums stay in registers."""
@@ -346,34 +350,34 @@ class _Body:
             still &= ~left | adds
         return run
 
-    def _loads(self, sums: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Loads and further instructions per run of the body, registers held and wanted."""
-        loads, extra = np.zeros(self.n), np.zeros(self.n)
-        wanted = np.zeros(self.n)
-        each = []
+    def _loads(
+        self, arithmetic: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Per run of the body: loads, further instructions, loads that are part of an arithmetic
+        instruction; and registers that hold what is used again."""
+        zeros = np.zeros(self.n)
+        loads, extra, folded, held = zeros.copy(), zeros.copy(), zeros.copy(), zeros.copy()
         places = np.arange(self.depth)
+        copies = self._product(self.unrolled) * self.passes
         for motion in self.loads:
             registers, accesses, together = self._width(motion)
             different = self._different(motion, self.unrolled)
-            moving = motion.moved & self.inside
-            innermost = self._innermost(moving)
+            innermost = self._innermost(motion.moved & self.inside)
             touches = self._product(self.unrolled & (places <= innermost[:, None]))
             again = self._outermost(self.unrolled & ~motion.moved)
-            reused = self._different(motion, self.unrolled & (places > again[:, None])) * registers
-            reused = np.where(touches > different, reused, 0.0)
+            wanted = self._different(motion, self.unrolled & (places > again[:, None])) * registers
+            reused = (touches > different) & (wanted < self.machine.registers)
             stays = self._stays(motion)
-            hoisted = different * registers
-            want = np.where(stays > 1, hoisted, np.maximum(reused, 1.0))
-            wanted += want
-            each.append((different, touches, accesses, together, stays, want))
-        room = np.maximum(self.machine.registers - sums - 1, 1.0)
-        share = np.minimum(1.0, room / np.maximum(wanted, 1.0))
-        for different, touches, accesses, together, stays, _want in each:
-            times = share * different / stays + (1 - share) * touches
-            times = np.maximum(times, different / stays)
+            outside = (stays > 1) & (different * registers < self.machine.registers / 2)
+            times = np.where(reused, different, touches)
+            times = np.where(outside, different / stays, times)
+            held += np.where(outside, different * registers, np.where(reused, wanted, 0.0))
             loads += times * accesses
             extra += times * together
-        return loads, extra, share, wanted
+            if not self.machine.in_order:
+                once = ~outside & (times * accesses >= copies) & (together <= 0)
+                folded += np.where(once, times * accesses, 0.0)
+        return loads, extra, np.minimum(folded, arithmetic), held
 
     def _stays(self, motion: Motion) -> FloatArray:
         """Runs of the body during which the same values are loaded."""
@@ -386,15 +390,21 @@ class _Body:
             still &= ~left | same
         return run
 
-    def _loop_overhead(self) -> FloatArray:
-        """Instructions that count, compare, branch and advance addresses."""
+    def _loop_overhead(self, body: FloatArray) -> FloatArray:
+        """Instructions that count, compare, branch and advance addresses.
+
+        The compiler makes a few copies of a short innermost body.
+        """
         total = np.zeros(self.n)
         times = np.ones(self.n)
+        copies = np.clip(SHORT_BODY / np.maximum(body, 1.0), 1.0, 8.0)
         for place in range(self.depth):
             left = self.left[:, place]
             times = np.where(left, times * self.extents[:, place], times)
             moved = sum(m.moved[:, place].astype(float) for m in self.loops.motions)
-            total += np.where(left, times * (self.constants.branch + 0.5 * moved), 0.0)
+            each = self.constants.branch + 0.5 * moved
+            each = np.where(self.repeat == place, each / copies, each)
+            total += np.where(left, times * each, 0.0)
         return total
 
     def _chain(self, updates: FloatArray, steps: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -422,5 +432,5 @@ class _Body:
         overlap = np.clip(ahead / (run * own * per_update), 1.0, np.maximum(others, 1.0))
         independent = np.where(adds >= 0, own * overlap, much)
         through_memory = (adds < self.repeat) & (adds >= 0)
-        latency = self.constants.latency + np.where(through_memory, self.constants.forward, 0.0)
+        latency = self.machine.latency + np.where(through_memory, self.constants.forward, 0.0)
         return independent, np.where(adds >= 0, updates * latency / independent, 0.0)

@@ -20,14 +20,15 @@ class Constants:
     """What no data sheet says, the same for every CPU.
 
     Attributes:
-        latency: Cycles from an addition or multiply-add to its result.
+        latency: Cycles from a multiply-add to its result.
+        add_latency: Cycles from an addition to its result.
         forward: Cycles that a result takes through memory to the load that needs it.
         window: Instructions that a wide core looks ahead.
         l2_share, l3_share: Bandwidth of the second and third cache beside the first's.
         memory_bytes_per_cycle: What one core draws from memory at most.
         call: Vector instructions of an exponential, a root, a division.
         branch: Instructions of a loop per iteration.
-        spill: Instructions of a value that has no register, beside the store and the load.
+        uneven: Instructions per vector of vectors whose registers are no power of two.
         start_s: Seconds to hand a parallel loop to the threads and wait for the last.
         thread_s: Seconds more for each of them.
         run_s: Seconds of a call that does nothing.
@@ -37,6 +38,7 @@ class Constants:
     """
 
     latency: float = 4.0
+    add_latency: float = 3.0
     forward: float = 5.0
     window: float = 300.0
     l2_share: float = 0.4
@@ -44,7 +46,7 @@ class Constants:
     memory_bytes_per_cycle: float = 5.0
     call: float = 16.0
     branch: float = 2.0
-    spill: float = 0.0
+    uneven: float = 3.0
     start_s: float = 4e-6
     thread_s: float = 2e-7
     run_s: float = 1e-6
@@ -78,6 +80,7 @@ class Machine:
         memory: Bytes per second of all cores.
         peak: fp32 operations per second of one core by its data sheet, whatever the code.
         has_l3: Whether there is a third cache.
+        latency: Cycles from a sum to the next.
         in_flight: Additions that have to be in flight so that none is waited for.
     """
 
@@ -98,6 +101,7 @@ class Machine:
     memory: float
     peak: float
     has_l3: bool
+    latency: float
     in_flight: float
 
 
@@ -121,6 +125,7 @@ def machine_of(device: Device, constants: Constants = CONSTANTS) -> Machine:
     l3 = value("l3_kib") * 1024
     hertz = value("boost_mhz") * 1e6
     l1_bytes = max(2 * per_cycle, 4.0)
+    latency = constants.latency if fused else constants.add_latency
     memory = value("memory_gb_per_s") * 1e9
     return Machine(
         cores=cores,
@@ -140,5 +145,6 @@ def machine_of(device: Device, constants: Constants = CONSTANTS) -> Machine:
         memory=memory,
         peak=per_cycle * hertz,
         has_l3=l3 > 0,
-        in_flight=constants.latency * arithmetic,
+        latency=latency,
+        in_flight=latency * arithmetic,
     )

@@ -105,11 +105,11 @@ def _stage(group: list[Loops], traffic: Traffic, machine: Machine, constants: Co
     code = [code_of(each, machine, constants) for each in group]
     loads, stores = _sum(c.loads for c in code), _sum(c.stores for c in code)
     arithmetic = _sum(c.arithmetic for c in code)
-    issued = arithmetic + loads + stores + _sum(c.overhead for c in code)
+    issued = arithmetic + loads + stores + _sum(c.overhead - c.folded for c in code)
     ports = machine.load_ports
     moved = _sum((c.loads + c.stores) * c.lanes for c in code) * 4
     cycles = {
-        "arithmetic": arithmetic / machine.arithmetic + _sum(c.call_cycles for c in code),
+        "arithmetic": arithmetic / machine.arithmetic,
         "instructions": issued / machine.issue,
         "latency": _sum(c.chain_cycles for c in code),
         "l1": np.maximum.reduce([loads / ports, stores / (ports / 2), moved / machine.l1_bytes]),
@@ -181,7 +181,7 @@ class _Work:
         used = [stage.threads / cores for stage in stages]
         balance = [_balance(stage, cores) for stage in stages]
         arithmetic, flops = self._over("arithmetic"), self._over("flops")
-        issued = arithmetic + self._over("loads") + self._over("stores") + self._over("overhead")
+        issued = _sum(self._over(name) for name in _ISSUED) - self._over("folded")
         beyond = [_sum(s.traffic.beyond[level] for s in stages) for level in range(3)]
         asked = _sum((c.loads + c.stores) * c.lanes for s in stages for c in s.code) * 4
         wanted = self._by_work("registers")
@@ -227,7 +227,7 @@ class _Work:
             return np.take_along_axis(np.stack(values), heaviest[None], axis=0)[0]
 
         flops = self._all_threads("flops")
-        issued = _sum(self._all_threads(name) for name in _ISSUED)
+        issued = _sum(self._all_threads(name) for name in _ISSUED) - self._all_threads("folded")
         per_flop = issued / np.maximum(flops, 1.0)
         levels = _levels(machine)
         numbers = {

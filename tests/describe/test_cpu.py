@@ -190,7 +190,8 @@ def test_a_scalar_kernel_is_bound_by_instructions():
 def test_too_many_sums_spill():
     wide = behaviours(_matmul(rows=8, columns=64), DESK)
     assert wide.numbers["accumulators"] == 64
-    assert wide.numbers["registers_spilled"] == 64 - 14
+    # 64 sums, a row of eight vectors and a repeated value in 16 registers; two more are lost.
+    assert wide.numbers["registers_spilled"] == 64 + 8 + 1 - 16 + 2
     assert _score(wide, "register") < 0.3
     narrow = behaviours(_matmul(), DESK)
     assert wide.seconds > 1.2 * narrow.seconds
