@@ -214,20 +214,33 @@ def _box(place: Place, readers: Iterable[tuple[Place, Read]], count: int) -> Non
 def _width(reader: Place, index: Index, fixed: set[Loop]) -> FloatArray:
     """Elements between the first and the last that the loops not fixed read, both included."""
     width: FloatArray = np.ones(1)
+    operation = reader.stage.operation
+    sizes = [*operation.shape, *operation.reduction]
     for digit in index:
-        terms = reader.terms[digit.axis]
-        moving = np.ones(1) + sum(
-            p.coefficient * (p.values - 1) for p in terms if p.loop not in fixed
-        )
-        axis = reader.stage.operation
-        size = [*axis.shape, *axis.reduction][digit.axis]
-        covered = np.minimum(moving, size)
+        terms, own = reader.terms[digit.axis], reader.own[digit.axis]
+        if any(p.loop in fixed for p in own):
+            covered = _spread(terms, fixed)
+        else:
+            # All of what is computed at once, however its loops go through it.
+            begins = terms[: len(terms) - len(own)]
+            covered = _spread(begins, fixed) + reader.extents[digit.axis] - 1
+        covered = np.minimum(covered, sizes[digit.axis])
         if not digit.whole:
             parts, _ = digits(terms, digit.every, digit.values)
-            spread = sum(p.coefficient * (p.values - 1) for p in parts if p.loop not in fixed)
-            covered = np.minimum(1.0 + spread, np.minimum(digit.values, np.ceil(covered)))
+            steps = np.ceil((covered - 1) / digit.every) + 1
+            whole = np.where(covered >= sizes[digit.axis], np.ceil(covered / digit.every), steps)
+            covered = np.minimum(_spread(parts, fixed), np.minimum(digit.values, whole))
         width = width + digit.coefficient * (covered - 1)
     return width
+
+
+def _spread(terms: Terms, fixed: set[Loop]) -> FloatArray:
+    """Elements from the first to the last that loops which are not fixed move over."""
+    spread: FloatArray = np.ones(1)
+    for part in terms:
+        if part.loop not in fixed:
+            spread = spread + part.coefficient * (part.values - 1)
+    return spread
 
 
 def _loops(place: Place, count: int) -> None:

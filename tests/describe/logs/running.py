@@ -119,7 +119,8 @@ class _Machine:
 
     def _at(self, access: Access, statement: Statement, now: dict) -> tuple:
         buffer = self.nests.buffers[access.buffer]
-        zero = np.zeros(np.broadcast_shapes(*(np.shape(v) for v in now.values())), int)
+        lanes = (self.lanes.shape[1],)
+        zero = np.zeros(np.broadcast_shapes(lanes, *(np.shape(v) for v in now.values())), int)
         index = [zero] * buffer.shape.shape[1]
         for term in access.terms:
             loop = statement.path[term.place]
