@@ -33,9 +33,7 @@ Rows = npt.NDArray[np.intp]
 
 def matches(programs: Sequence[Program], workload: str) -> bool:
     """Whether these are programs of Ansor's, of an operator that is known here."""
-    return knows(workload) and any(
-        program.candidate is None and program.actions for program in programs[:1]
-    )
+    return knows(workload) and all(program.candidate is None for program in programs[:1])
 
 
 def build(

@@ -247,8 +247,10 @@ class _Emitter:
         return tuple(
             Term(d, at[p.loop], column(p.coefficient), column(p.values), column(p.every))
             for d, terms in enumerate(dimensions)
-            for p in terms
-            if p.loop in at and (p.values > 1).any()
+            for p in sorted(
+                (p for p in terms if p.loop in at and (p.values > 1).any()),
+                key=lambda part: at[part.loop],
+            )
         )
 
 
