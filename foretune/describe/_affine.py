@@ -8,6 +8,7 @@ digit is divided by itself, and the sum says that it is not exact.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -159,7 +160,8 @@ def _each_divided(whole: Sum, rest: Sum, divisor: int) -> tuple[Sum, Sum]:
         size = abs(coefficient)
         if size >= divisor:
             quotients[digit] = coefficient / divisor
-            remainders[digit] = 1
+            step = math.gcd(int(size), divisor)
+            remainders[loop, low, min(high, low * (divisor // step))] = step
             continue
         border = low * int(-(-divisor // size))
         remainders[loop, low, min(high, border)] = size

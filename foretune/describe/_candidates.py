@@ -189,7 +189,14 @@ class _Form:
         self._parallel = [self._row(level.parallel) for level in self._levels.values()]
         self._vector = [self._row(level.vector) for level in self._levels.values()]
         self._statements = [self._statement(store) for store in stores]
-        self._certain = self._row(program.certain)
+        self._linear = not any(
+            isinstance(atom, Opaque)
+            for store in stores
+            for indices in (store.indices, *(load.indices for load in _loads(store)))
+            for index in indices
+            for atom in index.atoms()
+        )
+        self._aligned = self._row(program.aligned)
         self._limits = [(self._row(x.value), x.low, x.high) for x in limits(program)]
         self._evaluate = Evaluator(program.algebra, program.variables, list(self._rows))
 
@@ -273,7 +280,7 @@ class _Form:
             ),
             statements=tuple(self._filled_statement(each, values) for each in self._statements),
             gpu=self._program.sketch.hardware.kind != "llvm",
-            approximate=values[self._certain] == 0,
+            approximate=(values[self._aligned] == 0) | (not self._linear),
         )
 
     def _filled_statement(self, of: _Statement, values: FloatArray) -> Statement:

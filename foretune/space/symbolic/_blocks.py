@@ -246,7 +246,7 @@ class BlockTree(Tree):
             raise UnsupportedTraceError(what, "is not alone in loops that threads reduce over")
         if original.scope.startswith("local"):
             raise UnsupportedTraceError(what, "is reduced across threads for each of them")
-        self.certain.append(self._reduced_in_threads(block, threads, rest))
+        self.aligned.append(self._reduced_in_threads(block, threads, rest))
         self._do_reorder([*threads, *rest], None)
         for loop in threads:
             # Every thread begins with an initial value of its own.

@@ -156,6 +156,9 @@ class _Rewriter:
             going = self.algebra.number(1)
             expected: Scalar | None = None
             for at in reversed(range(len(self.loops))):
+                if going.constant == 0:
+                    everywhere[: at + 1] = [going] * (at + 1)
+                    break
                 loop = self.loops[at]
                 stride = _stride(shape, indices, loop)
                 if stride is not None:

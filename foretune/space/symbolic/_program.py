@@ -144,6 +144,8 @@ class SymbolicProgram:
             them here is only close. So it is of indices with divisions (transposed convolutions).
             Where no thread of a reduction across threads has several elements, TVM may have a store
             less than there are here.
+        aligned: Condition that digits of loops are exact and stores are TVM's, however TVM writes
+            them.
     """
 
     sketch: Sketch
@@ -154,6 +156,7 @@ class SymbolicProgram:
     stores: tuple[Store, ...]
     allocations: dict[Buffer, Allocation]
     certain: Scalar
+    aligned: Scalar
 
     def point(self, decisions: Sequence[Decision]) -> list[float]:
         """The numbers of a candidate's decisions, one per column: factors, values of choices."""
@@ -286,7 +289,10 @@ def _lowered(tree: Interpreter, marks: Marks, structure: Structure) -> SymbolicP
         tuple(tree.variables),
         tuple(stores),
         allocations,
-        tree.algebra.all_of([*tree.certain, tree.algebra.number(int(_linear(blocks)))]),
+        tree.algebra.all_of(
+            [*tree.aligned, *tree.certain, tree.algebra.number(int(_linear(blocks)))]
+        ),
+        tree.algebra.all_of(tree.aligned),
     )
 
 
@@ -399,6 +405,13 @@ def _levels(algebra: Algebra, loops: Sequence[Loop], marks: Marks) -> tuple[Leve
     none = algebra.number(0)
     parallel = [marks.parallel.get(loop.number, none) for loop in loops]
     vector = [marks.vector.get(loop.number, none) for loop in loops]
+    jobs = algebra.product(
+        p.choose(loop.extent, 1) for p, loop in zip(parallel, loops, strict=True)
+    )
+    lanes = [algebra.number(1)]
+    for loop in reversed(loops):
+        lanes.append(algebra.product((loop.extent, lanes[-1])))
+    lanes.reverse()
     found = []
     for at, loop in enumerate(loops):
         inside = parallel[at] if at == 0 else none
@@ -415,11 +428,7 @@ def _levels(algebra: Algebra, loops: Sequence[Loop], marks: Marks) -> tuple[Leve
         )
         head = algebra.any_of([inside, start])
         kept = algebra.any_of([iterates, head, annotated])
-        jobs = algebra.product(
-            p.choose(other.extent, 1) for p, other in zip(parallel, loops, strict=True)
-        )
-        lanes = algebra.product(other.extent for other in loops[at:])
-        length = inside.choose(jobs, start.choose(lanes, iterates.choose(loop.extent, 1)))
+        length = inside.choose(jobs, start.choose(lanes[at], iterates.choose(loop.extent, 1)))
         level = Level(
             loop.number, loop.extent, parallel[at], vector[at], head, kept, length, loop.thread,
             unroll, loop.reduction,

@@ -245,6 +245,9 @@ class Scalar:
         scalar = self.algebra.of(other)
         if len(self.terms) > 1 and len(scalar.terms) > 1:
             return self.closed() * scalar.closed()
+        for value, factor in ((self, scalar.constant), (scalar, self.constant)):
+            if factor is not None:
+                return value._times(factor)
         result: dict[Monomial, Number] = {}
         for left, a in self.terms.items():
             for right, b in scalar.terms.items():
@@ -261,15 +264,23 @@ class Scalar:
                     result.pop(monomial, None)
         return Scalar(self.algebra, result)
 
+    def _times(self, factor: Number) -> Scalar:
+        if factor == 1:
+            return self
+        scaled = {m: _whole(c * factor) for m, c in self.terms.items()} if factor else {}
+        return Scalar(self.algebra, scaled)
+
     def __truediv__(self, other: Value) -> Scalar:
         """The quotient as a real number."""
         scalar = self.algebra.of(other)
         if len(scalar.terms) != 1:
             scalar = scalar.closed()
         ((monomial, coefficient),) = scalar.terms.items()
-        inverse: dict[Monomial, Number] = {}
-        inverse[tuple((s, -p) for s, p in monomial)] = Fraction(1) / coefficient
-        return self * Scalar(self.algebra, inverse)
+        inverse = 1 if coefficient == 1 else Fraction(1) / coefficient
+        if not monomial:
+            return self._times(inverse)
+        normal, factor = self.algebra.reduce({s: -p for s, p in monomial})
+        return self * Scalar(self.algebra, {normal: _whole(inverse * factor)})
 
     def minimum(self, other: Value) -> Scalar:
         """The smaller of both."""
@@ -293,7 +304,7 @@ class Scalar:
         if a is not None and b is not None:
             return (0.0, 0.5) if a < b else (2.0, math.inf)
         if len(self.terms) == 1 and len(other.terms) == 1:
-            ((monomial, coefficient),) = (self / other).terms.items()
+            ((monomial, coefficient),) = (self / other if b != 1 else self).terms.items()
             if coefficient > 0:
                 low, high = self.algebra.bounds(monomial)
                 return round(float(coefficient) * low, 9), round(float(coefficient) * high, 9)

@@ -42,8 +42,8 @@ class Tree:
     Attributes:
         algebra: Owns all scalars.
         top: The loops and blocks of the program.
-        certain: Conditions that splits met the boundaries of what was fused before, and others
-            under which the program is TVM's.
+        aligned: Conditions that splits met the boundaries of what was fused before.
+        certain: Further ones under which the program is TVM's to the letter.
         uneven: Whether a loop was split by a number that need not divide its extent.
 
     Raises:
@@ -53,6 +53,7 @@ class Tree:
     def __init__(self, function: Any) -> None:
         self.algebra = Algebra()
         self.certain: list[Scalar] = []
+        self.aligned: list[Scalar] = []
         self.uneven = False
         self._reader = Reader(self.algebra)
         self.top = self._reader.function(function)
@@ -114,7 +115,7 @@ class Tree:
     def _divided(
         self, digit: Digit, extent: Scalar, parts: list[tuple[int, Scalar]], mapped: bool = True
     ) -> Index:
-        self.certain.append(meets(digit, extent, parts))
+        self.aligned.append(meets(digit, extent, parts))
         return split_digit(digit, extent, parts, mapped)
 
     def fuse_and_split(self, loops: list[Loop], inner: Scalar) -> tuple[Loop, Loop]:
