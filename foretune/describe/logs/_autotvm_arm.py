@@ -82,8 +82,6 @@ def _spatial_pack(args: Sequence[Any], tiles: Tiles) -> Nests:
         return loops
 
     inner = tile()
-    b.statement([*outer, *(inner[at] for at in order)], [], (total, inner))
-    inner = tile()
     window = [b.loop("kh", conv.kh, reduction=True), b.loop("kw", conv.kw, reduction=True)]
     _annotated(b, window, tiles.options["ann_reduce"])
     path = [*outer, b.loop("ci", conv.ci, reduction=True), *window, *(inner[at] for at in order)]
@@ -142,8 +140,6 @@ def _depthwise(args: Sequence[Any], tiles: Tiles) -> Nests:
         _annotated(b, loops, tiles.options["ann"])
         return loops
 
-    inner = tile()
-    b.statement([n, c, oh, ow, *inner], [], (total, ["n", c, "oh", "ow", inner[-1]]))
     inner = tile()
     window = [b.loop("kh", conv.kh, reduction=True), b.loop("kw", conv.kw, reduction=True)]
     within = Of("oh", sh, loops=(inner[0],))

@@ -45,11 +45,6 @@ def tile_of(b: Building, axis: str, extent: int, sizes: Sequence[FloatArray], le
     return tile
 
 
-def copies(b: Building, tiles: Sequence[Tile]) -> list[Loop]:
-    """New loops over virtual threads."""
-    return [b.again(tile.virtual) for tile in tiles]
-
-
 def fetched(
     b: Building, axes: Mapping[str, Number], threads: Sequence[Loop], chunks: bool
 ) -> tuple[list[Loop], Number]:
@@ -117,9 +112,6 @@ def _conv(args: Sequence[Any], tiles: Tiles) -> Nests:
     total = b.buffer("total", own, "local", parameter=False, bytes=size)
     out = b.buffer("out", [conv.n, conv.co, conv.oh, conv.ow], bytes=size)
 
-    inner, virtual = [b.again(t.inner) for t in each], copies(b, each)
-    b.statement([*outer, *inner, *virtual], [], (total, [*virtual, *inner]), unroll=unroll)
-
     serial, share = fetched(b, here, threads, chunks=True)
     read: Index = [
         "n", ("rc", "a.c"), (Of("y", sh, loops=(y.block,)), Of("ry", dh), "a.y"),
@@ -136,7 +128,7 @@ def _conv(args: Sequence[Any], tiles: Tiles) -> Nests:
         unroll=unroll, executed=share,
     )  # fmt: skip
 
-    inner, virtual = [b.again(t.inner) for t in each], copies(b, each)
+    inner, virtual = [b.again(t.inner) for t in each], [t.virtual for t in each]
     mine = [(v, t.thread, i) for v, t, i in zip(virtual, each, inner, strict=True)]
     loads: list[Place] = [
         (a, [rci, (Of("y", sh, loops=mine[1]), Of("ry", dh, loops=(ryi,))),
@@ -148,7 +140,7 @@ def _conv(args: Sequence[Any], tiles: Tiles) -> Nests:
         (total, [*virtual, *inner]), operations=2, reduces=True, unroll=unroll,
     )  # fmt: skip
 
-    inner, virtual = [b.again(t.inner) for t in each], copies(b, each)
+    inner = [b.again(t.inner) for t in each]
     b.statement(
         [*outer, *inner, *virtual], [(total, [*virtual, *inner])], (out, ["n", "f", "y", "x"]),
         unroll=unroll,
@@ -215,7 +207,7 @@ def _depthwise(args: Sequence[Any], tiles: Tiles) -> Nests:
         (w, [*kernel]), unroll=unroll, executed=share,
     )  # fmt: skip
 
-    virtual, c = copies(b, each), b.again(f.inner)
+    virtual, c = [t.virtual for t in each], b.again(f.inner)
     my = [b.loop("my.y", my_rows), b.loop("my.x", my_columns)]
     channels = Of("f", loops=(virtual[0], f.thread, c))
     read = [
@@ -226,14 +218,12 @@ def _depthwise(args: Sequence[Any], tiles: Tiles) -> Nests:
         [*outer, c, *my, *virtual], [(a, read)], (my_data, [*virtual, c, *my]), unroll=unroll
     )
     # The weights do not depend on the place, so that virtual threads along it share them.
-    v, c = b.again(f.virtual), b.again(f.inner)
+    v, c = f.virtual, b.again(f.inner)
     my = [b.loop("kh", conv.kh), b.loop("kw", conv.kw)]
     read = [Of("f", loops=(v, f.thread, c)), *my]
     b.statement([*outer, c, *my, v], [(w, read)], (my_weights, [v, c, *my]), unroll=unroll)
 
-    inner, virtual = [b.again(t.inner) for t in each], copies(b, each)
-    b.statement([*outer, *inner, *virtual], [], (total, [*virtual, *inner]), unroll=unroll)
-    virtual = copies(b, each)
+    inner = [b.again(t.inner) for t in each]
     kh, kw = b.loop("kh", conv.kh, reduction=True), b.loop("kw", conv.kw, reduction=True)
     loads: list[Place] = [
         (my_data, [*virtual, inner[0], (Of(inner[1], sh), Of("kh", dh)),
@@ -244,7 +234,7 @@ def _depthwise(args: Sequence[Any], tiles: Tiles) -> Nests:
         [*outer, *inner, kh, kw, *virtual], loads, (total, [*virtual, *inner]),
         operations=2, reduces=True, unroll=unroll,
     )  # fmt: skip
-    inner, virtual = [b.again(t.inner) for t in each], copies(b, each)
+    inner = [b.again(t.inner) for t in each]
     b.statement(
         [*outer, *inner, *virtual], [(total, [*virtual, *inner])], (out, ["n", "f", "y", "x"]),
         unroll=unroll,
@@ -284,9 +274,6 @@ def _batch_matmul(args: Sequence[Any], tiles: Tiles) -> Nests:
     my_one, my_two = local("first.local", yi.extent), local("second.local", xi.extent)
     total = local("total", yi.extent, xi.extent)
     out = b.buffer("out", [product.batch, product.m, product.n], bytes=size)
-
-    mine = [b.again(yi), b.again(xi)]
-    b.statement([*outer, *mine], [], (total, mine))
 
     def fetch(axes: Mapping[str, Number]) -> tuple[list[Loop], Number]:
         """Rows of the tile in chunks by y, columns in chunks by x."""
@@ -347,12 +334,10 @@ def _dense_small(args: Sequence[Any], tiles: Tiles) -> Nests:
     x = b.loop("x", product.n, BLOCK, letter="x")
     ko, thread = b.split(b.loop("k", product.k, reduction=True), lanes)
     b.mark(thread, THREAD, letter="x")
-    b.statement([y, x, thread], [], (partial, [()]))
     b.statement(
         [y, x, thread, ko], [(data, ["y", "k"]), (weights, ["x", "k"])], (partial, [()]),
         operations=2, reduces=True,
     )  # fmt: skip
-    b.statement([y, x, thread], [], (out, ["y", "x"]), executed=1 / lanes)
     b.statement([y, x, thread], [(partial, [()])], (out, ["y", "x"]), operations=1, reduces=True)
     return b.nests()
 

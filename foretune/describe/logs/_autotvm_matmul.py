@@ -54,9 +54,6 @@ def _dense_pack(args: Sequence[Any], tiles: Tiles) -> Nests:
 
     rows, column = tile()
     within: Index = [Of("y", loops=tuple(rows)), column[0]]
-    b.statement([*outer, *rows, *column], [], (total, within))
-    rows, column = tile()
-    within = [Of("y", loops=tuple(rows)), column[0]]
     ko, ki = b.split(b.loop("k", product.k, reduction=True), tiles.sizes["tile_k"][-1])
     b.mark(ki, UNROLLED)
     loads: list[Place] = [
@@ -97,13 +94,10 @@ def _dense_nopack(args: Sequence[Any], tiles: Tiles) -> Nests:
         return row, column, lane
 
     here = tile()
-    b.statement([yo, xo, *here], [], (partial, here))
-    here = tile()
     k = b.loop("k", product.k / lanes, reduction=True)
     along = (Of("k", lanes), "lane")
     loads: list[Place] = [(data, ["y", along]), (weights, ["x", along])]
     b.statement([yo, xo, k, *here], loads, (partial, here), operations=2, reduces=True)
-    b.statement([yo, xo, y, x], [], (out, ["y", "x"]))
     lane = b.loop("lane", lanes, UNROLLED, reduction=True)
     b.statement(
         [yo, xo, y, x, lane], [(partial, [y, x, lane])], (out, ["y", "x"]),
@@ -147,13 +141,11 @@ def _batch_matmul(args: Sequence[Any], tiles: Tiles) -> Nests:
     # The vector is the outermost of its loops: the others are inside of it.
     parts = [lane, row, column]
     lane.reduction = False
-    b.statement([*outer, *parts], [], (partial, parts), unroll=_UNROLL)
     b.statement(
         [*outer, *parts, ko], [(first, ["b", "y", "k"]), (second, where)], (partial, parts),
         operations=2, reduces=True, unroll=_UNROLL,
     )  # fmt: skip
     row, column = b.again(y), b.again(x)
-    b.statement([*outer, row, column], [], (total, [row, column]), unroll=_UNROLL)
     last = b.loop("lane", lanes, reduction=True)
     b.statement(
         [*outer, row, column, last], [(partial, [last, row, column])], (total, [row, column]),

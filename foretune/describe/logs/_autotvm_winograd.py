@@ -20,7 +20,7 @@ import numpy as np
 
 from foretune.describe._nests import BLOCK, THREAD, UNROLLED, Nests
 from foretune.describe.logs._autotvm import Template, Tiles
-from foretune.describe.logs._autotvm_cuda import copies, fetched, tile_of
+from foretune.describe.logs._autotvm_cuda import fetched, tile_of
 from foretune.describe.logs._building import Building, Index, Loop, Number, Of, Place
 from foretune.describe.logs._shapes import Conv, NoShapeError, conv_of
 
@@ -124,7 +124,6 @@ def _transform(b: Building, w: _Winograd, data: int, there: int) -> None:
     ]  # fmt: skip
     b.statement([*grid, *place], [(data, read)], (tile, place), selects=conv.pad_selects)
     place = _unrolled(b, alpha, "eps", "nu")
-    b.statement([*grid, *place], [], (made, place))
     terms = _unrolled(b, alpha, "r.a", "r.b", reduction=True)
     share, _ = nonzero_shares(alpha, w.tile)
     b.statement(
@@ -149,8 +148,6 @@ def _products(b: Building, w: _Winograd, tiles: Tiles, arrays: tuple[int, int, i
     rc, rci = b.split(b.loop("rc", w.conv.ci, reduction=True), tiles.sizes["tile_rc"][-1])
     own = [*(t.virtual.extent for t in each), *(t.inner.extent for t in each)]
     total = b.buffer("total", own, "local", parameter=False, bytes=size)
-    inner, virtual = [b.again(t.inner) for t in each], copies(b, each)
-    b.statement([*outer, *inner, *virtual], [], (total, [*virtual, *inner]), unroll=unroll)
     shared: dict[str, int] = {}
     for source, name, side in ((weights, "y", y), (there, "x", x)):
         axes: dict[str, Number] = {
@@ -166,7 +163,7 @@ def _products(b: Building, w: _Winograd, tiles: Tiles, arrays: tuple[int, int, i
             [*outer, rc, *serial], [(source, read)], (shared[name], [*axes]),
             unroll=unroll, executed=share,
         )  # fmt: skip
-    inner, virtual = [b.again(t.inner) for t in each], copies(b, each)
+    inner, virtual = [b.again(t.inner) for t in each], [t.virtual for t in each]
     mine = [(v, t.thread, i) for v, t, i in zip(virtual, each, inner, strict=True)]
     loads: list[Place] = [
         (shared[name], [Of("b", loops=mine[0]), rci, Of(name, loops=mine[at])])
@@ -176,7 +173,7 @@ def _products(b: Building, w: _Winograd, tiles: Tiles, arrays: tuple[int, int, i
         [*outer, rc, rci, *inner, *virtual], loads, (total, [*virtual, *inner]),
         operations=2, reduces=True, unroll=unroll,
     )  # fmt: skip
-    inner, virtual = [b.again(t.inner) for t in each], copies(b, each)
+    inner = [b.again(t.inner) for t in each]
     b.statement(
         [*outer, *inner, *virtual], [(total, [*virtual, *inner])], (product, ["b", "y", "x"]),
         unroll=unroll,
@@ -198,7 +195,6 @@ def _back(b: Building, w: _Winograd, product: int, out: int) -> None:
     grid = _grid(b, b.fuse(b.loop("n", conv.n), b.loop("co", conv.co), ho, wo))
     near = b.loop("near", span)
     place = _unrolled(b, tile, "vh", "vw")
-    b.statement([*grid, near, *place], [], (made, [near, *place]))
     terms = _unrolled(b, w.alpha, "r.a", "r.b", reduction=True)
     p = (
         Of("n", w.down * w.across), Of("ho", w.across * several), Of("wo", several), near

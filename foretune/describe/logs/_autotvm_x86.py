@@ -79,8 +79,6 @@ def _conv_common(args: Sequence[Any], tiles: Tiles) -> Nests:
         return inner, b.loop("oc.block", oc, VECTORIZED)
 
     w, c = tile(UNROLLED)
-    b.statement([*outer, w, c], [], (total, [w, c]))
-    w, c = tile(UNROLLED)
     ic_chunk = b.loop("ic", conv.ci / ic, reduction=True)
     ic_block = b.loop("ic.block", ic, reduction=True)
     kh = b.loop("kh", conv.kh, reduction=True)
@@ -120,9 +118,6 @@ def _conv_1x1(args: Sequence[Any], tiles: Tiles) -> Nests:
         return ow_outer, [h, w, b.loop("oc.block", oc, VECTORIZED)]
 
     ow_outer, inner = tile(UNROLLED)
-    b.statement([*outer, ow_outer, *inner], [], (total, [inner[0], "ow", inner[-1]]))
-    # The sum is inside the same loop over tiles of the width as what sets it to zero.
-    _, inner = tile(UNROLLED)
     ic_chunk = b.loop("ic", conv.ci / ic, reduction=True)
     ic_block = b.loop("ic.block", ic, reduction=True)
     loads: list[Place] = [
@@ -167,8 +162,6 @@ def _depthwise(args: Sequence[Any], tiles: Tiles) -> Nests:
         b.mark(c, VECTORIZED)
         return w, c
 
-    w, c = tile(UNROLLED)
-    b.statement([*outer, w, c], [], (total, [w, c]))
     w, c = tile(UNROLLED)
     kh, kw = b.loop("kh", conv.kh, reduction=True), b.loop("kw", conv.kw, reduction=True)
     b.mark(kw, UNROLLED, tiles.number("unroll_kw") > 0)

@@ -226,6 +226,8 @@ class Building:
     ) -> None:  # fmt: skip
         """Adds a statement; see ``Statement`` for what is not said here.
 
+        What sets a sum to zero is left out, as of programs that are read.
+
         Args:
             path: Loops around it, outermost first.
             loads: What it reads; the array that it adds to is added to these.

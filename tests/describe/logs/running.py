@@ -112,10 +112,24 @@ class _Machine:
         values = [self.arrays[a.buffer][at] for a, at in zip(loads, places, strict=True)]
         into = self._at(store, statement, now)
         if statement.reduces:
+            self._start(statement, store, into, now)
             added = np.prod(np.broadcast_arrays(*values[1:]), axis=0)
             np.add.at(self.arrays[store.buffer], into, added)
         else:
-            self.arrays[store.buffer][into] = values[0] if values else 0.0
+            self.arrays[store.buffer][into] = values[0]
+
+    def _start(self, statement: Statement, store: Access, into: tuple, now: dict) -> None:
+        """Sets to zero what is added to for the first time: nests leave that out."""
+        local = self.nests.buffers[store.buffer].scope == "local"
+        moving = {statement.path[term.place] for term in store.terms}
+        over = [
+            loop for loop in statement.path if self.nests.reduction[loop] and loop not in moving
+            and not (local and loop in self.threads)
+        ]  # fmt: skip
+        shape = np.broadcast_shapes(*(np.shape(index) for index in into))
+        first = np.all([np.broadcast_to(now[loop] == 0, shape) for loop in over], axis=0)
+        places = tuple(np.broadcast_to(index, shape)[first] for index in into)
+        self.arrays[store.buffer][places] = 0.0
 
     def _at(self, access: Access, statement: Statement, now: dict) -> tuple:
         buffer = self.nests.buffers[access.buffer]

@@ -114,7 +114,7 @@ def test_a_dense_layer_of_a_small_batch():
     ((_, nests),) = nests_of_programs([program(tile_k=(4,))], key, "", "dense")
     assert nests.approximate.all()
     np.testing.assert_allclose(run(nests, 0, {0: x, 1: w})[-1], x @ w.T)
-    assert executed(nests, nests.statements[1]) == 2 * 5 * 12
+    assert executed(nests, nests.statements[0]) == 2 * 5 * 12
 
 
 def test_threads_and_blocks_are_those_of_the_configuration():

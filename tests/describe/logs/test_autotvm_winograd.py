@@ -53,7 +53,7 @@ def test_products_are_those_of_the_tiles(size):
                    and len(s.accesses) == 4)  # fmt: skip
     assert executed(nests, product) == pytest.approx((tile + 2) ** 2 * tiles * 8 * 16)
     assert executed(nests, nests.statements[-1]) == pytest.approx(16 * size * size)
-    assert executed(nests, nests.statements[3]) == pytest.approx((tile + 2) ** 2 * tiles * 8)
+    assert executed(nests, nests.statements[2]) == pytest.approx((tile + 2) ** 2 * tiles * 8)
 
 
 def test_shares_of_the_matrices_of_lavin_and_gray():
