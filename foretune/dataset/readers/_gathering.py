@@ -23,6 +23,7 @@ from foretune.space.actions import Action, Argument
 
 NOT_JSON = "not JSON"
 FOREIGN = "not a record of this format"
+OTHER_FILE = "file of another format"
 DAMAGED = "damaged record"
 UNKNOWN_STEP = "unknown step"
 UNKNOWN_WORKLOAD = "workload cannot be read"
@@ -189,6 +190,11 @@ class Gathering:
             parse(*args)
         except SkipLine as reason:
             self.skipped[str(reason)] += 1
+
+    def pass_over(self, reason: str) -> None:
+        """Counts what is not looked into, a whole file for example, as one line."""
+        self.lines += 1
+        self.skipped[reason] += 1
 
     def add(self, task: Task, key: Hashable, program: Program, seconds: float) -> None:
         """Adds a record; of a program measured twice the lowest seconds count.

@@ -17,6 +17,7 @@ from foretune.dataset.readers import (
     autotvm,
     kernel_tuner,
     metaschedule,
+    miopen,
     tenset,
 )
 from foretune.dataset.readers._gathering import Gathering, hardware_names, sheets_of
@@ -28,15 +29,16 @@ _GATHER: dict[str, Callable[[Path, Gathering], None]] = {
     "autotvm": autotvm.gather,
     "kernel_tuner": kernel_tuner.gather,
     "metaschedule": metaschedule.gather,
+    "miopen": miopen.gather,
     "tenset": tenset.gather,
 }
 FORMATS = tuple(_GATHER)
 """Names of the formats that can be read."""
 
-_NAME_DEVICES = frozenset(("kernel_tuner", "tenset"))
+_NAME_DEVICES = frozenset(("kernel_tuner", "miopen", "tenset"))
 """Formats that say on which device they measured, not only for which target."""
 _SNIFFED_LINES = 100_000
-_SUFFIXES = re.compile(r"(\.(tar|tgz|gz|jsonl?|log|txt))+$")
+_SUFFIXES = re.compile(r"(\.(tar|tgz|gz|jsonl?|log|parquet|txt))+$")
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,8 @@ class Reading:
         groups: One per workload and hardware, in the order of appearance. Each has at least two
             programs, one of which ran.
         skipped: Reason to number of lines that are in no group, the most frequent first.
-        lines: Lines that are not empty (of a Kernel Tuner cache: entries). As many as the records
-            of all groups and the lines skipped together.
+        lines: Lines that are not empty (of a Kernel Tuner cache: entries; of a Parquet file: rows).
+            As many as the records of all groups and the lines skipped together.
         format: One of ``FORMATS``.
     """
 
@@ -118,8 +120,6 @@ def read(
         format = _recognised(where)
     elif format not in _GATHER:
         raise unknown_name("format", format, FORMATS)
-    if where.is_dir() and format == "kernel_tuner":
-        raise BadInputError(f"a Kernel Tuner cache is one file, but {path} is a folder: name one")
     gathering = Gathering(limit_per_group, seed)
     _GATHER[format](where, gathering)
     stem = name or names_of([where])[0]
@@ -166,16 +166,29 @@ def _recognised(path: Path) -> str:
         return "metaschedule"
     if tenset.recognises_folder(path):
         return "tenset"
-    if path.is_file() and kernel_tuner.recognises_file(path):
-        return "kernel_tuner"
-    for _, line in itertools.islice(_streams.lines(path), _SNIFFED_LINES):
-        found = _format_of(line)
+    left = _SNIFFED_LINES
+    for _, file in _streams.files(path):
+        found = _format_of_file(file)
         if found is not None:
             return found
+        for _, line in itertools.islice(_streams.lines(file), left):
+            left -= 1
+            found = _format_of(line)
+            if found is not None:
+                return found
     raise BadInputError(
         f"{path} holds no measurements that can be recognised: the formats are "
         f"{', '.join(FORMATS)}; what `foretune collect` is working on is packed first (--pack)"
     )
+
+
+def _format_of_file(path: Path) -> str | None:
+    """The format of a file that is not one of lines."""
+    if kernel_tuner.recognises_file(path):
+        return "kernel_tuner"
+    if autotvm.recognises_file(path):
+        return "autotvm"
+    return "miopen" if miopen.recognises_file(path) else None
 
 
 def _format_of(line: bytes) -> str | None:

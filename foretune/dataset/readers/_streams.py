@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from foretune.dataset.readers._parquet import MAGIC
 from foretune.errors import RecordError
 
 _GZIP = b"\x1f\x8b"
@@ -25,7 +26,7 @@ def lines(path: Path) -> Iterator[tuple[str, bytes]]:
 
     Args:
         path: A file, a folder (all files below it) or a tar archive; each file, and the archive,
-            plain or compressed with gzip.
+            plain or compressed with gzip. A Parquet file has no lines: it counts as one.
 
     Yields:
         Name within the folder or archive, empty for a single file; the line.
@@ -33,8 +34,12 @@ def lines(path: Path) -> Iterator[tuple[str, bytes]]:
     Raises:
         RecordError: Something cannot be read, is damaged or ends too early.
     """
-    for name, file in _files(path):
+    for name, file in files(path):
         with _checked(file), _open(file) as stream:
+            if stream.read(len(MAGIC)) == MAGIC:
+                yield name, MAGIC
+                continue
+            stream.seek(0)
             whole: Iterator[tuple[str, IO[bytes]]] = iter([("", stream)])
             for member, text in _members(stream) if _is_tar(stream) else whole:
                 where = "/".join(part for part in (name, member) if part)
@@ -53,7 +58,8 @@ def content(path: Path, limit: int = -1) -> bytes:
         return stream.read(limit)
 
 
-def _files(path: Path) -> Iterator[tuple[str, Path]]:
+def files(path: Path) -> Iterator[tuple[str, Path]]:
+    """The files of a folder with their names within it, or a file itself with no name."""
     if not path.is_dir():
         yield "", path
         return

@@ -1,4 +1,4 @@
-"""AutoTVM's logs: one JSON record a line.
+"""AutoTVM's logs: one JSON record a line, or the same in columns of a Parquet file.
 
 ::
 
@@ -8,6 +8,11 @@
 
 Each knob becomes one action: its type (``sp`` split, ``re`` reorder, ``an`` annotate, ``ot`` other)
 is the kind, its name and values the arguments: ``sp(tile_x, -1, 16)``.
+
+A Parquet file has the columns ``workload`` (JSON of ``[task, args]``), ``config`` (JSON of the
+entity), ``seconds`` (mean of all readings, empty for a failure) and ``error`` (0 is good). It names
+no target: its device is called like the file, and code for CPUs was compiled for none in particular
+(a bare ``llvm``).
 """
 
 from __future__ import annotations
@@ -18,10 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from foretune.dataset._group import Program
-from foretune.dataset.readers import _streams
+from foretune.dataset.readers import _parquet, _streams
 from foretune.dataset.readers._gathering import (
     DAMAGED,
     FOREIGN,
+    OTHER_FILE,
     Actions,
     Gathering,
     SkipLine,
@@ -35,10 +41,23 @@ from foretune.dataset.readers._gathering import (
 from foretune.dataset.readers._kinds import kind_of_names
 from foretune.space.actions import Action
 
+COLUMNS = ("workload", "config", "seconds", "error")
+_CPU_TEMPLATES = ("x86", "arm_cpu")
+"""What the names of templates for CPUs end with."""
+
 
 def recognises(record: Any) -> bool:
     """Whether the JSON value of a line is a record of an AutoTVM log, of whatever quality."""
     return isinstance(record, dict) and {"input", "config", "result"} <= record.keys()
+
+
+def recognises_file(path: Path) -> bool:
+    """Whether a file is a log in columns.
+
+    Raises:
+        RecordError: It starts like Parquet and is damaged.
+    """
+    return _parquet.has_columns(path, COLUMNS)
 
 
 def gather(path: Path, gathering: Gathering) -> None:
@@ -48,8 +67,17 @@ def gather(path: Path, gathering: Gathering) -> None:
         RecordError: A file cannot be read to its end.
     """
     records = _Records(gathering, path)
-    for name, line in _streams.lines(path):
-        gathering.take(records.add, line, name)
+    for name, file in _streams.files(path):
+        if recognises_file(file):
+            device = file.name.partition(".")[0]
+            for row in _parquet.rows(file, COLUMNS):
+                gathering.take(records.add_row, row, device, name)
+        elif _parquet.is_parquet(file):
+            gathering.pass_over(OTHER_FILE)
+        else:
+            for member, line in _streams.lines(file):
+                where = "/".join(part for part in (name, member) if part)
+                gathering.take(records.add, line, where)
 
 
 class _Records:
@@ -59,6 +87,7 @@ class _Records:
         self._gathering = gathering
         self._path = path
         self._actions = Actions()
+        self._tasks: dict[tuple[Any, str], Task] = {}
 
     def add(self, line: bytes, name: str) -> None:
         """Adds the record of one line, or SkipLine."""
@@ -71,13 +100,34 @@ class _Records:
             knobs = record["config"]["entity"]
             if type(error) is not int or not isinstance(function, str):
                 raise SkipLine(DAMAGED)
-            source = f"{self._path}: {name}" if name else str(self._path)
-            task = _task(target, function, args, source)
+            task = _task(target, function, args, self._source(name))
             seconds = mean_seconds(costs, failed=error != 0)
             actions = tuple(self._action(*knob) for knob in knobs)
         except (TypeError, ValueError, KeyError, RecursionError) as failure:
             raise SkipLine(DAMAGED) from failure
         self._gathering.add(task, identity(actions), Program(actions=actions), seconds)
+
+    def add_row(self, row: tuple[Any, ...], device: str, name: str) -> None:
+        """Adds the record of one row of ``COLUMNS``, or SkipLine."""
+        workload, config, seconds, error = row
+        if type(error) is not int:
+            raise SkipLine(DAMAGED)
+        try:
+            task = self._tasks.get((workload, device))
+            if task is None:
+                function, args = json_of(workload)
+                kind = "llvm" if function.rpartition(".")[2] in _CPU_TEMPLATES else "cuda"
+                target = {"kind": kind, "model": device}
+                task = _task(target, function, args, self._source(name))
+                self._tasks[workload, device] = task
+            mean = mean_seconds([seconds], failed=error != 0)
+            actions = tuple(self._action(*knob) for knob in json_of(config))
+        except (TypeError, ValueError, KeyError, AttributeError) as failure:
+            raise SkipLine(DAMAGED) from failure
+        self._gathering.add(task, identity(actions), Program(actions=actions), mean)
+
+    def _source(self, name: str) -> str:
+        return f"{self._path}: {name}" if name else str(self._path)
 
     def _action(self, name: Any, kind: Any, value: Any) -> Action:
         if not isinstance(name, (str, list)) or not isinstance(kind, str):

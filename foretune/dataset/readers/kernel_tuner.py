@@ -24,6 +24,7 @@ from foretune.dataset.readers import _streams
 from foretune.dataset.readers._gathering import (
     DAMAGED,
     NOT_JSON,
+    OTHER_FILE,
     Gathering,
     SkipLine,
     Task,
@@ -53,12 +54,20 @@ def recognises_file(path: Path) -> bool:
 
 
 def gather(path: Path, gathering: Gathering) -> None:
-    """Reads one cache.
+    """Reads a cache, or all caches of a folder.
 
     Raises:
-        BadInputError: It is no cache.
-        RecordError: It cannot be read to its end.
+        BadInputError: A file is no cache; in a folder, one that starts like a cache.
+        RecordError: A file cannot be read to its end.
     """
+    for _, file in _streams.files(path):
+        if path.is_dir() and not recognises_file(file):
+            gathering.pass_over(OTHER_FILE)
+        else:
+            _gather_cache(file, gathering)
+
+
+def _gather_cache(path: Path, gathering: Gathering) -> None:
     text = _streams.content(path).decode(errors="replace")
     header, entries = _parts(path, text)
     parameters = header["tune_params_keys"]
