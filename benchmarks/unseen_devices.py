@@ -54,11 +54,12 @@ RIVALS: Mapping[str, Rival] = {
     "trees on decisions": ranked("gbdt_actions"),
     "tlp": ranked("tlp"),
     "tlp, a head per device": ranked("mtl_tlp"),
-    OURS: ranked("behaviour", whole=True, memory=True),
-    "behaviour, no memory": ranked("behaviour", whole=True, memory=False),
-    "factors swapped": ranked("behaviour", whole=True, view="swapped", memory=True),
-    "factors shuffled": ranked("behaviour", whole=True, memory=True, factors="shuffled"),
-    "factors removed": ranked("behaviour", whole=True, memory=True, factors="false"),
+    OURS: ranked("behaviour", whole=True, stage=2, memory=True),
+    "behaviour, no memory": ranked("behaviour", whole=True, stage=2),
+    "behaviour, both stages": ranked("behaviour", whole=True, memory=True),
+    "factors swapped": ranked("behaviour", whole=True, view="swapped", stage=2, memory=True),
+    "factors shuffled": ranked("behaviour", whole=True, stage=2, memory=True, factors="shuffled"),
+    "factors removed": ranked("behaviour", whole=True, stage=2, memory=True, factors=False),
 }
 """By name; those that are not applicable to a family are left out of its table."""
 _NO_SEED = (FLOOR, "nearest device")
