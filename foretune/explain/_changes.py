@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune.describe import Behaviours, behaviours, nests_of_program
+from foretune.describe import Behaviours, behaviours, nests_of
 from foretune.errors import IllegalCandidateError
 from foretune.space import Candidate, Choice, PerfectTile, location_name
 
@@ -59,12 +59,8 @@ def judged(
     candidates: list[Candidate], device: Device
 ) -> Iterator[tuple[npt.NDArray[np.intp], Behaviours]]:
     """Behaviours of candidates, with their numbers; illegal ones are in none."""
-    for row, candidate in enumerate(candidates):
-        try:
-            nests = nests_of_program(candidate.apply(), candidate.sketch.hardware.target)
-        except IllegalCandidateError:
-            continue
-        yield np.array([row]), behaviours(nests, device)
+    for rows, nests in nests_of(candidates):
+        yield rows, behaviours(nests, device)
 
 
 def best_changes(

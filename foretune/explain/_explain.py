@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from foretune.describe import behaviours, nests_of_program
+from foretune.describe import behaviours, nests_of, nests_of_program
 from foretune.describe.text import program_text
 from foretune.errors import BadInputError, ForetuneError
 from foretune.explain._advice import advised
@@ -89,6 +89,8 @@ def explain_each(
 
 
 def _nests(candidate: Candidate) -> Nests:
+    for _, nests in nests_of([candidate]):
+        return nests
     sketch = candidate.sketch
     nests = nests_of_program(candidate.apply(), sketch.hardware.target)
     if not nests.statements:
