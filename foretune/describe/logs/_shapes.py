@@ -55,10 +55,10 @@ class Conv:
         return (self.padded[1] - (self.kw - 1) * self.dilation[1] - 1) // self.stride[1] + 1
 
     @property
-    def pad_selects(self) -> int:
-        """Comparisons and selections per element where it is padded: two sides, one choice."""
-        top, left, bottom, right = self.pad
-        return 2 * (bool(top or bottom) + bool(left or right)) + bool(any(self.pad))
+    def pad_selects(self) -> float:
+        """Selections per element where it is padded: of the element or zero. Comparisons are of
+        numbers of iterations, which no statement counts."""
+        return float(any(self.pad))
 
 
 @dataclass(frozen=True)
