@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -146,6 +147,7 @@ class _Walker:
         self._path: list[int] = []
         self._conditions: list[Condition] = []
         self._unroll = 0
+        self._lanes = 1
         self._kernel: dict[str, int] | None = None
         self._stores: list[tuple[_Stored, Statement]] = []
 
@@ -338,11 +340,10 @@ class _Walker:
 
     def _on_BufferStore(self, node: Any) -> None:
         work = _Work()
-        lanes = max([1, *(_lanes(i) for i in node.indices)])
-        if lanes > 1:
-            lane = self._new(VECTORIZED, lanes, "")
-            self._path.append(lane)
-            self._lane = of_loop(lane, lanes)
+        # A statement on vectors is one on their elements, in a loop over the longest vector.
+        self._lanes = max(_vectors(node))
+        if self._lanes > 1:
+            self._path.append(self._new(VECTORIZED, self._lanes, ""))
         for index in node.indices:
             self._gathered(index, work)
         self._value(node.value, work)
@@ -351,10 +352,9 @@ class _Walker:
             v.__chandle__() in self._scope for v in _variables(node.value)
         )
         self._add(_Stored(self._number(node.buffer), constant), work, target)
-        if lanes > 1:
+        if self._lanes > 1:
             self._path.pop()
-
-    _lane = Sum()
+        self._lanes = 1
 
     def _add(
         self, stored: _Stored, work: _Work, target: tuple[Any, tuple[Sum, ...]] | None
@@ -392,7 +392,10 @@ class _Walker:
             for (loop, low, high), coefficient in sorted(
                 index.digits.items(), key=lambda item: (place.get(item[0][0], 0), -item[0][1])
             ):
-                taken = min(values((loop, low, high)), math.ceil(size / abs(coefficient)))
+                taken = values((loop, low, high))
+                if self._lanes == 1:
+                    # Vectors go on in the next row.
+                    taken = min(taken, math.ceil(size / abs(coefficient)))
                 # A digit of a loop that is not around the statement stands still.
                 if loop in place and taken > 1:
                     numbers = _one(coefficient), _one(taken), _one(low)
@@ -426,12 +429,13 @@ class _Walker:
         if not _computes(node):
             # Numbers of iterations: the compiler steps through them.
             return
+        share_ = _lanes(node) / self._lanes
         if kind in _ARITHMETIC:
-            work.operations += 1
+            work.operations += share_
         elif kind in _DIVISIONS:
-            work.calls += 1
+            work.calls += share_
         elif kind in (*_COMPARISONS, *_EXTREMES, "Select"):
-            work.selects += 1
+            work.selects += share_
         for child in _tvm.children(node):
             self._value(child, work)
 
@@ -441,10 +445,14 @@ class _Walker:
             work.selects += not always(node.args[0], self._integer)
         elif name == "fma":
             work.operations += 2
+        elif "intrin" in name:
+            # Multiply-adds of whole vectors: of as many elements as the longest has.
+            work.operations += 2
+            self.exact = False
         elif name not in _FREE_CALLS:
             effect = node.op.get_attr("TCallEffectKind") if hasattr(node.op, "get_attr") else None
-            work.calls += 1
-            self.exact &= effect is not None and int(effect) in _PURE and "intrin" not in name
+            work.calls += _lanes(node) / self._lanes
+            self.exact &= effect is not None and int(effect) in _PURE
         for argument in node.args:
             self._value(argument, work)
 
@@ -484,8 +492,9 @@ class _Walker:
         if kind in ("Cast", "Broadcast"):
             return self._sum(node.value)
         if kind == "Ramp":
-            stride = self._sum(node.stride).constant
-            return self._sum(node.base).plus(self._lane, stride)
+            every = self._lanes // _lanes(node)
+            digit = self._path[-1], every, self._lanes
+            return self._sum(node.base).plus(Sum(0, {digit: self._sum(node.stride).constant}))
         if kind in ("Mul", *_DIVISIONS, *_EXTREMES):
             return self._product(kind, self._sum(node.a), self._sum(node.b))
         return Sum(exact=False)
@@ -581,8 +590,21 @@ def _computes(node: Any) -> bool:
     return False
 
 
-def _lanes(index: Any) -> int:
-    return int(getattr(index.lanes, "value", index.lanes)) if type(index).__name__ == "Ramp" else 1
+def _lanes(node: Any) -> int:
+    """Elements of a vector; 1 for a number."""
+    count = str(getattr(node, "ty", "")).partition("x")[2]
+    return int(count) if count.isdigit() else 1
+
+
+def _vectors(node: Any) -> Iterator[int]:
+    """Elements of all vectors in a statement."""
+    from foretune import _tvm
+
+    waiting = [node]
+    while waiting:
+        each = waiting.pop()
+        yield _lanes(each)
+        waiting += _tvm.children(each)
 
 
 def _scope(scope: str) -> str:

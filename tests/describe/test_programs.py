@@ -282,3 +282,23 @@ def test_the_target_says_what_a_program_without_threads_is_for() -> None:
     assert nests_of_program(module, '{"kind": "cuda"}').gpu
     assert not nests_of_program(module, CPU.target).gpu
     assert nests_of_program(module, _tvm.Target("nvidia/geforce-rtx-3090")).gpu
+
+
+def test_a_tensor_intrinsic_is_described_by_its_vectors() -> None:
+    # 16 sums of four products of bytes each.
+    nests = read("""
+def main(A: T.Buffer((8, 64), "int8"), B: T.Buffer((64,), "int8"), C: T.Buffer((8, 16), "int32")):
+    for i in range(8):
+        with T.sblock("dot"):
+            T.reads(C[i, 0:16], A[i, 0:64], B[0:64])
+            T.writes(C[i, 0:16])
+            C[i, T.ramp(0, 1, 16)] = T.call_llvm_pure_intrin(
+                "int32x16", 1, C[i, T.ramp(0, 1, 16)], A[i, T.ramp(0, 1, 64)],
+                B[T.ramp(0, 1, 64)])
+""")
+    statement = only(nests)
+    assert nests.approximate[0]
+    assert statement.reduces
+    assert iterations(nests, statement) * statement.operations[0] == 8 * 16 * 4 * 2
+    assert of(nests, 0, "A") == [(0, 0, 1, 8, 1), (1, 1, 1, 64, 1)]
+    assert of(nests, 0, "C") == [(0, 0, 1, 8, 1), (1, 1, 1, 16, 4)]

@@ -16,6 +16,7 @@ from foretune.space import Space
 from foretune.space.symbolic import (
     Algebra,
     Digit,
+    Evaluator,
     Scalar,
     Structure,
     SymbolicProgram,
@@ -198,3 +199,38 @@ def test_programs_that_are_scheduled_already_are_not_known(change: str, what: st
     sketch = Space.generate(scheduled(change), CPU).sketches[0]
     with pytest.raises(UnsupportedTraceError, match=what):
         symbolic_program(sketch, Structure())
+
+
+@given(st.lists(st.sampled_from([1, 2, 3, 4, 6, 12]), min_size=4, max_size=4))
+def test_what_numpy_evaluates_is_what_the_tape_does(numbers: list[int]) -> None:
+    algebra = Algebra()
+    a, b, c, d = (algebra.variable(name, 12) for name in "abcd")
+    scalars = [
+        a * b + c - 2,
+        (a + b) * (c + d) / d,
+        a.minimum(b).maximum(c),
+        (a * b).floor_divided(c),
+        a.ceil_divided(d) * b,
+        algebra.all_of([a.less(b), c.at_most(d)]),
+        algebra.any_of([a.equal(b), c.divides(d)]).negated(),
+        a.less(b).choose(c, d * 3),
+        algebra.number(7),
+    ]
+    points = torch.tensor([numbers, [12, 3, 4, 1]], dtype=torch.float64)
+    found = Evaluator(algebra, [a, b, c, d], scalars)(points.numpy())
+    expected = Tape(algebra, [a, b, c, d], scalars)(points, Operators())
+    np.testing.assert_allclose(found, expected.numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["matmul", "softmax"])
+def test_a_store_is_executed_as_often_as_its_loops_leave_something_to_do(name: str) -> None:
+    made: dict[Any, list[Any]] = {}
+    for candidate in space(name).sample(np.random.default_rng(0), 8):
+        key = candidate.sketch, structure_of(candidate.sketch, candidate.decisions)
+        made.setdefault(key, []).append(candidate.decisions)
+    for key, decisions in made.items():
+        program = symbolic_program(*key)
+        shares = [s.executed for s in program.stores if s.executed is not None]
+        evaluate = Evaluator(program.algebra, program.variables, shares)
+        found = evaluate(np.array([program.point(each) for each in decisions]))
+        assert ((found > 0) & (found <= 1)).all()
