@@ -75,7 +75,8 @@ class _Walk:
         fits = ratio <= 1
         np.maximum(self.fitting, np.where(fits, distance, 0.0), out=self.fitting)
         np.minimum(self.spilling, np.where(fits, np.inf, distance), out=self.spilling)
-        return np.asarray(1 / (1 + ratio**self.sharpness))
+        with np.errstate(over="ignore"):
+            return np.asarray(1 / (1 + ratio**self.sharpness))
 
 
 def traffic_of(
@@ -136,7 +137,7 @@ def _of_stage(
 
 def _walk(walk: _Walk, statements: Sequence[Loops], depth: int) -> dict[int, FloatArray]:
     """Lines of each buffer that loops from a depth inwards bring, of shape (LEVELS, n)."""
-    first = statements[0].statement.path
+    first = statements[0].path
     if len(statements) == 1 and depth == len(first):
         return {
             b: np.broadcast_to(each, (LEVELS, len(each)))
@@ -164,8 +165,8 @@ def parts(statements: Sequence[Loops], depth: int) -> list[list[Loops]]:
     """Neighbours that share the loops outside of a depth and the loop at it."""
     found: list[list[Loops]] = []
     for each in statements:
-        path = each.statement.path
-        last = found[-1][-1].statement.path if found else ()
+        path = each.path
+        last = found[-1][-1].path if found else ()
         if found and len(path) > depth and path[: depth + 1] == last[: depth + 1]:
             found[-1].append(each)
         else:

@@ -77,7 +77,7 @@ class _Body:
         self.real: BoolArray = self.extents > 1
         self.rows = np.arange(self.n)
         self.store = next((m for m in loops.motions if m.access.store), None)
-        self.loads = self._distinct_loads()
+        self.loads = [m for m in loops.motions if not m.access.store]
         never = np.zeros((self.n, self.depth), dtype=bool)
         self.kept = ~self.store.moved & self.real if self.store and self._sums else never
         self.is_vector = np.arange(self.depth) == self._asked()[:, None]
@@ -98,19 +98,6 @@ class _Body:
     @property
     def _sums(self) -> bool:
         return self.loops.statement.reduces
-
-    def _distinct_loads(self) -> list[Motion]:
-        """Loads of the program's own values; that of the sum itself is counted with its store."""
-        found: list[Motion] = []
-        for motion in self.loops.motions:
-            own = motion is self.store or (
-                self._sums
-                and self.store is not None
-                and motion.access.buffer == self.store.access.buffer
-            )
-            if not motion.access.store and not own and not any(motion is f for f in found):
-                found.append(motion)
-        return found
 
     def _at(self, table: npt.NDArray[np.generic], place: npt.NDArray[np.intp]) -> FloatArray:
         return np.asarray(table[self.rows, np.maximum(place, 0)])

@@ -75,38 +75,42 @@ class Loops:
 
     Attributes:
         statement: The statement.
+        path: Its loops, outermost first, without those of one iteration.
         extents: Iterations per thread, shape (n, d).
         kinds: Of shape (n, d).
         threads: How it is spread.
-        motions: Of its accesses.
+        motions: Of its accesses; the load of what it adds to is that of its store.
         executions: How often one thread runs it, shape (n,).
-        within: Iterations of all loops from a place inwards, shape (n, d + 1).
     """
 
     statement: Statement
+    path: tuple[int, ...]
     extents: FloatArray
     kinds: npt.NDArray[np.int8]
     threads: Threads
     motions: tuple[Motion, ...]
     executions: FloatArray
-    within: FloatArray
 
 
-def loops_of(nests: Nests, statement: Statement, cores: float) -> Loops:
-    """A statement's loops on so many cores."""
-    path = list(statement.path)
+def loops_of(nests: Nests, cores: float) -> list[Loops]:
+    """The loops of every statement on so many cores, those of one iteration left out."""
+    real: BoolArray = np.asarray((nests.extents > 1).any(axis=0))
+    return [_of_statement(nests, statement, real, cores) for statement in nests.statements]
+
+
+def _of_statement(nests: Nests, statement: Statement, real: BoolArray, cores: float) -> Loops:
+    places = [place for place, loop in enumerate(statement.path) if real[loop]]
+    path = tuple(statement.path[place] for place in places)
     whole, kinds = nests.extents[:, path], nests.kinds[:, path]
     extents, threads = _spread(whole, kinds, cores)
-    motions: list[Motion] = []
-    known: dict[object, Motion] = {}
-    for access in statement.accesses:
-        same = (access.buffer, tuple(map(id, access.terms)))
-        if same not in known:
-            known[same] = _motion(nests, access, extents, whole)
-        motions.append(known[same])
-    within = np.ones((len(nests), len(path) + 1))
-    within[:, :-1] = np.cumprod(extents[:, ::-1], axis=1)[:, ::-1]
-    return Loops(statement, extents, kinds, threads, tuple(motions), within[:, 0], within)
+    at = {place: number for number, place in enumerate(places)}
+    sums = {a.buffer for a in statement.accesses if a.store and statement.reduces}
+    motions = tuple(
+        _motion(nests, access, at, extents, whole)
+        for access in statement.accesses
+        if access.store or access.buffer not in sums
+    )
+    return Loops(statement, path, extents, kinds, threads, motions, extents.prod(axis=1))
 
 
 def _spread(
@@ -114,59 +118,68 @@ def _spread(
 ) -> tuple[FloatArray, Threads]:
     """Chunks of equal size, the last ones smaller or empty, as TVM's threads take them."""
     n, depth = whole.shape
-    extents = whole.copy()
-    jobs, outside = np.ones(n), np.ones(n)
+    jobs = np.ones(n)
+    parallel = (kinds == PARALLEL) & (whole > 1)
+    if not parallel.any():
+        return whole, Threads(jobs, jobs, jobs, np.zeros(n))
+    extents, outside = whole.copy(), np.ones(n)
     state = np.zeros(n, dtype=np.int8)  # 0 before the parallel loops, 1 among them, 2 after.
     members = np.zeros((n, depth), dtype=bool)
-    for place in range(depth):
-        real = whole[:, place] > 1
-        parallel = real & (kinds[:, place] == PARALLEL)
-        state = np.where(real & ~parallel & (state == 1), 2, state)
-        member = parallel & (state < 2)
-        state = np.where(member, 1, state)
+    last = depth - int(parallel.any(axis=0)[::-1].argmax())
+    for place in range(last):
+        own, here = parallel[:, place], whole[:, place]
+        between = (here > 1) & ~own
+        state[between & (state == 1)] = 2
+        member = own & (state < 2)
+        state[member] = 1
         members[:, place] = member
-        jobs = np.where(member, jobs * whole[:, place], jobs)
-        outside = np.where(real & ~parallel & (state == 0), outside * whole[:, place], outside)
+        jobs = np.where(member, jobs * here, jobs)
+        outside = np.where(between & (state == 0), outside * here, outside)
     busiest = np.ceil(jobs / cores)
-    rest = busiest.copy()
-    for place in range(depth - 1, -1, -1):
-        share = np.clip(rest, 1.0, whole[:, place])
-        extents[:, place] = np.where(members[:, place], share, extents[:, place])
-        rest = np.where(members[:, place], np.maximum(rest / whole[:, place], 1.0), rest)
+    rest = busiest
+    for place in range(last - 1, -1, -1):
+        member, here = members[:, place], whole[:, place]
+        extents[:, place] = np.where(member, np.minimum(np.maximum(rest, 1.0), here), here)
+        rest = np.where(member, np.maximum(rest / here, 1.0), rest)
     started = members.any(axis=1)
     return extents, Threads(jobs, np.ceil(jobs / busiest), busiest, np.where(started, outside, 0.0))
 
 
-def _motion(nests: Nests, access: Access, extents: FloatArray, whole: FloatArray) -> Motion:
+def _motion(
+    nests: Nests, access: Access, at: dict[int, int], extents: FloatArray, whole: FloatArray
+) -> Motion:
     buffer = nests.buffers[access.buffer]
     n, depth = extents.shape
     rank = buffer.shape.shape[1]
     values = np.ones((n, rank, depth))
-    every_value = np.ones((n, rank, depth))
     coefficients = np.zeros((n, rank, depth))
     step, runs = np.zeros((n, depth)), extents.copy()
     strides = _strides(buffer.shape, buffer.bytes)
+    alone = whole is extents
+    every_value = values if alone else np.ones((n, rank, depth))
     for term in access.terms:
-        extent = extents[:, term.place]
-        count = np.clip(np.ceil(extent / term.every), 1.0, term.values)
-        moving = (count > 1) & (term.coefficient != 0)
-        at = (slice(None), term.dimension, term.place)
-        values[at] *= np.where(moving, count, 1.0)
-        full = np.clip(np.ceil(whole[:, term.place] / term.every), 1.0, term.values)
-        every_value[at] *= np.where(term.coefficient != 0, full, 1.0)
-        coefficients[at] = np.where(
-            moving | (every_value[at] > 1),
-            np.maximum(np.abs(term.coefficient), coefficients[at]),
-            coefficients[at],
+        if term.place not in at:
+            continue
+        place = at[term.place]
+        extent = extents[:, place]
+        count = np.minimum(np.maximum(np.ceil(extent / term.every), 1.0), term.values)
+        moves = term.coefficient != 0
+        moving = (count > 1) & moves
+        here = (slice(None), term.dimension, place)
+        values[here] *= np.where(moving, count, 1.0)
+        if not alone:
+            full = np.maximum(np.ceil(whole[:, place] / term.every), 1.0)
+            every_value[here] *= np.where(moves, np.minimum(full, term.values), 1.0)
+        coefficients[here] = np.maximum(
+            np.where(every_value[here] > 1, np.abs(term.coefficient), 0.0), coefficients[here]
         )
         direct = moving & (term.every <= 1)
-        step[:, term.place] += np.where(direct, term.coefficient * strides[:, term.dimension], 0.0)
+        step[:, place] += np.where(direct, term.coefficient * strides[:, term.dimension], 0.0)
         kept = np.where(direct, term.values, np.where(moving, term.every, extent))
-        runs[:, term.place] = np.minimum(runs[:, term.place], kept)
+        runs[:, place] = np.minimum(runs[:, place], kept)
     distinct, lines = _footprint(values, coefficients, buffer.shape, strides, buffer.bytes)
-    if (whole == extents).all():
-        whole_lines = lines[:, 0]
-    else:
+    whole_lines = lines[:, 0]
+    if not alone:
         whole_lines = _footprint(
             every_value, coefficients, buffer.shape, strides, buffer.bytes, outermost_only=True
         )[1][:, 0]

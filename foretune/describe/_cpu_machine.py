@@ -23,9 +23,11 @@ class Constants:
         latency: Cycles from a multiply-add to its result.
         add_latency: Cycles from an addition to its result.
         forward: Cycles that a result takes through memory to the load that needs it.
+        issue: Instructions per cycle of a wide core.
         window: Instructions that a wide core looks ahead.
         l2_share, l3_share: Bandwidth of the second and third cache beside the first's.
         memory_bytes_per_cycle: What one core draws from memory at most.
+        least_memory_bytes_per_cycle: What all cores together draw where nothing is known of it.
         call: Vector instructions of an exponential, a root, a division.
         branch: Instructions of a loop per iteration.
         uneven: Instructions per vector of vectors whose registers are no power of two.
@@ -40,10 +42,12 @@ class Constants:
     latency: float = 4.0
     add_latency: float = 3.0
     forward: float = 5.0
+    issue: float = 4.0
     window: float = 300.0
     l2_share: float = 0.4
     l3_share: float = 0.2
     memory_bytes_per_cycle: float = 5.0
+    least_memory_bytes_per_cycle: float = 1.5
     call: float = 16.0
     branch: float = 2.0
     uneven: float = 3.0
@@ -81,6 +85,7 @@ class Machine:
         peak: fp32 operations per second of one core by its data sheet, whatever the code.
         has_l3: Whether there is a third cache.
         latency: Cycles from a sum to the next.
+        soft: Power of the soft maximum over limits: in order, one is waited for after another.
         in_flight: Additions that have to be in flight so that none is waited for.
     """
 
@@ -103,6 +108,7 @@ class Machine:
     has_l3: bool
     latency: float
     in_flight: float
+    soft: float
 
 
 def machine_of(device: Device, constants: Constants = CONSTANTS) -> Machine:
@@ -110,30 +116,35 @@ def machine_of(device: Device, constants: Constants = CONSTANTS) -> Machine:
 
     Code for fewer lanes than the CPU has is code for an older one, without multiply-adds: a
     multiplication and an addition per cycle are left. A core of less than one whole vector
-    multiply-add per cycle is taken for a small one that issues two instructions in order.
+    multiply-add per cycle is a small one: it issues two instructions in order, and takes vectors
+    apart, so that they are as good as scalars.
     """
     value = device.value
     cores, per_cycle = value("cores"), value("fp32_flop_per_cycle_per_core")
     lanes = value("simd_fp32_lanes_of_the_compiled_code")
     own_lanes = value("simd_fp32_lanes")
     rate = per_cycle / own_lanes
-    fused = lanes >= own_lanes
     in_order = rate < 2
-    arithmetic = rate / 2 if fused else max(min(rate, 2.0), 1.0) if not in_order else rate / 2
+    if in_order:
+        lanes = min(lanes, max(1.0, per_cycle / 2))
+    fused = in_order or lanes >= own_lanes
+    arithmetic = per_cycle / 2 / lanes if in_order else rate / 2 if fused else min(rate, 2.0)
     l1 = value("l1d_kib_per_core") * 1024
     l2 = max(l1, value("l2_kib") * 1024 / cores)
     l3 = value("l3_kib") * 1024
     hertz = value("boost_mhz") * 1e6
-    l1_bytes = max(2 * per_cycle, 4.0)
+    l1_bytes = max(2 * per_cycle, 8.0)
     latency = constants.latency if fused else constants.add_latency
     memory = value("memory_gb_per_s") * 1e9
+    if "memory_gb_per_s" not in device.factors:
+        memory = max(memory, constants.least_memory_bytes_per_cycle * hertz)
     return Machine(
         cores=cores,
         hertz=hertz,
         lanes=lanes,
         fused=fused,
         arithmetic=arithmetic,
-        issue=2.0 if in_order else 4.0,
+        issue=2.0 if in_order else constants.issue,
         load_ports=1.0 if in_order else 2.0,
         in_order=in_order,
         registers=32.0 if lanes >= 16 or (fused and own_lanes == 4 and not in_order) else 16.0,
@@ -146,5 +157,6 @@ def machine_of(device: Device, constants: Constants = CONSTANTS) -> Machine:
         peak=per_cycle * hertz,
         has_l3=l3 > 0,
         latency=latency,
+        soft=1.0 if in_order else constants.soft,
         in_flight=latency * arithmetic,
     )

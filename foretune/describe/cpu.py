@@ -75,7 +75,7 @@ def behaviours(nests: Nests, device: Device, constants: Constants = CONSTANTS) -
             f"'cpu', but {device.key!r} is a {device.kind!r}: take a device of the programs' kind"
         )
     machine = machine_of(device, constants)
-    every = [loops_of(nests, statement, machine.cores) for statement in nests.statements]
+    every = loops_of(nests, machine.cores)
     groups = parts(every, 0)
     traffic = traffic_of(nests, groups, machine, constants)
     stages = [
@@ -121,7 +121,7 @@ def _stage(group: list[Loops], traffic: Traffic, machine: Machine, constants: Co
     limits["memory"] = np.maximum(last / machine.core_memory, traffic.all_memory / machine.memory)
     table = np.stack(list(limits.values()))
     top = table.max(axis=0) + _TINY
-    seconds = top * ((table / top) ** constants.soft).sum(axis=0) ** (1 / constants.soft)
+    seconds = top * ((table / top) ** machine.soft).sum(axis=0) ** (1 / machine.soft)
     starts = _starts(group, constants)
     return _Stage(group, code, traffic, limits, seconds, starts)
 
@@ -131,10 +131,12 @@ def _starts(group: Sequence[Loops], constants: Constants) -> FloatArray:
     total = np.zeros(len(group[0].executions))
     seen: set[tuple[int, ...]] = set()
     for each in group:
-        path = each.statement.path
+        path = each.path
         again = any(path[:1] == other[:1] for other in seen)
         seen.add(path)
-        one = constants.start_s + constants.thread_s * each.threads.used
+        # A thread that is alone is not woken up.
+        used = each.threads.used
+        one = np.where(used > 1, constants.start_s, 0.0) + constants.thread_s * used
         cost = np.where(each.threads.starts > 0, each.threads.starts * one, 0.0)
         total = np.maximum(total, cost) if again else total + cost
     return total
@@ -224,7 +226,7 @@ class _Work:
         heaviest = np.stack([s.seconds + s.starts_s for s in stages]).argmax(axis=0)
 
         def of_heaviest(values: list[FloatArray]) -> FloatArray:
-            return np.take_along_axis(np.stack(values), heaviest[None], axis=0)[0]
+            return np.asarray(np.take_along_axis(np.stack(values), heaviest[None], axis=0)[0])
 
         flops = self._all_threads("flops")
         issued = _sum(self._all_threads(name) for name in _ISSUED) - self._all_threads("folded")
