@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune.describe._affine import Sum, canonical, divided, of_loop, values
-from foretune.describe._conditions import Condition, always, share
+from foretune.describe._affine import Sum, of_loop, values
+from foretune.describe._conditions import Condition, share
+from foretune.describe._expressions import Expressions, Work, variables, vectors
 from foretune.describe._nests import (
     BLOCK,
     PARALLEL,
@@ -41,15 +41,9 @@ if TYPE_CHECKING:
 
 _KINDS = {0: SERIAL, 1: PARALLEL, 2: VECTORIZED, 3: UNROLLED}
 """By TVM's numbers of kinds of loops; those bound to threads have their own."""
-_ARITHMETIC = ("Add", "Sub", "Mul", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "LShift", "RShift")
-_DIVISIONS = ("Div", "Mod", "FloorDiv", "FloorMod")
-_COMPARISONS = ("LT", "LE", "GT", "GE", "EQ", "NE")
-_EXTREMES = ("Max", "Min")
-_FREE_CALLS = ("likely", "reinterpret", "assume", "builtin.assume")
-_EXCHANGE = "tvm_thread_allreduce"
-_PURE = (0, 1)
-"""Effects of calls that are functions of their arguments."""
 _PRAGMA = "pragma_auto_unroll_max_step"
+_EXCHANGE = "tvm_thread_allreduce"
+"""What threads exchange when they reduce together."""
 
 
 def nests_of_program(module: IRModule, target: Target | str | None = None) -> Nests:
@@ -100,7 +94,7 @@ def _lowered(module: Any, walker: _Walker) -> Any:
             module = each(module)
     except Exception:  # TVM raises its own, ValueError, and what C++ throws
         walker.remember_reductions(module)
-        walker.exact = False
+        walker.give_up()
     return module
 
 
@@ -112,42 +106,19 @@ class _Loop:
     reduction: bool
 
 
-@dataclass
-class _Work:
-    """What one execution of a statement does.
-
-    Attributes:
-        loads: Buffer and indices of each load.
-        operations, calls, selects: As in ``Statement``.
-    """
-
-    loads: list[tuple[Any, tuple[Sum, ...]]] = field(default_factory=list)
-    operations: float = 0
-    calls: float = 0
-    selects: float = 0
-
-
 class _Walker:
-    """Reads functions.
-
-    Attributes:
-        exact: Whether everything read so far is described exactly.
-    """
+    """Reads functions, statement by statement."""
 
     def __init__(self) -> None:
-        self.exact = True
+        self._read = Expressions()
         self._reductions: set[int] = set()
         self._loops: list[_Loop] = []
-        self._extents: dict[int, int] = {}
         self._buffers: dict[int, int] = {}
         self._parameters: set[int] = set()
         self._found: list[tuple[Any, bool]] = []
-        self._scope: dict[int, Sum] = {}
-        self._values: dict[int, Any] = {}
         self._path: list[int] = []
         self._conditions: list[Condition] = []
         self._unroll = 0
-        self._lanes = 1
         self._kernel: dict[str, int] | None = None
         self._stores: list[tuple[_Stored, Statement]] = []
 
@@ -161,10 +132,14 @@ class _Walker:
             if type(node).__name__ == "SBlockRealize":
                 for axis, value in zip(node.block.iter_vars, node.iter_values, strict=True):
                     if int(axis.iter_type) == 2:
-                        self._reductions.update(v.__chandle__() for v in _variables(value))
+                        self._reductions.update(v.__chandle__() for v in variables(value))
                 waiting.append(node.block.body)
             else:
                 waiting += [c for c in _tvm.children(node) if isinstance(c, _tvm.tvm.tirx.Stmt)]
+
+    def give_up(self) -> None:
+        """Notes that the program could not be lowered."""
+        self._read.exact = False
 
     def function(self, function: Any) -> None:
         """Adds the statements of a function."""
@@ -187,7 +162,7 @@ class _Walker:
             buffers=tuple(self._buffer(node, parameter) for node, parameter in self._found),
             statements=tuple(kept),
             gpu=bound if gpu is None else gpu,
-            approximate=np.array([not self.exact]),
+            approximate=np.array([not self._read.exact]),
         )
 
     # Statements.
@@ -201,7 +176,7 @@ class _Walker:
         from foretune import _tvm
 
         if kind not in ("AllocBuffer", "DeclBuffer", "AssertStmt"):
-            self.exact = False
+            self._read.exact = False
         for child in _tvm.children(node):
             if isinstance(child, _tvm.tvm.tirx.Stmt):
                 self._statement(child)
@@ -211,8 +186,8 @@ class _Walker:
             self._statement(each)
 
     def _on_For(self, node: Any) -> None:
-        step = 1 if node.step is None else self._extent(node.step)
-        extent = -(-self._extent(node.extent) // step)
+        step = 1 if node.step is None else self._read.extent(node.step)
+        extent = -(-self._read.extent(node.extent) // step)
         pragma = node.annotations.get(_PRAGMA) if node.annotations else None
         unroll = self._unroll
         if pragma is not None:
@@ -223,14 +198,14 @@ class _Walker:
         else:
             loop = self._new(_KINDS.get(int(node.kind), SERIAL), extent, "")
             self._path.append(loop)
-            iteration = of_loop(loop, extent).times(step).plus(self._integer(node.min))
+            iteration = of_loop(loop, extent).times(step).plus(self._read.integer(node.min))
             self._in_loop(loop, node.loop_var, iteration, node.body)
             self._path.pop()
         self._unroll = unroll
 
     def _in_loop(self, loop: int, variable: Any, iteration: Sum, body: Any) -> None:
         self._loops[loop].reduction |= variable.__chandle__() in self._reductions
-        self._scope[variable.__chandle__()] = iteration
+        self._read.scope[variable.__chandle__()] = iteration
         self._statement(body)
 
     def _in_threads(self, tag: str, extent: int, variable: Any, body: Any) -> None:
@@ -255,11 +230,11 @@ class _Walker:
             if type(node).__name__ == "For" and node.thread_binding is not None:
                 inner = str(node.thread_binding.thread_tag)
                 if inner not in self._kernel_threads:
-                    self._path.append(self._thread(inner, self._extent(node.extent)))
+                    self._path.append(self._thread(inner, self._read.extent(node.extent)))
             elif type(node).__name__ == "AttrStmt" and str(node.attr_key) == "thread_extent":
                 inner = str(node.node.thread_tag)
                 if inner not in self._kernel_threads:
-                    self._path.append(self._thread(inner, self._extent(node.value)))
+                    self._path.append(self._thread(inner, self._read.extent(node.value)))
             waiting += reversed(
                 [c for c in _tvm.children(node) if isinstance(c, _tvm.tvm.tirx.Stmt)]
             )
@@ -279,24 +254,24 @@ class _Walker:
             self._kernel_threads[tag] = known
         elif self._loops[known].extent != extent:
             # No such program runs.
-            self.exact = False
-            self._loops[known].extent = self._extents[known] = max(
+            self._read.exact = False
+            self._loops[known].extent = self._read.extents[known] = max(
                 self._loops[known].extent, extent
             )
         return known
 
     def _new(self, kind: int, extent: int, axis: str) -> int:
         self._loops.append(_Loop(kind, extent, axis, False))
-        self._extents[len(self._loops) - 1] = extent
+        self._read.extents[len(self._loops) - 1] = extent
         return len(self._loops) - 1
 
     def _on_AttrStmt(self, node: Any) -> None:
         key = str(node.attr_key)
         if key in ("thread_extent", "virtual_thread"):
             tag = str(node.node.thread_tag) or "vthread.x"
-            self._in_threads(tag, self._extent(node.value), node.node.var, node.body)
+            self._in_threads(tag, self._read.extent(node.value), node.node.var, node.body)
         elif key == _PRAGMA:
-            unroll, self._unroll = self._unroll, self._extent(node.value)
+            unroll, self._unroll = self._unroll, self._read.extent(node.value)
             self._statement(node.body)
             self._unroll = unroll
         else:
@@ -304,7 +279,7 @@ class _Walker:
 
     def _on_SBlockRealize(self, node: Any) -> None:
         for axis, value in zip(node.block.iter_vars, node.iter_values, strict=True):
-            self._scope[axis.var.__chandle__()] = self._integer(value)
+            self._read.scope[axis.var.__chandle__()] = self._read.integer(value)
         self._guarded(node.predicate, True, node.block.body)
 
     def _on_IfThenElse(self, node: Any) -> None:
@@ -319,10 +294,10 @@ class _Walker:
         del self._conditions[before:]
 
     def _on_Bind(self, node: Any) -> None:
-        self._values[node.var.__chandle__()] = node.value
+        self._read.bind(node)
 
     def _on_LetStmt(self, node: Any) -> None:
-        self._on_Bind(node)
+        self._read.bind(node)
         if getattr(node, "body", None) is not None:
             self._statement(node.body)
 
@@ -331,36 +306,35 @@ class _Walker:
             return
         if str(getattr(node.value.op, "name", "")).endswith(_EXCHANGE):
             return
-        work = _Work()
-        self._value(node.value, work)
+        work = Work()
+        self._read.value(node.value, work)
         if work.loads or work.calls:
             # What an intrinsic computes and stores is its own affair.
-            self.exact = False
+            self._read.exact = False
             self._add(_Stored(-1, False), work, None)
 
     def _on_BufferStore(self, node: Any) -> None:
-        work = _Work()
+        work = Work()
         # A statement on vectors is one on their elements, in a loop over the longest vector.
-        self._lanes = max(_vectors(node))
-        if self._lanes > 1:
-            self._path.append(self._new(VECTORIZED, self._lanes, ""))
+        self._read.lanes = max(vectors(node))
+        if self._read.lanes > 1:
+            self._read.lane = self._new(VECTORIZED, self._read.lanes, "")
+            self._path.append(self._read.lane)
         for index in node.indices:
-            self._gathered(index, work)
-        self._value(node.value, work)
-        target = node.buffer, tuple(self._integer(i) for i in node.indices)
+            self._read.gathered(index, work)
+        self._read.value(node.value, work)
+        target = node.buffer, tuple(self._read.integer(i) for i in node.indices)
         constant = not work.loads and not any(
-            v.__chandle__() in self._scope for v in _variables(node.value)
+            v.__chandle__() in self._read.scope for v in variables(node.value)
         )
         self._add(_Stored(self._number(node.buffer), constant), work, target)
-        if self._lanes > 1:
+        if self._read.lanes > 1:
             self._path.pop()
-        self._lanes = 1
+        self._read.lanes = 1
 
-    def _add(
-        self, stored: _Stored, work: _Work, target: tuple[Any, tuple[Sum, ...]] | None
-    ) -> None:
-        executed, exact = share(self._conditions, self._integer, self._extents)
-        self.exact &= exact
+    def _add(self, stored: _Stored, work: Work, target: tuple[Any, tuple[Sum, ...]] | None) -> None:
+        executed, exact = share(self._conditions, self._read.integer, self._read.extents)
+        self._read.exact &= exact
         loads = {
             (self._number(buffer), tuple(map(_key, indices))): self._access(buffer, indices, False)
             for buffer, indices in work.loads
@@ -386,14 +360,14 @@ class _Walker:
         place = {loop: at for at, loop in enumerate(self._path)}
         terms = []
         for dimension, index in enumerate(indices):
-            self.exact &= index.exact
+            self._read.exact &= index.exact
             # Iterations that a guard keeps out would go beyond the buffer.
-            size = self._extent(buffer.shape[dimension])
+            size = self._read.extent(buffer.shape[dimension])
             for (loop, low, high), coefficient in sorted(
                 index.digits.items(), key=lambda item: (place.get(item[0][0], 0), -item[0][1])
             ):
                 taken = values((loop, low, high))
-                if self._lanes == 1:
+                if self._read.lanes == 1:
                     # Vectors go on in the next row.
                     taken = min(taken, math.ceil(size / abs(coefficient)))
                 # A digit of a loop that is not around the statement stands still.
@@ -401,123 +375,6 @@ class _Walker:
                     numbers = _one(coefficient), _one(taken), _one(low)
                     terms.append(Term(dimension, place[loop], *numbers))
         return Access(self._number(buffer), store, tuple(terms))
-
-    # Values.
-
-    def _value(self, node: Any, work: _Work) -> None:
-        """Adds what is done to compute a value."""
-        kind = type(node).__name__
-        if kind == "TensorLoad":
-            for index in node.indices:
-                self._gathered(index, work)
-            work.loads.append((node.source, tuple(self._integer(i) for i in node.indices)))
-        elif kind == "Var":
-            bound = self._values.get(node.__chandle__())
-            if bound is not None:
-                self._value(bound, work)
-        elif kind == "Let":
-            self._on_Bind(node)
-            self._value(node.body, work)
-        elif kind == "Call":
-            self._call(node, work)
-        elif kind not in ("IntImm", "FloatImm", "StringImm", "Ramp"):
-            self._operation(kind, node, work)
-
-    def _operation(self, kind: str, node: Any, work: _Work) -> None:
-        from foretune import _tvm
-
-        if not _computes(node):
-            # Numbers of iterations: the compiler steps through them.
-            return
-        share_ = _lanes(node) / self._lanes
-        if kind in _ARITHMETIC:
-            work.operations += share_
-        elif kind in _DIVISIONS:
-            work.calls += share_
-        elif kind in (*_COMPARISONS, *_EXTREMES, "Select"):
-            work.selects += share_
-        for child in _tvm.children(node):
-            self._value(child, work)
-
-    def _call(self, node: Any, work: _Work) -> None:
-        name = str(getattr(node.op, "name", node.op)).rpartition("tirx.")[2]
-        if name.endswith("if_then_else"):
-            work.selects += not always(node.args[0], self._integer)
-        elif name == "fma":
-            work.operations += 2
-        elif "intrin" in name:
-            # Multiply-adds of whole vectors: of as many elements as the longest has.
-            work.operations += 2
-            self.exact = False
-        elif name not in _FREE_CALLS:
-            effect = node.op.get_attr("TCallEffectKind") if hasattr(node.op, "get_attr") else None
-            work.calls += _lanes(node) / self._lanes
-            self.exact &= effect is not None and int(effect) in _PURE
-        for argument in node.args:
-            self._value(argument, work)
-
-    def _gathered(self, index: Any, work: _Work) -> None:
-        """Adds the loads that an index depends on."""
-        from foretune import _tvm
-
-        waiting = [index]
-        while waiting:
-            node = waiting.pop()
-            if type(node).__name__ == "TensorLoad":
-                self._value(node, work)
-            else:
-                waiting += _tvm.children(node)
-
-    # Indices.
-
-    def _extent(self, node: Any) -> int:
-        """A number of iterations; the most there can be where it varies, 1 where it is unknown."""
-        found = self._integer(node)
-        if found.digits or not found.exact:
-            self.exact = False
-        return max(1, int(found.bounds[1]))
-
-    def _integer(self, node: Any) -> Sum:
-        """An index as a sum of digits."""
-        return canonical(self._sum(node), self._extents)
-
-    def _sum(self, node: Any) -> Sum:
-        kind = type(node).__name__
-        if kind == "IntImm":
-            return Sum(int(node.value))
-        if kind == "Var":
-            return self._variable(node)
-        if kind in ("Add", "Sub"):
-            return self._sum(node.a).plus(self._sum(node.b), 1 if kind == "Add" else -1)
-        if kind in ("Cast", "Broadcast"):
-            return self._sum(node.value)
-        if kind == "Ramp":
-            every = self._lanes // _lanes(node)
-            digit = self._path[-1], every, self._lanes
-            return self._sum(node.base).plus(Sum(0, {digit: self._sum(node.stride).constant}))
-        if kind in ("Mul", *_DIVISIONS, *_EXTREMES):
-            return self._product(kind, self._sum(node.a), self._sum(node.b))
-        return Sum(exact=False)
-
-    def _variable(self, node: Any) -> Sum:
-        handle = node.__chandle__()
-        if handle in self._scope:
-            return self._scope[handle]
-        if handle in self._values:
-            return self._sum(self._values[handle])
-        return Sum(exact=False)
-
-    def _product(self, kind: str, a: Sum, b: Sum) -> Sum:
-        if kind in _EXTREMES:
-            return _extreme(kind, a, b)
-        if kind == "Mul" and (not a.digits or not b.digits):
-            return b.times(a.constant) if not a.digits else a.times(b.constant)
-        if kind == "Mul":
-            return a.times(b.bounds[1]).loosely()
-        if b.digits or b.constant < 1:
-            return a.loosely()
-        quotient, rest = divided(a, int(b.constant), self._extents)
-        return quotient if kind in ("Div", "FloorDiv") else rest
 
     # Buffers.
 
@@ -529,7 +386,7 @@ class _Walker:
         return self._buffers[handle]
 
     def _buffer(self, node: Any, parameter: bool) -> Buffer:
-        shape = [float(self._extent(size)) for size in node.shape]
+        shape = [float(self._read.extent(size)) for size in node.shape]
         return Buffer(
             str(node.name),
             _scope(str(node.scope())),
@@ -553,58 +410,6 @@ def _one(value: float) -> FloatArray:
 
 def _key(index: Sum) -> tuple[object, ...]:
     return index.constant, tuple(sorted(index.digits.items()))
-
-
-def _extreme(kind: str, a: Sum, b: Sum) -> Sum:
-    (low, high), (other_low, other_high) = a.bounds, b.bounds
-    if high <= other_low or other_high <= low:
-        return a if (high <= other_low) == (kind == "Min") else b
-    return (a if len(a.digits) >= len(b.digits) else b).loosely()
-
-
-def _variables(node: Any) -> list[Any]:
-    from foretune import _tvm
-
-    found, waiting = [], [node]
-    while waiting:
-        each = waiting.pop()
-        if type(each).__name__ == "Var":
-            found.append(each)
-        else:
-            waiting += _tvm.children(each)
-    return found
-
-
-def _computes(node: Any) -> bool:
-    """Whether an operation is one on elements, or on real numbers."""
-    from foretune import _tvm
-
-    if str(getattr(node, "ty", "")).startswith(("float", "bfloat")):
-        return True
-    waiting = [node]
-    while waiting:
-        each = waiting.pop()
-        if type(each).__name__ in ("TensorLoad", "Call"):
-            return True
-        waiting += _tvm.children(each)
-    return False
-
-
-def _lanes(node: Any) -> int:
-    """Elements of a vector; 1 for a number."""
-    count = str(getattr(node, "ty", "")).partition("x")[2]
-    return int(count) if count.isdigit() else 1
-
-
-def _vectors(node: Any) -> Iterator[int]:
-    """Elements of all vectors in a statement."""
-    from foretune import _tvm
-
-    waiting = [node]
-    while waiting:
-        each = waiting.pop()
-        yield _lanes(each)
-        waiting += _tvm.children(each)
 
 
 def _scope(scope: str) -> str:
