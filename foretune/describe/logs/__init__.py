@@ -23,6 +23,7 @@ from foretune.describe.logs import (
     _autotvm_cuda,
     _autotvm_matmul,
     _autotvm_winograd,
+    _autotvm_winograd_arm,
     _autotvm_x86,
     _kernel_tuner,
 )
@@ -54,6 +55,7 @@ _TEMPLATES = {
     **_autotvm_arm.TEMPLATES,
     **_autotvm_cuda.TEMPLATES,
     **_autotvm_winograd.TEMPLATES,
+    **_autotvm_winograd_arm.TEMPLATES,
 }
 
 BUILDERS: tuple[Builder, ...] = (

@@ -2,8 +2,7 @@
 
 What the schedules of TVM 0.10 do (``topi/arm_cpu/conv2d_spatial_pack``, ``depthwise_conv2d``): the
 input is packed so that a tile of the output reads it contiguously, each convolution in a pass
-before, the depthwise one row of tiles at a time. Padding is part of packing. Winograd's is not
-here: no record of it ran.
+before, the depthwise one row of tiles at a time. Padding is part of packing.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from foretune.describe.logs._building import Building, Index, Loop, Number, Of, 
 from foretune.describe.logs._shapes import Conv, conv_of
 
 
-def _annotated(b: Building, loops: Sequence[Loop], words: Sequence[Sequence[str]]) -> None:
+def annotated(b: Building, loops: Sequence[Loop], words: Sequence[Sequence[str]]) -> None:
     """Marks loops by an annotation knob: of each program one word per loop."""
     for at, loop in enumerate(loops):
         said = np.array([each[at] for each in words])
@@ -78,12 +77,12 @@ def _spatial_pack(args: Sequence[Any], tiles: Tiles) -> Nests:
 
     def tile() -> list[Loop]:
         loops = [b.loop("oh.in", vh), b.loop("ow.in", vw), b.loop("co.in", vc)]
-        _annotated(b, loops, tiles.options["ann_spatial"])
+        annotated(b, loops, tiles.options["ann_spatial"])
         return loops
 
     inner = tile()
     window = [b.loop("kh", conv.kh, reduction=True), b.loop("kw", conv.kw, reduction=True)]
-    _annotated(b, window, tiles.options["ann_reduce"])
+    annotated(b, window, tiles.options["ann_reduce"])
     path = [*outer, b.loop("ci", conv.ci, reduction=True), *window, *(inner[at] for at in order)]
     loads: list[Place] = [
         (packed, ["n", "oh.tile", "ow.tile", "ci", *read]),
@@ -137,7 +136,7 @@ def _depthwise(args: Sequence[Any], tiles: Tiles) -> Nests:
 
     def tile() -> list[Loop]:
         loops = [b.again(oh_in), b.again(ow_in), b.again(c_in)]
-        _annotated(b, loops, tiles.options["ann"])
+        annotated(b, loops, tiles.options["ann"])
         return loops
 
     inner = tile()

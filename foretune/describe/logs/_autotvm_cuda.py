@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from foretune.describe._nests import BLOCK, THREAD, VTHREAD, FloatArray, Nests
+from foretune.describe._nests import BLOCK, THREAD, UNROLLED, VTHREAD, FloatArray, Nests
 from foretune.describe.logs._autotvm import Template, Tiles
 from foretune.describe.logs._building import Building, Index, Loop, Number, Of, Place
 from foretune.describe.logs._shapes import batch_matmul_of, conv_of, dense_of
@@ -342,11 +342,79 @@ def _dense_small(args: Sequence[Any], tiles: Tiles) -> Nests:
     return b.nests()
 
 
+def _dense_large_splits(args: Sequence[Any]) -> dict[str, int]:
+    product = dense_of(args)
+    return {"tile_x": product.m, "tile_y": product.n, "tile_k": product.k}
+
+
+def _dense_large(args: Sequence[Any], tiles: Tiles) -> Nests:
+    """Tiles of both inputs in shared memory, twice: one is filled while the other is read."""
+    product = dense_of(args)
+    b = Building(tiles.n, gpu=True)
+    size = product.bytes
+    x = tile_of(b, "x", product.m, tiles.sizes["tile_x"], "x")
+    y = tile_of(b, "y", product.n, tiles.sizes["tile_y"], "y")
+    ko, kt, ki = b.split(b.loop("k", product.k, reduction=True), *tiles.sizes["tile_k"][1:])
+    b.mark(kt, UNROLLED)
+    outer = [y.block, x.block, y.thread, x.thread]
+    own: list[Place] = []
+    copying: list[tuple[list[Loop], Place, Place]] = []
+    depth = kt.extent * ki.extent
+    data = b.buffer("data", [product.m, product.k], bytes=size)
+    weights = b.buffer("weights", [product.n, product.k], bytes=size)
+    sources = (("data", data, "x", x), ("weights", weights, "y", y))
+    for name, source, axis, tile in sources:
+        shared = b.buffer(
+            f"{name}.shared", [2, tile.of_block, depth], "shared", parameter=False, bytes=size
+        )
+        count = tile.thread.extent
+        part, rest = b.split(b.loop(f"{axis}.o", tile.of_block), np.ceil(tile.of_block / count))
+        wide, along = b.split(b.loop(f"{axis}.k", depth), np.minimum(4 * count, depth))
+        column, few = b.split(along, np.ceil(along.extent / count))
+        share = b.bind(part, y.thread) * b.bind(column, x.thread)
+        b.statement(
+            [*outer, ko, rest, wide, few],
+            [(source, [(Of(axis, loops=(tile.block,)), f"{axis}.o"), ("k", f"{axis}.k")])],
+            (shared, [(), f"{axis}.o", f"{axis}.k"]), executed=share,
+        )  # fmt: skip
+        mine = b.buffer(
+            f"{name}.local", [tile.virtual.extent, tile.inner.extent, ki.extent], "local",
+            parameter=False, bytes=size,
+        )  # fmt: skip
+        inner, k = b.again(tile.inner), b.again(ki)
+        read: Index = [
+            (), Of(axis, loops=(tile.virtual, tile.thread, inner)), Of("k", loops=(kt, k))
+        ]  # fmt: skip
+        own.append((mine, [tile.virtual, inner, k]))
+        copying.append(([*outer, ko, kt, inner, k, tile.virtual], (shared, read), own[-1]))
+    for path, load, store in copying:
+        b.statement(path, [load], store)
+    total = b.buffer(
+        "total", [y.virtual.extent, x.virtual.extent, x.inner.extent, y.inner.extent], "local",
+        parameter=False, bytes=size,
+    )  # fmt: skip
+    xi, yi = b.again(x.inner), b.again(y.inner)
+    (my_data, _), (my_weights, _) = own
+    b.statement(
+        [*outer, ko, kt, ki, xi, yi, y.virtual, x.virtual],
+        [(my_data, [x.virtual, xi, ki]), (my_weights, [y.virtual, yi, ki])],
+        (total, [y.virtual, x.virtual, xi, yi]), operations=2, reduces=True,
+    )  # fmt: skip
+    out = b.buffer("out", [product.m, product.n], bytes=size)
+    xi, yi = b.again(x.inner), b.again(y.inner)
+    b.statement(
+        [*outer, yi, xi, y.virtual, x.virtual], [(total, [y.virtual, x.virtual, xi, yi])],
+        (out, ["x", "y"]),
+    )  # fmt: skip
+    return b.nests()
+
+
 _UNROLL = ("auto_unroll_max_step",)
 TEMPLATES = {
     "conv2d_nchw.cuda": (Template(_conv_splits, _conv, options=_UNROLL),),
     "depthwise_conv2d_nchw.cuda": (Template(_depthwise_splits, _depthwise, options=_UNROLL),),
     "batch_matmul.cuda": (Template(_batch_splits, _batch_matmul, options=_UNROLL),),
+    "dense_large_batch.gpu": (Template(_dense_large_splits, _dense_large),),
     "dense_small_batch.gpu": (Template(lambda args: {"tile_k": dense_of(args).k}, _dense_small),),
 }
 """By the name of the task."""

@@ -34,7 +34,7 @@ _POINTS: dict[int, tuple[float, ...]] = {
 
 
 @dataclass(frozen=True)
-class _Winograd:
+class Winograd:
     """Sizes of one operator.
 
     Attributes:
@@ -56,14 +56,23 @@ class _Winograd:
         return self.conv.n * self.down * self.across
 
 
-def _winograd_of(args: Sequence[Any]) -> _Winograd:
+def winograd_of(args: Sequence[Any], tile: int | None = None) -> Winograd:
+    """A convolution by Winograd's algorithm.
+
+    Args:
+        args: Of the workload.
+        tile: Outputs of a tile; by CUDA's rule if not given.
+
+    Raises:
+        NoShapeError: It is another operator, or one without transforms.
+    """
     conv = conv_of(args, depthwise=False)
-    tile = 4 if conv.h % 8 == 0 else 2
+    tile = tile or (4 if conv.h % 8 == 0 else 2)
     alpha = conv.kw + tile - 1
     plain = conv.stride == (1, 1) and conv.dilation == (1, 1) and conv.kh == conv.kw
     if not plain or alpha not in _POINTS:
         raise NoShapeError
-    return _Winograd(conv, tile, alpha, -(-conv.oh // tile), -(-conv.ow // tile))
+    return Winograd(conv, tile, alpha, -(-conv.oh // tile), -(-conv.ow // tile))
 
 
 def nonzero_shares(alpha: int, tile: int) -> tuple[float, float]:
@@ -77,12 +86,12 @@ def nonzero_shares(alpha: int, tile: int) -> tuple[float, float]:
 
 
 def _splits(args: Sequence[Any]) -> dict[str, int]:
-    w = _winograd_of(args)
+    w = winograd_of(args)
     return {"tile_b": w.alpha**2, "tile_y": w.conv.co, "tile_x": w.tiles, "tile_rc": w.conv.ci}
 
 
 def _build(args: Sequence[Any], tiles: Tiles) -> Nests:
-    w = _winograd_of(args)
+    w = winograd_of(args)
     b = Building(tiles.n, gpu=True)
     conv, size = w.conv, w.conv.bytes
     places = w.alpha**2
@@ -110,7 +119,7 @@ def _unrolled(b: Building, extent: int, *names: str, reduction: bool = False) ->
     return [b.loop(name, extent, UNROLLED, reduction) for name in names]
 
 
-def _transform(b: Building, w: _Winograd, data: int, there: int) -> None:
+def _transform(b: Building, w: Winograd, data: int, there: int) -> None:
     """A tile of the input per thread, and its transform."""
     conv, alpha, size = w.conv, w.alpha, w.conv.bytes
     tile = b.buffer("tile", [alpha, alpha], "local", parameter=False, bytes=size)
@@ -134,7 +143,7 @@ def _transform(b: Building, w: _Winograd, data: int, there: int) -> None:
     b.statement([*grid, *place], [(made, place)], (there, [(Of("eps", alpha), "nu"), "c", "p"]))
 
 
-def _products(b: Building, w: _Winograd, tiles: Tiles, arrays: tuple[int, int, int]) -> None:
+def _products(b: Building, w: Winograd, tiles: Tiles, arrays: tuple[int, int, int]) -> None:
     """Products of matrices, channels by tiles, one for each place of the transform."""
     weights, there, product = arrays
     size, unroll = w.conv.bytes, tiles.number("auto_unroll_max_step")
@@ -180,7 +189,7 @@ def _products(b: Building, w: _Winograd, tiles: Tiles, arrays: tuple[int, int, i
     )  # fmt: skip
 
 
-def _back(b: Building, w: _Winograd, product: int, out: int) -> None:
+def _back(b: Building, w: Winograd, product: int, out: int) -> None:
     """A square of outputs per thread, transformed back from the tiles that it touches."""
     conv, tile, size = w.conv, w.tile, w.conv.bytes
     # The schedule takes filters for 3 wide; of wider ones a square has several tiles, and between

@@ -136,3 +136,17 @@ def test_threads_and_blocks_are_those_of_the_configuration():
     assert shapes["weights.shared"] == [8, 2, 3, 1]
     assert shapes["total"] == [1, 2, 1, 2, 5, 1]
     assert all((statement.unroll == 512).all() for statement in nests.statements)
+
+
+def test_a_dense_layer_of_a_large_batch():
+    draw = np.random.default_rng(8)
+    x, w = draw.normal(size=(16, 24)), draw.normal(size=(8, 24))
+    programs = [
+        program(tile_x=(2, 2, 2), tile_y=(1, 2, 2), tile_k=(2, 4)),
+        program(tile_x=(1, 4, 1), tile_y=(2, 4, 1), tile_k=(4, 2)),
+        program(tile_x=(4, 2, 2), tile_y=(1, 2, 4), tile_k=(1, 8)),
+    ]
+    key = workload("dense_large_batch.gpu", [16, 24], [8, 24], None, "float32")
+    # Copies divide evenly in all of them, so that all are executed.
+    nests, total = compared(key, programs, {0: x, 1: w}, x @ w.T, 3)
+    np.testing.assert_allclose(executed(nests, total), 16 * 8 * 24)

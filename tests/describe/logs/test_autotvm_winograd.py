@@ -28,14 +28,37 @@ def test_every_step_reads_and_writes_where_it_should():
     ((_, nests),) = nests_of_programs([one], key, "", "conv2d")
     padded = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)])
     made = run(nests, 0, {0: padded, 1: w})[2]
+    np.testing.assert_allclose(made, summed(padded, w))
+    assert nests.approximate.all()
+
+
+def summed(padded, w):
+    """Outputs with transforms of ones."""
     right = np.zeros((4, 8, 8, 8))
     for down in (0, 4):
         for across in (0, 4):
             tiles = padded[:, :, down : down + 6, across : across + 6].sum(axis=(2, 3))
             sums = np.einsum("nc,bco->no", tiles, w)
             right[:, :, down : down + 4, across : across + 4] = sums[:, :, None, None]
-    np.testing.assert_allclose(made, right)
-    assert nests.approximate.all()
+    return right
+
+
+def test_every_step_of_the_template_for_arm():
+    draw = np.random.default_rng(8)
+    x, w = draw.normal(size=SHAPE[0]), draw.normal(size=(36, 8, 8))
+    key = workload("conv2d_nchw_winograd.arm_cpu", *SHAPE, "float32")
+    padded = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)])
+    for p, k, c in ((2, 4, 2), (1, 1, 8), (8, 2, 1)):
+        one = program(
+            tile_p=(p,), tile_k=(k,), tile_c=(c,), ann_reduce=["unroll"],
+            ann_spatial=["none", "vec"],
+        )  # fmt: skip
+        ((_, nests),) = nests_of_programs([one], key, "", "conv2d")
+        weights = w.reshape(6, 6, 8, 8 // k, k).transpose(0, 1, 3, 2, 4)
+        made = run(nests, 0, {0: padded, 1: weights})[2]
+        np.testing.assert_allclose(made, summed(padded, w))
+        product = next(s for s in nests.statements if len(s.accesses) == 4)
+        assert executed(nests, product) == 4 * 36 * 4 * 8 * 8
 
 
 @pytest.mark.parametrize("size", [8, 14, 27])
