@@ -15,6 +15,8 @@ from foretune._files import write_json
 from foretune.cli._files import check_files, files_named
 from foretune.cli._options import (
     add_command,
+    add_devices,
+    devices_asked_for,
     parse_options,
     require_seed,
     say,
@@ -114,6 +116,7 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
         metavar="PATH[,PATH...]",
         help="data sets of `foretune collect`, or logs and databases of other tools",
     )
+    add_devices(parser)
     parser.add_argument(
         "--hardware", metavar="KEY[,KEY...]", help="use only what was measured on these"
     )
@@ -153,7 +156,11 @@ def _train(args: argparse.Namespace) -> int:
     check_output(args.output)
     check_files(
         {"-o": [args.output, provenance_path(args.output)]},
-        {"--data": files_named(args.data), "--option": files_named(*args.option)},
+        {
+            "--data": files_named(args.data),
+            "--option": files_named(*args.option),
+            "--devices": args.devices,
+        },
     )
     options = parse_options(args.option)
     ranker = _create(args, args.seed, options)
@@ -206,6 +213,7 @@ def _eval(args: argparse.Namespace) -> int:
             "MODEL": [*model, *map(provenance_path, model)],
             "--data": files_named(args.data),
             "--option": files_named(*args.option),
+            "--devices": args.devices,
         },
     )
     options = parse_options(args.option)
@@ -275,7 +283,7 @@ def _load(weights: Path) -> Ranker:
 def _read(args: argparse.Namespace) -> tuple[MeasuredData, list[Group]]:
     from foretune.evaluate import read_data, select
 
-    data = read_data(split_names(args.data))
+    data = read_data(split_names(args.data), devices_asked_for(args))
     hardware = () if args.hardware is None else split_names(args.hardware)
     return data, select(data.groups, hardware, _excluded(args.exclude, data.groups))
 

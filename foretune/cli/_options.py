@@ -16,7 +16,7 @@ from foretune.errors import BadInputError
 
 if TYPE_CHECKING:
     from foretune.graph import Plan
-    from foretune.hardware import Hardware
+    from foretune.hardware import Devices, Hardware
     from foretune.llm import Session
 
 INTERRUPTED = 130
@@ -63,6 +63,25 @@ def add_hardware(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads", type=int, metavar="N", help="default: all cores of the affinity mask"
     )
+
+
+def add_devices(parser: argparse.ArgumentParser) -> None:
+    """A file of devices; ``devices_asked_for`` reads it."""
+    parser.add_argument(
+        "--devices",
+        type=Path,
+        metavar="FILE.json",
+        help="data sheets of devices that the table lacks; see docs/devices.md",
+    )
+
+
+def devices_asked_for(args: argparse.Namespace) -> Devices | None:
+    """The devices of the file that was given, if one was."""
+    if args.devices is None:
+        return None
+    from foretune.hardware import read_devices
+
+    return read_devices(args.devices)
 
 
 def read_plan(path: Path | None) -> Plan | None:

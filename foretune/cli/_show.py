@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foretune._files import write_json
-from foretune.cli._files import check_files
+from foretune.cli._files import check_files, files_named
 from foretune.cli._options import add_command, add_hardware, probe_hardware
 from foretune.errors import BadInputError
+
+if TYPE_CHECKING:
+    from foretune.hardware import Hardware
 
 
 def add_report(commands: Any) -> None:
@@ -28,6 +31,13 @@ def add_probe(commands: Any) -> None:
         commands, "hardware", _hardware, "what was probed, and the TVM target chosen"
     )
     add_hardware(hardware)
+    hardware.add_argument(
+        "--devices",
+        nargs="?",
+        const="",
+        metavar="FILE.json",
+        help="list the devices that are known by their data sheets instead, or those of a file",
+    )
     hardware.add_argument("--json", type=Path, metavar="FILE", help="the same as JSON")
 
 
@@ -74,11 +84,43 @@ def _read_result(work_dir: Path) -> Any:
 def _hardware(args: argparse.Namespace) -> int:
     from foretune.report import print_hardware
 
-    check_files({"--json": args.json})
+    check_files({"--json": args.json}, {"--devices": files_named(args.devices)})
+    if args.devices is not None:
+        return _devices(args)
     hardware = probe_hardware(args, measure=True)
     print_hardware(hardware)
+    print(f"device: {_called(hardware)}")
     if args.json is not None:
         write_json(args.json, hardware.to_json())
+    return 0
+
+
+def _called(hardware: Hardware) -> str:
+    """What is known of the processor by its data sheet."""
+    from foretune.hardware import device_of
+
+    try:
+        device = device_of(hardware)
+    except BadInputError as error:
+        return str(error)
+    if device.key == hardware.key:
+        return "as probed, its name is not in the table (`foretune hardware --devices`)"
+    return f"{device.key} of the table ({device.source})"
+
+
+def _devices(args: argparse.Namespace) -> int:
+    from foretune.hardware import known_devices, read_devices
+    from foretune.report import print_devices
+
+    if args.target is not None or args.threads is not None:
+        raise BadInputError(
+            "--devices lists devices and looks at no hardware, but got --target or --threads: "
+            "leave them out"
+        )
+    devices = read_devices(args.devices) if args.devices else known_devices()
+    print_devices(devices)
+    if args.json is not None:
+        write_json(args.json, devices.to_json())
     return 0
 
 

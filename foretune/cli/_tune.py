@@ -16,8 +16,10 @@ from foretune.cli._files import check_files, files_named, same_place
 from foretune.cli._options import (
     INTERRUPTED,
     add_command,
+    add_devices,
     add_hardware,
     add_input,
+    devices_asked_for,
     llm_identity,
     open_llm,
     parse_options,
@@ -33,7 +35,7 @@ from foretune.errors import BadInputError, WrongResultError
 
 if TYPE_CHECKING:
     from foretune.graph import Artifact
-    from foretune.hardware import Hardware
+    from foretune.hardware import Devices, Hardware
     from foretune.measure.gate import Verdict
     from foretune.tuning import TuneResult
     from foretune.workload import Model, Workload
@@ -49,6 +51,7 @@ def add_tune(commands: Any) -> None:
     tune = add_command(commands, "tune", _tune, "tune a model or a workload")
     add_input(tune)
     add_hardware(tune)
+    add_devices(tune)
     tune.add_argument(
         "--strategy", default="default", metavar="S", help="see `foretune strategies`"
     )
@@ -130,6 +133,7 @@ def _tune(args: argparse.Namespace) -> int:
     options = _strategy_options(args, strategy)
     llm = None if args.llm is None else open_llm(args.llm)
     without, plan = parse_passes(args.passes), read_plan(args.plan)
+    devices = devices_asked_for(args)
     hardware = probe_hardware(args)
     until = parse_until(args.until)
     source = load_input(args.input, shapes=parse_shapes(args.shape), until=until)
@@ -139,6 +143,7 @@ def _tune(args: argparse.Namespace) -> int:
     chosen += [f"until={','.join(until)}"] if until else []
     chosen += [f"without={','.join(without)}"] if args.passes else []
     chosen += [] if plan is None else [f"plan={zlib.crc32(json.dumps(plan).encode()):08x}"]
+    chosen += [] if devices is None else [f"devices={_mark(devices)}"]
     chosen += [] if args.batch is None else [f"batch={args.batch}"]
     chosen += [] if llm is None else [llm.name[:_LONGEST_NAME], llm_identity(args.llm)]
     work_dir = args.work_dir or default_work_dir(
@@ -168,6 +173,7 @@ def _tune(args: argparse.Namespace) -> int:
             output=None if isinstance(source, Workload) else args.output,
             without=without,
             plan=plan,
+            devices=devices,
         )
     data = {**result.to_json(), "input": args.input}
     if args.json is not None:
@@ -180,6 +186,12 @@ def _tune(args: argparse.Namespace) -> int:
         raise WrongResultError(wrong)
     print(f"work directory: {work_dir}  (report: foretune report {shlex.quote(str(work_dir))})")
     return INTERRUPTED if result.interrupted else 0
+
+
+def _mark(devices: Devices) -> str:
+    """What tells a file of devices from others in the name of a directory."""
+    entries = {key: device.to_json() for key, device in devices.items()}
+    return f"{zlib.crc32(json.dumps(entries, sort_keys=True).encode()):08x}"
 
 
 def _strategy_options(args: argparse.Namespace, strategy: str) -> dict[str, Any]:
@@ -244,7 +256,12 @@ def _check_files(args: argparse.Namespace, work_dir: Path | None) -> None:
             "-o": None if args.output is None else artifact_files(args.output),
             "--json": args.json,
         },
-        {"INPUT": inputs, "--plan": args.plan, "an option's file": settings},
+        {
+            "INPUT": inputs,
+            "--plan": args.plan,
+            "--devices": args.devices,
+            "an option's file": settings,
+        },
         {"a file of --work-dir": own},
     )
 

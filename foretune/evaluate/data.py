@@ -20,6 +20,7 @@ from foretune.errors import BadInputError, listed
 
 if TYPE_CHECKING:
     from foretune.dataset import Group
+    from foretune.hardware import Devices
 
 FEW_TIMES = "group with fewer than two different times"
 _SHOWN = 8
@@ -41,10 +42,14 @@ class MeasuredData:
     paths: tuple[str, ...]
 
 
-def read_data(paths: Sequence[str | Path]) -> MeasuredData:
+def read_data(paths: Sequence[str | Path], devices: Devices | None = None) -> MeasuredData:
     """Reads data sets and foreign logs.
 
     Hardware that goes by the name of its file is told apart where two files have the same one.
+
+    Args:
+        paths: Where they are.
+        devices: Data sheets that come before those of foretune's table.
 
     Raises:
         BadInputError: A path does not exist, nothing usable is in it, or two paths hold the same
@@ -56,7 +61,7 @@ def read_data(paths: Sequence[str | Path]) -> MeasuredData:
     skipped: Counter[str] = Counter()
     places = {Path(path).resolve(): path for path in paths}
     for path, name in zip(places.values(), _names(places), strict=True):
-        found, left_out = _read(Path(path), name)
+        found, left_out = _read(Path(path), name, devices)
         skipped.update(left_out)
         if not found:
             reasons = ", ".join(f"{n} {reason}" for reason, n in left_out.most_common(_SHOWN))
@@ -87,19 +92,19 @@ def _names(places: Iterable[Path]) -> list[str]:
     return [name_of.get(place, "") for place in places]
 
 
-def _read(path: Path, name: str) -> tuple[Sequence[Group], Counter[str]]:
+def _read(path: Path, name: str, devices: Devices | None) -> tuple[Sequence[Group], Counter[str]]:
     from foretune import dataset
 
     if dataset.is_dataset(path):
         stored = dataset.read_dataset(path)
         # Grouping counts what it leaves out.
-        groups = stored.groups()
+        groups = stored.groups(devices)
         return groups, Counter(stored.skipped)
     if not path.exists():
         raise BadInputError(f"there is no data at {path}: give a data set directory or a log file")
     from foretune.dataset import readers
 
-    reading = readers.read(path, name=name)
+    reading = readers.read(path, name=name, devices=devices)
     return reading.groups, Counter(reading.skipped)
 
 

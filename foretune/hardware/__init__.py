@@ -5,7 +5,7 @@ a user may write after ``--target``, and ``why_not_here`` says whether its kerne
 ``device`` finds a processor's data sheet by any of its names, ``device_of`` that of hardware.
 """
 
-from foretune.hardware._described import compiled_generic, device_of, hardware_of
+from foretune.hardware._described import compiled_generic, described_by, device_of, hardware_of
 from foretune.hardware._device import FACTORS, Device, Factor
 from foretune.hardware._devices import (
     Devices,
@@ -38,6 +38,7 @@ __all__ = [
     "Hardware",
     "IntegerProduct",
     "compiled_generic",
+    "described_by",
     "device",
     "device_names",
     "device_of",

@@ -53,9 +53,9 @@ _ARCHITECTURES = {
 def device_of(hardware: Hardware, extra: Devices | None = None) -> Device:
     """The processor behind hardware, as far as it may be used.
 
-    One that is known by its name has the factors of the table, those of its cores scaled to the
-    threads that kernels run on. Another one has what was probed; what that leaves open is typical.
-    What was measured comes before the data sheet.
+    One whose data sheet the hardware has, or that is known by its name, has the factors of its
+    sheet, those of its cores scaled to the threads that kernels run on. Another one has what was
+    probed; what that leaves open is typical. What was measured comes before the data sheet.
 
     Args:
         hardware: As ``probe`` returns it, or as a record has it.
@@ -64,7 +64,8 @@ def device_of(hardware: Hardware, extra: Devices | None = None) -> Device:
     Raises:
         BadInputError: It is a GPU of which neither the name nor enough figures are known.
     """
-    known = find_device(hardware.name, extra)
+    own = None if extra is None else extra.find(hardware.name)
+    known = own or hardware.device or find_device(hardware.name)
     if hardware.kind == "llvm":
         if known is not None and known.kind == CPU:
             return _part_of(known, hardware)
@@ -72,6 +73,12 @@ def device_of(hardware: Hardware, extra: Devices | None = None) -> Device:
     if known is not None and known.kind == GPU:
         return known
     return _probed_gpu(hardware)
+
+
+def described_by(hardware: Hardware, devices: Devices) -> Hardware:
+    """The hardware with the data sheet that a user's file has under its name; as it is without."""
+    found = devices.find(hardware.name)
+    return hardware if found is None else replace(hardware, device=found)
 
 
 def _part_of(known: Device, hardware: Hardware) -> Device:

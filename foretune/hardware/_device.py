@@ -15,6 +15,8 @@ from typing import Any
 from foretune.errors import BadInputError
 
 CPU, GPU = "cpu", "gpu"
+TEXTS = ("name", "kind", "system", "unit", "source", "note", "aliases")
+"""What an entry of a file of devices may hold beside factors."""
 
 
 @dataclass(frozen=True)
@@ -161,3 +163,24 @@ class Device:
             "source": self.source,
             "note": self.note,
         }
+
+    @classmethod
+    def from_json(cls, key: str, entry: Mapping[str, Any]) -> Device:
+        """Reads an entry of a file of devices; what is null is not known.
+
+        Raises:
+            BadInputError: As for the class, or a text is none.
+        """
+        factors = {n: v for n, v in entry.items() if n not in TEXTS and v is not None}
+        texts = {n: entry.get(n) or "" for n in ("name", "kind", "source", "note")}
+        wrong = [n for n, text in texts.items() if not isinstance(text, str)]
+        if wrong:
+            raise BadInputError(f"device {key!r}: {wrong[0]} is text, but is {entry[wrong[0]]!r}")
+        return cls(
+            key=key,
+            name=texts["name"] or key,
+            kind=texts["kind"],
+            factors=factors,
+            source=texts["source"],
+            note=texts["note"],
+        )

@@ -1,7 +1,7 @@
 """The table of devices, files of further ones, and what logs call them.
 
 ``devices.json`` beside this file is the table: one object per device, of the factors of ``FACTORS``
-and the texts of ``TEXTS``. A user's file is written alike, flat or grouped one level::
+and a few texts (``Device.from_json``). A user's file is written alike, flat or grouped one level::
 
     {"schema": "foretune-devices-1",
      "devices": {"my-board": {"name": "My Board", "kind": "cpu", "cores": 4, ...,
@@ -28,8 +28,6 @@ from foretune.hardware._device import Device
 
 SCHEMA = "foretune-devices-1"
 """Of the table, and of a file that says which it has."""
-TEXTS = ("name", "kind", "system", "unit", "source", "note", "aliases")
-"""What an entry may hold beside factors."""
 
 _TABLE = Path(__file__).with_name("devices.json")
 _ASIDE = re.compile(
@@ -56,11 +54,12 @@ class Devices(Mapping[str, Device]):
 
     def __init__(self, entries: Iterable[Device], aliases: Mapping[str, str] | None = None) -> None:
         self._entries = {entry.key: entry for entry in entries}
+        self._aliases = dict(aliases or {})
         self._keys: dict[str, str] = {}
         for entry in self._entries.values():
             for name in (entry.key, entry.name):
                 self._call(name, entry.key)
-        for name, key in (aliases or {}).items():
+        for name, key in self._aliases.items():
             self._call(name, key)
 
     def _call(self, name: str, key: str) -> None:
@@ -80,6 +79,13 @@ class Devices(Mapping[str, Device]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def to_json(self) -> dict[str, Any]:
+        """A file of these devices with their further names; ``read_devices`` reads it."""
+        entries = {key: device.to_json() for key, device in self._entries.items()}
+        for name, key in self._aliases.items():
+            entries[key].setdefault("aliases", []).append(name)
+        return {"schema": SCHEMA, "devices": entries}
+
     def find(self, name: str) -> Device | None:
         """The device of that key, name or alias; None if there is none."""
         key = self._keys.get(spelling(name))
@@ -94,7 +100,7 @@ class Devices(Mapping[str, Device]):
 def spelling(name: str) -> str:
     """What two names of one device have in common: letters and digits, without vendors."""
     words = re.findall(r"[a-z0-9]+", _ASIDE.sub(" ", name.lower()))
-    return "".join(word for word in words if word not in _VENDORS)
+    return "".join(word for word in words if word not in _VENDORS) or "".join(words)
 
 
 @functools.cache
@@ -168,7 +174,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _devices_of(data: Any, where: str, table: Devices | None) -> Devices:
     entries = dict(_entries(data, where))
     devices = {
-        key: device_from(key, entry) for key, entry in entries.items() if "same_as" not in entry
+        key: Device.from_json(key, entry)
+        for key, entry in entries.items()
+        if "same_as" not in entry
     }
     aliases = {str(a): key for key in devices for a in _aliases(key, entries[key])}
     own = Devices(devices.values(), aliases)
@@ -219,27 +227,6 @@ def _is_group(value: Any) -> bool:
         and bool(value)
         and not {"kind", "same_as"} & value.keys()
         and all(isinstance(entry, dict) for entry in value.values())
-    )
-
-
-def device_from(key: str, entry: Mapping[str, Any]) -> Device:
-    """The device of an entry of a file.
-
-    Raises:
-        BadInputError: As ``Device``.
-    """
-    factors = {n: v for n, v in entry.items() if n not in TEXTS and v is not None}
-    texts = {n: entry.get(n) or "" for n in ("name", "kind", "source", "note")}
-    wrong = [n for n, text in texts.items() if not isinstance(text, str)]
-    if wrong:
-        raise BadInputError(f"device {key!r}: {wrong[0]} is text, but is {entry[wrong[0]]!r}")
-    return Device(
-        key=key,
-        name=texts["name"] or key,
-        kind=texts["kind"],
-        factors=factors,
-        source=texts["source"],
-        note=texts["note"],
     )
 
 

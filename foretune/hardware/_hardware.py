@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
+from foretune.hardware._device import Device
 
 if TYPE_CHECKING:
     from foretune._tvm import Target
@@ -63,6 +65,7 @@ class Hardware:
         bandwidth_gbs: Memory bandwidth of all ``threads``, in 1e9 bytes/s: measured on a CPU, from
             the data sheet in a preset of a GPU. 0 if unknown.
         gpu: GPU figures by the names of ``GPU_FACTORS``; None for a CPU.
+        device: Data sheet of the processor where the user gave it; ``device_of`` knows others.
     """
 
     name: str
@@ -75,6 +78,7 @@ class Hardware:
     peak_gflops: float = 0.0
     bandwidth_gbs: float = 0.0
     gpu: Mapping[str, float] | None = None
+    device: Device | None = field(default=None, compare=False)
 
     @property
     def key(self) -> str:
@@ -121,9 +125,18 @@ class Hardware:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``from_json`` reverses it."""
-        return {"key": self.key, **asdict(self)}
+        fields = {"key": self.key, **asdict(self)}
+        del fields["device"]
+        if self.device is not None:
+            fields["device"] = {"key": self.device.key, **self.device.to_json()}
+        return fields
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Hardware:
         """Reads what ``to_json`` wrote."""
-        return cls(**{k: v for k, v in data.items() if k != "key"})
+        fields = {k: v for k, v in data.items() if k != "key"}
+        sheet = fields.pop("device", None)
+        if sheet is not None:
+            entry = dict(sheet)
+            fields["device"] = Device.from_json(str(entry.pop("key")), entry)
+        return cls(**fields)

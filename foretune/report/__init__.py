@@ -4,6 +4,7 @@ from foretune.report.html import write_report
 from foretune.report.progress import TuneProgress
 from foretune.report.tables import (
     print_comparison,
+    print_devices,
     print_hardware,
     print_summary,
     summary_table,
@@ -12,6 +13,7 @@ from foretune.report.tables import (
 __all__ = [
     "TuneProgress",
     "print_comparison",
+    "print_devices",
     "print_hardware",
     "print_summary",
     "summary_table",

@@ -19,7 +19,7 @@ from foretune.report._language_model import language_model
 from foretune.report._network import told_network
 
 if TYPE_CHECKING:
-    from foretune.hardware import Hardware
+    from foretune.hardware import Device, Hardware
 
 _NARROWEST_NAME = 12
 _FILE_WIDTH = 120
@@ -182,6 +182,25 @@ def print_hardware(hardware: Hardware, console: Console | None = None) -> None:
     for name, value in machine_facts(hardware).items():
         table.add_row(Text(name, style="bold"), Text(value or NOT_KNOWN, overflow="fold"))
     console.print(table)
+
+
+def print_devices(devices: Mapping[str, Device], console: Console | None = None) -> None:
+    """Prints data sheets in short, one line each; what is not known is ``?``."""
+    console = console or _console()
+    for kind, title in (("cpu", "CPU"), ("gpu", "GPU")):
+        listed = [each for _, each in sorted(devices.items()) if each.kind == kind]
+        if not listed:
+            continue
+        units = "cores" if kind == "cpu" else "units"
+        lanes = "simd_fp32_lanes" if kind == "cpu" else "fp32_lanes"
+        table = _table(title, units, "fp32 lanes", "MHz", "GFLOP/s", "GB/s")
+        table.add_column("name", overflow="fold")
+        names = (units, lanes, "boost_mhz", "peak_fp32_gflops", "memory_gb_per_s")
+        for each in listed:
+            figures = (each.factors.get(name) for name in names)
+            told = ["?" if figure is None else f"{figure:,.10g}" for figure in figures]
+            table.add_row(Text(each.key), *told, Text(each.name))
+        console.print(table)
 
 
 def _console() -> Console:

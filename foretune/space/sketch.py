@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from foretune.errors import BadInputError, IllegalCandidateError
@@ -105,7 +105,7 @@ class Sketch:
         return {
             "key": self.key,
             "workload": workload,
-            "hardware": asdict(self.hardware),
+            "hardware": {k: v for k, v in self.hardware.to_json().items() if k != "key"},
             "trace": json.loads(self.trace),
             "variables": [variable_to_json(v) for v in self.variables],
             "positions": list(self.positions),
@@ -123,7 +123,7 @@ class Sketch:
         try:
             sketch = cls(
                 Workload(**data["workload"]),
-                Hardware(**data["hardware"]),
+                Hardware.from_json(data["hardware"]),
                 _canonical(data["trace"]),
                 tuple(variable_from_json(v) for v in data["variables"]),
                 tuple(data["positions"]),

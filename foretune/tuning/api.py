@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from foretune import codegen, cost, search
 from foretune.cost import CostModel
 from foretune.errors import BadInputError
-from foretune.hardware import Hardware, probe, why_not_here
+from foretune.hardware import Devices, Hardware, described_by, probe, why_not_here
 from foretune.measure import LocalMeasurer, MeasurePolicy, Measurer, require_device
 from foretune.measure.gate import Signature
 from foretune.space import Space
@@ -112,6 +112,7 @@ def tune(
     output: str | Path | None = None,
     without: Collection[str] = (),
     plan: Plan | None = None,
+    devices: Devices | None = None,
 ) -> TuneResult:
     """Tunes a model or a workload and returns the result, which compiles, runs and reports.
 
@@ -145,6 +146,8 @@ def tune(
             Removed where the proven one turns out to be wrong on an input compared at the end.
         without: Names of passes that do not run: to find out what they bring.
         plan: What is chosen for some operators, as ``network.plan`` of a result has it.
+        devices: Data sheets that come before those of foretune's table, for cost models that look
+            at the device. One that is called like the hardware is used; see ``read_devices``.
 
     Raises:
         BadInputError: An argument is unusable, or a model cannot be compiled to what it computes;
@@ -169,7 +172,7 @@ def tune(
             f"threads={threads} and a target of {target.threads}: leave threads out, or pass "
             f"dataclasses.replace(hardware, threads={threads})"
         )
-    hardware = target
+    hardware = _with_sheet(target, devices)
     if llm is not None:
         options["llm"] = llm
     with ExitStack() as stack:
@@ -185,7 +188,7 @@ def tune(
             _tell(proof, progress, time_s, None if resumed else output)
         # Not before the proof, which has the machine to itself.
         if named is not None:
-            hardware = named(measure=True)
+            hardware = replace(named(measure=True), device=hardware.device)
         if journal is not None:
             journal.add_hardware(hardware)
             if prepared.extraction is not None:
@@ -237,6 +240,20 @@ def tune(
     if work_dir is not None:
         result.save(Path(work_dir) / RESULT)
     return result
+
+
+def _with_sheet(hardware: Hardware, devices: Devices | None) -> Hardware:
+    """The hardware with the data sheet that a user's file has of it."""
+    if devices is None:
+        return hardware
+    found = described_by(hardware, devices)
+    if found.device is None:
+        logger.warning(
+            "the file of devices has none that is called %r, as this hardware is: add that to the "
+            "aliases of one of them",
+            hardware.name,
+        )
+    return found
 
 
 def _most_reserve_s(budget: Budget) -> float:

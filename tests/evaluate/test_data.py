@@ -69,7 +69,7 @@ def test_our_own_data_sets_are_recognised_and_bring_their_counts(
     class Stored:
         skipped: ClassVar[Counter[str]] = Counter({"unknown sketch": 2})
 
-        def groups(self) -> list[Any]:
+        def groups(self, _devices: Any = None) -> list[Any]:
             self.skipped["group with one record"] += 1
             return several(3)
 
