@@ -144,13 +144,13 @@ class _Emitter:
     def _load(self, place: Place, read: Read) -> tuple[int, bool, list[Terms]]:
         if read.source not in self.numbers:
             raise NotDescribedError("a stage reads what is not computed")
+        number = self.numbers[read.source]
         source = next((p for s, p in self.places.items() if s.operation.name == read.source), None)
-        within = source.fixed if source is not None else set()
-        return (
-            self.numbers[read.source],
-            False,
-            [place.index(index, within) for index in read.indices],
-        )
+        if source is not None:
+            return number, False, [place.index(index, source.fixed) for index in read.indices]
+        sizes = self.buffers[number].shape.T
+        indices = [place.index(index) for index in read.indices]
+        return number, False, [_bounded(t, s) for t, s in zip(indices, sizes, strict=True)]
 
     def _across_threads(
         self,
@@ -252,6 +252,14 @@ class _Emitter:
                 key=lambda part: at[part.loop],
             )
         )
+
+
+def _bounded(terms: Terms, size: FloatArray) -> Terms:
+    """Without the iterations in which nothing is read because there is only a border."""
+    return [
+        replace(part, values=np.minimum(part.values, np.ceil(size / part.coefficient)))
+        for part in terms
+    ]
 
 
 def _kernel_first(loop: Loop) -> int:
