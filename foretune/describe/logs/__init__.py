@@ -21,6 +21,7 @@ from foretune.describe.logs import (
     _autotvm,
     _autotvm_arm,
     _autotvm_cuda,
+    _autotvm_cuda_matmul,
     _autotvm_matmul,
     _autotvm_winograd,
     _autotvm_winograd_arm,
@@ -54,6 +55,7 @@ _TEMPLATES = {
     **_autotvm_matmul.TEMPLATES,
     **_autotvm_arm.TEMPLATES,
     **_autotvm_cuda.TEMPLATES,
+    **_autotvm_cuda_matmul.TEMPLATES,
     **_autotvm_winograd.TEMPLATES,
     **_autotvm_winograd_arm.TEMPLATES,
 }
