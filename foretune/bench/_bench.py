@@ -122,7 +122,11 @@ def run_bench(
             raise BadInputError(f"`{name} >= 1` must hold, but got {name}={value}")
     contestants = sides(strategies, cost_models)
     own = _own_trials(own_trials or {}, strategies, cost_models)
-    asks = [s.strategy for s in contestants if not s.is_peer and asks_llm(s.strategy)]
+    asks = [
+        side.strategy if asks_llm(side.strategy) else side.cost_model
+        for side in contestants
+        if not side.is_peer and asks_llm(side.strategy, side.cost_model)
+    ]
     if asks and not llm:
         raise BadInputError(
             f"{asks[0]!r} needs a language model, but got none: give --llm MODEL@URL, in Python "
@@ -130,8 +134,9 @@ def run_bench(
         )
     if llm and not asks:
         raise BadInputError(
-            "a language model is for strategies whose proposer is 'llm', but none of "
-            f"{', '.join(strategies)} is one: name mcts:llm or evolutionary:llm, or leave it out"
+            "a language model is for strategies whose proposer is 'llm' and for the cost model "
+            f"behaviour:scores=llm, but none of {', '.join(strategies)} asks one: name mcts:llm or "
+            "evolutionary:llm, or leave it out"
         )
     if not contestants or not workloads:
         raise BadInputError("a benchmark needs at least one workload and one strategy")
@@ -343,7 +348,7 @@ class _Bench:
             parts.append(f"batch{side.batch}")
         if not side.is_peer and (state := self._state_of(side)):
             parts.append(_file_name(state))
-        if self.llm and asks_llm(row["strategy"]):
+        if self.llm and asks_llm(side.strategy, side.cost_model):
             parts.append(self.llm_identity)
         return self.folder / ("-".join(map(str, parts)) + ".json")
 
@@ -359,7 +364,7 @@ class _Bench:
         }
         label = f"{workload.name}  {side.name}  seed {seed}"
         saved = self._file(row)
-        asked = bool(self.llm) and asks_llm(side.strategy)
+        asked = bool(self.llm) and asks_llm(side.strategy, side.cost_model)
         if saved.exists():
             self.say(f"{label}: found from an earlier call")
             # Weights are told apart by what is in them: their file may have had another name.

@@ -23,7 +23,7 @@ from foretune.workload import Workload
 def _run(request: dict[str, Any], environment: Mapping[str, str]) -> None:
     hardware = Hardware.from_json(request["hardware"])
     llm = None
-    if asks_llm(request["strategy"]):
+    if asks_llm(request["strategy"], request["cost_model"]):
         # A request is a file, which must not hold a key: the process inherits it.
         llm = open_session(request["llm"], environment=environment)
         if request["transcript"]:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretune import _child, search
+from foretune import _child, cost, search
 from foretune.errors import BadInputError, ForetuneError
 from foretune.measure import Status
 from foretune.metaschedule import PEERS, PeerError, PeerTrial, peer_options, run_peer
@@ -69,9 +69,10 @@ def side_of(run: Mapping[str, Any]) -> Side:
     return Side(run["strategy"], run["cost_model"], run.get("batch"))
 
 
-def asks_llm(strategy: str) -> bool:
-    """Whether the name of a strategy asks for a language model."""
-    return bool(search.split_name(strategy)[1].get("proposer") == "llm")
+def asks_llm(strategy: str, cost_model: str = "") -> bool:
+    """Whether the name of a strategy or of a cost model asks for a language model."""
+    proposes = search.split_name(strategy)[1].get("proposer") == "llm"
+    return bool(proposes or cost.asks_llm(cost_model))
 
 
 def sides(strategies: Sequence[str], cost_models: Sequence[str]) -> list[Side]:

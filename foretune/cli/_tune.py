@@ -66,8 +66,8 @@ def add_tune(commands: Any) -> None:
     tune.add_argument(
         "--llm",
         metavar="MODEL@URL",
-        help="language model for the proposer `llm`: a server, settings (.json), a transcript "
-        "(.jsonl) or a folder; see docs/llm.md",
+        help="language model for the proposer `llm`, or for the cost model behaviour:scores=llm: a "
+        "server, settings (.json), a transcript (.jsonl) or a folder; see docs/llm.md",
     )
     tune.add_argument(
         "--option",
@@ -130,7 +130,7 @@ def _tune(args: argparse.Namespace) -> int:
     progress = TuneProgress()
     # Everything that can be refused is refused before anything is measured.
     strategy, cost_model = _refuse_settings(args)
-    options = _strategy_options(args, strategy)
+    options = _strategy_options(args, strategy, cost_model)
     llm = None if args.llm is None else open_llm(args.llm)
     without, plan = parse_passes(args.passes), read_plan(args.plan)
     devices = devices_asked_for(args)
@@ -194,8 +194,9 @@ def _mark(devices: Devices) -> str:
     return f"{zlib.crc32(json.dumps(entries, sort_keys=True).encode()):08x}"
 
 
-def _strategy_options(args: argparse.Namespace, strategy: str) -> dict[str, Any]:
+def _strategy_options(args: argparse.Namespace, strategy: str, cost_model: str) -> dict[str, Any]:
     """Options of the strategy and its proposer; ``--llm`` alone means the proposer ``llm``."""
+    from foretune.cost import asks_llm
     from foretune.tuning import strategy_options
 
     options = parse_options(args.option)
@@ -206,7 +207,8 @@ def _strategy_options(args: argparse.Namespace, strategy: str) -> dict[str, Any]
                 f"proposer={options['proposer']}: leave one of them out"
             )
         options["proposer"] = args.proposer
-    return strategy_options(strategy, options, has_llm=args.llm is not None)
+    scored = asks_llm(cost_model)
+    return strategy_options(strategy, options, has_llm=args.llm is not None, scored=scored)
 
 
 def _refuse_settings(args: argparse.Namespace) -> tuple[str, str]:

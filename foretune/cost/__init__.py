@@ -10,7 +10,7 @@ workloads; ``foretune.cost.pretrained`` makes a cost model of one.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ __all__ = [
     "FloatArray",
     "Prediction",
     "Ranker",
+    "asks_llm",
     "check_name",
     "create",
     "descriptions",
@@ -44,7 +45,9 @@ __all__ = [
 
 _TRAINED = ".npz"
 _PRETRAINED = "foretune.cost.pretrained:"
+_BEHAVIOUR = "behaviour"
 _BUILTIN: Mapping[str, str] = {
+    "behaviour": "foretune.cost.behaviour.model:behaviour",
     "gbdt": f"{_PRETRAINED}gbdt",
     "gbdt:programs": f"{_PRETRAINED}gbdt_programs",
     "gbdt:scratch": "foretune.cost.gbdt:GradientBoosting",
@@ -64,6 +67,8 @@ _IN_NAMES: Mapping[str, type] = {
 }
 """Options of ``PretrainedModel`` that a name may hold, with their types; a name is checked before
 anything is loaded. The others are given in Python."""
+_OF_BEHAVIOUR: Mapping[str, type] = {"keep": int, "model": str, "scores": str}
+"""The same of ``behaviour`` besides."""
 _OF_OTHERS = {"gbdt:scratch": ("features",)}
 """The same of a model that is not pretrained, by its name."""
 
@@ -143,10 +148,18 @@ def check_name(name: str) -> None:
         raise unknown_name("cost model", base, [*names(), "default"])
     is_pretrained = is_file or _BUILTIN.get(base, "").startswith(_PRETRAINED)
     owner = f"cost model {base!r}"
-    allowed = _IN_NAMES if is_pretrained else _OF_OTHERS.get(base, ())
+    allowed: Iterable[str] = _IN_NAMES if is_pretrained else _OF_OTHERS.get(base, ())
+    if base == _BEHAVIOUR:
+        allowed = [*(name for name in _IN_NAMES if name != "features"), *_OF_BEHAVIOUR]
     refuse_unknown(f"the name of {owner}", options, allowed)
     for option, value in options.items():
-        require_type(owner, option, value, _IN_NAMES[option])
+        require_type(owner, option, value, {**_IN_NAMES, **_OF_BEHAVIOUR}[option])
+
+
+def asks_llm(name: str) -> bool:
+    """Whether the cost model called so scores by a language model: ``behaviour:scores=llm``."""
+    base, options = split_name(name)
+    return base == _BEHAVIOUR and options.get("scores") == "llm"
 
 
 def names() -> list[str]:

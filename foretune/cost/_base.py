@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -69,6 +69,22 @@ class CostModel(abc.ABC):
         from foretune.features import machine_fit
 
         return machine_fit(candidates)
+
+    closer: int = 0
+    """How many of the best candidates the model wants to look at more closely before a batch is
+    drawn from them; 0: it says all it can at once."""
+
+    def look(self, candidates: Sequence[Candidate]) -> FloatArray:
+        """Scores after a closer look, shape (n,), which may take seconds; NaN as of ``predict``.
+
+        What is said here of a candidate is what ``predict`` says of it afterwards.
+        """
+        return self.predict(candidates).score
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What a result says of the model's own questions: a JSON object, empty if it has none."""
+        return {}
 
     @property
     def ready(self) -> bool:

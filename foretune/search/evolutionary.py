@@ -270,6 +270,7 @@ class Evolutionary(Strategy):
             # Measured parents stay: a model trained on few programs errs, a measurement does not.
             parents = _alternate(elites, best[: config.elites])
         best = sorted(scored.values(), key=lambda c: (-scores[c.key], c.key))
+        best = self._looked_at(best, scored, scores)
         best = drawn(best, [scores[c.key] for c in best], config.temperature, self.rng)
         # Rounded by chance: a batch of one explores too, now and then. Without the draft, so
         # that what it misjudges everywhere is still seen.
@@ -277,6 +278,16 @@ class Evolutionary(Strategy):
         apart = APART if elites else FIRST_APART
         guided = self._sampler.legal(n - explored, spread(best, apart))
         return guided + self._sampler.random(explored, guided)
+
+    def _looked_at(
+        self, best: list[Candidate], scored: dict[str, Candidate], scores: dict[str, float]
+    ) -> list[Candidate]:
+        """The best after a closer look, where the model has one: a batch is drawn from these."""
+        if not self.model.closer:
+            return best
+        self._score(best[: self.model.closer], scored, scores, closer=True)
+        kept = [c for c in best[: self.model.closer] if c.key not in self._sampler.illegal]
+        return sorted(kept, key=lambda c: (-scores[c.key], c.key))
 
     def _fresh(self, n: int, exclude: Iterable[str]) -> list[Candidate]:
         """New random candidates, by the draft if it is on, the most promising first."""
@@ -422,9 +433,10 @@ class Evolutionary(Strategy):
         children: Sequence[Candidate],
         scored: dict[str, Candidate],
         scores: dict[str, float],
+        closer: bool = False,
     ) -> None:
-        prediction = self.model.predict(children)
-        for child, score in zip(children, prediction.score.tolist(), strict=True):
+        found = self.model.look(children) if closer else self.model.predict(children).score
+        for child, score in zip(children, found.tolist(), strict=True):
             if math.isnan(score):
                 self._sampler.illegal.add(child.key)
             else:

@@ -458,7 +458,14 @@ class Gradient(Strategy):
         warm = self.model.informed or len(self._evolution.measured) >= self.config.warmup
         if not (warm and self.model.ready):
             return finalists
-        scores = self.model.predict(finalists).score
+        if self.model.closer:
+            # Those that are not looked at were not of the highest score.
+            before = np.nan_to_num(self.model.predict(finalists).score, nan=-np.inf)
+            first = np.argsort(-before, kind="stable")[: self.model.closer]
+            finalists = [finalists[i] for i in first.tolist()]
+            scores = self.model.look(finalists)
+        else:
+            scores = self.model.predict(finalists).score
         self._sampler.illegal.update(
             c.key for c, score in zip(finalists, scores.tolist(), strict=True) if math.isnan(score)
         )

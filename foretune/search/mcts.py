@@ -334,6 +334,10 @@ class Mcts(Strategy):
         waiting.sort(key=_best_first)
         scores = [score for score, _, _ in waiting]
         programs = [candidate for _, _, candidate in waiting]
+        if self.model.closer and programs:
+            programs = programs[: self.model.closer]
+            looked = self.model.look(programs).tolist()
+            scores = [-math.inf if math.isnan(score) else score for score in looked]
         best = drawn(programs, scores, self.config.temperature, self.rng)
         least = APART if self._measured else FIRST_APART
         guided = self._sampler.legal(n - explored, spread(best, least))

@@ -138,8 +138,9 @@ def tune(
         progress: Who is told what happens.
         batch: Candidates per round; fitted to the budget if None.
         options: Of the strategy: fields of its configuration and its proposer's.
-        llm: The language model for the proposer ``llm``, which is meant where none is named; left
-            open. Its answers are kept in ``work_dir``, where the next run finds them.
+        llm: The language model for whoever names it: the proposer ``llm``, which is meant where
+            nobody does, and the cost model ``behaviour:scores=llm``. Left open. Its answers are
+            kept in ``work_dir``, where the next run finds them.
         command: The command line to note in the result.
         output: Where a model's artifact is saved: the proven one before the first trial, unless
             the run resumes and there is one; the one that ships at the end. None saves nothing.
@@ -161,7 +162,14 @@ def tune(
     check_batch(batch)
     _require_passes(without)
     strategy, model_name = _checked_names(strategy, cost_model, seed)
-    options = strategy_options(strategy, options or {}, has_llm=llm is not None)
+    scored = isinstance(cost_model, str) and cost.asks_llm(model_name)
+    options = strategy_options(strategy, options or {}, has_llm=llm is not None, scored=scored)
+    if scored and llm is None:
+        raise BadInputError(
+            f"the cost model {model_name!r} asks a language model for scores, but there is none: "
+            "give one with --llm, for example --llm qwen2.5-coder@http://localhost:11434/v1, or "
+            "with llm= in Python"
+        )
     named = None
     if not isinstance(target, Hardware):
         named = partial(probe, target, threads=threads)
@@ -173,7 +181,7 @@ def tune(
             f"dataclasses.replace(hardware, threads={threads})"
         )
     hardware = _with_sheet(target, devices)
-    if llm is not None:
+    if llm is not None and (not scored or _proposes(strategy, options)):
         options["llm"] = llm
     with ExitStack() as stack:
         journal, place = enter_work_dir(stack, work_dir, fresh, llm)
@@ -195,7 +203,8 @@ def tune(
                 passes = [report.to_json() for report in prepared.extraction.passes]
                 journal.add_network(prepared.source.name, passes, prepared.extraction.plan)
         if isinstance(cost_model, str):
-            cost_model = cost.create(model_name, rng=seed, hardware=hardware)
+            asked = {"llm": llm} if scored else {}
+            cost_model = cost.create(model_name, rng=seed, hardware=hardware, **asked)
         # The workers start while the spaces are generated.
         measurer = measurer or stack.enter_context(
             LocalMeasurer(hardware, _policy(policy or MeasurePolicy(), without, proof))
@@ -389,7 +398,9 @@ def _checked_names(strategy: str, cost_model: str | CostModel, seed: int) -> tup
     return strategy, model_name if isinstance(cost_model, str) else type(cost_model).__name__
 
 
-def strategy_options(strategy: str, options: Mapping[str, Any], has_llm: bool) -> dict[str, Any]:
+def strategy_options(
+    strategy: str, options: Mapping[str, Any], has_llm: bool, scored: bool = False
+) -> dict[str, Any]:
     """Options of a strategy, checked before anything takes time.
 
     Before → after: with a language model and no proposer, ``{}`` → ``{"proposer": "llm"}``.
@@ -398,6 +409,7 @@ def strategy_options(strategy: str, options: Mapping[str, Any], has_llm: bool) -
         strategy: A name ``foretune strategies`` lists; options in it count, too.
         options: Those that stand beside the name.
         has_llm: Whether there is a language model.
+        scored: Whether the cost model asks it: then it proposes only where that is said.
 
     Raises:
         BadInputError: An option is unknown, of a wrong type, makes no sense, or contradicts another
@@ -412,7 +424,7 @@ def strategy_options(strategy: str, options: Mapping[str, Any], has_llm: bool) -
         )
     base, named = search.split_name(strategy)
     proposer = given.get("proposer", named.get("proposer"))
-    if has_llm and proposer is None:
+    if has_llm and proposer is None and not scored:
         proposer = given["proposer"] = "llm"
         try:
             search.check(base, {"proposer": "llm"})
@@ -422,10 +434,10 @@ def strategy_options(strategy: str, options: Mapping[str, Any], has_llm: bool) -
                 "mcts or evolutionary, or leave the language model out"
             ) from error
     search.check(strategy, given)
-    if has_llm and proposer != "llm":
+    if has_llm and proposer != "llm" and not scored:
         raise BadInputError(
             f"a language model is for the proposer 'llm', but the proposer is {proposer!r}: leave "
-            "one of them out"
+            "one of them out, or choose the cost model behaviour:scores=llm"
         )
     if proposer == "llm" and not has_llm:
         raise BadInputError(
@@ -433,6 +445,12 @@ def strategy_options(strategy: str, options: Mapping[str, Any], has_llm: bool) -
             "for example --llm qwen2.5-coder@http://localhost:11434/v1, or with llm= in Python"
         )
     return given
+
+
+def _proposes(strategy: str, options: Mapping[str, Any]) -> bool:
+    """Whether the proposer is a language model."""
+    named = search.split_name(strategy)[1]
+    return bool(options.get("proposer", named.get("proposer")) == "llm")
 
 
 @dataclass(frozen=True)
@@ -474,10 +492,16 @@ class _Run:
             interrupted=self.tuner.interrupted,
             command=self.command,
             options={name: _plain(v) for name, v in self.options.items() if name != "llm"},
-            llm=None if self.llm is None else self.llm.to_json(),
+            llm=None if self.llm is None else {**self.llm.to_json(), **self._scores()},
             network=None if self.proof is None else self.proof.network,
             without=self.without,
         )
+
+    def _scores(self) -> dict[str, Any]:
+        """What became of the scores that the cost model asked for, if it did."""
+        models = {id(task.model): task.model for task in self.tuner.tasks}.values()
+        found = [model.status for model in models if model.status]
+        return {"scores": found[0]} if found else {}
 
 
 def _require_passes(without: Collection[str]) -> None:

@@ -44,8 +44,8 @@ LEARNED: dict[str, Callable[..., Any]] = {
     "gbdt:scratch": functools.partial(GradientBoosting, **SYNTHETIC),
 }
 CONTROLS: dict[str, Callable[..., Any]] = {"random": RandomModel}
-WEIGHTS_NEEDED = {"gbdt:programs", "mlp", "mlp:formulas", "mtl_tlp", "tlp", "world"}
-"""Other weights in the same model as ``gbdt``."""
+WEIGHTS_NEEDED = {"behaviour", "gbdt:programs", "mlp", "mlp:formulas", "mtl_tlp", "tlp", "world"}
+"""Other weights in the same model as ``gbdt``; ``behaviour`` has a test of its own besides."""
 
 
 def test_every_registered_model_is_checked():

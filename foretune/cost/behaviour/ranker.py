@@ -18,6 +18,7 @@ other devices, ``memory`` begins with what these took.
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -334,6 +335,27 @@ class BehaviourRanker(Ranker):
     def _device(self, group: Group) -> Device | None:
         return reading.device_of(group)
 
+    def staged(self, stage: str, source: ScoreSource | None = None) -> BehaviourRanker:
+        """The same, asked in other stages or with scores of another source; parts are shared.
+
+        Raises:
+            BadInputError: It learned nothing of such scores.
+        """
+        made = copy.copy(self)
+        made.stage = stage
+        if source is not None:
+            made._source, made.scores = source, source.name
+        if made.regressor is None:
+            raise self._no_regressor(made.scores, "this ranker")
+        return made
+
+    def _no_regressor(self, scores: str, what: object) -> BadInputError:
+        known = " and ".join(repr(name) for name in self._regressors)
+        return BadInputError(
+            f"{what} was trained on scores of {known}, and says nothing of those of {scores!r}: "
+            f"train it with scores={scores}"
+        )
+
     def save(self, path: Path) -> None:
         """Writes both stages, the memory and data sheets to one file."""
         meta = {
@@ -397,10 +419,7 @@ class BehaviourRanker(Ranker):
             for name, each in meta["regressors"].items()
         }
         if made.regressor is None:
-            raise BadInputError(
-                f"{path} was trained on scores of {meta['options']['scores']!r}, and says nothing "
-                f"of those of {made.scores!r}: train it with scores={made.scores}"
-            )
+            raise made._no_regressor(made.scores, path)
         memory = _under(arrays, "memory")
         if memory:
             made._memory = Memory.of_arrays(made._identities.devices, memory)

@@ -1,0 +1,166 @@
+"""LLMTuner in a run: what is known of behaviour on any device, corrected by the run's measurements.
+
+Idea: a trained ranker (``foretune.cost.behaviour.ranker``) says what to expect of a candidate from
+how it would behave on the device at hand, and trees learn during the run how the workload differs,
+as for every pretrained model (``foretune.cost.pretrained``).
+
+With scores by formulas every candidate that is asked about is scored: that is cheap, and no program
+is made. Scores of a language model cost seconds, so that candidates are ranked by formulas (the
+first stage) and only those from which a batch is about to be drawn are shown to it (the second):
+``look``, which strategies ask before they choose. A model that is absent, silent or talks nonsense
+leaves what formulas say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foretune._options import require_type
+from foretune.cost._base import CostModel, FloatArray
+from foretune.cost._opinions import opinion
+from foretune.cost._ranker import Ranker
+from foretune.cost.behaviour.ranker import BehaviourRanker
+from foretune.cost.behaviour.scores import SOURCES, AnalyticScores, ScoreSource, open_source
+from foretune.cost.pretrained import PretrainedModel, shipped
+from foretune.errors import BadInputError, unknown_name
+
+if TYPE_CHECKING:
+    from foretune.hardware import Hardware
+    from foretune.llm import Session
+    from foretune.space import Candidate
+
+WEIGHTS = "behaviour"
+_KEEP = 32
+
+
+def behaviour(
+    *,
+    rng: np.random.Generator,
+    hardware: Hardware | None = None,
+    ranker: Ranker | Path | str = WEIGHTS,
+    scores: str = "analytic",
+    llm: Session | None = None,
+    model: str | None = None,
+    keep: int = _KEEP,
+    **options: Any,
+) -> CostModel:
+    """Behaviour on the device at hand, trained on others, with trees on top of it (LLMTuner).
+
+    Args:
+        rng: Seeds the trees of the run.
+        hardware: What the candidates will run on; a CPU if None.
+        ranker: A trained ranker ``behaviour``, a file of one, or the name of weights that come with
+            the package.
+        scores: Where scores are from: ``"analytic"``, ``"llm"`` or ``"hf"``.
+        llm: For ``scores="llm"``, the session with the language model.
+        model: For ``scores="hf"``, the folder of a tuned model.
+        keep: Candidates per batch that a language model scores.
+        options: As ``PretrainedModel`` takes them.
+
+    Raises:
+        BadInputError: There are no trained weights for the kind of hardware, or scores are asked
+            for without the model that gives them.
+    """
+    require_type("cost model 'behaviour'", "keep", keep, int)
+    if keep < 1:
+        raise BadInputError(f"cost model 'behaviour': keep >= 1 must hold, but got {keep}")
+    if scores not in SOURCES:
+        raise unknown_name("scores of the cost model 'behaviour'", scores, SOURCES)
+    kind = "llvm" if hardware is None else hardware.kind
+    trained = _trained(ranker, kind)
+    source = _source(scores, llm, model)
+    return BehaviourModel(
+        rng=rng, hardware=hardware, ranker=trained, source=source, keep=keep, **options
+    )
+
+
+def _trained(ranker: Ranker | Path | str, kind: str) -> BehaviourRanker:
+    found: Ranker | None
+    if isinstance(ranker, Ranker):
+        found = ranker
+    elif isinstance(ranker, Path) or ranker.endswith(".npz"):
+        # The first stage would need PyTorch, and what formulas say is at hand.
+        found = BehaviourRanker.load(Path(ranker), stage="2", threads=1)
+    else:
+        found = shipped(ranker, kind)
+    if not isinstance(found, BehaviourRanker):
+        raise BadInputError(
+            f"no trained weights of 'behaviour' for targets of kind {kind!r} come with this "
+            "installation: train some with `foretune train --ranker behaviour` and give the file, "
+            "or choose the cost model 'gbdt'"
+            if found is None
+            else f"the cost model 'behaviour' is made of a ranker 'behaviour', but got {found!r}"
+        )
+    return found
+
+
+def _source(scores: str, llm: Session | None, model: str | None) -> ScoreSource | None:
+    """Where the second stage has its scores from; None: there is no other than formulas."""
+    if scores == AnalyticScores.name:
+        if llm is not None or model is not None:
+            raise BadInputError(
+                "cost model 'behaviour': a language model is asked with scores=llm or scores=hf, "
+                "but scores=analytic: leave one of them out"
+            )
+        return None
+    if scores == "llm" and llm is not None:
+        from foretune.cost.behaviour.llm_scores import LlmScores
+
+        return LlmScores(llm)
+    return open_source(scores, model)
+
+
+class BehaviourModel(PretrainedModel):
+    """A trained ranker of behaviour, corrected by trees, with a closer look where there is one.
+
+    Args:
+        rng: Seeds the trees; drawn from once.
+        hardware: What the candidates will run on. A CPU if None.
+        ranker: The trained ranker; its second stage is asked about everything.
+        source: Scores for a closer look; None: there is none.
+        keep: Candidates per closer look.
+        options: As ``PretrainedModel`` takes them.
+
+    Raises:
+        BadInputError: The ranker knows nothing of such scores, or an option makes no sense.
+    """
+
+    def __init__(
+        self,
+        *,
+        rng: np.random.Generator,
+        hardware: Hardware | None = None,
+        ranker: BehaviourRanker,
+        source: ScoreSource | None = None,
+        keep: int = _KEEP,
+        **options: Any,
+    ) -> None:
+        super().__init__(rng=rng, hardware=hardware, ranker=ranker.staged("2"), **options)
+        self._second = None if source is None else ranker.staged("2", source)
+        self.closer = 0 if source is None else keep
+
+    @property
+    def source(self) -> ScoreSource | None:
+        """What a closer look asks; None where there is none."""
+        return None if self._second is None else self._second.source
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What became of the questions of closer looks."""
+        return {} if self._second is None else self._second.source.status
+
+    def look(self, candidates: Sequence[Candidate]) -> FloatArray:
+        """Scores after a closer look, shape (n,); they stand for these candidates from now on."""
+        if self._second is not None and candidates:
+            first = self._opinion(candidates)
+            second = opinion(self._second, candidates)
+            known = ~np.isnan(first) & ~np.isnan(second)
+            # Of two scales only differences count: what others were told stays comparable.
+            second = second + (first[known] - second[known]).mean() if known.any() else first
+            for candidate, value in zip(candidates, second.tolist(), strict=True):
+                self._asked[candidate.workload.key, candidate.key] = value
+        return self.predict(candidates).score

@@ -1,0 +1,193 @@
+"""The cost model behaviour: informed at once, corrected by measurements, looking closer by LLM."""
+
+import functools
+import json
+
+import numpy as np
+import pytest
+
+from foretune import cost, search
+from foretune.cost import rankers
+from foretune.cost.behaviour.llm_scores import LlmScores
+from foretune.cost.behaviour.model import BehaviourModel, behaviour
+from foretune.cost.behaviour.ranker import BehaviourRanker
+from foretune.cost.behaviour.scores import AnalyticScores
+from foretune.cost.gbdt_ranker import GbdtActionRanker
+from foretune.describe import METRICS
+from foretune.errors import BadInputError
+from foretune.llm import Answer, LanguageModel, LlmError, Session, SessionConfig
+from foretune.testing import cost_models, synthetic_features
+from foretune.testing import rankers as suite
+from foretune.testing.rankers import NEST_HARDWARE, nest_seconds
+from foretune.testing.synthetic import SyntheticSpace
+from foretune.tuning import resolve_names, strategy_options
+from tests.cost.behaviour.behaviour_support import tiny_nests
+
+CPU = [metric.name for metric in METRICS if "cpu" in metric.kinds]
+SHAPE = suite.UNSEEN_SHAPES[0]
+
+
+@functools.cache
+def trained():
+    made = BehaviourRanker(
+        read_nests=suite.nest_batches, stage="2", rounds=60, min_child_weight=5.0, threads=1
+    )
+    made.fit(suite.training_groups(24))
+    return made
+
+
+def synthetic_batches(candidates):
+    """Nests of synthetic candidates, which have none: their first tile as two loops."""
+    rows = np.array([i for i, c in enumerate(candidates) if c.legal], dtype=np.intp)
+    extents = [[candidates[i].decisions[0][0], candidates[i].decisions[0][-1]] for i in rows]
+    return [(rows, tiny_nests(extents))] if len(rows) else []
+
+
+def synthetic(*, rng, **options):
+    made = trained().staged("2")
+    made._read_nests = synthetic_batches
+    return BehaviourModel(rng=rng, ranker=made, extract=synthetic_features, **options)
+
+
+@pytest.mark.parametrize("check", cost_models.CHECKS, ids=lambda check: check.__name__)
+def test_contract(check):
+    check(synthetic)
+
+
+def model(**options):
+    return BehaviourModel(
+        rng=np.random.default_rng(0), hardware=NEST_HARDWARE, ranker=trained(), **options
+    )
+
+
+def test_it_is_informed_before_the_first_measurement():
+    made = model()
+    assert made.informed and made.ready and made.closer == 0 and made.status == {}
+    candidates = [p.candidate for p in suite.nest_group(SHAPE, 60).programs]
+    score = made.predict(candidates).score
+    seconds = np.array([nest_seconds(c) for c in candidates])
+    assert suite.pair_accuracy(score, seconds) > 0.65
+
+
+class Scripted(LanguageModel):
+    name = "scripted"
+
+    def __init__(self, answer):
+        self.answer, self.asked = answer, []
+
+    def complete(self, messages, seconds):
+        self.asked.append(messages[1]["content"])
+        return Answer(self.answer(messages))
+
+
+def fine(messages):
+    """Scores that differ from program to program."""
+    lines = len(messages[1]["content"])
+    return json.dumps({name: (lines % 17) / 17 for name in CPU})
+
+
+def absent(_messages):
+    raise LlmError("cannot be reached")
+
+
+def nonsense(_messages):
+    return "The program is fast."
+
+
+def asking(answer, keep=6, patience=3):
+    chat = Scripted(answer)
+    session = Session(chat, SessionConfig(timeout_s=5.0, retries=0, patience=patience))
+    source = LlmScores(session, fallback=AnalyticScores())
+    return synthetic(rng=np.random.default_rng(0), source=source, keep=keep), chat
+
+
+def strategy(made, name="evolutionary"):
+    return search.create(name, SyntheticSpace(), made, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("name", ["evolutionary", "mcts"])
+def test_only_those_about_to_be_measured_are_shown_to_a_language_model(name):
+    made, chat = asking(fine)
+    ask = strategy(made, name)
+    batch = ask.ask(4)
+    assert 1 <= len(chat.asked) <= 6 and len(batch) == 4
+    assert made.status["answers"] == len(chat.asked) and made.status["fallback"] == 0
+    assert made.status["scores"] == "llm"
+
+
+def test_what_it_was_shown_decides_among_them():
+    made, _ = asking(fine, keep=12)
+    candidates = SyntheticSpace().sample(np.random.default_rng(5), 12)
+    before = made.predict(candidates).score
+    looked = made.look(candidates)
+    assert (np.argsort(before) != np.argsort(looked)).any()
+    np.testing.assert_array_equal(made.predict(candidates).score, looked)
+    # Others stay comparable: the level is that of the first stage.
+    assert looked.mean() == pytest.approx(before.mean(), abs=0.3)
+
+
+@pytest.mark.parametrize("answer", [absent, nonsense])
+def test_a_language_model_of_no_use_leaves_what_formulas_say(answer):
+    made, _ = asking(answer)
+    batch = strategy(made).ask(4)
+    assert len(batch) == 4
+    assert made.status["fallback"] > 0
+    looked = made.look(batch)
+    assert np.isfinite(looked).all()
+
+
+@pytest.mark.parametrize("name", ["evolutionary", "mcts", "random"])
+def test_every_strategy_goes_on_whatever_the_model_says(name):
+    made, _ = asking(fine)
+    batch = strategy(made, name).ask(3)
+    assert 1 <= len(batch) <= 3
+
+
+def test_names_hold_where_scores_are_from():
+    assert cost.asks_llm("behaviour:scores=llm") and not cost.asks_llm("behaviour")
+    assert not cost.asks_llm("gbdt")
+    cost.check_name("behaviour:scores=llm:keep=8:online=false")
+    for name, told in (
+        ("behaviour:keep=all", "keep must be int"),
+        ("behaviour:features=formulas", "'features'"),
+        ("gbdt:scores=llm", "'scores'"),
+    ):
+        with pytest.raises(BadInputError, match=told):
+            cost.check_name(name)
+    assert resolve_names("default", "behaviour:scores=llm")[1] == "behaviour:scores=llm"
+
+
+def test_a_language_model_serves_who_names_it():
+    assert strategy_options("evolutionary", {}, has_llm=True)["proposer"] == "llm"
+    alone = strategy_options("evolutionary", {}, has_llm=True, scored=True)
+    assert "proposer" not in alone
+    both = strategy_options("evolutionary", {"proposer": "llm"}, has_llm=True, scored=True)
+    assert both["proposer"] == "llm"
+    assert strategy_options("gradient", {}, has_llm=True, scored=True) == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"scores": "llm"}, "--llm"),
+        ({"scores": "hf"}, "model=FOLDER"),
+        ({"scores": "gut"}, "'gut'"),
+        ({"keep": 0}, "keep >= 1"),
+        ({"model": "folder"}, "leave one of them out"),
+        ({"ranker": GbdtActionRanker()}, "ranker 'behaviour'"),
+        ({"ranker": "nobody"}, "foretune train --ranker behaviour"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(options, told):
+    given = {"ranker": trained(), **options}
+    with pytest.raises(BadInputError, match=told):
+        behaviour(rng=np.random.default_rng(0), hardware=NEST_HARDWARE, **given)
+
+
+def test_a_file_of_weights_serves(tmp_path):
+    trained().save(tmp_path / "mine.npz")
+    made = behaviour(
+        rng=np.random.default_rng(0), hardware=NEST_HARDWARE, ranker=tmp_path / "mine.npz"
+    )
+    assert isinstance(made.ranker, BehaviourRanker) and made.ranker.stage == "2"
+    assert isinstance(rankers.load(tmp_path / "mine.npz"), BehaviourRanker)
