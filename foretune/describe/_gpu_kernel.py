@@ -12,8 +12,15 @@ from foretune.describe._gpu_footprint import Footprint
 from foretune.describe._gpu_lanes import Lanes, lanes
 from foretune.describe._gpu_launch import Launch, Residency, launch, most_registers, residency
 from foretune.describe._gpu_traffic import captured, traffic
-from foretune.describe._gpu_work import BASE_REGISTERS, Work, path_of, sequential, work
-from foretune.describe._nests import THREAD, VTHREAD, Access, Nests, Statement
+from foretune.describe._gpu_work import (
+    BASE_REGISTERS,
+    UNROLLED_UNASKED,
+    Work,
+    path_of,
+    sequential,
+    work,
+)
+from foretune.describe._nests import SERIAL, THREAD, VTHREAD, Access, Nests, Statement
 
 if TYPE_CHECKING:
     from foretune.hardware import Device
@@ -24,6 +31,8 @@ _LINE_SECTORS = 4
 """Sectors that the first cache hands out in a cycle."""
 
 
+_ACCESSES_OF_SPILLED = 2.0
+"""A value without a register is loaded and stored again when it is used."""
 _LOADS_IN_FLIGHT = 16
 """Of one thread: more wait for registers."""
 
@@ -75,6 +84,8 @@ class Kernel:
     from_memory: FloatArray
     distinct: FloatArray
     barriers: FloatArray
+    private_bytes: FloatArray
+    private_accesses: FloatArray
     chains: list[Chain]
 
 
@@ -89,7 +100,8 @@ def kernel(nests: Nests, statements: tuple[Statement, ...], device: Device) -> K
     n = len(nests)
     shape = launch(nests, statements)
     most = most_registers(shape.threads, device)
-    local, shared = _allocated(nests, statements)
+    room = _allocated(nests, statements)
+    local, shared = room.registers, room.shared_bytes
     fences = _fences(nests, statements)
     works = [
         work(nests, s, fence, shape.block, local, most)
@@ -101,6 +113,11 @@ def kernel(nests: Nests, statements: tuple[Statement, ...], device: Device) -> K
     needed = BASE_REGISTERS + local + live
     registers = np.minimum(needed, most)
     held = residency(shape.threads, registers, shared, device)
+    spilled = np.maximum(needed - most, 0.0)
+    uses = sum(
+        (w.executions * w.share for s, w in zip(statements, works, strict=True) if s.reduces), zero
+    )
+    spills = _ACCESSES_OF_SPILLED * spilled / np.maximum(needed - BASE_REGISTERS, 1.0) * uses
     k = Kernel(
         shape=shape,
         held=held,
@@ -110,12 +127,13 @@ def kernel(nests: Nests, statements: tuple[Statement, ...], device: Device) -> K
         shared_bytes=shared,
         **{name: zero.copy() for name in _SUMS},
         barriers=_barriers(nests, statements),
+        private_bytes=room.private_bytes + spilled * 4,
+        private_accesses=room.private_accesses + spills,
         chains=[],
     )
     warp, sector = int(device.value("warp")), _sector(device)
     free = _free_l1(device, shared, held.blocks) / held.blocks
     wave = np.minimum(shape.blocks, held.blocks * device.value("units"))
-    second = (device.value("l2_kib") + device.value("last_level_cache_mib") * 1024) * 1024
     moved: dict[int, list[FloatArray]] = {}
     for statement, done in zip(statements, works, strict=True):
         requests = [
@@ -127,10 +145,11 @@ def kernel(nests: Nests, statements: tuple[Statement, ...], device: Device) -> K
         for at, request in enumerate(requests):
             _add_request(k, nests, statement, done, at, request, sector)
         _add_traffic(k, nests, statement, done, requests, free, wave, sector, moved)
+    _add_private(k, device)
     for from_l2, wave_bytes, distinct in moved.values():
         waves = np.maximum(shape.blocks / wave, 1.0)
         again = np.maximum(waves * wave_bytes - distinct, 0.0)
-        lost = 1.0 - np.minimum(1.0, second / np.maximum(k.distinct, 1.0))
+        lost = 1.0 - np.minimum(1.0, _second(device) / np.maximum(k.distinct, 1.0))
         k.from_memory += np.minimum(np.maximum(from_l2, distinct), distinct + again * lost)
     return k
 
@@ -247,6 +266,33 @@ def _add_traffic(
             ]
 
 
+def _add_private(k: Kernel, device: Device) -> None:
+    """Values that a thread keeps in memory: neighbouring lanes have neighbouring words.
+
+    They are read again soon, so that a cache serves them as far as those of all resident threads
+    fit.
+    """
+    resident = np.minimum(k.held.blocks, np.ceil(k.shape.blocks / device.value("units")))
+    of_unit = resident * k.shape.threads * k.private_bytes
+    of_all = of_unit * np.minimum(device.value("units"), k.shape.blocks)
+    moved = k.private_accesses * 4 * k.shape.threads * k.shape.blocks
+    first = _free_l1(device, k.shared_bytes, k.held.blocks)
+    beyond_l1 = 1.0 - np.minimum(1.0, first / np.maximum(of_unit, 1.0))
+    beyond_l2 = 1.0 - np.minimum(1.0, _second(device) / np.maximum(of_all, 1.0))
+    k.memory_instructions += k.private_accesses
+    k.l1_cycles += k.private_accesses
+    k.sectors_bytes += moved
+    k.used_bytes += moved
+    k.loaded_bytes += moved / 2
+    k.from_l2 += moved * beyond_l1
+    k.from_memory += moved * beyond_l1 * beyond_l2
+
+
+def _second(device: Device) -> float:
+    """Bytes of the second cache and the one before memory."""
+    return (device.value("l2_kib") + device.value("last_level_cache_mib") * 1024) * 1024
+
+
 def _common(paths: list[tuple[int, ...]]) -> int:
     """Length of the path that all share."""
     length = 0
@@ -288,27 +334,67 @@ def _fences(nests: Nests, statements: tuple[Statement, ...]) -> list[int]:
     return fences
 
 
-def _allocated(nests: Nests, statements: tuple[Statement, ...]) -> tuple[FloatArray, FloatArray]:
-    """Registers of a thread for local buffers, and bytes of shared memory of a block."""
+@dataclass(frozen=True)
+class _Allocated:
+    """Where intermediate arrays lie; arrays of shape (n,).
+
+    Attributes:
+        registers: Of a thread for local arrays.
+        shared_bytes: Of a block.
+        private_bytes: Of a thread in memory: local arrays whose index is not known when compiled.
+        private_accesses: Of a thread to these.
+    """
+
+    registers: FloatArray
+    shared_bytes: FloatArray
+    private_bytes: FloatArray
+    private_accesses: FloatArray
+
+
+def _allocated(nests: Nests, statements: tuple[Statement, ...]) -> _Allocated:
     n = len(nests)
-    registers, shared = np.zeros(n), np.zeros(n)
+    registers, shared, private, accesses = (np.zeros(n) for _ in range(4))
     for number, users in _users(nests, statements, "local").items():
         buffer = nests.buffers[number]
         common = _common([s.path for s in users])
-        size = np.zeros(n)
+        size, indexed, times = np.zeros(n), np.zeros(n, bool), np.zeros(n)
         for statement in users:
             kinds, extents = path_of(nests, statement)
             own = sequential(kinds)
-            own[:, :common] &= kinds[:, :common] == VTHREAD
-            counts = np.where(own, extents, 1.0)
+            live = own.copy()
+            live[:, :common] &= kinds[:, :common] == VTHREAD
             for access in statement.accesses:
                 if access.buffer == number:
-                    elements = Footprint(access, buffer).elements(counts)
+                    elements = Footprint(access, buffer).elements(np.where(live, extents, 1.0))
                     size = np.maximum(size, elements * _copies(kinds, extents, access))
-        registers += size * max(buffer.bytes / 4, 1.0)
+                    loops, runs = _indexed(statement, access, kinds, np.where(own, extents, 1.0))
+                    indexed |= loops
+                    times = times + runs * statement.executed
+        registers += np.where(indexed, 0.0, size * max(buffer.bytes / 4, 1.0))
+        private += np.where(indexed, size * buffer.bytes, 0.0)
+        accesses += np.where(indexed, times, 0.0)
     for number in _users(nests, statements, "shared"):
         shared += nests.buffers[number].shape.prod(axis=1) * nests.buffers[number].bytes
-    return registers, shared
+    return _Allocated(registers, shared, private, accesses)
+
+
+def _indexed(
+    statement: Statement, access: Access, kinds: npt.NDArray[np.int8], own: FloatArray
+) -> tuple[npt.NDArray[np.bool_], FloatArray]:
+    """Whether loops that are not unrolled move the index of a local array, and its accesses then.
+
+    Loops inside of all that move it leave the element in a register.
+    """
+    moved = np.zeros(own.shape, bool)
+    for term in access.terms:
+        moved[:, term.place] |= (term.values > 1) & (term.coefficient != 0)
+    moved &= own > 1
+    inside = np.cumsum(moved, axis=1) > 0
+    copies = np.where(inside | (kinds == VTHREAD), own, 1.0).prod(axis=1)
+    loops = (inside & (kinds == SERIAL) & (own > 1)).any(axis=1)
+    outside = np.cumsum(moved[:, ::-1], axis=1)[:, ::-1] > 0
+    accesses = np.where(outside, own, 1.0).prod(axis=1)
+    return loops & (copies > np.maximum(statement.unroll, UNROLLED_UNASKED)), accesses
 
 
 def _copies(kinds: npt.NDArray[np.int8], extents: FloatArray, access: Access) -> FloatArray:

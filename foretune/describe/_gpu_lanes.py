@@ -27,7 +27,7 @@ class Lanes:
     Attributes:
         sectors: Distinct sectors.
         bytes_used: Bytes of distinct elements.
-        passes: Over the banks of shared memory: most distinct words in one bank.
+        passes: Cycles of shared memory: most distinct words in one bank.
         ideal_passes: With the words spread evenly.
         active: Lanes that a thread of the block stands in.
     """
@@ -64,17 +64,16 @@ def lanes(
     size = nests.buffers[access.buffer].bytes
     first = np.floor(address * size / sector)
     last = np.floor((address + width[:, None, None] - 1) * size / sector)
-    words = np.floor(address * size / BANK_BYTES)
     # Lanes without a thread repeat the first one's address, and are not counted.
     sectors = _distinct(np.concatenate([first, last], axis=2))
     elements = _distinct(address)
-    passes, ideal = _bank_passes(words)
-    wide = np.maximum(1.0, width * size / BANK_BYTES)
+    # What a lane asks for at once comes back in as many cycles, whoever shares it.
+    least = np.ceil(width * size / BANK_BYTES) * warp / BANKS
     return Lanes(
         sectors=sectors.mean(axis=1),
         bytes_used=elements.mean(axis=1) * width * size,
-        passes=passes.mean(axis=1) * wide,
-        ideal_passes=ideal.mean(axis=1) * wide,
+        passes=np.maximum(_bank_passes(address, width, size).mean(axis=1), least),
+        ideal_passes=least,
         active=active.reshape(n, -1).sum(axis=1) / _SAMPLES,
     )
 
@@ -122,13 +121,17 @@ def _distinct(values: FloatArray) -> FloatArray:
     return np.asarray((np.diff(ordered, axis=-1) != 0).sum(axis=-1) + 1.0)
 
 
-def _bank_passes(words: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Most distinct words in one bank, and the least that so many words take: (n, samples)."""
-    ordered = np.sort(words, axis=-1)
+def _bank_passes(address: FloatArray, width: FloatArray, size: int) -> FloatArray:
+    """Most distinct words in one bank, of shape (n, samples)."""
+    further = np.arange(np.ceil(width.max(initial=1.0)))
+    # Narrower lanes repeat their last element.
+    offsets = np.minimum(further, width[:, None] - 1)[:, None, None, :]
+    words = np.floor((address[..., None] + offsets) * size / BANK_BYTES)
+    ordered = np.sort(words.reshape(*address.shape[:-1], -1), axis=-1)
     new = np.ones(ordered.shape, bool)
     new[..., 1:] = np.diff(ordered, axis=-1) != 0
     rows = int(np.prod(ordered.shape[:-1]))
     bank = (ordered % BANKS).astype(np.int64).reshape(rows, -1)
     place = (np.arange(rows)[:, None] * BANKS + bank)[new.reshape(rows, -1)]
     counts = np.bincount(place, minlength=rows * BANKS).reshape(*ordered.shape[:-1], BANKS)
-    return counts.max(axis=-1).astype(float), np.ceil(new.sum(axis=-1) / BANKS)
+    return np.asarray(counts.max(axis=-1).astype(np.float64))

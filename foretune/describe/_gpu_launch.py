@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 FloatArray = npt.NDArray[np.float64]
 
 AXES = "xyz"
-_MOST_REGISTERS = 255
-"""Of a thread, that instructions can name."""
+_MOST_REGISTERS, _MOST_REGISTERS_OF_BLOCK = 255.0, 65536.0
+"""That instructions of a thread can name; that a block can have."""
+_SCHEDULERS = 4.0
+"""Of a multiprocessor; each has a part of the registers, and warps of its own."""
 _LEAST_THREADS_OF_BLOCKS = 64
 """A multiprocessor holds as many blocks as fill it with two warps each (at most 32)."""
 _MOST_BLOCKS = 32
@@ -84,11 +86,20 @@ class Residency:
 
 
 def most_registers(threads: FloatArray, device: Device) -> FloatArray:
-    """Registers that a thread may have so that one block fits, of shape (n,)."""
+    """Registers that a thread may have so that one block fits, of shape (n,).
+
+    Compilers for devices with wavefronts of 64 do not know the size of the block, and leave room
+    for the largest.
+    """
     warp = device.value("warp")
     held = device.value("registers_kib_per_unit") * 1024 / 4
-    rounded = np.ceil(threads / warp) * warp
-    return np.asarray(np.minimum(_MOST_REGISTERS, np.floor(held / rounded / 8) * 8))
+    if warp > 32:
+        threads = np.full(len(threads), device.value("max_threads_per_block"))
+    else:
+        held = min(held, _MOST_REGISTERS_OF_BLOCK)
+    warps = np.ceil(np.ceil(threads / warp) / _SCHEDULERS)
+    most = np.floor(held / _SCHEDULERS / (warps * warp) / 8) * 8
+    return np.asarray(np.clip(most, 8.0, _MOST_REGISTERS))
 
 
 def residency(
@@ -109,10 +120,11 @@ def residency(
     most_threads = device.value("max_threads_per_unit")
     held = device.value("registers_kib_per_unit") * 1024 / 4
     per_warp = np.ceil(registers / 8) * 8 * warp
+    by_registers = _SCHEDULERS * np.floor(held / _SCHEDULERS / per_warp)
     shared = device.value("shared_kib_per_unit") * 1024
     limits = {
         "threads": np.floor(most_threads / (warps * warp)),
-        "registers": np.floor(np.floor(held / per_warp) / warps),
+        "registers": np.floor(by_registers / warps),
         "shared": np.floor(shared / np.maximum(shared_bytes, 1.0)),
         "blocks": np.full(
             len(threads), min(_MOST_BLOCKS, most_threads // _LEAST_THREADS_OF_BLOCKS)

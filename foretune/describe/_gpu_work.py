@@ -24,8 +24,9 @@ from foretune.describe._nests import (
 
 FloatArray = npt.NDArray[np.float64]
 
-_UNROLLED_UNASKED = 128
-"""Copies up to which compilers unroll loops of known extents without a pragma."""
+UNROLLED_UNASKED = 256
+"""Copies up to which compilers unroll loops of known extents without a pragma (on K80, accumulators
+of larger ones are found in memory: programs are four times slower from there on)."""
 _WIDEST_BYTES = 16
 """Of a load or a store of one thread."""
 _INVARIANT_ELEMENTS = 32
@@ -67,6 +68,23 @@ class Work:
     rounds: tuple[FloatArray, ...]
 
 
+@dataclass(frozen=True)
+class _Window:
+    """The part of a statement's loops that is unrolled.
+
+    Attributes:
+        counts: Iterations of each loop in it, of shape (n, P).
+        loads: Of each access, in one run through it, of shape (accesses, n).
+        held: Registers that keep loaded values, of shape (n,).
+        wanted: Registers that would keep all that are used again, of shape (n,).
+    """
+
+    counts: FloatArray
+    loads: FloatArray
+    held: FloatArray
+    wanted: FloatArray
+
+
 def path_of(nests: Nests, statement: Statement) -> tuple[npt.NDArray[np.int8], FloatArray]:
     """Kinds and extents of the loops around a statement, of shape (n, P)."""
     at = list(statement.path)
@@ -101,20 +119,22 @@ def work(
     own = np.where(sequential(kinds), extents, 1.0)
     footprints = tuple(Footprint(a, nests.buffers[a.buffer]) for a in statement.accesses)
     free = most - accumulators - BASE_REGISTERS
-    counts, live, wanted = _window(statement, fence, kinds, own, footprints, free)
+    window = _window(statement, fence, kinds, own, footprints, free)
+    counts = window.counts
     outer = own / counts
     windows = outer.prod(axis=1)
     instructions, widths, rounds = [], [], []
-    for footprint in footprints:
+    for footprint, elements in zip(footprints, window.loads, strict=True):
         if footprint.buffer.scope == "local":
             nothing = np.zeros(len(nests))
             instructions.append(nothing)
             widths.append(nothing + 1)
             rounds.append(nothing)
             continue
-        elements = footprint.elements(counts)
         times = _times(footprint, fence, outer, elements)
-        width = _width(statement, footprint, kinds, extents)
+        width = _width(footprint, kinds, extents)
+        if footprint.buffer.scope == "shared":
+            width = np.maximum(width, _merged(footprint, own, counts))
         instructions.append(elements * times / width * statement.executed)
         widths.append(width)
         rounds.append(times * statement.executed)
@@ -124,8 +144,8 @@ def work(
         executions=own.prod(axis=1) * statement.executed,
         windows=windows * statement.executed,
         chains=last if statement.reduces else copies,
-        live=live,
-        wanted=wanted,
+        live=window.held,
+        wanted=window.wanted,
         share=_share(nests, statement, block),
         integer=_integer(nests, statement, windows, copies, own),
         footprints=footprints,
@@ -142,54 +162,58 @@ def _window(
     own: FloatArray,
     footprints: tuple[Footprint, ...],
     free: FloatArray,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Iterations within the window (n, P), registers of values in it, those of all of it."""
+) -> _Window:
+    """Goes from the innermost loop outwards while loops are unrolled."""
     n, places = own.shape
     counts = np.where(kinds == VTHREAD, own, 1.0)
     copies = counts.prod(axis=1)
-    held = [np.zeros(n) for _ in footprints]
+    loads = np.stack([f.elements(counts) for f in footprints])
+    held = np.zeros(loads.shape)
     wanted = np.zeros(n)
-    most = np.maximum(statement.unroll, _UNROLLED_UNASKED)
+    most = np.maximum(statement.unroll, UNROLLED_UNASKED)
     open_ = np.ones(n, bool)
     for place in reversed(range(fence, places)):
         extent = np.where(kinds[:, place] == VTHREAD, 1.0, own[:, place])
         if not (open_ & (extent > 1)).any():
             continue
         asked = (kinds[:, place] == UNROLLED) | (kinds[:, place] == VECTORIZED)
-        unrolls = asked | (copies * extent <= most)
+        open_ &= asked | (copies * extent <= most) | (extent == 1)
+        joins = open_ & (extent > 1)
         trial = counts.copy()
         trial[:, place] = np.maximum(trial[:, place], extent)
-        then = [
-            _held(footprint, place, extent, counts, trial, before)
-            for footprint, before in zip(footprints, held, strict=True)
-        ]
-        total = sum(then, np.zeros(n))
-        wanted = np.where(open_ & unrolls, np.maximum(wanted, total), wanted)
-        joins = open_ & unrolls & (total <= np.maximum(free, 0))
+        # Registers go to the loads that need fewest; the others load in every iteration.
+        needs = np.stack(
+            [_needed(f, place, extent, counts, trial) for f in footprints]
+        )  # fmt: skip
+        then = np.maximum(held, np.where(np.isfinite(needs), needs, 0.0))
+        order = np.argsort(then, axis=0, kind="stable")
+        filled = np.take_along_axis(then, order, axis=0).cumsum(axis=0)
+        room = np.empty_like(filled)
+        np.put_along_axis(room, order, filled, axis=0)
+        keeps = joins & np.isfinite(needs) & (room <= np.maximum(free, 0.0))
+        wanted = np.where(joins, np.maximum(wanted, then.sum(axis=0)), wanted)
+        outside = np.stack([f.elements(trial) for f in footprints])
+        again = np.where(keeps, np.minimum(outside, loads * extent), loads * extent)
+        loads = np.where(joins, again, loads)
+        held = np.where(keeps, then, held)
         counts = np.where(joins[:, None], trial, counts)
         copies = np.where(joins, copies * extent, copies)
-        held = [np.where(joins, a, b) for a, b in zip(then, held, strict=True)]
-        open_ &= joins | (extent == 1)
-    return counts, sum(held, np.zeros(n)), wanted
+    return _Window(counts, loads, held.sum(axis=0), wanted)
 
 
-def _held(
-    footprint: Footprint,
-    place: int,
-    extent: FloatArray,
-    inner: FloatArray,
-    outer: FloatArray,
-    before: FloatArray,
+def _needed(
+    footprint: Footprint, place: int, extent: FloatArray, inner: FloatArray, outer: FloatArray
 ) -> FloatArray:
-    """Registers that hold an access's values so that a loop reuses them; ``before``: without it."""
+    """Registers that hold an access's values so that a loop reuses them; infinite: it does not."""
+    n = len(extent)
     if footprint.buffer.scope == "local":
-        return before
+        return np.zeros(n)
     inside, all_ = footprint.elements(inner), footprint.elements(outer)
     reuses = all_ < inside * extent * (1 - 1e-9)
     fresh = np.where(all_ > inside, (all_ - inside) / np.maximum(extent - 1, 1), inside)
     life = np.where(all_ > inside, footprint.lifetime(place, extent, inner), 1.0)
-    size = np.maximum(footprint.buffer.bytes / 4, 1.0)
-    return np.where(reuses, np.maximum(before, np.minimum(fresh * life, all_) * size), before)
+    size = max(footprint.buffer.bytes / 4, 1.0)
+    return np.asarray(np.where(reuses, np.minimum(fresh * life, all_) * size, np.inf))
 
 
 def _times(footprint: Footprint, fence: int, outer: FloatArray, elements: FloatArray) -> FloatArray:
@@ -210,8 +234,33 @@ def _times(footprint: Footprint, fence: int, outer: FloatArray, elements: FloatA
     return times
 
 
+def _merged(footprint: Footprint, own: FloatArray, counts: FloatArray) -> FloatArray:
+    """Neighbouring elements of a window that a compiler loads at once, 1, 2 or 4 words.
+
+    It does so where it sees that their address is a multiple of their size, as it does of shared
+    memory and not of pointers.
+    """
+    last = footprint.buffer.shape.shape[1] - 1
+    reach = footprint.reach(last, counts)
+    row = footprint.buffer.shape[:, last]
+    merged = np.ones(len(own))
+    for width in (2.0, 4.0):
+        fits = (
+            (reach.step == 1) & (reach.distinct == reach.span + 1) & (reach.distinct % width == 0)
+        )
+        fits &= width * footprint.buffer.bytes <= _WIDEST_BYTES
+        for term in footprint.access.terms:
+            moves = (term.values > 1) & (term.coefficient != 0)
+            if term.dimension == last:
+                outside = moves & (counts[:, term.place] == 1)
+                fits &= ~outside | (term.coefficient % width == 0)
+            else:
+                fits &= ~moves | (row % width == 0)
+        merged = np.where(fits, width, merged)
+    return merged
+
+
 def _width(
-    statement: Statement,
     footprint: Footprint,
     kinds: npt.NDArray[np.int8],
     extents: FloatArray,

@@ -31,8 +31,8 @@ _ISSUED = 4.0
 """Instructions of warps that a multiprocessor starts in a cycle, at least."""
 _SPECIAL_LANES = 16.0
 """Of a multiprocessor's lanes, those that compute roots, exponentials, conversions."""
-_SHARED_BYTES, _L2_BYTES, _L2_BYTES_OF_ONE = 128.0, 32.0, 64.0
-"""In a cycle: of shared memory; of the second cache for each of all multiprocessors, for one."""
+_L2_BYTES, _L2_BYTES_OF_ONE = 32.0, 64.0
+"""In a cycle, of the second cache: for each of all multiprocessors, for one alone."""
 _MEMORY_REACHED = 0.9
 """Of the bandwidth on the data sheet."""
 _ARITHMETIC_CYCLES, _SHARED_CYCLES, _L1_CYCLES, _L2_CYCLES, _MEMORY_CYCLES = (
@@ -47,8 +47,6 @@ _BARRIER_CYCLES, _BLOCK_CYCLES, _LAUNCH_S = 25.0, 300.0, 3e-6
 """A barrier; the start and end of a block; the start of a kernel."""
 _SHARPNESS = 4.0
 """Pipes overlap, though not perfectly: the time is this norm of theirs."""
-_SPILL_BYTES = 8.0
-"""A register that is stored and loaded again."""
 
 
 def behaviours(nests: Nests, device: Device) -> Behaviours:
@@ -137,17 +135,15 @@ def _timed(k: Kernel, device: Device) -> _Timed:
     busiest = np.ceil(blocks / units)
     of_unit = busiest * warps
     rounds = np.ceil(busiest / k.held.blocks)
-    spilled = np.maximum(k.registers - k.most_registers, 0.0) / np.maximum(k.registers, 1.0)
-    spills = spilled * (k.arithmetic + k.special)
-    issued = k.arithmetic + k.special + k.other + k.memory_instructions + spills
+    issued = k.arithmetic + k.special + k.other + k.memory_instructions
     arithmetic = k.arithmetic * warp / lanes + k.special * warp / _SPECIAL_LANES
     wide = warp / 32.0
     memory_bytes = k.from_memory
     limits = {
         "arithmetic": of_unit * arithmetic / clock,
         "instructions": of_unit * issued / max(_ISSUED, lanes / warp) / clock,
-        "l1": of_unit * (k.l1_cycles * wide + spills * _SPILL_BYTES * warp / 128) / clock,
-        "shared": of_unit * k.shared_passes * 128 / _SHARED_BYTES / clock,
+        "l1": of_unit * k.l1_cycles * wide / clock,
+        "shared": of_unit * k.shared_passes / clock,
         "l2": np.maximum(
             k.from_l2 / (units * _L2_BYTES), k.from_l2 * busiest / blocks / _L2_BYTES_OF_ONE
         )
@@ -216,7 +212,8 @@ def _scores(
         "bank_conflict_score": np.where(
             k.shared_passes > 0, _ratio(k.shared_ideal, k.shared_passes), 1.0
         ),
-        "register_score": np.minimum(1.0, k.most_registers / k.wanted_registers),
+        "register_score": np.minimum(1.0, k.most_registers / k.wanted_registers)
+        / (1.0 + _ratio(k.private_accesses, issued)),
         "vector_compute_score": np.where(
             k.arithmetic + k.special > 0,
             _ratio(
@@ -244,6 +241,7 @@ def _numbers(k: Kernel, device: Device) -> dict[str, FloatArray]:
         "waves": blocks / (device.value("units") * k.held.blocks),
         "registers_per_thread": k.registers,
         "registers_wanted_per_thread": k.wanted_registers,
+        "private_bytes_per_thread": k.private_bytes,
         "shared_bytes_per_block": k.shared_bytes,
         "operations": k.flops,
         "bytes_from_l1": k.sectors_bytes,
