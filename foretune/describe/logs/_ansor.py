@@ -2,7 +2,7 @@
 
 Programs of a workload whose steps differ in numbers only are followed and described together
 (``_ansor_steps``, ``_ansor_bounds``, ``_ansor_nests``); the computation is that which the key names
-(``_ansor_operators``).
+(``_ansor_operators``). Files in this order: operators, stages, steps, bounds, nests.
 """
 
 from __future__ import annotations

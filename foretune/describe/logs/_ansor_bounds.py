@@ -23,7 +23,7 @@ from foretune.describe.logs._ansor_operators import (
     Number,
     Read,
 )
-from foretune.describe.logs._ansor_steps import Axis, Fusion, Split, Stage
+from foretune.describe.logs._ansor_stages import Axis, Fusion, Split, Stage
 
 _THREADS = (THREAD, VTHREAD)
 

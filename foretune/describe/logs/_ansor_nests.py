@@ -22,7 +22,7 @@ from foretune.describe.logs._ansor_operators import (
     Operation,
     Read,
 )
-from foretune.describe.logs._ansor_steps import Stage, renamed
+from foretune.describe.logs._ansor_stages import Stage, renamed
 
 _BYTES = 4
 """Of an element: all operators that are known compute in float32."""

@@ -28,8 +28,8 @@ RF        stage, loop, place                    new stage before it sums per ite
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,9 +40,18 @@ from foretune.describe.logs._ansor_operators import (
     FloatArray,
     Index,
     NotDescribedError,
-    Number,
     Operation,
     Read,
+)
+from foretune.describe.logs._ansor_stages import (
+    Axis,
+    Fusion,
+    Split,
+    Stage,
+    derived,
+    indices_of_roots,
+    renamed,
+    size_of,
 )
 from foretune.space.actions import Action
 
@@ -60,81 +69,6 @@ ANNOTATIONS = {
     10: (THREAD, "z"),
 }
 """Kind of loop and axis by the number of an annotation; 11, tensorisation, has no loop."""
-
-
-@dataclass(eq=False)
-class Axis:
-    """A loop, or what loops were split or fused from.
-
-    Attributes:
-        reduction: Whether iterations of it are summed.
-        size: Iterations where nothing is attached, for the check of recorded extents; None where
-            they depend on where the stage is computed.
-        kind: Of the loop, ``KIND_NAMES``.
-        letter: ``"x"``, ``"y"``, ``"z"`` where it is bound to blocks or threads.
-        unroll: Steps of the automatic unrolling at this loop, shape (n,).
-    """
-
-    reduction: bool
-    size: Number | None = None
-    kind: int = SERIAL
-    letter: str = ""
-    unroll: FloatArray | None = None
-
-
-@dataclass(frozen=True)
-class Split:
-    """``parent`` → ``outer, inner``: ``length`` is the extent of the inner part, or the outer."""
-
-    parent: Axis
-    outer: Axis
-    inner: Axis
-    length: FloatArray
-    of_inner: bool
-
-
-@dataclass(frozen=True)
-class Fusion:
-    """``parts`` → ``fused``."""
-
-    parts: tuple[Axis, ...]
-    fused: Axis
-
-
-@dataclass(eq=False)
-class Stage:
-    """A tensor while it is scheduled.
-
-    Attributes:
-        operation: What it computes.
-        roots: Axes of the operation, those of its reduction last.
-        leaves: Its loops, outermost first.
-        relations: Splits and fusions in their order.
-        at: Stage and loop that it is computed in, None for the program itself.
-        inlined: Whether it is computed where it is read.
-        scope: Memory of its buffer, empty where it follows from the place.
-        alignment: Dimension, factor and offset of a storage alignment.
-    """
-
-    operation: Operation
-    roots: list[Axis] = field(default_factory=list)
-    leaves: list[Axis] = field(default_factory=list)
-    relations: list[Split | Fusion] = field(default_factory=list)
-    at: tuple[Stage, Axis] | None = None
-    inlined: bool = False
-    scope: str = ""
-    alignment: tuple[int, FloatArray, FloatArray] | None = None
-
-    def __post_init__(self) -> None:
-        self.begin(self.operation)
-
-    def begin(self, operation: Operation) -> None:
-        """Starts again with the plain loops of an operation."""
-        self.operation = operation
-        self.roots = [Axis(False, e) for e in operation.shape]
-        self.roots += [Axis(True, e) for e in operation.reduction]
-        self.leaves = list(self.roots)
-        self.relations = []
 
 
 Shape = tuple[Any, ...]
@@ -378,7 +312,7 @@ class Follower:
     def _factor_reduction(self, stage: Stage, _values: FloatArray, loop: int, place: int) -> None:
         factored = _loop(stage, loop)
         source, rank = stage.operation, len(stage.operation.shape)
-        touched, leaves = _derived(stage, factored)
+        touched, leaves = derived(stage, factored)
         if not factored.reduction or any(root in touched for root in stage.roots[:rank]):
             raise ValueError("only a loop of the reduction can be factored")
         place = place if place >= 0 else rank + 1 + place
@@ -390,9 +324,9 @@ class Follower:
         # reductions that are not touched, then what is left of those that are.
         order = [*stage.roots[:place], factored, *stage.roots[place:rank], *kept, *within]
         numbers = {axis: number for number, axis in enumerate(order)}
-        values = _indices_of_roots(stage, numbers)
+        values = indices_of_roots(stage, numbers)
         rename = {number: values[root] for number, root in enumerate(stage.roots)}
-        sizes = [_size(axis) for axis in order]
+        sizes = [size_of(axis) for axis in order]
         partial = replace(
             source,
             name=self._fresh(f"{source.name}.rf"),
@@ -423,12 +357,6 @@ def _loop(stage: Stage, loop: int) -> Axis:
     return stage.leaves[loop]
 
 
-def _size(axis: Axis) -> Number:
-    if axis.size is None:
-        raise ValueError("extent not known")
-    return axis.size
-
-
 def _forget_sizes(stage: Stage) -> None:
     # Where it is computed decides how much of it.
     for axis in stage.leaves:
@@ -438,75 +366,3 @@ def _forget_sizes(stage: Stage) -> None:
 def _copy(name: str, source: Operation) -> Operation:
     index = tuple((Digit(number),) for number in range(len(source.shape)))
     return Operation(name, source.shape, reads=(Read(source.name, index),))
-
-
-def _derived(stage: Stage, axis: Axis) -> tuple[set[Axis], list[Axis]]:
-    """Axes that share iterations with one, and the loops among them."""
-    touched = {axis}
-    for relation in reversed(stage.relations):
-        above, below = _ends(relation)
-        if touched & set(below):
-            touched |= set(above)
-    for relation in stage.relations:
-        above, below = _ends(relation)
-        if touched & set(above):
-            touched |= set(below)
-    return touched, [leaf for leaf in stage.leaves if leaf in touched]
-
-
-def _ends(relation: Split | Fusion) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
-    if isinstance(relation, Split):
-        return (relation.parent,), (relation.outer, relation.inner)
-    return relation.parts, (relation.fused,)
-
-
-def _indices_of_roots(stage: Stage, numbers: dict[Axis, int]) -> dict[Axis, Index]:
-    """Root axes as sums over numbered axes. Reductions that are fused are told apart by digits."""
-    found: dict[Axis, Index] = {axis: (Digit(number),) for axis, number in numbers.items()}
-    for relation in reversed(stage.relations):
-        if isinstance(relation, Split):
-            if relation.parent in found or relation.inner not in found:
-                continue
-            inner = _size(relation.inner)
-            outer = tuple(
-                replace(d, coefficient=d.coefficient * inner) for d in found[relation.outer]
-            )
-            found[relation.parent] = (*outer, *found[relation.inner])
-        elif relation.fused in found:
-            stride: Number = 1.0
-            for part in reversed(relation.parts):
-                size = _size(part)
-                found[part] = _digits(found[relation.fused], stride, size)
-                stride = stride * size
-    return found
-
-
-def _digits(index: Index, every: Number, values: Number) -> Index:
-    """``index // every % values``, digit by digit."""
-    out = []
-    for digit in index:
-        ratio = np.asarray(digit.coefficient / np.asarray(every))
-        out.append(
-            Digit(
-                digit.axis,
-                np.maximum(np.floor(ratio), 1.0),
-                digit.every * np.maximum(1.0 / ratio, 1.0),
-                np.maximum(values / np.maximum(np.floor(ratio), 1.0), 1.0),
-            )
-        )
-    return tuple(out)
-
-
-def renamed(index: Index, values: Mapping[int, Index]) -> Index:
-    """An index over other axes, each axis replaced by what it is there."""
-    out: list[Digit] = []
-    for digit in index:
-        inside = values[digit.axis]
-        if not digit.whole:
-            inside = _digits(inside, digit.every, digit.values)
-        out += _times(inside, digit.coefficient)
-    return tuple(out)
-
-
-def _times(index: Index, factor: Number) -> Index:
-    return tuple(replace(d, coefficient=d.coefficient * factor) for d in index)

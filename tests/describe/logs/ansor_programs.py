@@ -1,4 +1,4 @@
-"""Programs of Ansor's written by hand or drawn, and nests with their reductions started."""
+"""Programs of Ansor's written by hand or drawn, and what their nests say."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from foretune.dataset import Program
-from foretune.describe import KIND_NAMES, Nests, Statement, Term
+from foretune.describe import KIND_NAMES, Nests, Term
 from foretune.describe.logs import nests_of_programs
 from foretune.space.actions import Action
 
@@ -105,46 +105,6 @@ def copied_plainly(nests: Nests) -> Nests:
         extents=extents,
         axes=(*nests.axes, *[""] * more),
         reduction=(*nests.reduction, *[False] * more),
-        statements=tuple(made),
-    )
-
-
-def started(nests: Nests) -> Nests:
-    """The nests with a store of zero before each reduction, where TVM has it.
-
-    It stands before the first loop of the sum, in loops of its own for the rest of the output.
-    """
-    kinds, extents = nests.kinds, nests.extents
-    axes, reduction = list(nests.axes), list(nests.reduction)
-    made: list[Statement] = list(nests.statements)
-    for statement in nests.statements:
-        if not statement.reduces:
-            continue
-        path = statement.path
-        first = next(at for at, loop in enumerate(path) if nests.reduction[loop])
-        new, place = list(path[:first]), {at: at for at in range(first)}
-        for at in range(first, len(path)):
-            if nests.reduction[path[at]]:
-                continue
-            place[at] = len(new)
-            new.append(len(axes))
-            axes.append("")
-            reduction.append(False)
-            kinds = np.concatenate([kinds, kinds[:, [path[at]]]], axis=1)
-            extents = np.concatenate([extents, extents[:, [path[at]]]], axis=1)
-        store = statement.accesses[-1]
-        terms = tuple(replace(t, place=place[t.place]) for t in store.terms)
-        zero = replace(
-            statement, path=tuple(new), accesses=(replace(store, terms=terms),), reduces=False
-        )
-        inside = [s.path[: first + 1] == path[: first + 1] for s in made]
-        made.insert(inside.index(True), zero)
-    return replace(
-        nests,
-        kinds=kinds,
-        extents=extents,
-        axes=tuple(axes),
-        reduction=tuple(reduction),
         statements=tuple(made),
     )
 
