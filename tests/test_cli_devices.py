@@ -58,7 +58,7 @@ def test_devices_of_a_file_are_listed_and_written_back(
     ("words", "message"),
     [
         ("hardware --devices DIR/nowhere.json", "cannot be read"),
-        ("hardware --devices --threads 2", "leave them out"),
+        ("hardware --devices --threads 2", "no use of --threads"),
         ("hardware --devices BOARD --json BOARD", "would overwrite"),
         ("eval hinted --data LOG --devices DIR/nowhere.json", "cannot be read"),
         ("eval hinted --data LOG --devices BOARD --json BOARD", "would overwrite"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretune._files import write_json
 from foretune.cli._files import check_files, files_named
-from foretune.cli._options import add_command, add_hardware, probe_hardware
+from foretune.cli._options import add_command, add_hardware, open_llm, probe_hardware
 from foretune.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -37,6 +38,18 @@ def add_probe(commands: Any) -> None:
         const="",
         metavar="FILE.json",
         help="list the devices that are known by their data sheets instead, or those of a file",
+    )
+    hardware.add_argument(
+        "--extract",
+        type=Path,
+        metavar="SHEET.txt",
+        help="have the language model of --llm propose an entry from the text of a data sheet",
+    )
+    hardware.add_argument(
+        "--llm", metavar="MODEL@URL", help="language model for --extract; see docs/llm.md"
+    )
+    hardware.add_argument(
+        "-o", "--output", type=Path, metavar="FILE.json", help="the proposal as a file of devices"
     )
     hardware.add_argument("--json", type=Path, metavar="FILE", help="the same as JSON")
 
@@ -84,7 +97,13 @@ def _read_result(work_dir: Path) -> Any:
 def _hardware(args: argparse.Namespace) -> int:
     from foretune.report import print_hardware
 
-    check_files({"--json": args.json}, {"--devices": files_named(args.devices)})
+    check_files(
+        {"--json": args.json, "-o": args.output},
+        {"--devices": files_named(args.devices, args.llm), "--extract": args.extract},
+    )
+    _refuse_mixture(args)
+    if args.extract is not None:
+        return _extract(args)
     if args.devices is not None:
         return _devices(args)
     hardware = probe_hardware(args, measure=True)
@@ -92,6 +111,43 @@ def _hardware(args: argparse.Namespace) -> int:
     print(f"device: {_called(hardware)}")
     if args.json is not None:
         write_json(args.json, hardware.to_json())
+    return 0
+
+
+def _refuse_mixture(args: argparse.Namespace) -> None:
+    """Refuses options that have nothing to do with each other."""
+    if args.extract is None and (args.llm is not None or args.output is not None):
+        raise BadInputError("--llm and -o are for --extract SHEET.txt: add it, or leave them out")
+    if args.extract is not None and args.llm is None:
+        raise BadInputError(
+            "--extract has a language model read the text: name one with --llm MODEL@URL"
+        )
+    asked = "--extract" if args.extract is not None else "--devices"
+    unused = {"--target": args.target, "--threads": args.threads}
+    if args.extract is not None:
+        unused |= {"--devices": args.devices, "--json": args.json}
+    for option, value in unused.items():
+        if value is not None and (args.extract is not None or args.devices is not None):
+            raise BadInputError(f"{asked} makes no use of {option}: leave it out")
+
+
+def _extract(args: argparse.Namespace) -> int:
+    from foretune.describe.data_sheet import propose
+    from foretune.report import print_proposal
+
+    try:
+        text = args.extract.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise BadInputError(
+            f"{args.extract} cannot be read as text ({error}): give the text of a data sheet, for "
+            "example of `pdftotext`"
+        ) from error
+    with contextlib.closing(open_llm(args.llm)) as session:
+        proposal = propose(text, session, args.extract.name)
+    print_proposal(proposal)
+    if args.output is not None:
+        write_json(args.output, proposal.to_json())
+        print(f"{args.output}: read it against the data sheet, then give it with --devices")
     return 0
 
 
@@ -112,11 +168,6 @@ def _devices(args: argparse.Namespace) -> int:
     from foretune.hardware import known_devices, read_devices
     from foretune.report import print_devices
 
-    if args.target is not None or args.threads is not None:
-        raise BadInputError(
-            "--devices lists devices and looks at no hardware, but got --target or --threads: "
-            "leave them out"
-        )
     devices = read_devices(args.devices) if args.devices else known_devices()
     print_devices(devices)
     if args.json is not None:

@@ -7,6 +7,7 @@ a user may write after ``--target``, and ``why_not_here`` says whether its kerne
 
 from foretune.hardware._described import compiled_generic, described_by, device_of, hardware_of
 from foretune.hardware._device import FACTORS, Device, Factor
+from foretune.hardware._devices import SCHEMA as DEVICES_SCHEMA
 from foretune.hardware._devices import (
     Devices,
     device,
@@ -27,6 +28,7 @@ from foretune.hardware._products import (
 )
 
 __all__ = [
+    "DEVICES_SCHEMA",
     "FACTORS",
     "FEATURE_COLUMNS",
     "FEATURE_VERSION",

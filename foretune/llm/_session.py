@@ -134,6 +134,11 @@ class Session:
         """Whether the model is not called any more; ``reason`` says why."""
         return bool(self.reason)
 
+    @property
+    def why_unanswered(self) -> str:
+        """Why the last question that somebody is to blame for had no answer; empty if none."""
+        return self.reason or one_line(self._miss_reason, _LONGEST_REASON)
+
     def disturbs(self, kind: str) -> bool:
         """Whether the model must not be asked while programs are timed on hardware of a kind.
 

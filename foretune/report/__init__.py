@@ -6,6 +6,7 @@ from foretune.report.tables import (
     print_comparison,
     print_devices,
     print_hardware,
+    print_proposal,
     print_summary,
     summary_table,
 )
@@ -15,6 +16,7 @@ __all__ = [
     "print_comparison",
     "print_devices",
     "print_hardware",
+    "print_proposal",
     "print_summary",
     "summary_table",
     "write_report",

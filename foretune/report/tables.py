@@ -13,12 +13,14 @@ from rich.text import Text
 
 from foretune.describe.words import NOT_KNOWN, machine_facts
 from foretune.errors import listed
+from foretune.hardware import FACTORS
 from foretune.report import _units as units
 from foretune.report._failures import failures
 from foretune.report._language_model import language_model
 from foretune.report._network import told_network
 
 if TYPE_CHECKING:
+    from foretune.describe.data_sheet import Figure, Proposal
     from foretune.hardware import Device, Hardware
 
 _NARROWEST_NAME = 12
@@ -201,6 +203,37 @@ def print_devices(devices: Mapping[str, Device], console: Console | None = None)
             told = ["?" if figure is None else f"{figure:,.10g}" for figure in figures]
             table.add_row(Text(each.key), *told, Text(each.name))
         console.print(table)
+
+
+def print_proposal(proposal: Proposal, console: Console | None = None) -> None:
+    """Prints what a language model made of a data sheet, with where each figure stands in it."""
+    console = console or _console()
+    units = {factor.name: factor.unit for factor in FACTORS}
+    table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1))
+    for heading in ("factor", "value", "unit", "in the text", "where"):
+        table.add_column(heading, overflow="fold")
+    for figure in proposal.figures:
+        value = f"{figure.value:,.10g}"
+        where = _quoted(proposal, figure)
+        table.add_row(figure.name, value, units[figure.name], figure.found, Text(where))
+    console.print(Text(f"{proposal.key}: {proposal.name} ({proposal.kind})", style="bold"))
+    console.print(table)
+    for name, reason in proposal.rejected:
+        console.print(Text(f"rejected: {name!r}: {reason}"))
+    if proposal.cut:
+        console.print("the text is long: only its beginning was read")
+    if proposal.missing:
+        needed = ", ".join(proposal.missing)
+        console.print(f"incomplete: {needed} must be filled in before --devices takes it")
+
+
+def _quoted(proposal: Proposal, figure: Figure) -> str:
+    """Where a figure stands, and what the table has in its place."""
+    known = proposal.known
+    ours = None if known is None else known.factors.get(figure.name)
+    if known is None or ours is None or ours == figure.value:
+        return figure.quote
+    return f"{figure.quote} [{known.key} of the table: {ours:,.10g}]".lstrip()
 
 
 def _console() -> Console:
