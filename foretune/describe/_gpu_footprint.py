@@ -58,6 +58,11 @@ class Footprint:
             [np.minimum(t.values, np.ceil(counts[:, t.place] / t.every)) for t in terms], axis=1
         )
         size = np.where(values > 1, np.abs(np.stack([t.coefficient for t in terms], axis=1)), 0.0)
+        if len(terms) == 1:
+            span = size[:, 0] * (values[:, 0] - 1)
+            step = np.maximum(size[:, 0], 1.0)
+            distinct = np.where(size[:, 0] > 0, values[:, 0], 1.0)
+            return Reach(np.minimum(distinct, np.floor(span / step) + 1), span, step)
         order = np.argsort(size, axis=1, kind="stable")
         values = np.where(size > 0, values, 1.0)
         size = np.take_along_axis(size, order, axis=1)
@@ -77,6 +82,15 @@ class Footprint:
             distinct = np.minimum(distinct * v, np.floor(reached / finest) + 1)
             span = span + s * (v - 1)
         return Reach(lower * distinct, span, step)
+
+    @property
+    def dimensions(self) -> range:
+        """Numbers of the buffer's dimensions."""
+        return range(len(self._terms))
+
+    def moves(self, dimension: int, place: int) -> bool:
+        """Whether a loop of the path moves a dimension."""
+        return any(term.place == place for term in self._terms[dimension])
 
     def elements(self, counts: FloatArray) -> FloatArray:
         """Different elements, float64 of shape (n,)."""

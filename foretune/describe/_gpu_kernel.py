@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune.describe._gpu_footprint import Footprint
-from foretune.describe._gpu_lanes import Lanes, lanes
+from foretune.describe._gpu_lanes import Lanes, lanes, warps_of
 from foretune.describe._gpu_launch import Launch, Residency, launch, most_registers, residency
 from foretune.describe._gpu_traffic import captured, traffic
 from foretune.describe._gpu_work import (
@@ -131,13 +131,13 @@ def kernel(nests: Nests, statements: tuple[Statement, ...], device: Device) -> K
         private_accesses=room.private_accesses + spills,
         chains=[],
     )
-    warp, sector = int(device.value("warp")), _sector(device)
+    warps, sector = warps_of(shape.block, int(device.value("warp"))), _sector(device)
     free = _free_l1(device, shared, held.blocks) / held.blocks
     wave = np.minimum(shape.blocks, held.blocks * device.value("units"))
     moved: dict[int, list[FloatArray]] = {}
     for statement, done in zip(statements, works, strict=True):
         requests = [
-            lanes(nests, statement, access, shape.block, warp, sector, width)
+            lanes(nests, statement, access, warps, sector, width)
             for access, width in zip(statement.accesses, done.widths, strict=True)
         ]
         _add_arithmetic(k, statement, done)

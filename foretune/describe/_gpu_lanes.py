@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from foretune.describe._nests import THREAD, VECTORIZED, Access, Nests, Statement
+from foretune.describe._nests import THREAD, VECTORIZED, Access, Nests, Statement, Term
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -29,22 +29,51 @@ class Lanes:
         bytes_used: Bytes of distinct elements.
         passes: Cycles of shared memory: most distinct words in one bank.
         ideal_passes: With the words spread evenly.
-        active: Lanes that a thread of the block stands in.
     """
 
     sectors: FloatArray
     bytes_used: FloatArray
     passes: FloatArray
     ideal_passes: FloatArray
-    active: FloatArray
+
+
+@dataclass(frozen=True)
+class Warps:
+    """Some warps of a block, spread evenly.
+
+    Attributes:
+        size: Threads of a warp.
+        place: Coordinates of lanes along ``"x"``, ``"y"``, ``"z"``, of shape (n, samples, size).
+            Lanes without a thread repeat the first one's.
+    """
+
+    size: int
+    place: dict[str, FloatArray]
+
+
+def warps_of(block: FloatArray, size: int) -> Warps:
+    """Warps of a block.
+
+    Args:
+        block: Threads of a block along x, y, z, of shape (n, 3).
+        size: Threads of a warp.
+    """
+    threads = block.prod(axis=1)
+    count = np.ceil(threads / size)
+    chosen = np.floor((np.arange(_SAMPLES) + 0.5) / _SAMPLES * count[:, None])
+    thread = chosen[:, :, None] * size + np.arange(size)
+    thread = np.where(thread < threads[:, None, None], thread, thread[:, :, :1])
+    x, y = block[:, 0, None, None], block[:, 1, None, None]
+    row = np.floor(thread / x)
+    plane = np.floor(row / y)
+    return Warps(size, {"x": thread - row * x, "y": row - plane * y, "z": plane})
 
 
 def lanes(
     nests: Nests,
     statement: Statement,
     access: Access,
-    block: FloatArray,
-    warp: int,
+    warps: Warps,
     sector: int,
     width: FloatArray,
 ) -> Lanes:
@@ -54,65 +83,68 @@ def lanes(
         nests: The programs.
         statement: Whose access it is.
         access: The access.
-        block: Threads of a block along x, y, z, of shape (n, 3).
-        warp: Threads of a warp.
+        warps: Warps to look at.
         sector: Bytes that memory is read in.
         width: Elements that one lane loads with one instruction, of shape (n,).
     """
     n = len(nests)
-    address, active = _addresses(nests, statement, access, block, warp)
-    size = nests.buffers[access.buffer].bytes
-    first = np.floor(address * size / sector)
-    last = np.floor((address + width[:, None, None] - 1) * size / sector)
-    # Lanes without a thread repeat the first one's address, and are not counted.
-    sectors = _distinct(np.concatenate([first, last], axis=2))
-    elements = _distinct(address)
-    # What a lane asks for at once comes back in as many cycles, whoever shares it.
-    least = np.ceil(width * size / BANK_BYTES) * warp / BANKS
+    buffer = nests.buffers[access.buffer]
+    one = np.ones(n)
+    if buffer.scope == "local":
+        return Lanes(one, one, one, one)
+    address = _addresses(nests, statement, access, warps)
+    if buffer.scope == "shared":
+        # What a lane asks for at once comes back in as many cycles, whoever shares it.
+        least = np.ceil(width * buffer.bytes / BANK_BYTES) * warps.size / BANKS
+        passes = np.maximum(_bank_passes(address, width, buffer.bytes).mean(axis=1), least)
+        return Lanes(one, one, passes, least)
+    first = np.floor(address * (buffer.bytes / sector))
+    if (width > 1).any():
+        last = np.floor((address + width[:, None, None] - 1) * (buffer.bytes / sector))
+        first = np.concatenate([first, last], axis=2)
     return Lanes(
-        sectors=sectors.mean(axis=1),
-        bytes_used=elements.mean(axis=1) * width * size,
-        passes=np.maximum(_bank_passes(address, width, size).mean(axis=1), least),
-        ideal_passes=least,
-        active=active.reshape(n, -1).sum(axis=1) / _SAMPLES,
+        sectors=_distinct(first).mean(axis=1),
+        bytes_used=_distinct(address).mean(axis=1) * width * buffer.bytes,
+        passes=one,
+        ideal_passes=one,
     )
 
 
-def _addresses(
-    nests: Nests, statement: Statement, access: Access, block: FloatArray, warp: int
-) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
-    """Elements from the start of the buffer, and which lanes have a thread: (n, samples, warp)."""
+def _addresses(nests: Nests, statement: Statement, access: Access, warps: Warps) -> FloatArray:
+    """Elements from the start of the buffer, of shape (n, samples, warp)."""
     n = len(nests)
-    threads = block.prod(axis=1)
-    warps = np.ceil(threads / warp)
     samples = np.arange(_SAMPLES)
-    chosen = np.floor((samples + 0.5) / _SAMPLES * warps[:, None])
-    thread = chosen[:, :, None] * warp + np.arange(warp)
-    active = thread < threads[:, None, None]
-    thread = np.where(active, thread, thread[:, :, :1])
-    x, y = block[:, 0, None, None], block[:, 1, None, None]
-    place_of_axis = {"x": thread % x, "y": thread // x % y, "z": thread // (x * y)}
     shape = nests.buffers[access.buffer].shape
     strides = np.cumprod(np.concatenate([np.ones((n, 1)), shape[:, :0:-1]], axis=1), axis=1)
     strides = strides[:, ::-1]
-    address = np.zeros(thread.shape)
+    address = np.zeros((n, _SAMPLES, warps.size))
+    base = np.zeros((n, _SAMPLES, 1))
     for term in access.terms:
         loop = statement.path[term.place]
         kind, extent = nests.kinds[:, loop], nests.extents[:, loop]
-        # Fractions of multiples of the golden ratio are spread evenly, for any two loops.
-        spread = (samples + 1) * _GOLDEN * (term.place + 1) % 1.0
-        still = np.floor(spread[None, :] * extent[:, None])[:, :, None]
-        still = np.where((kind == VECTORIZED)[:, None, None], 0.0, still)
-        axis = nests.axes[loop]
-        at = still
-        if axis:
-            in_warp = np.minimum(place_of_axis[axis], extent[:, None, None] - 1)
-            at = np.where((kind == THREAD)[:, None, None], in_warp, still)
-        value = at // term.every[:, None, None] % term.values[:, None, None]
-        step = term.coefficient * strides[:, term.dimension]
-        address = address + step[:, None, None] * value
-    # A negative coefficient counts from the end; which end does not matter but for alignment.
-    return np.floor(address), active
+        step = (term.coefficient * strides[:, term.dimension])[:, None, None]
+        thread = (kind == THREAD) & (nests.axes[loop] != "")
+        if not thread.all():
+            # Fractions of multiples of the golden ratio are spread evenly, for any two loops.
+            spread = (samples + 1) * _GOLDEN * (term.place + 1) % 1.0
+            still = np.floor(spread[None, :] * extent[:, None])
+            still = np.where((kind == VECTORIZED)[:, None], 0.0, still)
+            base = base + np.where(
+                thread[:, None, None], 0.0, step * _digit(still[:, :, None], term)
+            )
+        if thread.any():
+            at = np.minimum(warps.place[nests.axes[loop]], extent[:, None, None] - 1)
+            moved = step * _digit(at, term)
+            address += moved if thread.all() else np.where(thread[:, None, None], moved, 0.0)
+    return np.floor(address + base)
+
+
+def _digit(at: FloatArray, term: Term) -> FloatArray:
+    """What a term takes from the iteration of its loop."""
+    every, values = term.every[:, None, None], term.values[:, None, None]
+    if (every != 1).any():
+        at = np.floor(at / every)
+    return np.where(at < values, at, at - values * np.floor(at / values))
 
 
 def _distinct(values: FloatArray) -> FloatArray:

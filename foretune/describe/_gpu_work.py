@@ -167,7 +167,9 @@ def _window(
     n, places = own.shape
     counts = np.where(kinds == VTHREAD, own, 1.0)
     copies = counts.prod(axis=1)
-    loads = np.stack([f.elements(counts) for f in footprints])
+    distinct = [[f.reach(d, counts).distinct for d in f.dimensions] for f in footprints]
+    inside = np.stack([_product(dimensions, n) for dimensions in distinct])
+    loads = inside
     held = np.zeros(loads.shape)
     wanted = np.zeros(n)
     most = np.maximum(statement.unroll, UNROLLED_UNASKED)
@@ -181,10 +183,18 @@ def _window(
         joins = open_ & (extent > 1)
         trial = counts.copy()
         trial[:, place] = np.maximum(trial[:, place], extent)
+        then_distinct = [
+            [f.reach(d, trial).distinct if f.moves(d, place) else before[d] for d in f.dimensions]
+            for f, before in zip(footprints, distinct, strict=True)
+        ]
+        outside = np.stack([_product(dimensions, n) for dimensions in then_distinct])
         # Registers go to the loads that need fewest; the others load in every iteration.
         needs = np.stack(
-            [_needed(f, place, extent, counts, trial) for f in footprints]
-        )  # fmt: skip
+            [
+                _needed(f, place, extent, counts, inside[at], outside[at])
+                for at, f in enumerate(footprints)
+            ]
+        )
         then = np.maximum(held, np.where(np.isfinite(needs), needs, 0.0))
         order = np.argsort(then, axis=0, kind="stable")
         filled = np.take_along_axis(then, order, axis=0).cumsum(axis=0)
@@ -192,28 +202,54 @@ def _window(
         np.put_along_axis(room, order, filled, axis=0)
         keeps = joins & np.isfinite(needs) & (room <= np.maximum(free, 0.0))
         wanted = np.where(joins, np.maximum(wanted, then.sum(axis=0)), wanted)
-        outside = np.stack([f.elements(trial) for f in footprints])
         again = np.where(keeps, np.minimum(outside, loads * extent), loads * extent)
         loads = np.where(joins, again, loads)
         held = np.where(keeps, then, held)
         counts = np.where(joins[:, None], trial, counts)
         copies = np.where(joins, copies * extent, copies)
+        inside = np.where(joins, outside, inside)
+        distinct = [
+            [np.where(joins, a, b) for a, b in zip(one, other, strict=True)]
+            for one, other in zip(then_distinct, distinct, strict=True)
+        ]
     return _Window(counts, loads, held.sum(axis=0), wanted)
 
 
+def _product(factors: list[FloatArray], n: int) -> FloatArray:
+    product = np.ones(n)
+    for factor in factors:
+        product = product * factor
+    return product
+
+
 def _needed(
-    footprint: Footprint, place: int, extent: FloatArray, inner: FloatArray, outer: FloatArray
+    footprint: Footprint,
+    place: int,
+    extent: FloatArray,
+    counts: FloatArray,
+    inside: FloatArray,
+    outside: FloatArray,
 ) -> FloatArray:
-    """Registers that hold an access's values so that a loop reuses them; infinite: it does not."""
-    n = len(extent)
+    """Registers that hold an access's values so that a loop reuses them; infinite: it does not.
+
+    Args:
+        footprint: Of the access.
+        place: Of the loop.
+        extent: Of the loop.
+        counts: Iterations of the loops inside.
+        inside: Elements without the loop.
+        outside: Elements with it.
+    """
     if footprint.buffer.scope == "local":
-        return np.zeros(n)
-    inside, all_ = footprint.elements(inner), footprint.elements(outer)
-    reuses = all_ < inside * extent * (1 - 1e-9)
-    fresh = np.where(all_ > inside, (all_ - inside) / np.maximum(extent - 1, 1), inside)
-    life = np.where(all_ > inside, footprint.lifetime(place, extent, inner), 1.0)
+        return np.zeros(len(extent))
+    reuses = outside < inside * extent * (1 - 1e-9)
+    if not reuses.any():
+        return np.full(len(extent), np.inf)
+    more = outside > inside
+    fresh = np.where(more, (outside - inside) / np.maximum(extent - 1, 1), inside)
+    life = np.where(more, footprint.lifetime(place, extent, counts), 1.0)
     size = max(footprint.buffer.bytes / 4, 1.0)
-    return np.asarray(np.where(reuses, np.minimum(fresh * life, all_) * size, np.inf))
+    return np.asarray(np.where(reuses, np.minimum(fresh * life, outside) * size, np.inf))
 
 
 def _times(footprint: Footprint, fence: int, outer: FloatArray, elements: FloatArray) -> FloatArray:
