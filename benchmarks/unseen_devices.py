@@ -179,12 +179,16 @@ def _cell(family: Family, name: str, case: Case, work: Path) -> list[dict[str, A
 
 
 def _code(name: str) -> str:
-    modules = ["benchmarks._devices.rivals", "foretune.dataset.readers"]
-    if name not in _NO_SEED:
-        modules.append("foretune.cost.rankers")
+    """A hash of the code that a rival's scores depend on, but for how data are read."""
+    modules: list[str] = []
+    within = ["cost", "features"]
     if name.startswith(("behaviour", "factors")):
-        modules += ["foretune.cost.behaviour.ranker", "foretune.describe"]
-    within = ("cost", "features", "dataset", "describe", "hardware")
+        modules += ["foretune.cost.behaviour.ranker", "foretune.describe.logs"]
+        within += ["describe", "hardware"]
+    elif name == "trees on decisions":
+        modules.append("foretune.cost.gbdt_ranker")
+    elif name in _OF_DECISIONS:
+        modules += ["foretune.cost.tlp", "benchmarks._devices.momentum"]
     return code_of(*modules, within=within)
 
 
