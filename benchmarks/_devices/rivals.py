@@ -98,15 +98,16 @@ def ranked(name: str, whole: bool = False, view: str = "", **options: Any) -> Ri
     return score
 
 
-_TRAINED: dict[tuple[Any, ...], Ranker] = {}
+_TRAINED: dict[tuple[Any, ...], tuple[Case, Ranker]] = {}
 """Of the case at hand: controls ask the very ranker that was judged before."""
 
 
 def trained(name: str, whole: bool, case: Case, options: tuple[tuple[str, Any], ...]) -> Ranker:
     """A ranker that learned from the groups of a case; once for all who ask."""
-    key = (name, whole, id(case), options)
-    if key not in _TRAINED:
+    if any(known is not case for known, _ in _TRAINED.values()):
         _TRAINED.clear()
+    key = (name, whole, options)
+    if key not in _TRAINED:
         ranker = rankers.create(name, seed=case.seed, **dict(options))
         train, validation = carve(case.train)
         if not whole:
@@ -114,8 +115,8 @@ def trained(name: str, whole: bool, case: Case, options: tuple[tuple[str, Any], 
                 tuple(thinned(groups, PROGRAMS, case.seed)) for groups in (train, validation)
             )
         ranker.fit(train, validation)
-        _TRAINED[key] = ranker
-    return _TRAINED[key]
+        _TRAINED[key] = (case, ranker)
+    return _TRAINED[key][1]
 
 
 def _swapped(group: Group, case: Case) -> Group:
