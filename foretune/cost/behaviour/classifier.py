@@ -26,7 +26,7 @@ from foretune.cost._examples import Examples, Floats, Labelled
 from foretune.cost._neural import NeuralConfig, NeuralRanker
 from foretune.cost.behaviour import reading
 from foretune.cost.behaviour.labels import SAMPLINGS, ClassWeights, lesson
-from foretune.cost.behaviour.tokens import COLUMNS, TOKEN_VERSION, tokens
+from foretune.cost.behaviour.tokens import COLUMNS, TOKEN_VERSION, tokens_of
 from foretune.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -161,25 +161,21 @@ class Classifier(NeuralRanker):
     def _tokens(
         self, programs: Sequence[Program], batches: Batches, device: Device | None
     ) -> tuple[Examples, npt.NDArray[np.bool_]]:
-        n = len(programs)
-        legal = np.zeros(n, dtype=bool)
-        found: list[Floats] = []
-        counts = np.zeros(n, dtype=np.intp)
-        at: list[npt.NDArray[np.intp]] = []
-        for rows, nests in batches:
-            decisions = [_decisions(programs[row]) for row in rows] if self.config.decisions else ()
-            read = tokens(nests, device if self.config.hardware else None, decisions)
-            legal[rows] = True
-            counts[rows] = read.mask.sum(axis=1)
-            # Of every row the program it is of, to bring all batches into the order asked for.
-            at.append(np.repeat(rows, counts[rows]))
-            found.append(read.rows[read.mask])
-        if not found:
+        legal = np.zeros(len(programs), dtype=bool)
+        if not batches:
             nothing = np.zeros((0, len(COLUMNS)), np.float32)
-            return Examples(nothing, counts[legal], np.zeros((0, 0), np.float32)), legal
-        order = np.argsort(np.concatenate(at), kind="stable")
-        context = np.zeros((int(legal.sum()), 0), np.float32)
-        return Examples(np.concatenate(found)[order], counts[legal], context), legal
+            empty = np.zeros((0, 0), np.float32)
+            return Examples(nothing, np.zeros(0, np.intp), empty), legal
+        rows = np.concatenate([own for own, _ in batches])
+        decisions = [_decisions(programs[row]) for row in rows] if self.config.decisions else ()
+        nests = [each for _, each in batches]
+        found = tokens_of(nests, device if self.config.hardware else None, decisions)
+        # Batches are by structure; back into the order that was asked for.
+        order = np.argsort(rows, kind="stable")
+        mask = found.mask[order]
+        legal[rows] = True
+        context = np.zeros((len(rows), 0), np.float32)
+        return Examples(found.rows[order][mask], mask.sum(axis=1), context), legal
 
     def _lesson(self, group: Group) -> tuple[Group, Floats | None]:
         learned, targets = lesson(group, self.config.sampling, self.seed)

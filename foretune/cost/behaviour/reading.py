@@ -45,8 +45,8 @@ def batches_of_candidates(
     Raises:
         BadInputError: One has no candidate.
     """
-    candidates = [program.candidate for program in programs]
-    if None in candidates:
+    candidates = [program.candidate for program in programs if program.candidate is not None]
+    if len(candidates) < len(programs):
         raise BadInputError(
             "programs are described from candidates, or from their workload's key where others "
             "logged them, but got one with neither: score its group with score_group"

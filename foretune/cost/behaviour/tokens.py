@@ -22,16 +22,18 @@ import numpy.typing as npt
 from foretune.cost.behaviour._loop_columns import (
     LOOP_COLUMNS,
     STATEMENT_COLUMNS,
-    Array,
     Machine,
-    Seen,
     seen,
 )
+from foretune.cost.behaviour._statements import Member, Statements, alike
 from foretune.describe import Nests
 from foretune.hardware import FACTORS, Device
 
 TOKEN_VERSION = 1
 """Raised whenever a column changes its meaning."""
+
+_LEAST = 1e-12
+"""Weight of a statement at least, so that loops around ones without work have a mean, too."""
 
 MOST_TOKENS = 64
 """Tokens of a program at most; of longer ones those of least work are left out."""
@@ -60,6 +62,10 @@ def _section(prefix: str) -> slice:
 _OF_LOOP, _OF_STATEMENT = _section("loop."), _section("statement.")
 _OF_DEVICE, _OF_DECISION = _section("device."), _section("decision.")
 _ORDER, _STATEMENTS, _SHARE = (COLUMNS.index(name) for name in _PLACE)
+_IS_DEVICE, _IS_LOOP, _IS_STATEMENT, _IS_DECISION = range(len(_KINDS))
+
+Decided = Sequence[Sequence[tuple[int, ...] | int]]
+"""Of each program its decisions: factors of tiles, numbers of choices and locations."""
 
 
 @dataclass(frozen=True)
@@ -78,32 +84,32 @@ class Tokens:
         return len(self.rows)
 
 
-def tokens(
-    nests: Nests,
-    device: Device | None,
-    decisions: Sequence[Sequence[tuple[int, ...] | int]] = (),
-) -> Tokens:
+def tokens(nests: Nests, device: Device | None, decisions: Decided = ()) -> Tokens:
+    """Reads programs of one structure as tokens; see ``tokens_of``."""
+    return tokens_of([nests], device, decisions)
+
+
+def tokens_of(batches: Sequence[Nests], device: Device | None, decisions: Decided = ()) -> Tokens:
     """Reads programs as tokens.
 
     Args:
-        nests: n programs of one structure.
+        batches: n programs of one or more structures, one batch after the other; at least one.
         device: What they run on; None where it is not known: sizes are then compared with a
             middling device of the kind, and the device's token says that it is not known.
         decisions: Of each program its decisions, a tuple of factors (a tile) or a number (a
             choice); none if empty. A program's tile (4, 32) becomes ``tile=1, factor0=2,
             factor1=5``.
     """
-    machine = Machine.of(device, nests.gpu)
-    each = [seen(nests, statement, machine) for statement in nests.statements]
-    slots, live = _slots(nests, each)
-    parts = [_device_token(device, nests.gpu, len(nests)), slots]
-    there = [np.ones((len(nests), 1), dtype=bool), live]
-    priority = [np.full((len(nests), 1), np.inf), slots[:, :, _SHARE]]
+    gpu = batches[0].gpu
+    rows, live = _slots(batches, Machine.of(device, gpu))
+    parts = [_device_token(device, gpu, len(rows)), rows]
+    there = [np.ones((len(rows), 1), dtype=bool), live]
+    priority = [np.full((len(rows), 1), np.inf, np.float32), rows[:, :, _SHARE]]
     if decisions:
         table, given = _decision_tokens(decisions)
         parts.append(table)
         there.append(given)
-        priority.append(np.zeros(given.shape))
+        priority.append(np.zeros(given.shape, np.float32))
     return _packed(
         np.concatenate(parts, axis=1),
         np.concatenate(there, axis=1),
@@ -111,41 +117,67 @@ def tokens(
     )
 
 
-def _slots(nests: Nests, each: Sequence[Seen]) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """Loops and statements in the order of the program; which of them there are."""
-    n = len(nests)
-    order = _order(nests)
-    at = {what: slot for slot, what in enumerate(order)}
-    rows = np.zeros((n, len(order), len(COLUMNS)))
-    live = np.ones((n, len(order)), dtype=bool)
-    total = sum((one.work for one in each), np.zeros(n))
-    weights = np.zeros((n, len(order)))
-    for number, (statement, one) in enumerate(zip(nests.statements, each, strict=True)):
-        place = number / 16.0
-        share = one.work / np.maximum(total, 1e-30)
-        slot = at["statement", number]
-        rows[:, slot, COLUMNS.index("is_statement")] = 1.0
-        rows[:, slot, _OF_STATEMENT] = one.statement
-        rows[:, slot, _ORDER] = place
-        rows[:, slot, _SHARE] = share
-        held = [at["loop", loop] for loop in statement.path]
-        if not held:
-            continue
-        # A loop's columns are summed by work and divided by the work in it at the end.
-        weight = np.maximum(one.work, 1e-30)[:, None]
-        rows[:, held, _OF_LOOP] += weight[:, :, None] * one.loops
-        weights[:, held] += weight
-        rows[:, held, _SHARE] += share[:, None]
-        rows[:, held, _STATEMENTS] += 1.0
-        rows[:, held, _ORDER] = np.where(
-            rows[:, held, _STATEMENTS] > 1, rows[:, held, _ORDER], place
-        )
-    loops = [slot for (kind, _), slot in at.items() if kind == "loop"]
-    rows[:, loops, _OF_LOOP] /= np.maximum(weights[:, loops], 1e-30)[:, :, None]
-    rows[:, loops, COLUMNS.index("is_loop")] = 1.0
-    rows[:, loops, _STATEMENTS] = np.log2(1.0 + rows[:, loops, _STATEMENTS])
-    live[:, loops] = nests.extents[:, [order[slot][1] for slot in loops]] > 1
-    return rows, live
+def _slots(
+    batches: Sequence[Nests], machine: Machine
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+    """Loops and statements in the order of the programs; which of them there are."""
+    orders = [_order(nests) for nests in batches]
+    sizes = [len(nests) for nests in batches]
+    n, longest = sum(sizes), max(map(len, orders))
+    # What fills up a path is added to one slot more, which is left out at the end.
+    rows = np.zeros((n, longest + 1, len(COLUMNS)), np.float32)
+    live = np.zeros((n, longest), dtype=bool)
+    members: list[Member] = []
+    first = 0
+    for nests, order, size in zip(batches, orders, sizes, strict=True):
+        at = {what: slot for slot, what in enumerate(order)}
+        own = slice(first, first + size)
+        loops = [slot for (kind, _), slot in at.items() if kind == "loop"]
+        live[own, : len(order)] = True
+        live[own, loops] = nests.extents[:, [order[slot][1] for slot in loops]] > 1
+        rows[own, loops, _IS_LOOP] = 1.0
+        for number, statement in enumerate(nests.statements):
+            slots = tuple(at["loop", loop] for loop in statement.path)
+            slot = at["statement", number]
+            members.append(Member(nests, statement, number, first, slots, slot))
+        first += size
+    if members:
+        _fill(rows, [Statements.of(part) for part in alike(members)], machine)
+    return rows[:, :-1], live
+
+
+def _fill(rows: npt.NDArray[np.float32], parts: Sequence[Statements], machine: Machine) -> None:
+    """Writes what is said of statements and loops to where their tokens stand."""
+    n, slots = rows.shape[:2]
+    read = [seen(part, machine) for part in parts]
+    total = np.zeros(n)
+    for part, one in zip(parts, read, strict=True):
+        np.add.at(total, part.program, one.work)
+    weights, held, work = (np.zeros((n, slots)) for _ in range(3))
+    order = np.full((n, slots), np.inf)
+    for part, one in zip(parts, read, strict=True):
+        program, slot = part.program, part.slot
+        share = one.work / np.maximum(total[program], 1e-30)
+        rows[program, slot, _IS_STATEMENT] = 1.0
+        rows[program, slot, _OF_STATEMENT] = one.statements
+        rows[program, slot, _ORDER] = part.number / 16.0
+        rows[program, slot, _SHARE] = share
+        around = (program[:, None], part.slots)
+        np.add.at(weights, around, np.maximum(share, _LEAST)[:, None])
+        np.add.at(held, around, 1.0)
+        np.add.at(work, around, share[:, None])
+        np.minimum.at(order, around, part.number[:, None] / 16.0)
+    for part, one in zip(parts, read, strict=True):
+        # A loop has the mean over the statements in it, by their work.
+        share = one.work / np.maximum(total[part.program], 1e-30)
+        around = (part.program[:, None], part.slots)
+        weight = np.maximum(share, _LEAST)[:, None] / weights[around]
+        own = (weight[:, :, None] * one.loops).astype(np.float32)
+        np.add.at(rows[:, :, _OF_LOOP], around, own)
+    of_loops = held > 0
+    rows[of_loops, _ORDER] = order[of_loops]
+    rows[of_loops, _STATEMENTS] = np.log2(1.0 + held[of_loops])
+    rows[of_loops, _SHARE] = work[of_loops]
 
 
 def _order(nests: Nests) -> list[tuple[str, int]]:
@@ -157,9 +189,9 @@ def _order(nests: Nests) -> list[tuple[str, int]]:
     return list(order)
 
 
-def _device_token(device: Device | None, gpu: bool, n: int) -> Array:
-    row = np.zeros(len(COLUMNS))
-    row[COLUMNS.index("is_device")] = 1.0
+def _device_token(device: Device | None, gpu: bool, n: int) -> npt.NDArray[np.float32]:
+    row = np.zeros(len(COLUMNS), np.float32)
+    row[_IS_DEVICE] = 1.0
     own = [float(device is not None), float(gpu)]
     for factor in FACTORS:
         has = device is not None and device.kind in factor.kinds
@@ -169,10 +201,10 @@ def _device_token(device: Device | None, gpu: bool, n: int) -> Array:
 
 
 def _decision_tokens(
-    decisions: Sequence[Sequence[tuple[int, ...] | int]],
-) -> tuple[Array, npt.NDArray[np.bool_]]:
+    decisions: Decided,
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
     longest = max(map(len, decisions))
-    rows = np.zeros((len(decisions), longest, len(COLUMNS)))
+    rows = np.zeros((len(decisions), longest, len(COLUMNS)), np.float32)
     given = np.zeros((len(decisions), longest), dtype=bool)
     first = _OF_DECISION.start
     for program, own in enumerate(decisions):
@@ -180,7 +212,7 @@ def _decision_tokens(
             tile = isinstance(decision, tuple)
             factors = decision if isinstance(decision, tuple) else (1 + max(0, decision),)
             row = rows[program, place]
-            row[COLUMNS.index("is_decision")] = 1.0
+            row[_IS_DECISION] = 1.0
             row[_ORDER] = place / 16.0
             row[first + (0 if tile else 1)] = 1.0
             kept = np.log2(np.maximum(np.array(factors[:_FACTORS], dtype=np.float64), 1.0))
@@ -189,7 +221,9 @@ def _decision_tokens(
     return rows, given
 
 
-def _packed(rows: Array, there: npt.NDArray[np.bool_], priority: Array) -> Tokens:
+def _packed(
+    rows: npt.NDArray[np.float32], there: npt.NDArray[np.bool_], priority: npt.NDArray[np.float32]
+) -> Tokens:
     """The tokens that there are at the front, in their order; the weightiest if too many."""
     n, slots = there.shape
     if slots > MOST_TOKENS:
