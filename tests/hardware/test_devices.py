@@ -201,3 +201,17 @@ def test_any_text_names_a_device_or_is_refused(name: str) -> None:
         assert isinstance(device(name), Device)
     except BadInputError as error:
         assert "unknown device" in str(error)
+
+
+def test_the_documentation_names_every_factor() -> None:
+    page = Path(__file__).parents[2] / "docs" / "devices.md"
+    text = page.read_text(encoding="utf-8")
+    assert not [factor.name for factor in FACTORS if f"`{factor.name}`" not in text]
+
+
+def test_the_example_of_the_documentation_is_a_file_of_devices(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "devices.md"
+    example = page.read_text(encoding="utf-8").split("```json\n")[1].split("```")[0]
+    devices = read_devices(_written(tmp_path, example))
+    assert device("farm/llvm-4", devices).key == "my-board"
+    assert device("old-log/cuda-sm_86", devices).key == "rtx3080"
