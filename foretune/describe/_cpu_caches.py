@@ -11,18 +11,22 @@ Programs run again and again: what fits into a cache as a whole is there from th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from foretune.describe._cpu_loops import Loops
-from foretune.describe._cpu_machine import LINE_BYTES, Constants, Machine
+from foretune.describe._cpu_machine import LINE_BYTES, PAGE_BYTES, PAGES, Constants, Machine
 from foretune.describe._nests import Nests
 
 FloatArray = npt.NDArray[np.float64]
 LEVELS = 3
+"""Caches."""
+_HOLDERS = 5
+"""Caches and the two tables of address translations."""
+_BLOCK_BYTES = np.array([LINE_BYTES] * LEVELS + [PAGE_BYTES] * 2, dtype=np.float64)[:, None]
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class Traffic:
         beyond: Bytes that the busiest thread moves from and to what lies beyond the first, second
             and third cache, shape (LEVELS, n).
         all_memory: Bytes that all threads together move from and to memory, shape (n,).
+        page_misses, page_walks: Of the busiest thread, addresses that the first and the second
+            table of translations has not, shape (n,).
         used: Share of the bytes of moved lines that the program asks for, shape (n,).
         needed: Bytes that must move at least: every line once, shape (n,).
         fitting: Working set of the largest part whose reuse each cache holds, shape (LEVELS, n).
@@ -43,6 +49,8 @@ class Traffic:
 
     beyond: FloatArray
     all_memory: FloatArray
+    page_misses: FloatArray
+    page_walks: FloatArray
     used: FloatArray
     needed: FloatArray
     fitting: FloatArray
@@ -52,7 +60,14 @@ class Traffic:
 
 @dataclass
 class _Walk:
-    """What is known while the tree of loops is walked."""
+    """What is known while the tree of loops is walked.
+
+    Attributes:
+        capacity: Bytes of caches and of what tables of translations reach, shape (_HOLDERS, 1).
+        sharpness: How suddenly they give up.
+        copies: Of each buffer, how many times as much all threads together touch, shape (n,).
+        fitting, spilling: See ``Traffic``.
+    """
 
     capacity: FloatArray
     sharpness: float
@@ -64,19 +79,22 @@ class _Walk:
     def new(
         cls, capacity: FloatArray, sharpness: float, copies: dict[int, FloatArray], n: int
     ) -> _Walk:
+        """At the start."""
         return cls(capacity, sharpness, copies, np.zeros((LEVELS, n)), np.full((LEVELS, n), np.inf))
 
-    def held(self, lines: dict[int, FloatArray]) -> FloatArray:
-        """Share of the reuse at this distance that each cache holds, shape (LEVELS, n)."""
-        own = sum(each for each in lines.values())
-        shared = sum(each * self.copies[b] for b, each in lines.items())
-        distance = np.stack([own, own, shared]) * LINE_BYTES
-        ratio = distance / self.capacity
-        fits = ratio <= 1
-        np.maximum(self.fitting, np.where(fits, distance, 0.0), out=self.fitting)
-        np.minimum(self.spilling, np.where(fits, np.inf, distance), out=self.spilling)
+    def held(self, blocks: dict[int, FloatArray]) -> FloatArray:
+        """Share of the reuse at this distance that each holds, shape (_HOLDERS, n)."""
+        each = list(blocks.values())
+        distance = np.add.reduce([b[:_HOLDERS] for b in each]) * _BLOCK_BYTES
+        shared = np.add.reduce([b[2] * self.copies[k] for k, b in blocks.items()])
+        distance[2] = shared * LINE_BYTES
+        fits = distance[:LEVELS] <= self.capacity[:LEVELS]
+        np.maximum(self.fitting, np.where(fits, distance[:LEVELS], 0.0), out=self.fitting)
+        np.minimum(self.spilling, np.where(fits, np.inf, distance[:LEVELS]), out=self.spilling)
+        crowded = np.maximum.reduce([b[_HOLDERS:] for b in each]) * LINE_BYTES
+        distance[:2] = np.maximum(distance[:2], crowded)
         with np.errstate(over="ignore"):
-            return np.asarray(1 / (1 + ratio**self.sharpness))
+            return np.asarray(1 / (1 + (distance / self.capacity) ** self.sharpness))
 
 
 def traffic_of(
@@ -87,7 +105,8 @@ def traffic_of(
 ) -> list[Traffic]:
     """Traffic of each stage: statements that share the first loop of their paths, or one alone."""
     n = len(nests)
-    capacity = np.array(machine.caches)[:, None] * constants.filled
+    tables = np.array(PAGES) * PAGE_BYTES
+    capacity = np.concatenate([np.array(machine.caches) * constants.filled, tables])[:, None]
     threads = [np.maximum.reduce([each.threads.used for each in stage]) for stage in stages]
     copies = [_copies(stage, used) for stage, used in zip(stages, threads, strict=True)]
     whole: dict[int, FloatArray] = {}
@@ -109,40 +128,40 @@ def _of_stage(
 ) -> Traffic:
     n = len(nests)
     moved = _walk(walk, stage, 0)
-    lines = _most(stage, 0)
-    walk.held(lines)
+    touched = _most(stage, 0)
+    walk.held(touched)
+    lines = {b: each[0] * walk.copies[b] for b, each in touched.items()}
     stored = {m.access.buffer for s in stage for m in s.motions if m.access.store}
     ways = {b: 2.0 if b in stored else 1.0 for b in moved}
-    beyond = sum(moved[b] * ways[b] for b in moved) * LINE_BYTES * again
+    beyond = _sum(n, (moved[b][:LEVELS] * ways[b] for b in moved)) * LINE_BYTES * again[:LEVELS]
     # Inner caches bring at least what outer ones do.
-    beyond = np.maximum.accumulate(np.asarray(beyond)[::-1], axis=0)[::-1]
+    beyond = np.maximum.accumulate(beyond[::-1], axis=0)[::-1]
     last = LEVELS - 1 if machine.has_l3 else 1
-    all_memory = sum(moved[b][last] * ways[b] * walk.copies[b] for b in moved)
-    all_memory = np.asarray(all_memory) * LINE_BYTES * again[last]
-    total = np.asarray(sum(lines[b] * walk.copies[b] for b in lines)) * LINE_BYTES
-    needed = np.asarray(
-        sum(lines[b] * walk.copies[b] * ways[b] for b in lines if nests.buffers[b].parameter)
-        + np.zeros(n)
-    )
+    all_memory = _sum(n, (moved[b][last] * ways[b] * walk.copies[b] for b in moved))
+    pages = _sum(n, (each[LEVELS:] for each in moved.values())) * again[LEVELS:]
+    needed = _sum(n, (each * ways[b] for b, each in lines.items() if nests.buffers[b].parameter))
     return Traffic(
         beyond=beyond,
-        all_memory=all_memory,
+        all_memory=all_memory * LINE_BYTES * again[last],
+        page_misses=pages[0],
+        page_walks=pages[1],
         used=_used(nests, stage, moved, np.broadcast_to(walk.capacity[0], n)),
         needed=needed * LINE_BYTES,
         fitting=walk.fitting,
         spilling=np.where(np.isfinite(walk.spilling), walk.spilling, 0.0),
-        total=total,
+        total=_sum(n, lines.values()) * LINE_BYTES,
     )
 
 
+def _sum(n: int, several: Iterable[FloatArray]) -> FloatArray:
+    return np.asarray(sum(several, np.zeros(n)))
+
+
 def _walk(walk: _Walk, statements: Sequence[Loops], depth: int) -> dict[int, FloatArray]:
-    """Lines of each buffer that loops from a depth inwards bring, of shape (LEVELS, n)."""
+    """Blocks of each buffer that loops from a depth inwards bring, of shape (_HOLDERS, n)."""
     first = statements[0].path
     if len(statements) == 1 and depth == len(first):
-        return {
-            b: np.broadcast_to(each, (LEVELS, len(each)))
-            for b, each in _most(statements, depth).items()
-        }
+        return {b: each[:_HOLDERS] for b, each in _most(statements, depth).items()}
     inner: dict[int, FloatArray] = {}
     several = parts(statements, depth + 1)
     for part in several:
@@ -155,9 +174,12 @@ def _walk(walk: _Walk, statements: Sequence[Loops], depth: int) -> dict[int, Flo
     found = {}
     for b, each in inner.items():
         # Statements side by side read what the ones before them brought.
-        one = held * np.minimum(union[b], each) + (1 - held) * each if len(several) > 1 else each
+        one = each
+        if len(several) > 1:
+            one = held * np.minimum(union[b][:_HOLDERS], each) + (1 - held) * each
         all_ = one * extent
-        found[b] = np.where(runs, held * np.minimum(once[b], all_) + (1 - held) * all_, one)
+        kept = held * np.minimum(once[b][:_HOLDERS], all_) + (1 - held) * all_
+        found[b] = np.where(runs, kept, one)
     return found
 
 
@@ -175,13 +197,13 @@ def parts(statements: Sequence[Loops], depth: int) -> list[list[Loops]]:
 
 
 def _most(statements: Sequence[Loops], depth: int) -> dict[int, FloatArray]:
-    """Lines of each buffer that loops from a depth inwards touch: those of its widest access."""
+    """Blocks of each buffer that loops from a depth inwards touch: those of its widest access."""
     found: dict[int, FloatArray] = {}
     for each in statements:
         for motion in each.motions:
             b = motion.access.buffer
-            lines = motion.lines[:, depth]
-            found[b] = np.maximum(found[b], lines) if b in found else lines
+            blocks = motion.blocks[:, :, depth]
+            found[b] = np.maximum(found[b], blocks) if b in found else blocks
     return found
 
 

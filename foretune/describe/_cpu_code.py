@@ -21,8 +21,12 @@ from foretune.describe._nests import PARALLEL, SERIAL, UNROLLED, VECTORIZED
 
 COMPILER_UNROLLS = 300.0
 """Instructions up to which LLVM unrolls short loops completely on its own (its threshold)."""
+FEW_STORES = 8.0
+"""Different places stored to up to which it vectorises a loop: it has to tell them apart."""
 SHORT_BODY = 40.0
 """Instructions up to which it makes copies of the body of a long loop."""
+UNEVEN_IN_MEMORY = 0.2
+"""Share of the instructions for uneven vectors that are loads, and as many stores."""
 _SERIAL_KINDS = (SERIAL, UNROLLED, PARALLEL)
 
 
@@ -37,7 +41,9 @@ class Code:
         registers: Vector registers wanted, those of operands to be used again included.
         spilled: Sums without a register.
         independent: Additions that do not wait for each other.
+        needed: Additions that have to be in flight so that none is waited for.
         arithmetic: Instructions of arithmetic.
+        arithmetic_cycles: Cycles that they take.
         loads, stores: Instructions.
         overhead: Instructions of loops and addresses.
         chain_cycles: Cycles if nothing but results were waited for.
@@ -52,7 +58,9 @@ class Code:
     registers: FloatArray
     spilled: FloatArray
     independent: FloatArray
+    needed: FloatArray
     arithmetic: FloatArray
+    arithmetic_cycles: FloatArray
     loads: FloatArray
     stores: FloatArray
     overhead: FloatArray
@@ -119,6 +127,10 @@ class _Body:
             possible = (place < 0) & (candidate >= 0)
             if self.store is None or not possible.any():
                 continue
+            if candidate is inner:
+                possible &= not self._sums
+            else:
+                possible &= self._different(self.store, self.unrolled) <= FEW_STORES
             possible &= np.isin(self._at(self.loops.kinds, candidate), _SERIAL_KINDS)
             possible &= self._at(self.extents, candidate) >= min(4.0, self.machine.lanes)
             for motion in self.loops.motions:
@@ -260,10 +272,15 @@ class _Body:
             put = results * together / registers / run
         own = stores if self._sums else np.zeros(self.n)
         body = touches * steps + loads - folded + stores + own + 2 * spills + extra + put
-        body += touches * self._uneven()
+        uneven = self._uneven(live) / self._body_copies(body)
+        spills = spills + UNEVEN_IN_MEMORY * uneven
+        extra = extra + (1 - 2 * UNEVEN_IN_MEMORY) * uneven
+        body = body + uneven
         independent, chain = self._chain(entries * touches, steps)
-        arithmetic = entries * touches * steps
         calls = self._calls() * statement.executed * self.constants.call
+        arithmetic = entries * touches * steps + calls
+        width = np.exp2(np.ceil(np.log2(np.minimum(self.vector, machine.lanes))))
+        rate = machine.rate(np.minimum(width, machine.lanes))
         return Code(
             vector=self.vector,
             lanes=self.vector / self.passes,
@@ -271,21 +288,30 @@ class _Body:
             registers=live + held + 1,
             spilled=spilled,
             independent=independent,
-            arithmetic=arithmetic + calls,
+            arithmetic=arithmetic,
+            arithmetic_cycles=arithmetic / rate,
+            needed=rate * machine.latency,
             loads=entries * (loads + own + spills),
             stores=entries * (stores + spills),
-            overhead=entries * (extra + put + touches * self._uneven()) + self._loop_overhead(body),
+            overhead=entries * (extra + put) + self._loop_overhead(body),
             folded=entries * folded,
             chain_cycles=chain,
             flops=self.executions * statement.executed * operations,
             body=body,
         )
 
-    def _uneven(self) -> FloatArray:
-        """Instructions per vector that put vectors together whose registers are no power of two."""
-        whole = self.vector / self.machine.lanes
-        even = np.exp2(np.round(np.log2(np.maximum(whole, 1e-9)))) == whole
-        return np.where((whole > 1) & ~even, self.constants.uneven, 0.0)
+    def _uneven(self, live: FloatArray) -> FloatArray:
+        """Instructions per run of the body for sums in vectors of no power of two.
+
+        LLVM takes them apart and puts them together again where they go round the loop.
+        """
+        even = np.exp2(np.round(np.log2(self.vector))) == self.vector
+        carried = (self.repeat >= 0) & self._at(self.kept, self.repeat).astype(bool)
+        apart = carried & ~even & (self.vector > self.machine.lanes)
+        return np.where(apart, self.constants.uneven * live / self.passes * self.vector, 0.0)
+
+    def _body_copies(self, body: FloatArray) -> FloatArray:
+        return np.clip(SHORT_BODY / np.maximum(body, 1.0), 1.0, 8.0)
 
     def _results(self) -> tuple[FloatArray, FloatArray]:
         """Registers of different results of the body, and of sums that live on."""
@@ -384,7 +410,7 @@ class _Body:
         """
         total = np.zeros(self.n)
         times = np.ones(self.n)
-        copies = np.clip(SHORT_BODY / np.maximum(body, 1.0), 1.0, 8.0)
+        copies = self._body_copies(body)
         for place in range(self.depth):
             left = self.left[:, place]
             times = np.where(left, times * self.extents[:, place], times)

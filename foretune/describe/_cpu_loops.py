@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from foretune.describe._cpu_machine import LINE_BYTES
+from foretune.describe._cpu_machine import LINE_BYTES, PAGE_BYTES, WAYS, Machine
 from foretune.describe._nests import PARALLEL, Access, Nests, Statement
 
 FloatArray = npt.NDArray[np.float64]
@@ -45,6 +45,9 @@ class Motion:
         access: The access.
         distinct: Elements that loops from a place inwards touch, shape (n, d + 1).
         lines: Cache lines of them, shape (n, d + 1).
+        blocks: What each level holds of them, shape (7, n, d + 1): lines of three caches, pages of
+            two tables of translations; and the lines that would fill the first and the second cache
+            as much if they were spread over all sets: strides of large powers of two meet in few.
         moved: Whether the loop at a place moves it, shape (n, d).
         step: Bytes from one iteration of a loop to the next, shape (n, d); 0 where it does not
             move it at every iteration.
@@ -59,6 +62,7 @@ class Motion:
     access: Access
     distinct: FloatArray
     lines: FloatArray
+    blocks: FloatArray
     moved: BoolArray
     step: FloatArray
     runs: FloatArray
@@ -92,21 +96,21 @@ class Loops:
     executions: FloatArray
 
 
-def loops_of(nests: Nests, cores: float) -> list[Loops]:
-    """The loops of every statement on so many cores, those of one iteration left out."""
+def loops_of(nests: Nests, machine: Machine) -> list[Loops]:
+    """The loops of every statement on a machine, those of one iteration left out."""
     real: BoolArray = np.asarray((nests.extents > 1).any(axis=0))
-    return [_of_statement(nests, statement, real, cores) for statement in nests.statements]
+    return [_of_statement(nests, statement, real, machine) for statement in nests.statements]
 
 
-def _of_statement(nests: Nests, statement: Statement, real: BoolArray, cores: float) -> Loops:
+def _of_statement(nests: Nests, statement: Statement, real: BoolArray, machine: Machine) -> Loops:
     places = [place for place, loop in enumerate(statement.path) if real[loop]]
     path = tuple(statement.path[place] for place in places)
     whole, kinds = nests.extents[:, path], nests.kinds[:, path]
-    extents, threads = _spread(whole, kinds, cores)
+    extents, threads = _spread(whole, kinds, machine.cores)
     at = {place: number for number, place in enumerate(places)}
     sums = {a.buffer for a in statement.accesses if a.store and statement.reduces}
     motions = tuple(
-        _motion(nests, access, at, extents, whole)
+        _motion(nests, access, at, extents, whole, machine)
         for access in statement.accesses
         if access.store or access.buffer not in sums
     )
@@ -146,7 +150,12 @@ def _spread(
 
 
 def _motion(
-    nests: Nests, access: Access, at: dict[int, int], extents: FloatArray, whole: FloatArray
+    nests: Nests,
+    access: Access,
+    at: dict[int, int],
+    extents: FloatArray,
+    whole: FloatArray,
+    machine: Machine,
 ) -> Motion:
     buffer = nests.buffers[access.buffer]
     n, depth = extents.shape
@@ -177,17 +186,21 @@ def _motion(
         step[:, place] += np.where(direct, term.coefficient * strides[:, term.dimension], 0.0)
         kept = np.where(direct, term.values, np.where(moving, term.every, extent))
         runs[:, place] = np.minimum(runs[:, place], kept)
-    distinct, lines = _footprint(values, coefficients, buffer.shape, strides, buffer.bytes)
+    touched = _Touched(*_counts(values, coefficients, buffer.shape), strides, buffer.bytes)
+    lines = touched.blocks(LINE_BYTES)
     whole_lines = lines[:, 0]
     if not alone:
-        whole_lines = _footprint(
-            every_value, coefficients, buffer.shape, strides, buffer.bytes, outermost_only=True
-        )[1][:, 0]
+        counts, spans = _counts(every_value, coefficients, buffer.shape, outermost_only=True)
+        of_all = _Touched(counts, spans, strides, buffer.bytes)
+        whole_lines = of_all.blocks(LINE_BYTES)[:, 0]
+    pages = touched.blocks(PAGE_BYTES)
+    crowds = [touched.crowd(lines, size / WAYS) for size in machine.caches[:2]]
     moved: BoolArray = np.asarray((values > 1).any(axis=1))
     return Motion(
         access,
-        distinct,
+        touched.distinct,
         lines,
+        np.stack([lines, lines, lines, pages, pages, *crowds]),
         moved,
         step,
         runs,
@@ -206,19 +219,17 @@ def _strides(shape: FloatArray, element: int) -> FloatArray:
     return strides
 
 
-def _footprint(
+def _counts(
     values: FloatArray,
     coefficients: FloatArray,
     shape: FloatArray,
-    strides: FloatArray,
-    element: int,
     *,
     outermost_only: bool = False,
 ) -> tuple[FloatArray, FloatArray]:
-    """Distinct elements, and lines of them, that loops from each place inwards touch.
+    """Indices per dimension that loops from each place inwards touch, and what they span.
 
-    In a dimension, loops touch as many indices as there are combinations of their iterations, but
-    no more than lie between the least and the largest. Lines merge where neighbours share one.
+    Both of shape (n, k, d + 1). As many as there are combinations of iterations, but no more than
+    lie between the least and the largest.
     """
     n, rank, depth = values.shape
     reach = coefficients * (values - 1)
@@ -229,12 +240,54 @@ def _footprint(
         combinations, spans = np.ones((n, rank, depth + 1)), np.ones((n, rank, depth + 1))
         combinations[:, :, :-1] = np.cumprod(values[:, :, ::-1], axis=2)[:, :, ::-1]
         spans[:, :, :-1] += np.cumsum(reach[:, :, ::-1], axis=2)[:, :, ::-1]
-    limit = np.maximum(shape, 1.0)[:, :, None]
-    spans = np.minimum(spans, limit)
-    counts = np.minimum(combinations, spans)
-    distinct = counts.prod(axis=1) if rank else np.ones(combinations.shape[::2])
-    span, lines = np.full(distinct.shape, float(element)), np.ones(distinct.shape)
-    for dimension in range(rank - 1, -1, -1):
-        span = span + (spans[:, dimension] - 1) * strides[:, dimension, None]
-        lines = np.minimum(lines * counts[:, dimension], np.ceil(span / LINE_BYTES))
-    return distinct, lines
+    spans = np.minimum(spans, np.maximum(shape, 1.0)[:, :, None])
+    return np.minimum(combinations, spans), spans
+
+
+@dataclass(frozen=True)
+class _Touched:
+    """What loops from each place inwards touch of a buffer.
+
+    Attributes:
+        counts, spans: As of ``_counts``.
+        strides: Bytes from one index of a dimension to the next, shape (n, k).
+        element: Bytes of an element.
+    """
+
+    counts: FloatArray
+    spans: FloatArray
+    strides: FloatArray
+    element: int
+
+    @property
+    def distinct(self) -> FloatArray:
+        """Elements, shape (n, d + 1)."""
+        return np.asarray(self.counts.prod(axis=1))
+
+    def blocks(self, size: int) -> FloatArray:
+        """Lines or pages of so many bytes: neighbours in one of them count once."""
+        n, rank, places = self.counts.shape
+        span, blocks = np.full((n, places), float(self.element)), np.ones((n, places))
+        for dimension in range(rank - 1, -1, -1):
+            span = span + (self.spans[:, dimension] - 1) * self.strides[:, dimension, None]
+            blocks = np.minimum(blocks * self.counts[:, dimension], np.ceil(span / size))
+        return blocks
+
+    def crowd(self, lines: FloatArray, way: float) -> FloatArray:
+        """Lines times the sets of a cache beside those that they can be in.
+
+        Args:
+            lines: Of ``blocks``.
+            way: Bytes from one line to the next that is in the same set.
+        """
+        n, rank, places = self.counts.shape
+        covered = np.full((n, places), float(LINE_BYTES))
+        whole = np.full(n, int(way))
+        for dimension in range(rank - 1, -1, -1):
+            stride = self.strides[:, dimension]
+            different = (way // np.gcd(stride.astype(np.int64), whole))[:, None]
+            apart = covered * np.minimum(self.counts[:, dimension], different)
+            side_by_side = covered + (self.spans[:, dimension] - 1) * stride[:, None]
+            covered = np.where(stride[:, None] <= covered, side_by_side, apart)
+            covered = np.minimum(covered, way)
+        return np.asarray(lines * way / LINE_BYTES / np.clip(covered / LINE_BYTES, 1.0, lines))

@@ -9,10 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from foretune.hardware import Device
 
 LINE_BYTES = 64
-ELEMENT_BYTES = 4
+PAGE_BYTES = 4096
+PAGES = (64.0, 1536.0)
+"""Pages that the first and second table of address translations hold: usual, on no data sheet."""
+WAYS = 8.0
+"""Places that a cache has for a line: usual."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,9 @@ class Constants:
         least_memory_bytes_per_cycle: What all cores together draw where nothing is known of it.
         call: Vector instructions of an exponential, a root, a division.
         branch: Instructions of a loop per iteration.
-        uneven: Instructions per vector of vectors whose registers are no power of two.
+        uneven: Instructions per element of sums in vectors whose elements are no power of two.
+        page_miss, page_walk: Cycles of an address whose page the first table of translations has
+            not, and the second has not.
         start_s: Seconds to hand a parallel loop to the threads and wait for the last.
         thread_s: Seconds more for each of them.
         run_s: Seconds of a call that does nothing.
@@ -51,6 +60,8 @@ class Constants:
     call: float = 16.0
     branch: float = 2.0
     uneven: float = 3.0
+    page_miss: float = 4.0
+    page_walk: float = 25.0
     start_s: float = 4e-6
     thread_s: float = 2e-7
     run_s: float = 1e-6
@@ -71,7 +82,7 @@ class Machine:
         hertz: Cycles per second.
         lanes: fp32 lanes of an instruction of the compiled code.
         fused: Whether a multiply-add is one instruction.
-        arithmetic: Vector instructions of arithmetic per cycle.
+        arithmetic: Whole vector instructions of arithmetic per cycle; narrow ones see ``rate``.
         issue: Instructions per cycle.
         load_ports: Loads per cycle; stores are half as many.
         in_order: Whether it waits for every result in the order of the program.
@@ -86,7 +97,7 @@ class Machine:
         has_l3: Whether there is a third cache.
         latency: Cycles from a sum to the next.
         soft: Power of the soft maximum over limits: in order, one is waited for after another.
-        in_flight: Additions that have to be in flight so that none is waited for.
+        most_arithmetic: Instructions of arithmetic per cycle, however narrow.
     """
 
     cores: float
@@ -107,8 +118,15 @@ class Machine:
     peak: float
     has_l3: bool
     latency: float
-    in_flight: float
+    most_arithmetic: float
     soft: float
+
+    def rate(self, lanes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Instructions of arithmetic per cycle on so many lanes.
+
+        Where whole vectors take the units of two halves, halves go side by side.
+        """
+        return np.minimum(self.most_arithmetic, self.arithmetic * self.lanes / lanes)
 
 
 def machine_of(device: Device, constants: Constants = CONSTANTS) -> Machine:
@@ -158,5 +176,5 @@ def machine_of(device: Device, constants: Constants = CONSTANTS) -> Machine:
         has_l3=l3 > 0,
         latency=latency,
         soft=1.0 if in_order else constants.soft,
-        in_flight=latency * arithmetic,
+        most_arithmetic=max(arithmetic, 1.0 if in_order else 2.0),
     )

@@ -75,7 +75,7 @@ def behaviours(nests: Nests, device: Device, constants: Constants = CONSTANTS) -
             f"'cpu', but {device.key!r} is a {device.kind!r}: take a device of the programs' kind"
         )
     machine = machine_of(device, constants)
-    every = loops_of(nests, machine.cores)
+    every = loops_of(nests, machine)
     groups = parts(every, 0)
     traffic = traffic_of(nests, groups, machine, constants)
     stages = [
@@ -109,13 +109,15 @@ def _stage(group: list[Loops], traffic: Traffic, machine: Machine, constants: Co
     ports = machine.load_ports
     moved = _sum((c.loads + c.stores) * c.lanes for c in code) * 4
     cycles = {
-        "arithmetic": arithmetic / machine.arithmetic,
+        "arithmetic": _sum(c.arithmetic_cycles for c in code),
         "instructions": issued / machine.issue,
         "latency": _sum(c.chain_cycles for c in code),
         "l1": np.maximum.reduce([loads / ports, stores / (ports / 2), moved / machine.l1_bytes]),
-        "l2": traffic.beyond[0] / machine.l2_bytes,
+        "l2": traffic.beyond[0] / machine.l2_bytes + traffic.page_misses * constants.page_miss,
         "l3": traffic.beyond[1] / machine.l3_bytes if machine.has_l3 else np.zeros_like(loads),
     }
+    walks = traffic.page_walks * constants.page_walk
+    cycles["l3" if machine.has_l3 else "l2"] += walks
     limits = {name: each / machine.hertz for name, each in cycles.items()}
     last = traffic.beyond[2 if machine.has_l3 else 1]
     limits["memory"] = np.maximum(last / machine.core_memory, traffic.all_memory / machine.memory)
@@ -187,7 +189,7 @@ class _Work:
         beyond = [_sum(s.traffic.beyond[level] for s in stages) for level in range(3)]
         asked = _sum((c.loads + c.stores) * c.lanes for s in stages for c in s.code) * 4
         wanted = self._by_work("registers")
-        in_flight = [_in_flight(stage, machine) for stage in stages]
+        in_flight = [_in_flight(stage) for stage in stages]
         needed = _sum(s.traffic.needed for s in stages)
         memory = _sum(s.traffic.all_memory for s in stages)
         peak = self._all_threads("flops") / (machine.peak * cores)
@@ -247,8 +249,8 @@ class _Work:
             "registers_needed": self._by_work("registers"),
             "registers_available": np.full(len(self.seconds), machine.registers),
             "registers_spilled": self._by_work("spilled"),
-            "independent_additions": of_heaviest([_independent(s) for s in stages]),
-            "additions_needed_in_flight": np.full(len(self.seconds), machine.in_flight),
+            "independent_additions": of_heaviest([_independent(s)[0] for s in stages]),
+            "additions_needed_in_flight": of_heaviest([_independent(s)[1] for s in stages]),
             "flops": flops,
             "instructions": issued,
             "instructions_per_flop": per_flop,
@@ -262,6 +264,8 @@ class _Work:
                 for c, loops in zip(s.code, s.loops, strict=True)
             ),
             "bytes_from_memory": _sum(s.traffic.all_memory for s in stages),
+            "page_misses": _sum(s.traffic.page_misses * s.threads for s in stages),
+            "page_walks": _sum(s.traffic.page_walks * s.threads for s in stages),
             "bytes_needed": _sum(s.traffic.needed for s in stages),
             "bytes_touched": _sum(s.traffic.total for s in stages),
             "line_bytes_used": self._by_time([s.traffic.used * LINE_BYTES for s in stages]),
@@ -299,13 +303,17 @@ def _kept(beyond: FloatArray, arriving: FloatArray) -> FloatArray:
     return np.asarray(np.where(arriving > 0, 1 - beyond / np.maximum(arriving, _TINY), 1.0))
 
 
-def _independent(stage: _Stage) -> FloatArray:
-    """Additions in flight of the statement that waits longest."""
+def _independent(stage: _Stage) -> tuple[FloatArray, FloatArray]:
+    """Additions in flight of the statement that waits longest, and how many it should have."""
     cycles = np.stack([c.chain_cycles + c.arithmetic * _TINY for c in stage.code])
-    most = cycles.argmax(axis=0)
-    table = np.stack([c.independent for c in stage.code])
-    return np.asarray(np.take_along_axis(table, most[None], axis=0)[0])
+    most = cycles.argmax(axis=0)[None]
+
+    def of(values: list[FloatArray]) -> FloatArray:
+        return np.asarray(np.take_along_axis(np.stack(values), most, axis=0)[0])
+
+    return of([c.independent for c in stage.code]), of([c.needed for c in stage.code])
 
 
-def _in_flight(stage: _Stage, machine: Machine) -> FloatArray:
-    return np.asarray(np.minimum(_independent(stage) / machine.in_flight, 1.0))
+def _in_flight(stage: _Stage) -> FloatArray:
+    independent, needed = _independent(stage)
+    return np.asarray(np.minimum(independent / needed, 1.0))
