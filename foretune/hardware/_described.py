@@ -34,9 +34,13 @@ class _Architecture:
 
 
 _ARCHITECTURES = {
+    3.5: _Architecture(192, 48, 64, 2048),
     3.7: _Architecture(192, 112, 128, 2048),
+    5.2: _Architecture(128, 96, 48, 2048),
+    5.3: _Architecture(128, 64, 48, 2048),
     6.0: _Architecture(64, 64, 24, 2048),
     6.1: _Architecture(128, 96, 48, 2048),
+    6.2: _Architecture(128, 64, 48, 2048),
     7.0: _Architecture(64, 96, 128, 2048),
     7.2: _Architecture(64, 96, 128, 2048),
     7.5: _Architecture(64, 64, 96, 1024),
@@ -84,20 +88,21 @@ def described_by(hardware: Hardware, devices: Devices) -> Hardware:
 def _part_of(known: Device, hardware: Hardware) -> Device:
     """As many cores of a known processor as there are threads, with what they share."""
     of = dict(known.factors)
-    share = min(1.0, hardware.threads / of["cores"])
-    cores = min(float(hardware.threads), of["cores"])
-    for name in ("l2_kib", "peak_fp32_gflops"):
-        if name in of:
-            of[name] = of[name] * share
-    of |= {"cores": cores, "threads": cores}
-    if hardware.simd_bits:
-        of["simd_fp32_lanes_of_the_compiled_code"] = hardware.simd_bits // 32
+    share = hardware.threads / of["cores"]
+    if share < 1:
+        for name in ("l2_kib", "peak_fp32_gflops"):
+            if name in of:
+                of[name] = of[name] * share
+        if "memory_gb_per_s" in of:
+            least = max(_CORE_GB_PER_S, of["memory_gb_per_s"] * share)
+            of["memory_gb_per_s"] = min(of["memory_gb_per_s"], least)
+        of |= {"cores": float(hardware.threads), "threads": float(hardware.threads)}
+    compiled = "simd_fp32_lanes_of_the_compiled_code"
+    if hardware.simd_bits and hardware.simd_bits // 32 != known.value(compiled):
+        of[compiled] = hardware.simd_bits // 32
     if hardware.l3_bytes:
         # A virtual machine may see another part of it than its cores are of all.
         of["l3_kib"] = hardware.l3_bytes / _KIB
-    if "memory_gb_per_s" in of:
-        least = max(_CORE_GB_PER_S, of["memory_gb_per_s"] * share)
-        of["memory_gb_per_s"] = min(of["memory_gb_per_s"], least)
     return replace(known, factors=_in_range(of | _measured(hardware)))
 
 
@@ -192,6 +197,7 @@ def _cpu_hardware(device: Device) -> Hardware:
         l3_bytes=int(of.get("l3_kib", 0.0) * _KIB),
         peak_gflops=of.get("peak_fp32_gflops", 0.0),
         bandwidth_gbs=of.get("memory_gb_per_s", 0.0),
+        device=device,
     )
 
 
@@ -220,6 +226,7 @@ def _gpu_hardware(device: Device) -> Hardware:
             "memory_bytes": 0.0,
             "compute_capability": float(f"{capability[1]}.{capability[2]}") if capability else 0.0,
         },
+        device=device,
     )
 
 

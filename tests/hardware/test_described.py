@@ -93,7 +93,9 @@ def test_a_device_as_hardware_has_its_figures_in_the_columns(key: str) -> None:
         assert columns["gpu_multiprocessors"] == entry.factors["units"]
         assert (columns["gpu_compute_capability"] > 0) == ("sm_" in entry.name)
     assert np.isfinite(machine_features(hardware)).all()
-    assert device_of(hardware).key == key
+    assert device_of(hardware) == entry
+    generic = compiled_generic(entry)
+    assert device_of(hardware_of(generic)) == generic
 
 
 def test_code_for_no_processor_in_particular_has_vectors_of_128_bits() -> None:
