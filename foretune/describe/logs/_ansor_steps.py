@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -91,27 +92,35 @@ def parsed(action: Action) -> tuple[Shape, tuple[float, ...]]:
 def _parsed(kind: str, args: Sequence[Any]) -> tuple[Shape, tuple[float, ...]]:
     if kind == "SP":
         stage, loop, extent, *lengths, inner = args
-        return (kind, stage, loop, len(lengths), bool(inner)), (float(extent), *map(float, lengths))
+        numbers = (float(extent), *map(float, lengths))
+        return (kind, *_whole(stage, loop), len(lengths), bool(inner)), numbers
     if kind == "PR":
         stage, loop, text = args
-        name, _, value = text.partition("$")
-        return (kind, stage, loop, name), (float(value or 0),)
+        name, _, value = str(text).partition("$")
+        return (kind, *_whole(stage, loop), name), (float(value or 0),)
     if kind == "SA":
         stage, loop, factor, offset = args
-        return (kind, stage, loop), (float(factor), float(offset))
+        return (kind, *_whole(stage, loop)), (float(factor), float(offset))
     if kind in ("RE", "FU"):
-        stage, *loops = args
+        stage, *loops = _whole(*args)
         return (kind, stage, tuple(loops)), ()
     if kind == "FFSP":
-        stage, loop, *steps, level, inner = args
+        stage, loop, *steps, level, inner = _whole(*args)
         return (kind, stage, loop, tuple(steps), level, bool(inner)), ()
-    if kind == "CHR":
+    if kind in ("CHR", "CHW"):
         stage, scope, *readers = args
-        return (kind, stage, scope, tuple(readers)), ()
-    counts = {"AN": 3, "FSP": 4, "CA": 3, "CI": 1, "CR": 1, "CHW": 2, "RF": 3}
-    if counts[kind] != len(args):
+        following = (tuple(_whole(*readers)),) if kind == "CHR" else ()
+        return (kind, *_whole(stage), str(scope), *following), ()
+    counts = {"AN": 3, "FSP": 4, "CA": 3, "CI": 1, "CR": 1, "RF": 3}
+    if counts.get(kind) != len(args):
         raise ValueError(kind)
-    return (kind, *args), ()
+    return (kind, *_whole(*args)), ()
+
+
+def _whole(*args: Any) -> tuple[int, ...]:
+    if not all(type(arg) is int for arg in args):
+        raise TypeError(args)
+    return args
 
 
 class Follower:
@@ -202,8 +211,9 @@ class Follower:
         parts: list[Axis] = []
         rest = parent
         for given in reversed(lengths) if inner else lengths:
-            self.consistent &= given >= 1
-            length = np.maximum(given, 1.0)
+            sound = (given >= 1) & (given < 2**31) & (given % 1 == 0)
+            self.consistent &= sound
+            length = np.where(sound, given, 1.0)
             first = Axis(parent.reduction)
             second = Axis(parent.reduction)
             if rest.size is not None:
@@ -229,7 +239,7 @@ class Follower:
             stage.leaves.insert(0, Axis(False, 1.0))
             stage.relations.append(Fusion((), stage.leaves[0]))
             return
-        if list(loops) != list(range(loops[0], loops[-1] + 1)):
+        if any(later != earlier + 1 for earlier, later in pairwise(loops)):
             raise ValueError(loops)
         parts = tuple(_loop(stage, loop) for loop in loops)
         sizes = [part.size for part in parts]

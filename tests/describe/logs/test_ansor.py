@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from foretune.describe import THREAD, Nests
 from foretune.describe.logs import _ansor
@@ -74,8 +76,8 @@ def inputs(nests: Nests, key: str) -> tuple[dict[int, np.ndarray], np.ndarray]:
 def test_tiles_of_gpus_compute_the_operator(key, result):
     for seed in range(12):
         nests = nests_of(key, drawn(key, seed))
-        given, right = inputs(nests, key)
-        arrays = run(copied_plainly(nests), 0, given)
+        arrays, right = inputs(nests, key)
+        arrays = run(copied_plainly(nests), 0, arrays)
         assert arrays[named(nests, result)] == pytest.approx(right), seed
 
 
@@ -84,8 +86,8 @@ def test_what_threads_copy_together_is_all_that_they_read():
     for seed in range(60):
         nests = nests_of(PRODUCT, drawn(PRODUCT, seed))
         if not nests.approximate.any() and (nests.kinds == THREAD).any():
-            given, right = inputs(nests, PRODUCT)
-            product = run(nests, 0, given)[named(nests, "product")]
+            arrays, right = inputs(nests, PRODUCT)
+            product = run(nests, 0, arrays)[named(nests, "product")]
             assert product == pytest.approx(right), seed
             computed += 1
     assert computed >= 20
@@ -140,8 +142,8 @@ def test_tiles_of_cpus_compute_the_operator(cached):
     for seed in range(20):
         nests = nests_of(PRODUCT, tiled_for_cores(np.random.default_rng(seed), cached))
         assert not nests.approximate.any() and not nests.gpu
-        given, right = inputs(nests, PRODUCT)
-        product = run(nests, 0, given)[named(nests, "product")]
+        arrays, right = inputs(nests, PRODUCT)
+        product = run(nests, 0, arrays)[named(nests, "product")]
         assert product == pytest.approx(right)
 
 
@@ -199,6 +201,51 @@ def test_channels_of_a_depthwise_convolution_with_channels_last_are_digits():
             for c in range(6):
                 right[..., c] += x[:, y : y + 3, z : z + 4, c // 3] * w[y, z, c // 3, c % 3]
     assert out == pytest.approx(right)
+
+
+NUMBERS = st.one_of(st.integers(-2, 12), st.sampled_from([0.5, "local", "shared", None, 10**12]))
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                "AN",
+                "FU",
+                "PR",
+                "RE",
+                "SP",
+                "FSP",
+                "FFSP",
+                "SA",
+                "CA",
+                "CI",
+                "CR",
+                "CHR",
+                "CHW",
+                "RF",
+            ]
+        ),
+        st.lists(st.integers(0, 4), max_size=1),
+        st.lists(NUMBERS, max_size=6),
+    ),
+    max_size=6,
+)
+
+
+@pytest.mark.filterwarnings("error")
+@settings(max_examples=100, deadline=None)
+@given(STEPS, st.integers(0, 40))
+def test_nonsense_is_never_an_error(nonsense, cut):
+    # Steps that make sense, the rest of which does not; and numbers that make none.
+    good = drawn(PRODUCT, cut % 3)
+    steps = [*good[:cut], *([code, *stage, *rest] for code, stage, rest in nonsense)]
+    reasons: Counter[str] = Counter()
+    batches = _ansor.build([program(steps), program(good)], PRODUCT, reasons)
+    described = sum(len(rows) for rows, _ in batches)
+    assert described + sum(reasons.values()) == 2
+    assert described >= 1
+    for _, nests in batches:
+        assert (nests.extents >= 1).all() and np.isfinite(nests.extents).all()
+        assert all(((s.executed > 0) & (s.executed <= 1)).all() for s in nests.statements)
 
 
 def test_what_is_odd_is_left_out_and_nothing_is_raised():
