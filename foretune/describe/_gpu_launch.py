@@ -21,8 +21,9 @@ _MOST_REGISTERS, _MOST_REGISTERS_OF_BLOCK = 255.0, 65536.0
 _SCHEDULERS = 4.0
 """Of a multiprocessor; each has a part of the registers, and warps of its own."""
 _LEAST_THREADS_OF_BLOCKS = 64
-"""A multiprocessor holds as many blocks as fill it with two warps each (at most 32)."""
-_MOST_BLOCKS = 32
+"""A multiprocessor holds as many blocks as fill it with two warps each, within limits."""
+_MOST_BLOCKS, _MOST_BLOCKS_OF_KEPLER, _LANES_OF_KEPLER = 32, 16, 192
+"""Later multiprocessors have 128 lanes at most."""
 
 
 @dataclass(frozen=True)
@@ -126,10 +127,15 @@ def residency(
         "threads": np.floor(most_threads / (warps * warp)),
         "registers": np.floor(by_registers / warps),
         "shared": np.floor(shared / np.maximum(shared_bytes, 1.0)),
-        "blocks": np.full(
-            len(threads), min(_MOST_BLOCKS, most_threads // _LEAST_THREADS_OF_BLOCKS)
-        ),
+        "blocks": np.full(len(threads), _most_blocks(device)),
     }
     blocks = np.stack(list(limits.values())).min(axis=0)
     fits = (blocks >= 1) & (threads <= device.value("max_threads_per_block"))
     return Residency(warps, np.maximum(blocks, 1.0), most_threads / warp, limits, fits)
+
+
+def _most_blocks(device: Device) -> float:
+    """Blocks that a multiprocessor holds, however small they are."""
+    if device.value("fp32_lanes") >= _LANES_OF_KEPLER * device.value("units"):
+        return _MOST_BLOCKS_OF_KEPLER
+    return min(_MOST_BLOCKS, device.value("max_threads_per_unit") // _LEAST_THREADS_OF_BLOCKS)

@@ -45,6 +45,9 @@ _ARITHMETIC_CYCLES, _SHARED_CYCLES, _L1_CYCLES, _L2_CYCLES, _MEMORY_CYCLES = (
 """Until a result is there; that of a further level comes on top of the nearer ones."""
 _BARRIER_CYCLES, _BLOCK_CYCLES, _LAUNCH_S = 25.0, 300.0, 3e-6
 """A barrier; the start and end of a block; the start of a kernel."""
+_DISPATCH_CYCLES, _WIDE_DISPATCH_CYCLES, _WIDE_WARP_CYCLES = 1.0, 4.0, 2.0
+"""From one block to the next on the whole device; where warps have 64 threads from block to block
+and from warp to warp: no kernel of tiny blocks on MI50 starts them any faster (4.02 and 2.15)."""
 _SHARPNESS = 4.0
 """Pipes overlap, though not perfectly: the time is this norm of theirs."""
 
@@ -138,6 +141,10 @@ def _timed(k: Kernel, device: Device) -> _Timed:
     issued = k.arithmetic + k.special + k.other + k.memory_instructions
     arithmetic = k.arithmetic * warp / lanes + k.special * warp / _SPECIAL_LANES
     wide = warp / 32.0
+    starts = busiest / np.minimum(k.held.blocks, busiest) * _BLOCK_CYCLES
+    dispatch = blocks * _DISPATCH_CYCLES
+    if warp > 32:
+        dispatch = blocks * np.maximum(_WIDE_DISPATCH_CYCLES, _WIDE_WARP_CYCLES * warps)
     memory_bytes = k.from_memory
     limits = {
         "arithmetic": of_unit * arithmetic / clock,
@@ -150,15 +157,14 @@ def _timed(k: Kernel, device: Device) -> _Timed:
         / clock,
         "memory": memory_bytes / (device.value("memory_gb_per_s") * 1e9 * _MEMORY_REACHED),
         "latency": rounds * _chain_cycles(k) / clock,
-        "overhead": _LAUNCH_S
-        + busiest / np.minimum(k.held.blocks, busiest) * _BLOCK_CYCLES / clock,
+        "overhead": _LAUNCH_S + (starts + dispatch) / clock,
     }
     pipes = [
         limits["arithmetic"], limits["instructions"], limits["l1"] + limits["shared"],
-        limits["l2"], limits["memory"], limits["latency"],
+        limits["l2"], limits["memory"], limits["latency"], dispatch / clock,
     ]  # fmt: skip
     together = np.sum([pipe**_SHARPNESS for pipe in pipes], axis=0) ** (1 / _SHARPNESS)
-    seconds = together + limits["overhead"]
+    seconds = together + _LAUNCH_S + starts / clock
     seconds = np.where(k.held.fits, seconds, seconds * 10)
     return _Timed(_scores(k, device, limits, seconds), limits, seconds, _numbers(k, device))
 
