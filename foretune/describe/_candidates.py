@@ -70,8 +70,8 @@ _WHOLE = 1e-6
 def nests_of(candidates: Sequence[Candidate]) -> list[tuple[Rows, Nests]]:
     """Nests of candidates, one batch for all that have the same loops and statements.
 
-    Programs are made only of candidates of sketches that cannot be interpreted, with one warning
-    that says why.
+    Programs are made only of fixed schedules, and of candidates of sketches that cannot be
+    interpreted, with one warning that says why.
 
     Args:
         candidates: May belong to several workloads and hardware.
@@ -86,6 +86,10 @@ def nests_of(candidates: Sequence[Candidate]) -> list[tuple[Rows, Nests]]:
         groups.setdefault((candidate.sketch, structure), []).append(row)
     found: list[tuple[Rows, Nests]] = []
     for (sketch, structure), members in groups.items():
+        if not sketch.variables:
+            # A fixed schedule, of whatever instructions: its one program is made.
+            found += _from_programs(candidates, members)
+            continue
         rows = np.array(members, np.intp)
         form = _form(sketch, structure)
         if isinstance(form, _Form):
@@ -101,8 +105,6 @@ def nests_of(candidates: Sequence[Candidate]) -> list[tuple[Rows, Nests]]:
 @functools.lru_cache(maxsize=_CACHED)
 def _form(sketch: Sketch, structure: Structure) -> _Form | str:
     """The formulas of a structure, or why there are none."""
-    if sketch.is_untuned:
-        return "the untuned program is not interpreted"
     try:
         return _Form(symbolic_program(sketch, structure))
     except UnsupportedTraceError as error:
