@@ -189,13 +189,32 @@ def _convolution(
     return data, padded, weight, result
 
 
-def _conv2d_layer(
-    batch: int, channels: int, height: int, width: int, outputs: int,
-    rows: int, columns: int, stride: int, padding: int | str,
-) -> tuple[Operation, ...]:  # fmt: skip
+def _conv2d_layer(*sizes: Any) -> tuple[Operation, ...]:
+    """Roller's; TVM's tutorial has a function of that name, with pairs for stride and padding."""
+    if isinstance(sizes[-1], list):
+        return _biased_convolution(*sizes)
+    batch, channels, height, width, outputs, rows, columns, stride, padding = sizes
     return _convolution(
         (batch, channels, height, width), (outputs, channels, rows, columns), stride, padding
     )
+
+
+def _biased_convolution(
+    batch: int, height: int, width: int, outputs: int, channels: int,
+    rows: int, columns: int, strides: list[int], paddings: list[int],
+) -> tuple[Operation, ...]:  # fmt: skip
+    """A convolution with bias and ReLU, of TVM's tutorial."""
+    (stride, other), (padding, another) = strides, paddings
+    if stride != other or padding != another:
+        raise NotDescribedError("sizes of the operator")
+    made = _convolution(
+        (batch, channels, height, width), (outputs, channels, rows, columns), stride, padding
+    )
+    shape, all_ = made[-1].shape, _axes(0, 1, 2, 3)
+    bias = _input("bias", (1, outputs, 1, 1))
+    reads = (Read("convolution", all_), Read("bias", ((), (Digit(1),), (), ())))
+    biased = Operation("biased", shape, reads=reads, operations=1.0)
+    return (*made, bias, biased, _relu_of(biased))
 
 
 def _same_convolution(data: Sequence[int], weight: Sequence[int]) -> tuple[Operation, ...]:
@@ -303,9 +322,23 @@ def _reduction_layer(
 
 
 def _relu_layer(*shape: Any) -> tuple[Operation, ...]:
-    extents = tuple(e for e in shape if not isinstance(e, str))
-    read = Read("data", _axes(*range(len(extents))))
-    return _input("data", extents), Operation("relu", extents, reads=(read,), selects=1.0)
+    data = _input("data", [e for e in shape if not isinstance(e, str)])
+    return data, _relu_of(data)
+
+
+def _relu_of(source: Operation) -> Operation:
+    read = Read(source.name, _axes(*range(len(source.shape))))
+    return Operation("relu", source.shape, reads=(read,), selects=1.0)
+
+
+def _product_and_sum(
+    rows: int, inner: int, columns: int, dtype: str = "float32"
+) -> tuple[Operation, ...]:
+    """A product and a matrix added to it, of TVM's tutorial."""
+    made = _product(rows, inner, columns, dtype)
+    added, all_ = _input("added", (rows, columns)), _axes(0, 1)
+    reads = (Read("product", all_), Read("added", all_))
+    return (*made, added, Operation("sum", (rows, columns), reads=reads, operations=1.0))
 
 
 OPERATORS: dict[str, Callable[..., tuple[Operation, ...]]] = {
@@ -319,8 +352,10 @@ OPERATORS: dict[str, Callable[..., tuple[Operation, ...]]] = {
     "conv3d_ansor": _same_convolution,
     "ansor_mm": _product,
     "matmul": _product,
+    "matmul_add": _product_and_sum,
     "ansor_depthwise": _depthwise_channels_last,
     "ansor_pool2d": _pool_of_ones,
     "ansor_relu": _relu_layer,
 }
-"""Operators by the name in the key: those of Roller's artifact (``*_layer``) and of Bennu."""
+"""Operators by the name in the key: those of Roller's artifact (``*_layer``), of Bennu and of
+TVM's tutorials."""

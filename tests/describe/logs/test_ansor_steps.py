@@ -11,6 +11,7 @@ from foretune.describe import THREAD, Nests
 
 from .ansor_programs import BLOCK, PARALLEL, UNROLLED, VECTORIZED, VTHREAD, loops, nests_of
 from .ansor_programs import THREAD as THREADS
+from .running import run
 
 RELU = '["relu_layer",6,8]'
 PRODUCT = '["matmul_layer",8,6,4]'
@@ -242,6 +243,27 @@ def test_factored_part_of_a_fused_reduction():
     assert loops(nests, 1) == ["serial 5", "serial 8 sum"]
     # 3 o + n of rows of 6: the row changes with every second o.
     assert index(nests, 0, 1)[1:] == [[(8, 1, 4, 2)], [(8, 3, 2, 1), (3, 1, 3, 1)]]
+
+
+def test_factored_reductions_sum_all():
+    data = np.random.default_rng(0).normal(size=(4, 12))
+    steps = [["SP", 1, 1, 12, [4], 1], ["RF", 1, 2, 1]]
+    for more in ([], [["CA", 1, 2, 0]], [["RE", 1, [2, 1, 0]]]):
+        nests = nests_of(SUM, [*steps, *more])
+        arrays = run(nests, 0, {0: data})
+        assert arrays[nests.statements[-1].accesses[-1].buffer] == pytest.approx(data.sum(axis=1))
+
+
+def test_bias_and_relu_inlined_into_their_reader():
+    key = json.dumps(["conv2d_layer", 1, 4, 4, 3, 2, 3, 3, [1, 1], [1, 1]])
+    nests = nests_of(key, [["CI", 5], ["CI", 1]])
+    compute, last = nests.statements
+    assert compute.operations.tolist() == [2.0]
+    assert (last.operations.tolist(), last.selects.tolist()) == ([1.0], [1.0])
+    assert [nests.buffers[a.buffer].name for a in last.accesses] == ["convolution", "bias", "relu"]
+    # The convolution inside a row of the output: what it sums there is one row.
+    nests = nests_of(key, [["CI", 5], ["CI", 1], ["CA", 3, 6, 2]])
+    assert nests.buffers[nests.statements[0].accesses[-1].buffer].shape.tolist() == [[1, 1, 1, 4]]
 
 
 def test_threads_sum_together():

@@ -28,6 +28,20 @@ def convolution(n: int, ci: int, h: int, w: int, co: int, kh: int, kw: int, s: i
     return [data, weight, topi.nn.conv2d_nchw(data, weight, s, p, 1, out_dtype="float32")]
 
 
+def biased(n: int, h: int, w: int, co: int, ci: int, kh: int, kw: int, s: Any, p: Any) -> list:
+    data, weight, _ = convolution(n, ci, h, w, co, kh, kw, s, p)
+    bias = tensor("bias", 1, co, 1, 1)
+    out = topi.nn.conv2d_nchw(data, weight, s, p, 1, out_dtype="float32")
+    return [data, weight, bias, topi.nn.relu(out + bias)]
+
+
+def product_and_sum(rows: int, inner: int, columns: int, _dtype: str) -> list:
+    left, right, out = product(rows, inner, columns)
+    added = tensor("added", rows, columns)
+    sum_ = te.compute((rows, columns), lambda i, j: out[i, j] + added[i, j])
+    return [left, right, added, sum_]
+
+
 def depthwise(n: int, c: int, h: int, w: int, kh: int, kw: int, s: int, p: Any) -> list:
     data, weight = tensor("data", n, c, h, w), tensor("weight", c, 1, kh, kw)
     return [data, weight, topi.nn.depthwise_conv2d_nchw(data, weight, s, p, 1, "float32")]
@@ -100,6 +114,8 @@ def work(nests: Nests, at: int) -> tuple:
         (convolution, ["conv2d_layer", 2, 4, 9, 9, 6, 3, 3, 2, "SAME"]),
         (convolution, ["conv2d_layer", 2, 4, 6, 6, 6, 1, 1, 1, 0]),
         (convolution, ["conv2d_layer", 2, 4, 6, 6, 6, 2, 2, 1, "SAME"]),
+        (biased, ["conv2d_layer", 2, 9, 9, 6, 4, 3, 3, [2, 2], [1, 1]]),
+        (product_and_sum, ["matmul_add", 6, 5, 4, "float32"]),
         (depthwise, ["depthwise_conv2d_layer", 2, 4, 9, 9, 5, 5, 2, 2]),
         (depthwise, ["depthwise_conv2d_layer", 2, 4, 9, 9, 3, 3, 2, "SAME"]),
         (channels_last, ["ansor_depthwise", [2, 5, 6, 3], [3, 2, 3, 4], "float32"]),
