@@ -74,7 +74,7 @@ def check(nests: Nests, row: int, program: Nests) -> None:
      ("matmul:127x13x22", False), ("layer_norm", False), ("pooling", False),
      pytest.param("flipped", False, marks=pytest.mark.slow),
      pytest.param("attention", False, marks=pytest.mark.slow), ("matmul:32x32x16", True),
-     ("softmax", True), ("global_pooling", True),
+     ("softmax", True), ("avgpool2d", True),
      ("conv2d:1x6x6x4x16x3x1", True)],
 )  # fmt: skip
 def test_nests_are_those_of_the_programs(name: str, on_gpu: bool) -> None:

@@ -124,6 +124,20 @@ class Axis:
 
 
 @dataclass(eq=False)
+class Guard:
+    """What is left to do after a loop was split by a number that need not divide its extent.
+
+    Attributes:
+        share: Share of the iterations of the new loops in which there is something to do.
+        moved: That of a block that was moved under the outermost one and has a loop of its own over
+            what the others need.
+    """
+
+    share: Scalar
+    moved: Scalar
+
+
+@dataclass(eq=False)
 class Loop:
     """A loop of the tree.
 
@@ -135,7 +149,8 @@ class Loop:
         thread: ``"blockIdx.x"``, ``"vthread.y"``... or empty.
         reduction: Whether a block reduces over it.
         annotations: TVM's loop annotations.
-        covered: Share of the iterations of a split that something is left to do in; None for all.
+        begins: The guards of uneven splits of which it is, or holds, the outermost loop.
+        ends: Those of which it is, or holds, the innermost one.
     """
 
     number: int
@@ -145,7 +160,8 @@ class Loop:
     thread: str = ""
     reduction: bool = False
     annotations: dict[str, Any] = field(default_factory=dict)
-    covered: Scalar | None = None
+    begins: tuple[Guard, ...] = ()
+    ends: tuple[Guard, ...] = ()
 
 
 @dataclass(eq=False)

@@ -339,7 +339,10 @@ def _executed(algebra: Algebra, block: Block) -> Scalar | None:
     """The share of iterations that splits, and what one thread does for all, leave to a block."""
     # What is reduced over may be uneven; the whole is there to store all the same.
     loops = [loop for loop in block.loops() if loop not in block.alone]
-    shares = [loop.covered for loop in loops if loop.covered is not None]
+    ends = [guard for loop in loops for guard in loop.ends]
+    shares = [
+        guard.share if guard in ends else guard.moved for loop in loops for guard in loop.begins
+    ]
     shares += [algebra.number(1) / loop.extent for loop in block.alone]
     return algebra.product(shares) if shares else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from foretune.space.symbolic._index import (
@@ -20,6 +20,7 @@ from foretune.space.symbolic._nodes import (
     Block,
     Bound,
     Buffer,
+    Guard,
     Load,
     Loop,
     Reader,
@@ -84,13 +85,23 @@ class Tree:
             self.certain.append(given.equal(1))
         extents = [loop.extent.ceil_divided(given) if f is None else f for f in factors]
         new = [Loop(self._reader.fresh(), e, reduction=loop.reduction) for e in extents]
-        new[-1].covered = loop.covered
+        new[0].begins, new[-1].ends = loop.begins, loop.ends
         if None in factors:
-            share = loop.extent / self.algebra.product(extents)
-            new[-1].covered = share if loop.covered is None else share * loop.covered
+            self._guard(new, loop.extent)
         parts = [(each.number, each.extent) for each in new]
         self._replace([loop], new, lambda digit: self._divided(digit, loop.extent, parts))
         return new
+
+    def _guard(self, new: Sequence[Loop], extent: Scalar) -> None:
+        """Notes that loops that ``extent`` iterations were split into have some more."""
+        inside = self.algebra.product(loop.extent for loop in new[1:])
+        outside = new[0].extent
+        guard = Guard(
+            extent / self.algebra.product((outside, inside)),
+            extent / self.algebra.product((outside, inside.minimum(extent))),
+        )
+        new[0].begins = (*new[0].begins, guard)
+        new[-1].ends = (*new[-1].ends, guard)
 
     def _do_fuse(self, inputs: list[Any], _attributes: Any) -> Loop:
         extent = self.algebra.number(1)
@@ -100,8 +111,8 @@ class Tree:
             extent = extent * loop.extent
         reduced = any(loop.reduction for loop in inputs)
         fused = Loop(self._reader.fresh(), extent, reduction=reduced)
-        shares = [loop.covered for loop in inputs if loop.covered is not None]
-        fused.covered = self.algebra.product(shares) if shares else None
+        fused.begins = tuple(guard for loop in inputs for guard in loop.begins)
+        fused.ends = tuple(guard for loop in inputs for guard in loop.ends)
 
         def moved(digit: Digit) -> Index:
             weight = weights[digit.loop]
@@ -151,7 +162,8 @@ class Tree:
         self._expect_simple_fetch(block, fused, lanes, inside)
         outer = Loop(self._reader.fresh(), fused.extent.ceil_divided(inside))
         lane = Loop(self._reader.fresh(), lanes)
-        lane.covered = fused.extent / self.algebra.product((outer.extent, inside))
+        share = fused.extent / self.algebra.product((outer.extent, inside))
+        outer.begins = outer.ends = (Guard(share, share),)
         parts = [(loop.number, loop.extent) for loop in (outer, *threads, lane)]
         self._replace(
             [fused], [outer, lane], lambda digit: self._divided(digit, fused.extent, parts, False)
