@@ -33,6 +33,7 @@ from benchmarks import (
     proposers,
     quantised,
     random_networks,
+    recall,
     replay,
     residuals,
     retest,
@@ -85,6 +86,7 @@ _LONG = {
     "residuals": residuals.main,
     "explained": explained.main,
     "unseen_devices": unseen_devices.main,
+    "recall": recall.main,
 }
 _WITH_ARGUMENTS = {
     "retest": "retest has two phases: python -m benchmarks.retest first, then second",
@@ -124,6 +126,7 @@ LONG = {
     "world": "about 90 minutes, resumable",
     "residuals": "about 15 minutes after world",
     "explained": "about 10 minutes",
+    "recall": "about 40 minutes, resumable; reads ../shared/data",
     "unseen_devices": "about 2 hours on a core, resumable; reads ../shared/data",
 }
 
