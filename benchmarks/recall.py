@@ -102,8 +102,8 @@ def judged(split: Split, seed: int, epochs: int, options: Mapping[str, Any]) -> 
 def _cell(
     source: str, variant: str, seed: int, args: argparse.Namespace, split: list[Split]
 ) -> dict[str, Any]:
-    settings = json.dumps([source, variant, seed, args.groups, args.tests, args.epochs,
-                           code_of("foretune.cost.behaviour.classifier", within=["cost"])])  # fmt: skip
+    code = code_of("foretune.cost.behaviour.classifier", within=["cost"])
+    settings = json.dumps([source, variant, seed, args.groups, args.tests, args.epochs, code])
     digest = hashlib.blake2b(settings.encode(), digest_size=6).hexdigest()
     file = args.work / f"{source}-{variant}-{seed}-{digest}.json".replace(", ", "_")
     if not file.exists():
