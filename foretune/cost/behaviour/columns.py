@@ -21,7 +21,7 @@ from foretune.cost._base import FloatArray
 from foretune.describe import LIMITS, METRICS, Behaviours
 from foretune.hardware import FACTORS, Device
 
-COLUMNS_VERSION = 1
+COLUMNS_VERSION = 2
 """Raised whenever a column changes; the schema of scores has a version of its own."""
 
 SCORE_NAMES = tuple(metric.name for metric in METRICS)
@@ -35,11 +35,22 @@ MEMORY_NAMES = (
     "memory.most",
     "memory.shift",
     "memory.near_shift",
+    "memory.expected",
 )
 FACTOR_NAMES = tuple(f"device.{factor.name}" for factor in FACTORS)
 PROGRAM_NAMES = (*SCORE_NAMES, *LIMIT_NAMES, PREDICTED, *MEMORY_NAMES)
 NAMES = (*PROGRAM_NAMES, *FACTOR_NAMES)
 """Names of columns in their order; those of the device come last."""
+
+SIGNS = (
+    *(1,) * len(SCORE_NAMES),
+    *(-1,) * (len(LIMIT_NAMES) + 1),
+    *(-1,) * 5,
+    *(0, 0, -1),
+    *(0,) * len(FACTOR_NAMES),
+)
+"""Of each column whether more of it is faster (1), slower (-1), or may be either (0)."""
+assert len(SIGNS) == len(NAMES)
 
 _LEAST_S = 1e-12
 _ROOF = SCORE_NAMES.index("roofline_score")
@@ -62,7 +73,7 @@ def columns(
     roof = _log2(found.seconds) + _log2(found.scores[:, _ROOF])
     for name, seconds in found.limits_s.items():
         table[:, at + LIMIT_NAMES.index(f"limit.{name}")] = _log2(seconds) - roof
-    table[:, at + len(LIMIT_NAMES)] = _log2(found.seconds) - roof
+    table[:, at + len(LIMIT_NAMES)] = np.where(np.isnan(found.seconds), np.nan, predicted(found))
     if memory is not None:
         start = len(PROGRAM_NAMES) - len(MEMORY_NAMES)
         table[:, start : len(PROGRAM_NAMES)] = memory
@@ -82,6 +93,11 @@ def factor_columns(device: Device) -> FloatArray:
     values = np.array(known, dtype=np.float64)
     logs: FloatArray = np.log2(np.where(values == 0, 0.5, values))
     return logs
+
+
+def predicted(found: Behaviours) -> FloatArray:
+    """log2 of the predicted seconds over the roof's, shape (n,)."""
+    return -_log2(found.scores[:, _ROOF])
 
 
 def _log2(values: FloatArray) -> FloatArray:

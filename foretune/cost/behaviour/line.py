@@ -1,12 +1,12 @@
-"""A line through the strongest columns: where the regressor begins.
+"""A line through the strongest column: where the regressor begins.
 
 Idea: what a model predicts and what other devices took are already in the unit of the target, log2
-of slow-downs, so that a weighted sum of them is most of the answer, and one that cannot be fooled
-by a device that is unlike those of training. Where other devices know a program, one line; where
-none does, another.
+of slow-downs, so that they are most of the answer, and one that cannot be fooled by a device that
+is unlike those of training. Where other devices know a program, it is what follows of both
+(``memory.expected``); where none does, the prediction.
 
-Slopes are fitted within groups (what differs between them is no program's merit) by least squares
-with a pull towards a belief: other devices' mean as it is, predictions at half of what they say.
+The slope is fitted within groups (what differs between them is no program's merit) by least squares
+with a pull towards a belief: others as they are, predictions at half of what they say.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from foretune.cost._base import FloatArray
 from foretune.cost.behaviour.columns import NAMES, PREDICTED
@@ -24,13 +25,14 @@ from foretune.cost.behaviour.targets import OCTAVES, normalised
 if TYPE_CHECKING:
     from foretune.cost.behaviour.regressor import Lesson
 
-_READS = ("memory.mean", "memory.near", "memory.near_shift", PREDICTED)
+_READS = (PREDICTED, "memory.expected")
 _AT = tuple(NAMES.index(name) for name in _READS)
-_KNOWN = _AT[0]
-_BELIEF = np.array([[0.0, 0.0, 0.0, 0.5], [0.5, 0.5, 0.0, 0.0]]) / OCTAVES
+_KNOWN = NAMES.index("memory.mean")
+_BELIEF = np.array([0.5, 1.0]) / OCTAVES
 """Slopes before data, without and with other devices."""
 _PULL = 0.02
 """Of the belief, beside the variance of a column."""
+_LEAST = 1e-9
 _MOST = 8.0
 """log2 that a prediction is cut at: far from the roof, how far says little."""
 
@@ -40,8 +42,8 @@ class Line:
     """Two lines.
 
     Attributes:
-        coefficients: float64 of shape (2, columns + 1): slopes and the intercept, for programs that
-            no other device knows and for those that one does.
+        coefficients: float64 of shape (2, 2): slope and intercept, for programs that no other
+            device knows and for those that one does.
     """
 
     coefficients: FloatArray
@@ -49,7 +51,7 @@ class Line:
     @classmethod
     def none(cls) -> Line:
         """One that says 0 of every program."""
-        return cls(np.zeros((2, len(_READS) + 1)))
+        return cls(np.zeros((2, 2)))
 
     @classmethod
     def mean(cls, lines: Sequence[Line]) -> Line:
@@ -60,48 +62,42 @@ class Line:
     def fitted(cls, lessons: Sequence[Lesson], target: str) -> Line:
         """The best line for some groups."""
         found = cls.none().coefficients
-        for which in range(2):
+        for which, belief in enumerate(_BELIEF.tolist()):
             parts = []
             for each in lessons:
                 read, known = _read(each.columns)
-                rows = known == bool(which)
+                rows = known == which
                 if rows.sum() >= 2:
                     parts.append((read[rows], normalised(each.seconds, target)[rows]))
-            # Without other devices their columns are 0, whatever their slopes.
-            used = range(len(_READS)) if which else range(len(_READS) - 1, len(_READS))
-            found[which] = _slopes(parts, list(used), _BELIEF[which])
+            found[which] = _slope(parts, belief)
         return cls(found)
 
     def scores(self, columns: FloatArray) -> FloatArray:
         """Minus the times, shape (n, len(NAMES)) -> (n,)."""
         read, known = _read(columns)
-        chosen = self.coefficients[known.astype(np.intp)]
-        found: FloatArray = -((read * chosen[:, :-1]).sum(axis=1) + chosen[:, -1])
+        slope, intercept = self.coefficients[known].T
+        found: FloatArray = -(slope * read + intercept)
         return found
 
 
-def _read(columns: FloatArray) -> tuple[FloatArray, FloatArray]:
-    read = columns[:, _AT]
-    return np.clip(np.nan_to_num(read), -_MOST, _MOST), ~np.isnan(columns[:, _KNOWN])
+def _read(columns: FloatArray) -> tuple[FloatArray, npt.NDArray[np.intp]]:
+    """What the line reads of each program, and which of the two it is."""
+    known = (~np.isnan(columns[:, _KNOWN])).astype(np.intp)
+    read = columns[:, _AT][np.arange(len(columns)), known]
+    return np.clip(np.nan_to_num(read), -_MOST, _MOST), known
 
 
-def _slopes(
-    parts: Sequence[tuple[FloatArray, FloatArray]], used: list[int], belief: FloatArray
-) -> FloatArray:
-    """Slopes and intercept, shape (columns + 1,)."""
-    found = np.append(belief, 0.0)
+def _slope(parts: Sequence[tuple[FloatArray, FloatArray]], belief: float) -> tuple[float, float]:
+    """Slope and intercept."""
     if not parts:
-        return found
-    squares = np.zeros((len(used), len(used)))
-    product = np.zeros(len(used))
+        return belief, 0.0
+    square = product = 0.0
     for read, times in parts:
-        x = read[:, used] - read[:, used].mean(axis=0)
-        rest = times - times.mean() - x @ belief[used]
+        x = read - read.mean()
         # Every group alike, whatever its size.
-        squares += x.T @ x / len(x)
-        product += x.T @ rest / len(x)
-    pull = _PULL * np.diag(np.diag(squares)) + 1e-9 * np.eye(len(used))
-    found[used] = belief[used] + np.linalg.solve(squares + pull, product)
-    level = [float((times - read @ found[:-1]).mean()) for read, times in parts]
-    found[-1] = float(np.mean(level))
-    return found
+        square += float(x @ x) / len(x)
+        product += float(x @ (times - times.mean() - belief * x)) / len(x)
+    slope = belief + product / ((1.0 + _PULL) * square + _LEAST)
+    # A slope that says the opposite is worth nothing.
+    slope = max(slope, _LEAST)
+    return slope, float(np.mean([(times - slope * read).mean() for read, times in parts]))

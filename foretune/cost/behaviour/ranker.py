@@ -35,7 +35,7 @@ from foretune.cost._base import FloatArray
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
 from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost.behaviour import reading
-from foretune.cost.behaviour.columns import COLUMNS_VERSION, NAMES, columns
+from foretune.cost.behaviour.columns import COLUMNS_VERSION, NAMES, columns, predicted
 from foretune.cost.behaviour.composition import best_first, coarse, composed
 from foretune.cost.behaviour.identities import Identities
 from foretune.cost.behaviour.memory import Memory
@@ -318,16 +318,10 @@ class BehaviourRanker(Ranker):
         self, workload: str, keys: Sequence[str], nests: Nests, found: Behaviours, device: Device
     ) -> FloatArray:
         others = self._memory.others(device, workload)
-        with np.errstate(divide="ignore"):
-            own = np.log2(found.seconds)
-            theirs = {
-                other.key: np.log2(self.source.behaviours(nests, other).seconds)
-                for other in others
-                if self.source.name == AnalyticScores.name
-            }
-        if len(theirs) < len(others):
+        if self.source.name != AnalyticScores.name:
             return self._memory.columns(device, workload, keys)
-        return self._memory.columns(device, workload, keys, own, theirs)
+        theirs = {other.key: predicted(self.source.behaviours(nests, other)) for other in others}
+        return self._memory.columns(device, workload, keys, predicted(found), theirs)
 
     def _batches(self, group: Group) -> reading.Batches:
         return reading.batches_of(group, self._read_nests)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +64,11 @@ class TreeMember:
 
 
 def grow(
-    config: RegressorConfig, seed: int, material: Material, judges: Material | None
+    config: RegressorConfig,
+    seed: int,
+    material: Material,
+    judges: Material | None,
+    signs: Sequence[int] = (),
 ) -> TreeMember:
     """Grows one member.
 
@@ -73,12 +77,13 @@ def grow(
         seed: Of pairs, and of what trees see.
         material: What is learned from.
         judges: Growing ends when the loss on these no longer falls; never if None.
+        signs: Of each column whether scores may only rise with it (1) or fall (-1); none if empty.
     """
     rng = np.random.default_rng(seed)
     data = xgboost.QuantileDMatrix(
         material.matrix, base_margin=material.begin, nthread=config.threads, max_bin=_BINS
     )
-    parameters = {
+    parameters: dict[str, Any] = {
         "disable_default_eval_metric": True,
         "base_score": 0.0,
         "max_depth": config.depth,
@@ -93,6 +98,8 @@ def grow(
         "seed": seed,
         "verbosity": 0,
     }
+    if any(signs):
+        parameters["monotone_constraints"] = tuple(signs)
     stopping: dict[str, Any] = {}
     before = np.inf
     if judges is not None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from foretune.cost.behaviour.columns import MEMORY_NAMES
+from foretune.cost.behaviour.columns import MEMORY_NAMES, factor_columns
 from foretune.cost.behaviour.memory import MOST, Memory
 from tests.cost.behaviour.behaviour_support import DEVICES, UNSEEN, cpu
 
@@ -53,6 +53,28 @@ def test_the_shift_is_what_predictions_say_of_the_difference():
     theirs = {DEVICES[0].key: np.array([1.0, 2.0, 3.0]), DEVICES[1].key: np.array([3.0, 2.0, 1.0])}
     table = read(memory(), UNSEEN, own=own, theirs=theirs)
     np.testing.assert_allclose(table["memory.shift"], [3, 3, 3])
+
+
+def test_what_is_expected_by_hand():
+    """Of one other device: w m + (1 - w) (a(u) + 0.3 (m - a(d))), w = l / (l + 0.4)."""
+    found = Memory()
+    found.add(DEVICES[0], "w", KEYS, np.array([1.0, 2.0, 4.0]))
+    own, theirs = np.array([1.0, 3.0, 2.0]), np.array([0.5, 1.5, 2.5])
+    for device in (UNSEEN, cpu("twin", 4, 3000.0, 25.0)):
+        table = read(found, device, own=own, theirs={DEVICES[0].key: theirs})
+        gap = np.abs(factor_columns(device) - factor_columns(DEVICES[0]))
+        likeness = np.exp(-np.nanmean(gap))
+        weight = likeness / (likeness + 0.4)
+        slow = np.array([0.0, 1.0, 2.0])
+        wanted = weight * slow + (1 - weight) * (own + 0.3 * (slow - theirs))
+        np.testing.assert_allclose(table["memory.expected"], wanted)
+    # The same device under another name is as alike as can be.
+    assert likeness == 1.0
+
+
+def test_without_predictions_what_is_expected_is_what_others_took():
+    table = read(memory(), UNSEEN)
+    np.testing.assert_array_equal(table["memory.expected"], table["memory.near"])
 
 
 def test_arrays_hold_everything():

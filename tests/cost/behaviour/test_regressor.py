@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from foretune.cost.behaviour import trees
-from foretune.cost.behaviour.columns import PROGRAM_NAMES
+from foretune.cost.behaviour.columns import NAMES, PROGRAM_NAMES, SIGNS, predicted
 from foretune.cost.behaviour.memory import Memory
 from foretune.cost.behaviour.regressor import Lesson, Material, Regressor, RegressorConfig
 from foretune.cost.behaviour.targets import normalised
@@ -115,8 +115,8 @@ def test_a_memory_never_loses_to_the_floor():
             device,
             f"w{workload}",
             keys,
-            np.log2(behaviours(workload, device).seconds),
-            {d.key: np.log2(behaviours(workload, d).seconds) for d in others},
+            predicted(behaviours(workload, device)),
+            {d.key: predicted(behaviours(workload, d)) for d in others},
         )
 
     made = Regressor(**FORMS["trees"])
@@ -140,7 +140,7 @@ def test_what_other_devices_took_is_hardly_touched_where_nothing_else_is_known()
         table = np.full_like(each.columns, np.nan)
         table[:, 0] = rng.random(64)
         table[:, PROGRAM_NAMES.index("memory.mean")] = slow
-        table[:, PROGRAM_NAMES.index("memory.near")] = slow
+        table[:, PROGRAM_NAMES.index("memory.expected")] = slow
         times = 1e-3 * 2 ** (slow + rng.normal(0, 0.3, 64))
         lessons.append(Lesson(each.workload, each.device, table, times))
     made = Regressor(**FORMS["trees"])
@@ -193,6 +193,26 @@ def test_the_gradient_of_lists_is_that_of_the_loss():
     np.testing.assert_allclose(
         gradient, slopes * 6 * config.temperature / config.temperature, atol=1e-6
     )
+
+
+def test_trees_say_nothing_against_what_columns_mean():
+    """A better score is never slower, a longer limit never faster, whatever the data say."""
+    rng = np.random.default_rng(8)
+    table = np.full((200, len(NAMES)), np.nan)
+    table[:, 0], table[:, 1] = rng.random(200), rng.random(200)
+    limit = NAMES.index("limit.memory")
+    table[:, limit] = rng.random(200)
+    # The data say the opposite of the first score, and the limit is right.
+    seconds = 1e-3 * 2.0 ** (2 * table[:, 0] + table[:, limit] + table[:, 1] % 0.1)
+    made = Regressor(**FORMS["trees"], members=1, fold="workload", line=False)
+    made.fit([Lesson("w", "d", table, seconds)])
+    base = np.repeat(table[:1], 50, axis=0)
+    for column in (0, 1, limit):
+        swept = base.copy()
+        swept[:, column] = np.linspace(0, 1, 50)
+        steps = np.diff(made.times(swept))
+        assert (SIGNS[column] * steps <= 1e-9).all()
+    assert np.ptp(made.times(swept)) > 0.1
 
 
 def test_groups_without_an_order_are_refused():
