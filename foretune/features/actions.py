@@ -416,10 +416,11 @@ def action_features(programs: Sequence[Any], machine: Hardware | None = None) ->
     found: dict[str, Rows] = {}
     missing: dict[str, Any] = {}
     places: list[tuple[int, str]] = []
+    factors = machine_features(machine)
     for row, program in enumerate(programs):
         candidate = program.candidate
         if candidate is None:
-            _fill_foreign(features[row], program, machine)
+            _fill_foreign(features[row], program, factors)
             continue
         known = machine if machine is not None else candidate.hardware
         if id(known) not in marks:
@@ -477,13 +478,19 @@ def _own(candidates: Sequence[Any], hardware: Hardware) -> FloatArray:
     return np.concatenate(sections, axis=1)
 
 
-def _fill_foreign(row: Rows, program: Any, machine: Hardware | None) -> None:
-    """Fills the columns of a program that others measured."""
+def _fill_foreign(row: Rows, program: Any, machine: FloatArray) -> None:
+    """Fills the columns of a program that others measured.
+
+    Args:
+        row: Of all columns, to be filled.
+        program: Of actions or a configuration.
+        machine: ``machine_features`` of what it ran on, which all programs share.
+    """
     actions = actions_of(program)
     kinds = row[1 : 1 + len(_KIND_COLUMNS)]
     for action in actions:
         kinds[kind_index(action.kind)] += 1
     kinds[-1] = len(actions)
     start = 1 + len(_KIND_COLUMNS)
-    row[start : start + len(_MACHINE_COLUMNS)] = machine_features(machine)
+    row[start : start + len(_MACHINE_COLUMNS)] = machine
     row[-len(FOREIGN_COLUMNS) :] = foreign_features(actions)

@@ -115,10 +115,13 @@ class Hardware:
 
         Columns and units are ``FEATURE_COLUMNS``; values are raw, a model scales them itself.
         """
-        own = {"is_gpu": float(self.gpu is not None), **asdict(self)}
         gpu = self.gpu or {}
         values = [
-            gpu.get(name.removeprefix("gpu_"), 0.0) if name.startswith("gpu_") else own[name]
+            float(self.gpu is not None)
+            if name == "is_gpu"
+            else gpu.get(name.removeprefix("gpu_"), 0.0)
+            if name.startswith("gpu_")
+            else getattr(self, name)
             for name, _unit in FEATURE_COLUMNS
         ]
         return np.asarray(values, dtype=np.float64)

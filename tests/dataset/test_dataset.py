@@ -78,6 +78,8 @@ def test_groups_are_one_workload_on_one_hardware(written: Path, matmul: Space) -
     made = groups["matmul"]
     assert made.workload == matmul.workload.key
     assert made.machine == matmul.hardware
+    assert made.device is not None
+    assert made.device.factors["cores"] == matmul.hardware.threads
     assert made.kind == "dense"
     assert made.quiet.all()
     expected = [seconds_of(p.candidate) for p in made.programs if p.candidate is not None]
