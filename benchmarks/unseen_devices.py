@@ -52,8 +52,8 @@ RIVALS: Mapping[str, Rival] = {
     "nearest device": nearest_device,
     "trees on parameters": parameter_trees,
     "trees on decisions": ranked("gbdt_actions"),
-    "tlp": ranked("tlp"),
-    "tlp, a head per device": ranked("mtl_tlp"),
+    "tlp": ranked("tlp", epochs=15),
+    "tlp, a head per device": ranked("mtl_tlp", epochs=15),
     OURS: ranked("behaviour", whole=True, stage=2, memory=True),
     "behaviour, no memory": ranked("behaviour", whole=True, stage=2),
     "behaviour, both stages": ranked("behaviour", whole=True, memory=True),
@@ -134,7 +134,7 @@ def few_measured(case: Case, picks: int, rival: str) -> list[dict[str, Any]]:
         rng = np.random.default_rng(case.seed)
         orders = {g.key: rng.permutation(len(g)).tolist() for g in case.test}
     else:
-        ranker = trained("tlp", False, case, ())
+        ranker = trained("tlp", False, case, (("epochs", 15),))
         assert isinstance(ranker, TlpRanker)
         orders = adapted_picks(ranker, case.test, _ROUNDS, _EACH, case.seed)
     found = []
