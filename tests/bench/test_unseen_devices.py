@@ -1,0 +1,119 @@
+"""What the page of unseen devices computes, on groups that were made up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import unseen_devices
+from benchmarks._devices.families import Family
+from benchmarks._devices.rivals import (
+    Case,
+    best_elsewhere,
+    distance,
+    nearest_device,
+    parameter_trees,
+)
+from foretune.dataset import Group, Program
+from foretune.hardware import Device
+
+FAMILY = Family("made up", (), least=5)
+
+
+def device(key: str, cores: int) -> Device:
+    factors = {"cores": cores, "simd_fp32_lanes": 8, "fp32_flop_per_cycle_per_core": 32,
+               "l1d_kib_per_core": 32}  # fmt: skip
+    return Device(key, key, "cpu", factors)
+
+
+def made_up(workloads: int = 3, programs: int = 12) -> list[Group]:
+    """Seconds follow a parameter: alike on a and b, the other way round on c."""
+    rng = np.random.default_rng(0)
+    groups = []
+    for number in range(workloads):
+        values = rng.permutation(programs)
+        given = [Program(configuration={"tile": int(v)}) for v in values]
+        for key, cores in (("a", 4), ("b", 5), ("c", 64)):
+            seconds = 1.0 + (programs - 1 - values if key == "c" else values)
+            groups.append(
+                Group(f"w{number}", f"w{number}", "conv2d", key, given, seconds.astype(float),
+                      device=device(key, cores))
+            )  # fmt: skip
+    return groups
+
+
+def case_of(name: str, groups: list[Group] | None = None, seed: int = 0) -> Case:
+    found = unseen_devices.cases(groups or made_up(), FAMILY, seed)
+    return next(case for case in found if case.device == name)
+
+
+def top1(scores: dict[str, np.ndarray], case: Case) -> float:
+    entries = unseen_devices.judged(scores, case, 1)
+    return float(np.mean([entry["top1"] for entry in entries]))
+
+
+def test_a_case_has_no_group_of_its_device_to_learn_from() -> None:
+    case = case_of("a")
+    assert {g.hardware for g in case.test} == {"a"} and len(case.test) == 3
+    assert {g.hardware for g in case.train} == {"b", "c"}
+    assert set(case.elsewhere["w0@a"]) == {"b", "c"}
+
+
+def test_the_nearest_device_is_told_by_the_data_sheet_and_the_mean_by_all() -> None:
+    case = case_of("a")
+    assert top1(nearest_device(case), case) == 1.0, "b is as fast as a where a is"
+    known = {key: -np.mean(list(logs.values()), axis=0) for key, logs in case.elsewhere.items()}
+    assert all((best_elsewhere(case)[key] == known[key]).all() for key in known)
+    assert distance(device("x", 4), device("y", 16)) > distance(device("x", 4), device("y", 8)) > 0
+
+
+def test_trees_on_parameters_learn_what_the_other_devices_have_in_common() -> None:
+    groups = [g for g in made_up(4, 40) if g.hardware != "c"]
+    case = case_of("a", groups)
+    assert top1(parameter_trees(case), case) == 1.0
+
+
+def test_equal_scores_are_ordered_by_chance_and_the_same_chance_again() -> None:
+    case = case_of("c")
+    flat = {group.key: np.zeros(len(group)) for group in case.test}
+    assert unseen_devices.judged(flat, case, 10) == unseen_devices.judged(flat, case, 10)
+    other = replace(case, seed=1)
+    assert unseen_devices.judged(flat, case, 10) != unseen_devices.judged(flat, other, 10)
+    entry = unseen_devices.judged(flat, case, 10)[0]
+    assert entry["top1"] <= entry["top5"] <= entry["top10"]
+
+
+def test_luck_has_the_best_of_seventeen() -> None:
+    case = case_of("a", made_up(2, 17))
+    entries = unseen_devices.few_measured(case, 1, unseen_devices._LUCK)
+    assert [entry["top1"] for entry in entries] == [1.0, 1.0], "all seventeen were measured"
+
+
+@pytest.mark.parametrize(("floor", "asked"), [(0.88, 0.92), (0.7, 0.8), (0.95, 0.93)])
+def test_a_third_is_asked_of_what_a_floor_leaves_where_it_leaves_much(
+    floor: float, asked: float
+) -> None:
+    assert unseen_devices.goal(floor) == pytest.approx(asked)
+
+
+def test_cells_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Family, "groups", lambda _self: made_up())
+    first = unseen_devices.compute(FAMILY, ["best elsewhere"], 2, tmp_path)
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == 3, "the floor has no seed"
+    times = [file.stat().st_mtime_ns for file in files]
+    assert unseen_devices.compute(FAMILY, ["best elsewhere"], 2, tmp_path) == first
+    assert [file.stat().st_mtime_ns for file in files] == times
+    shown = unseen_devices.figures(first, "top1")["best elsewhere"]
+    assert shown["mean"] == pytest.approx(np.mean([shown[d] for d in "abc"]))
+    assert "| best elsewhere |" in unseen_devices.body_of(FAMILY, first)
+
+
+def test_rivals_are_those_that_a_family_can_ask() -> None:
+    asked = unseen_devices.rivals_of(FAMILY, made_up())
+    assert "trees on parameters" in asked and "tlp" not in asked
+    solvers = replace(FAMILY, files=("devices/miopen/gfx900.parquet",))
+    assert not [n for n in unseen_devices.rivals_of(solvers, made_up()) if "behaviour" in n]
