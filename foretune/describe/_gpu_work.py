@@ -33,7 +33,7 @@ _INVARIANT_ELEMENTS = 32
 """Values that are kept over a loop that is not unrolled and does not move them, at most."""
 _LOOP, _ADDRESS, _DIVISION, _GUARD = 3.0, 1.0, 4.0, 2.0
 """Integer instructions of an iteration, an address, a division with remainder, a guard."""
-BASE_REGISTERS = 24
+BASE_REGISTERS = 16
 """Addresses, indices of the thread, counters."""
 
 

@@ -33,6 +33,8 @@ _SPECIAL_LANES = 16.0
 """Of a multiprocessor's lanes, those that compute roots, exponentials, conversions."""
 _L2_BYTES, _L2_BYTES_OF_ONE = 32.0, 64.0
 """In a cycle, of the second cache: for each of all multiprocessors, for one alone."""
+_THREADS_OF_NARROW_L1 = 1024.0
+"""Multiprocessors that hold no more threads (Turing) have a first cache of 64 bytes in a cycle."""
 _MEMORY_REACHED = 0.9
 """Of the bandwidth on the data sheet."""
 _ARITHMETIC_CYCLES, _SHARED_CYCLES, _L1_CYCLES, _L2_CYCLES, _MEMORY_CYCLES = (
@@ -141,6 +143,7 @@ def _timed(k: Kernel, device: Device) -> _Timed:
     issued = k.arithmetic + k.special + k.other + k.memory_instructions
     arithmetic = k.arithmetic * warp / lanes + k.special * warp / _SPECIAL_LANES
     wide = warp / 32.0
+    ports = 1.0 if device.value("max_threads_per_unit") > _THREADS_OF_NARROW_L1 else 0.5
     starts = busiest / np.minimum(k.held.blocks, busiest) * _BLOCK_CYCLES
     dispatch = blocks * _DISPATCH_CYCLES
     if warp > 32:
@@ -149,7 +152,7 @@ def _timed(k: Kernel, device: Device) -> _Timed:
     limits = {
         "arithmetic": of_unit * arithmetic / clock,
         "instructions": of_unit * issued / max(_ISSUED, lanes / warp) / clock,
-        "l1": of_unit * k.l1_cycles * wide / clock,
+        "l1": of_unit * k.l1_cycles * wide / ports / clock,
         "shared": of_unit * k.shared_passes / clock,
         "l2": np.maximum(
             k.from_l2 / (units * _L2_BYTES), k.from_l2 * busiest / blocks / _L2_BYTES_OF_ONE
