@@ -13,6 +13,7 @@ from foretune.cost.behaviour.columns import SCORE_NAMES, columns
 from foretune.cost.behaviour.regressor import Lesson
 from foretune.describe import (
     METRICS,
+    PARALLEL,
     SERIAL,
     VECTORIZED,
     Access,
@@ -28,7 +29,8 @@ ROOF = SCORE_NAMES.index("roofline_score")
 LANES = SCORE_NAMES.index("lane_efficiency_score")
 TRAFFIC = SCORE_NAMES.index("memory_traffic_score")
 REGISTERS = SCORE_NAMES.index("register_score")
-ONE_THREAD = {"threads": 1}
+NEST_LOOPS = ("i0", "j0", "i1", "j1", "k0", "i2", "j2", "k1", "i3", "j3")
+"""Those of ``foretune.testing.rankers``."""
 
 
 def cpu(key, cores=4, mhz=3000.0, memory=25.0, **more):
@@ -143,3 +145,36 @@ def nest_text(nests, row):
 
 def device_words(device):
     return f"device with {device.value('peak_fp32_gflops'):g} GFLOP/s"
+
+
+def nest_analysis(nests, device):
+    """Scores of the nests of ``foretune.testing.rankers`` that say what their times depend on.
+
+    Lanes filled, accumulators, threads busy, a tile beside the first cache, steps unrolled; not how
+    much each is worth, which is to be learned.
+    """
+    extents = dict(zip(NEST_LOOPS, nests.extents.T, strict=False))
+    lanes = device.value("simd_fp32_lanes")
+    threads = device.value("threads")
+    filled = np.gcd(extents["j3"].astype(int), int(lanes))
+    vectors = nests.kinds[:, NEST_LOOPS.index("j3")] == VECTORIZED
+    accumulators = extents["i3"] * extents["j3"] / filled
+    parallel = nests.kinds[:, 0] == PARALLEL
+    chunks = np.where(parallel, extents["i0"] * extents["j0"], 1)
+    rows, across = extents["i2"] * extents["i3"], extents["j2"] * extents["j3"]
+    tile = 4.0 * (rows * extents["k1"] + extents["k1"] * across + rows * across)
+    body = np.minimum(nests.statements[0].unroll, extents["i3"] * extents["k1"])
+    scores = np.full((len(nests), len(METRICS)), np.nan)
+    scores[:, LANES] = np.where(vectors, filled / lanes, 1 / lanes)
+    scores[:, REGISTERS] = np.minimum(1.0, 14 / accumulators)
+    named = {
+        "instruction_parallelism_score": np.minimum(1.0, accumulators / 4),
+        "load_balance_score": chunks / (np.ceil(chunks / threads) * threads),
+        "l1_reuse_score": np.minimum(1.0, device.value("l1d_kib_per_core") * 1024 / tile),
+        "instruction_mix_score": (1 + body) / 513,
+        "roofline_score": np.full(len(nests), 0.5),
+    }
+    for name, value in named.items():
+        scores[:, SCORE_NAMES.index(name)] = value
+    seconds = np.ones(len(nests))
+    return Behaviours(device, scores, {"arithmetic": seconds}, seconds, {})

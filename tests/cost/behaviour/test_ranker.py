@@ -15,29 +15,27 @@ from foretune.cost.behaviour.columns import NAMES, SCORE_NAMES
 from foretune.cost.behaviour.composition import best_first, coarse, composed
 from foretune.cost.behaviour.identities import Identities
 from foretune.cost.behaviour.ranker import BehaviourRanker
-from foretune.cost.behaviour.scores import ScoreSource, scores_alone
+from foretune.cost.behaviour.scores import AnalyticScores, ScoreSource, scores_alone
 from foretune.dataset import Group, Program
 from foretune.describe import METRICS, behaviours
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.hardware import device_of, hardware_of, known_devices
 from foretune.testing import rankers as suite
 from foretune.testing.rankers import NEST_HARDWARE, Subject
-from tests.cost.behaviour.behaviour_support import DEVICES, UNSEEN
+from tests.cost.behaviour.behaviour_support import DEVICES, UNSEEN, nest_analysis
 
 NEST = {"read_nests": suite.nest_batches, "threads": 1}
-QUICK = {
-    "stage": "2",
-    "rounds": 60,
-    "min_child_weight": 5.0,
-    # Times of the suite follow a formula of its own, which scores need not agree with.
-    "monotone": False,
-    "rank_share": 0.5,
-    "temperature": 0.1,
-}
-SUBJECT = Subject(
-    functools.partial(BehaviourRanker, **NEST, **QUICK),
-    functools.partial(BehaviourRanker.load, **NEST),
-)
+QUICK = {"stage": "2", "rounds": 60, "min_child_weight": 5.0}
+LEARN = {**QUICK, "rounds": 150, "min_child_weight": 2.0, "learning_rate": 0.15}
+SOURCE = AnalyticScores(nest_analysis)
+"""Times of the suite follow a formula of its own, which the scores of real kernels do not know."""
+
+
+def subject(*, seed):
+    return BehaviourRanker(seed=seed, source=SOURCE, **NEST, **LEARN)
+
+
+SUBJECT = Subject(subject, functools.partial(BehaviourRanker.load, source=SOURCE, **NEST))
 
 
 def make(**options):
