@@ -15,6 +15,7 @@ from foretune.describe._candidates import nests_of
 from foretune.describe._nests import (
     BLOCK,
     KIND_NAMES,
+    NESTS_VERSION,
     PARALLEL,
     SERIAL,
     THREAD,
@@ -35,6 +36,7 @@ __all__ = [
     "KIND_NAMES",
     "LIMITS",
     "METRICS",
+    "NESTS_VERSION",
     "PARALLEL",
     "SCHEMA_VERSION",
     "SERIAL",

@@ -22,6 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
+
+NESTS_VERSION = 1
+"""Raised whenever the same programs are described otherwise: what was learned of them is stale."""
+
 Kinds = npt.NDArray[np.int8]
 
 SERIAL, PARALLEL, VECTORIZED, UNROLLED, BLOCK, THREAD, VTHREAD = range(7)

@@ -111,10 +111,10 @@ def candidate_rows(
         memory.remember(found)
     else:
         for path, group in _files(wanted, folder, source):
-            stored = _read(path)
+            stored = read_rows(path)
             made = _extract({key: c for key, c in group.items() if key not in stored}, source)
             if made:
-                _add(path, made)
+                add_rows(path, made)
             found |= {**stored, **made}
     return [found[candidate.key] for candidate in candidates]
 
@@ -151,8 +151,8 @@ def _files(
         yield folder / f"{name}.npz", group
 
 
-def _read(path: Path) -> dict[str, Rows | None]:
-    """Candidate key -> rows."""
+def read_rows(path: Path) -> dict[str, Rows | None]:
+    """What ``add_rows`` kept in a file: key -> rows, None for an illegal program; empty if none."""
     try:
         with np.load(path, allow_pickle=False) as file:
             keys, counts, rows = file["keys"].tolist(), file["counts"], file["rows"]
@@ -165,12 +165,20 @@ def _read(path: Path) -> dict[str, Rows | None]:
     }
 
 
-def _add(path: Path, made: Mapping[str, Rows | None]) -> None:
-    """Adds rows to a file, beside what other processes have put there since it was read."""
+def add_rows(path: Path, made: Mapping[str, Rows | None]) -> None:
+    """Adds rows to a file, beside what other processes have put there since it was read.
+
+    Args:
+        path: The file; its folder is made.
+        made: By key, float32 of shape (rows, columns), all of one width; None: an illegal program.
+
+    Raises:
+        RecordError: It cannot be written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_suffix(".lock")):
-            _write(path, {**_read(path), **made})
+            _write(path, {**read_rows(path), **made})
     except OSError as error:
         raise RecordError(
             f"features cannot be kept in {path.parent} ({error.strerror}): make room or choose "
@@ -186,6 +194,6 @@ def _write(path: Path, programs: Mapping[str, Rows | None]) -> None:
         buffer,
         keys=np.array(list(programs)),
         counts=np.array(counts),
-        rows=np.concatenate([np.zeros((0, PER_STORE), np.float32), *legal]),
+        rows=np.concatenate(legal) if legal else np.zeros((0, PER_STORE), np.float32),
     )
     write_bytes(path, buffer.getvalue())

@@ -214,7 +214,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 for number in range(40):
     rows = np.full((number % 3, cache.PER_STORE), me, np.float32)
-    cache._add(path, {f"{me}/{number}": rows, f"{me}/illegal{number}": None})
+    cache.add_rows(path, {f"{me}/{number}": rows, f"{me}/illegal{number}": None})
 """
 
 
@@ -238,7 +238,7 @@ def test_what_processes_write_at_once_is_all_kept(tmp_path):
     for writer in writers:
         writer.communicate(timeout=120)
         assert writer.returncode == 0
-    kept = cache._read(path)
+    kept = cache.read_rows(path)
     assert len(kept) == 2 * 80
     for me in (1, 2):
         for number in range(40):

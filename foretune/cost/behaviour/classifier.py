@@ -14,8 +14,10 @@ the order of scores is used: after down-sampling they are no probabilities.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -27,7 +29,9 @@ from foretune.cost._neural import NeuralConfig, NeuralRanker
 from foretune.cost.behaviour import reading
 from foretune.cost.behaviour.labels import SAMPLINGS, ClassWeights, lesson
 from foretune.cost.behaviour.tokens import COLUMNS, TOKEN_VERSION, tokens_of
+from foretune.describe import NESTS_VERSION
 from foretune.errors import BadInputError
+from foretune.features.cache import add_rows, read_rows
 
 if TYPE_CHECKING:
     from torch import nn
@@ -90,6 +94,7 @@ class Classifier(NeuralRanker):
     Args:
         seed: Of weights, order, dropout and what is sampled.
         read_nests: What is called in place of ``foretune.describe.nests_of``.
+        cache: Folder in which tokens of groups are kept; None: they are read anew.
         threads: Threads PyTorch may use; None: as many as it would otherwise.
         device: PyTorch's name of a device; None: a CUDA device where there is one.
         options: Fields of ``ClassifierConfig``.
@@ -108,17 +113,19 @@ class Classifier(NeuralRanker):
         seed: int = 0,
         variant: str = "default",
         read_nests: NestReader | None = None,
+        cache: Path | str | None = None,
         threads: int | None = None,
         device: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(seed=seed, variant=variant, threads=threads, device=device, **options)
         self._read_nests = read_nests
+        self._cache = None if cache is None else Path(cache)
 
     @property
     def versions(self) -> dict[str, Any]:
-        """Version of the tokens."""
-        return {"tokens": TOKEN_VERSION}
+        """Versions of tokens and of what they are made of."""
+        return {"tokens": TOKEN_VERSION, "nests": NESTS_VERSION}
 
     def score_group(self, group: Group) -> FloatArray:
         """Scores of all programs of a group, logged ones too; NaN for one that is not described.
@@ -155,17 +162,42 @@ class Classifier(NeuralRanker):
         return self._tokens(programs, batches, reading.device_of_machine(machine))
 
     def _group_examples(self, group: Group) -> tuple[Examples, npt.NDArray[np.bool_]]:
+        if self._cache is None:
+            return self._read(group)
+        keys = [program.key for program in group.programs]
+        path = self._cache / self._file(group)
+        known = read_rows(path)
+        missing = [row for row, key in enumerate(keys) if key not in known]
+        if missing:
+            examples, legal = self._read(group.subset(missing))
+            rows = iter(np.split(examples.rows, np.cumsum(examples.counts)[:-1]))
+            made = {
+                keys[row]: next(rows) if here else None
+                for row, here in zip(missing, legal.tolist(), strict=True)
+            }
+            add_rows(path, made)
+            known = {**known, **made}
+        found = [known[key] for key in keys]
+        legal = np.array([each is not None for each in found], dtype=bool)
+        return _examples_of([each for each in found if each is not None]), legal
+
+    def _read(self, group: Group) -> tuple[Examples, npt.NDArray[np.bool_]]:
         batches = reading.batches_of(group, self._read_nests)
         return self._tokens(group.programs, batches, reading.device_of(group))
+
+    def _file(self, group: Group) -> str:
+        """Where tokens of a group are kept, by what they depend on."""
+        device = reading.device_of(group) if self.config.hardware else None
+        factors = None if device is None else sorted(device.factors.items())
+        text = repr((group.key, factors, self.config.decisions, sorted(self.versions.items())))
+        return f"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}.npz"
 
     def _tokens(
         self, programs: Sequence[Program], batches: Batches, device: Device | None
     ) -> tuple[Examples, npt.NDArray[np.bool_]]:
         legal = np.zeros(len(programs), dtype=bool)
         if not batches:
-            nothing = np.zeros((0, len(COLUMNS)), np.float32)
-            empty = np.zeros((0, 0), np.float32)
-            return Examples(nothing, np.zeros(0, np.intp), empty), legal
+            return _examples_of([]), legal
         rows = np.concatenate([own for own, _ in batches])
         decisions = [_decisions(programs[row]) for row in rows] if self.config.decisions else ()
         nests = [each for _, each in batches]
@@ -188,6 +220,13 @@ class Classifier(NeuralRanker):
             return lambda_rank
         weights = ClassWeights.of(data.targets > 0.5)
         return weights.mse if self.config.loss == "mse" else weights.bce
+
+
+def _examples_of(tokens: Sequence[Floats]) -> Examples:
+    """Programs by their tokens, one array of shape (tokens, len(COLUMNS)) each."""
+    rows = np.concatenate([np.zeros((0, len(COLUMNS)), np.float32), *tokens])
+    counts = np.array([len(each) for each in tokens], dtype=np.intp)
+    return Examples(rows, counts, np.zeros((len(tokens), 0), np.float32))
 
 
 def _decisions(program: Program) -> tuple[Any, ...]:

@@ -100,6 +100,26 @@ def test_decisions_can_be_tokens_too():
     assert np.isfinite(score_group(ranker, suite.nest_group((128, 128, 128), 4))).any()
 
 
+def test_tokens_that_are_kept_are_not_read_again(tmp_path):
+    asked = []
+
+    def read(candidates):
+        asked.append(len(candidates))
+        return suite.nest_batches(candidates)
+
+    group = suite.nest_group((128, 128, 128), 60)
+    plain, keeping = make(), make(cache=tmp_path, read_nests=read)
+    for ranker in (plain, keeping):
+        ranker.fit(suite.training_groups(16))
+    first = score_group(keeping, group.subset(range(10)))
+    assert np.allclose(score_group(keeping, group), score_group(plain, group), equal_nan=True)
+    assert asked[-2:] == [10, 50]
+    again = make(cache=tmp_path, read_nests=read)
+    again.fit(suite.training_groups(16))
+    assert np.allclose(score_group(again, group)[:10], first, atol=1e-5, equal_nan=True)
+    assert asked[-2:] == [10, 50]
+
+
 def test_a_program_with_neither_candidate_nor_workload_is_refused():
     ranker = make()
     ranker.fit(suite.training_groups(16))
@@ -132,7 +152,7 @@ def test_weights_of_other_tokens_are_refused(tmp_path):
     path = tmp_path / "classifier.npz"
     make().save(path)
     meta, arrays = read_model(path)
-    write_model(path, "classifier", {**meta, "features": {"tokens": -1}}, arrays)
+    write_model(path, "classifier", {**meta, "features": {"tokens": -1, "nests": 1}}, arrays)
     with pytest.raises(VersionMismatchError):
         rankers.load(path)
     write_model(path, "classifier", {**meta, "config": {"loss": "none"}}, arrays)
