@@ -17,15 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from foretune.describe._cpu_loops import Loops
 from foretune.describe._cpu_machine import LINE_BYTES, PAGE_BYTES, PAGES, Constants, Machine
+from foretune.describe._cpu_touched import BLOCKS, Visits
 from foretune.describe._nests import Nests
 
 FloatArray = npt.NDArray[np.float64]
 LEVELS = 3
 """Caches."""
-_HOLDERS = 5
-"""Caches and the two tables of address translations."""
 _BLOCK_BYTES = np.array([LINE_BYTES] * LEVELS + [PAGE_BYTES] * 2, dtype=np.float64)[:, None]
 
 
@@ -63,7 +61,7 @@ class _Walk:
     """What is known while the tree of loops is walked.
 
     Attributes:
-        capacity: Bytes of caches and of what tables of translations reach, shape (_HOLDERS, 1).
+        capacity: Bytes of caches and of what tables of translations reach, shape (BLOCKS, 1).
         sharpness: How suddenly they give up.
         copies: Of each buffer, how many times as much all threads together touch, shape (n,).
         fitting, spilling: See ``Traffic``.
@@ -83,15 +81,15 @@ class _Walk:
         return cls(capacity, sharpness, copies, np.zeros((LEVELS, n)), np.full((LEVELS, n), np.inf))
 
     def held(self, blocks: dict[int, FloatArray]) -> FloatArray:
-        """Share of the reuse at this distance that each holds, shape (_HOLDERS, n)."""
+        """Share of the reuse at this distance that each holds, shape (BLOCKS, n)."""
         each = list(blocks.values())
-        distance = np.add.reduce([b[:_HOLDERS] for b in each]) * _BLOCK_BYTES
+        distance = np.add.reduce([b[:BLOCKS] for b in each]) * _BLOCK_BYTES
         shared = np.add.reduce([b[2] * self.copies[k] for k, b in blocks.items()])
         distance[2] = shared * LINE_BYTES
         fits = distance[:LEVELS] <= self.capacity[:LEVELS]
         np.maximum(self.fitting, np.where(fits, distance[:LEVELS], 0.0), out=self.fitting)
         np.minimum(self.spilling, np.where(fits, np.inf, distance[:LEVELS]), out=self.spilling)
-        crowded = np.maximum.reduce([b[_HOLDERS:] for b in each]) * LINE_BYTES
+        crowded = np.maximum.reduce([b[BLOCKS:] for b in each]) * LINE_BYTES
         distance[:2] = np.maximum(distance[:2], crowded)
         with np.errstate(over="ignore"):
             return np.asarray(1 / (1 + (distance / self.capacity) ** self.sharpness))
@@ -99,7 +97,7 @@ class _Walk:
 
 def traffic_of(
     nests: Nests,
-    stages: Sequence[Sequence[Loops]],
+    stages: Sequence[Sequence[Visits]],
     machine: Machine,
     constants: Constants,
 ) -> list[Traffic]:
@@ -107,7 +105,7 @@ def traffic_of(
     n = len(nests)
     tables = np.array(PAGES) * PAGE_BYTES
     capacity = np.concatenate([np.array(machine.caches) * constants.filled, tables])[:, None]
-    threads = [np.maximum.reduce([each.threads.used for each in stage]) for stage in stages]
+    threads = [np.maximum.reduce([each.loops.threads.used for each in stage]) for stage in stages]
     copies = [_copies(stage, used) for stage, used in zip(stages, threads, strict=True)]
     whole: dict[int, FloatArray] = {}
     whole_copies: dict[int, FloatArray] = {}
@@ -124,14 +122,14 @@ def traffic_of(
 
 
 def _of_stage(
-    nests: Nests, stage: Sequence[Loops], walk: _Walk, again: FloatArray, machine: Machine
+    nests: Nests, stage: Sequence[Visits], walk: _Walk, again: FloatArray, machine: Machine
 ) -> Traffic:
     n = len(nests)
     moved = _walk(walk, stage, 0)
     touched = _most(stage, 0)
     walk.held(touched)
     lines = {b: each[0] * walk.copies[b] for b, each in touched.items()}
-    stored = {m.access.buffer for s in stage for m in s.motions if m.access.store}
+    stored = {f.motion.access.buffer for s in stage for f in s.footprints if f.motion.access.store}
     ways = {b: 2.0 if b in stored else 1.0 for b in moved}
     beyond = _sum(n, (moved[b][:LEVELS] * ways[b] for b in moved)) * LINE_BYTES * again[:LEVELS]
     # Inner caches bring at least what outer ones do.
@@ -157,11 +155,11 @@ def _sum(n: int, several: Iterable[FloatArray]) -> FloatArray:
     return np.asarray(sum(several, np.zeros(n)))
 
 
-def _walk(walk: _Walk, statements: Sequence[Loops], depth: int) -> dict[int, FloatArray]:
-    """Blocks of each buffer that loops from a depth inwards bring, of shape (_HOLDERS, n)."""
-    first = statements[0].path
+def _walk(walk: _Walk, statements: Sequence[Visits], depth: int) -> dict[int, FloatArray]:
+    """Blocks of each buffer that loops from a depth inwards bring, of shape (BLOCKS, n)."""
+    first = statements[0].loops.path
     if len(statements) == 1 and depth == len(first):
-        return {b: each[:_HOLDERS] for b, each in _most(statements, depth).items()}
+        return {b: each[:BLOCKS] for b, each in _most(statements, depth).items()}
     inner: dict[int, FloatArray] = {}
     several = parts(statements, depth + 1)
     for part in several:
@@ -176,19 +174,19 @@ def _walk(walk: _Walk, statements: Sequence[Loops], depth: int) -> dict[int, Flo
         # Statements side by side read what the ones before them brought.
         one = each
         if len(several) > 1:
-            one = held * np.minimum(union[b][:_HOLDERS], each) + (1 - held) * each
+            one = held * np.minimum(union[b][:BLOCKS], each) + (1 - held) * each
         all_ = one * extent
-        kept = held * np.minimum(once[b][:_HOLDERS], all_) + (1 - held) * all_
+        kept = held * np.minimum(once[b][:BLOCKS], all_) + (1 - held) * all_
         found[b] = np.where(runs, kept, one)
     return found
 
 
-def parts(statements: Sequence[Loops], depth: int) -> list[list[Loops]]:
+def parts(statements: Sequence[Visits], depth: int) -> list[list[Visits]]:
     """Neighbours that share the loops outside of a depth and the loop at it."""
-    found: list[list[Loops]] = []
+    found: list[list[Visits]] = []
     for each in statements:
-        path = each.path
-        last = found[-1][-1].path if found else ()
+        path = each.loops.path
+        last = found[-1][-1].loops.path if found else ()
         if found and len(path) > depth and path[: depth + 1] == last[: depth + 1]:
             found[-1].append(each)
         else:
@@ -196,30 +194,30 @@ def parts(statements: Sequence[Loops], depth: int) -> list[list[Loops]]:
     return found
 
 
-def _most(statements: Sequence[Loops], depth: int) -> dict[int, FloatArray]:
+def _most(statements: Sequence[Visits], depth: int) -> dict[int, FloatArray]:
     """Blocks of each buffer that loops from a depth inwards touch: those of its widest access."""
     found: dict[int, FloatArray] = {}
     for each in statements:
-        for motion in each.motions:
-            b = motion.access.buffer
-            blocks = motion.blocks[:, :, depth]
+        for footprint in each.footprints:
+            b = footprint.motion.access.buffer
+            blocks = footprint.blocks[:, :, depth]
             found[b] = np.maximum(found[b], blocks) if b in found else blocks
     return found
 
 
-def _copies(stage: Sequence[Loops], threads: FloatArray) -> dict[int, FloatArray]:
+def _copies(stage: Sequence[Visits], threads: FloatArray) -> dict[int, FloatArray]:
     """How many threads touch lines of a buffer that no other touches, as if each had its own."""
     found: dict[int, FloatArray] = {}
     for each in stage:
-        for motion in each.motions:
-            apart = np.clip(motion.whole_lines / motion.lines[:, 0], 1.0, threads)
-            b = motion.access.buffer
+        for footprint in each.footprints:
+            apart = np.clip(footprint.whole_lines / footprint.blocks[0, :, 0], 1.0, threads)
+            b = footprint.motion.access.buffer
             found[b] = np.maximum(found[b], apart) if b in found else apart
     return found
 
 
 def _used(
-    nests: Nests, stage: Sequence[Loops], moved: dict[int, FloatArray], capacity: FloatArray
+    nests: Nests, stage: Sequence[Visits], moved: dict[int, FloatArray], capacity: FloatArray
 ) -> FloatArray:
     """Bytes asked for beside bytes of the lines that carry them, where the first cache gives up.
 
@@ -227,17 +225,18 @@ def _used(
     """
     asked, carried = np.zeros(len(nests)), np.full(len(nests), 1e-30)
     for each in stage:
-        if not each.motions:
+        if not each.footprints:
             continue
-        touched = np.asarray(sum(m.lines for m in each.motions)) * LINE_BYTES
+        touched = np.asarray(sum(f.blocks[0] for f in each.footprints)) * LINE_BYTES
         # The outermost loop of which one iteration fits brings every line once.
         fits = touched <= capacity[:, None]
         place = np.where(fits.any(axis=1), fits.argmax(axis=1), touched.shape[1] - 1)
         at = (np.arange(len(nests)), np.maximum(place - 1, 0))
-        for motion in each.motions:
-            b = motion.access.buffer
+        for footprint in each.footprints:
+            b = footprint.motion.access.buffer
             weight = moved[b][0]
-            share = motion.distinct[at] * nests.buffers[b].bytes / (motion.lines[at] * LINE_BYTES)
+            lines = footprint.blocks[0][at] * LINE_BYTES
+            share = footprint.distinct[at] * nests.buffers[b].bytes / lines
             asked += weight * np.minimum(share, 1.0)
             carried += weight
     return np.asarray(asked / carried)

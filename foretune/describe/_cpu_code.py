@@ -35,6 +35,7 @@ class Code:
     """What one thread executes of a statement. All of shape (n,).
 
     Attributes:
+        vector_place: Of the vectorised loop in the path, -1 for none.
         vector: Iterations of the vectorised loop, 1 for scalar code.
         lanes: Lanes that do useful work in an instruction, on average.
         accumulators: Vector registers that hold sums or results at once.
@@ -52,6 +53,7 @@ class Code:
         body: Instructions of the body.
     """
 
+    vector_place: npt.NDArray[np.intp]
     vector: FloatArray
     lanes: FloatArray
     accumulators: FloatArray
@@ -125,16 +127,17 @@ class _Body:
         inner = self._innermost(self.real)
         for candidate in (self._innermost(self.real & ~self.unrolled), inner):
             possible = (place < 0) & (candidate >= 0)
-            if self.store is None or not possible.any():
+            if self.store is None or self.machine.lanes <= 1 or not possible.any():
                 continue
-            if candidate is inner:
-                possible &= not self._sums
-            else:
+            if self._sums:
+                # What is loaded under a condition (padding) is not loaded beside others.
+                possible &= self.loops.statement.selects <= 0
+            if candidate is not inner:
                 possible &= self._different(self.store, self.unrolled) <= FEW_STORES
             possible &= np.isin(self._at(self.loops.kinds, candidate), _SERIAL_KINDS)
             possible &= self._at(self.extents, candidate) >= min(4.0, self.machine.lanes)
             for motion in self.loops.motions:
-                beside = np.abs(self._at(motion.step, candidate)) == motion.bytes
+                beside = np.abs(self._at(motion.step, candidate)) == motion.buffer.bytes
                 if not motion.access.store:
                     beside |= ~self._at(motion.moved, candidate).astype(bool)
                 possible &= beside
@@ -197,7 +200,7 @@ class _Body:
         statement = self.loops.statement
         if not (statement.calls > 0).any():
             return np.zeros(self.n)
-        of = [m for m in self.loads if not m.parameter] or self.loads
+        of = [m for m in self.loads if not m.buffer.parameter] or self.loads
         moved = np.zeros((self.n, self.depth), dtype=bool)
         for motion in of:
             moved |= motion.moved
@@ -229,7 +232,7 @@ class _Body:
             return one, one, np.zeros(self.n)
         moved = self._at(motion.moved, self.vector_place).astype(bool) & (self.vector_place >= 0)
         step = np.abs(self._at(motion.step, self.vector_place))
-        beside = step == motion.bytes
+        beside = step == motion.buffer.bytes
         runs = self._at(motion.runs, self.vector_place)
         # A vector that goes over the end of a row is put together of pieces.
         pieces = np.where(beside, np.maximum(np.ceil(self.vector / runs), self.passes), self.vector)
@@ -282,6 +285,7 @@ class _Body:
         width = np.exp2(np.ceil(np.log2(np.minimum(self.vector, machine.lanes))))
         rate = machine.rate(np.minimum(width, machine.lanes))
         return Code(
+            vector_place=self.vector_place,
             vector=self.vector,
             lanes=self.vector / self.passes,
             accumulators=live,

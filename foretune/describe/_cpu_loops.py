@@ -1,4 +1,4 @@
-"""Loops of a batch of programs as one CPU thread sees them.
+"""Loops of a batch of programs as one CPU thread runs them.
 
 Everything is per thread: of a parallel loop the busiest thread runs its chunk, so that its share
 replaces the loop's extent. Loops of one iteration have no say in anything.
@@ -8,13 +8,14 @@ Symbols of shapes: n programs, d loops on the path of a statement, k dimensions 
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from foretune.describe._cpu_machine import LINE_BYTES, PAGE_BYTES, WAYS, Machine
-from foretune.describe._nests import PARALLEL, Access, Nests, Statement
+from foretune.describe._nests import PARALLEL, Access, Buffer, Nests, Statement
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -43,34 +44,24 @@ class Motion:
 
     Attributes:
         access: The access.
-        distinct: Elements that loops from a place inwards touch, shape (n, d + 1).
-        lines: Cache lines of them, shape (n, d + 1).
-        blocks: What each level holds of them, shape (7, n, d + 1): lines of three caches, pages of
-            two tables of translations; and the lines that would fill the first and the second cache
-            as much if they were spread over all sets: strides of large powers of two meet in few.
         moved: Whether the loop at a place moves it, shape (n, d).
         step: Bytes from one iteration of a loop to the next, shape (n, d); 0 where it does not
             move it at every iteration.
         runs: Iterations of a loop before its step is another, shape (n, d).
         values: Indices that a loop takes in a dimension, shape (n, k, d).
+        whole_values: The same if one thread ran all, shape (n, k, d).
         coefficients: Elements between them, shape (n, k, d).
-        whole_lines: Lines that all threads together touch, shape (n,).
-        bytes: Of an element.
-        parameter: Whether the buffer is an input or output of the program.
+        buffer: What is accessed.
     """
 
     access: Access
-    distinct: FloatArray
-    lines: FloatArray
-    blocks: FloatArray
     moved: BoolArray
     step: FloatArray
     runs: FloatArray
     values: FloatArray
+    whole_values: FloatArray
     coefficients: FloatArray
-    whole_lines: FloatArray
-    bytes: int
-    parameter: bool
+    buffer: Buffer
 
 
 @dataclass(frozen=True)
@@ -96,25 +87,35 @@ class Loops:
     executions: FloatArray
 
 
-def loops_of(nests: Nests, machine: Machine) -> list[Loops]:
-    """The loops of every statement on a machine, those of one iteration left out."""
+def loops_of(nests: Nests, cores: float) -> list[Loops]:
+    """The loops of every statement on so many cores, those of one iteration left out."""
     real: BoolArray = np.asarray((nests.extents > 1).any(axis=0))
-    return [_of_statement(nests, statement, real, machine) for statement in nests.statements]
+    return [_of_statement(nests, statement, real, cores) for statement in nests.statements]
 
 
-def _of_statement(nests: Nests, statement: Statement, real: BoolArray, machine: Machine) -> Loops:
+def _of_statement(nests: Nests, statement: Statement, real: BoolArray, cores: float) -> Loops:
     places = [place for place, loop in enumerate(statement.path) if real[loop]]
     path = tuple(statement.path[place] for place in places)
     whole, kinds = nests.extents[:, path], nests.kinds[:, path]
-    extents, threads = _spread(whole, kinds, machine.cores)
+    extents, threads = _spread(whole, kinds, cores)
     at = {place: number for number, place in enumerate(places)}
     sums = {a.buffer for a in statement.accesses if a.store and statement.reduces}
     motions = tuple(
-        _motion(nests, access, at, extents, whole, machine)
+        _motion(nests, access, at, extents, whole)
         for access in statement.accesses
         if access.store or access.buffer not in sums
     )
     return Loops(statement, path, extents, kinds, threads, motions, extents.prod(axis=1))
+
+
+def shared_loops(every: Sequence[Loops]) -> list[int]:
+    """Of each statement, how many of its loops hold one of its neighbours, too."""
+    common = [0]
+    for one, two in itertools.pairwise(every):
+        pairs = zip(one.path, two.path, strict=False)
+        common.append(sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    common.append(0)
+    return [max(pair) for pair in itertools.pairwise(common)]
 
 
 def _spread(
@@ -150,12 +151,7 @@ def _spread(
 
 
 def _motion(
-    nests: Nests,
-    access: Access,
-    at: dict[int, int],
-    extents: FloatArray,
-    whole: FloatArray,
-    machine: Machine,
+    nests: Nests, access: Access, at: dict[int, int], extents: FloatArray, whole: FloatArray
 ) -> Motion:
     buffer = nests.buffers[access.buffer]
     n, depth = extents.shape
@@ -163,9 +159,9 @@ def _motion(
     values = np.ones((n, rank, depth))
     coefficients = np.zeros((n, rank, depth))
     step, runs = np.zeros((n, depth)), extents.copy()
-    strides = _strides(buffer.shape, buffer.bytes)
+    strides = strides_of(buffer)
     alone = whole is extents
-    every_value = values if alone else np.ones((n, rank, depth))
+    whole_values = values if alone else np.ones((n, rank, depth))
     for term in access.terms:
         if term.place not in at:
             continue
@@ -178,116 +174,20 @@ def _motion(
         values[here] *= np.where(moving, count, 1.0)
         if not alone:
             full = np.maximum(np.ceil(whole[:, place] / term.every), 1.0)
-            every_value[here] *= np.where(moves, np.minimum(full, term.values), 1.0)
+            whole_values[here] *= np.where(moves, np.minimum(full, term.values), 1.0)
         coefficients[here] = np.maximum(
-            np.where(every_value[here] > 1, np.abs(term.coefficient), 0.0), coefficients[here]
+            np.where(whole_values[here] > 1, np.abs(term.coefficient), 0.0), coefficients[here]
         )
         direct = moving & (term.every <= 1)
         step[:, place] += np.where(direct, term.coefficient * strides[:, term.dimension], 0.0)
         kept = np.where(direct, term.values, np.where(moving, term.every, extent))
         runs[:, place] = np.minimum(runs[:, place], kept)
-    touched = _Touched(*_counts(values, coefficients, buffer.shape), strides, buffer.bytes)
-    lines = touched.blocks(LINE_BYTES)
-    whole_lines = lines[:, 0]
-    if not alone:
-        counts, spans = _counts(every_value, coefficients, buffer.shape, outermost_only=True)
-        of_all = _Touched(counts, spans, strides, buffer.bytes)
-        whole_lines = of_all.blocks(LINE_BYTES)[:, 0]
-    pages = touched.blocks(PAGE_BYTES)
-    crowds = [touched.crowd(lines, size / WAYS) for size in machine.caches[:2]]
     moved: BoolArray = np.asarray((values > 1).any(axis=1))
-    return Motion(
-        access,
-        touched.distinct,
-        lines,
-        np.stack([lines, lines, lines, pages, pages, *crowds]),
-        moved,
-        step,
-        runs,
-        values,
-        coefficients,
-        whole_lines,
-        buffer.bytes,
-        buffer.parameter,
-    )
+    return Motion(access, moved, step, runs, values, whole_values, coefficients, buffer)
 
 
-def _strides(shape: FloatArray, element: int) -> FloatArray:
+def strides_of(buffer: Buffer) -> FloatArray:
     """Bytes from one index of a dimension to the next, shape (n, k)."""
-    strides = np.full(shape.shape, float(element))
-    strides[:, :-1] = element * np.cumprod(shape[:, :0:-1], axis=1)[:, ::-1]
+    strides = np.full(buffer.shape.shape, float(buffer.bytes))
+    strides[:, :-1] = buffer.bytes * np.cumprod(buffer.shape[:, :0:-1], axis=1)[:, ::-1]
     return strides
-
-
-def _counts(
-    values: FloatArray,
-    coefficients: FloatArray,
-    shape: FloatArray,
-    *,
-    outermost_only: bool = False,
-) -> tuple[FloatArray, FloatArray]:
-    """Indices per dimension that loops from each place inwards touch, and what they span.
-
-    Both of shape (n, k, d + 1). As many as there are combinations of iterations, but no more than
-    lie between the least and the largest.
-    """
-    n, rank, depth = values.shape
-    reach = coefficients * (values - 1)
-    if outermost_only:
-        combinations = values.prod(axis=2)[:, :, None]
-        spans = 1 + reach.sum(axis=2)[:, :, None]
-    else:
-        combinations, spans = np.ones((n, rank, depth + 1)), np.ones((n, rank, depth + 1))
-        combinations[:, :, :-1] = np.cumprod(values[:, :, ::-1], axis=2)[:, :, ::-1]
-        spans[:, :, :-1] += np.cumsum(reach[:, :, ::-1], axis=2)[:, :, ::-1]
-    spans = np.minimum(spans, np.maximum(shape, 1.0)[:, :, None])
-    return np.minimum(combinations, spans), spans
-
-
-@dataclass(frozen=True)
-class _Touched:
-    """What loops from each place inwards touch of a buffer.
-
-    Attributes:
-        counts, spans: As of ``_counts``.
-        strides: Bytes from one index of a dimension to the next, shape (n, k).
-        element: Bytes of an element.
-    """
-
-    counts: FloatArray
-    spans: FloatArray
-    strides: FloatArray
-    element: int
-
-    @property
-    def distinct(self) -> FloatArray:
-        """Elements, shape (n, d + 1)."""
-        return np.asarray(self.counts.prod(axis=1))
-
-    def blocks(self, size: int) -> FloatArray:
-        """Lines or pages of so many bytes: neighbours in one of them count once."""
-        n, rank, places = self.counts.shape
-        span, blocks = np.full((n, places), float(self.element)), np.ones((n, places))
-        for dimension in range(rank - 1, -1, -1):
-            span = span + (self.spans[:, dimension] - 1) * self.strides[:, dimension, None]
-            blocks = np.minimum(blocks * self.counts[:, dimension], np.ceil(span / size))
-        return blocks
-
-    def crowd(self, lines: FloatArray, way: float) -> FloatArray:
-        """Lines times the sets of a cache beside those that they can be in.
-
-        Args:
-            lines: Of ``blocks``.
-            way: Bytes from one line to the next that is in the same set.
-        """
-        n, rank, places = self.counts.shape
-        covered = np.full((n, places), float(LINE_BYTES))
-        whole = np.full(n, int(way))
-        for dimension in range(rank - 1, -1, -1):
-            stride = self.strides[:, dimension]
-            different = (way // np.gcd(stride.astype(np.int64), whole))[:, None]
-            apart = covered * np.minimum(self.counts[:, dimension], different)
-            side_by_side = covered + (self.spans[:, dimension] - 1) * stride[:, None]
-            covered = np.where(stride[:, None] <= covered, side_by_side, apart)
-            covered = np.minimum(covered, way)
-        return np.asarray(lines * way / LINE_BYTES / np.clip(covered / LINE_BYTES, 1.0, lines))

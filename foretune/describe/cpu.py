@@ -6,8 +6,9 @@ per second is a limit. A stage takes a soft maximum of its limits, a program the
 and what starting threads costs. Nothing is measured or learned but the few constants of
 ``_cpu_machine``.
 
-Reading order: ``_cpu_machine`` (rates), ``_cpu_loops`` (a thread's loops and footprints),
-``_cpu_code`` (instructions), ``_cpu_caches`` (bytes), then this file (limits and scores).
+Reading order: ``_cpu_machine`` (rates), ``_cpu_loops`` (a thread's loops), ``_cpu_code``
+(instructions), ``_cpu_touched`` (footprints), ``_cpu_caches`` (bytes), then this file (limits and
+scores).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy.typing as npt
 from foretune.describe._behaviour import METRICS, Behaviours
 from foretune.describe._cpu_caches import Traffic, parts, traffic_of
 from foretune.describe._cpu_code import Code, code_of
-from foretune.describe._cpu_loops import Loops, loops_of
+from foretune.describe._cpu_loops import Loops, loops_of, shared_loops
 from foretune.describe._cpu_machine import (
     CONSTANTS,
     LINE_BYTES,
@@ -29,6 +30,7 @@ from foretune.describe._cpu_machine import (
     Machine,
     machine_of,
 )
+from foretune.describe._cpu_touched import visits_of
 from foretune.describe._nests import Nests
 from foretune.errors import BadInputError
 from foretune.hardware import Device
@@ -75,11 +77,18 @@ def behaviours(nests: Nests, device: Device, constants: Constants = CONSTANTS) -
             f"'cpu', but {device.key!r} is a {device.kind!r}: take a device of the programs' kind"
         )
     machine = machine_of(device, constants)
-    every = loops_of(nests, machine)
-    groups = parts(every, 0)
+    every = loops_of(nests, machine.cores)
+    code = [code_of(each, machine, constants) for each in every]
+    visits = [
+        visits_of(loops, each.vector_place, shared, machine)
+        for loops, each, shared in zip(every, code, shared_loops(every), strict=True)
+    ]
+    groups = parts(visits, 0)
     traffic = traffic_of(nests, groups, machine, constants)
+    rest = iter(code)
     stages = [
-        _stage(group, each, machine, constants) for group, each in zip(groups, traffic, strict=True)
+        _stage([v.loops for v in group], [next(rest) for _ in group], each, machine, constants)
+        for group, each in zip(groups, traffic, strict=True)
     ]
     limits = {name: _sum(stage.limits[name] for stage in stages) for name in _limits_of(machine)}
     limits["overhead"] = _sum(stage.starts_s for stage in stages) + constants.run_s
@@ -101,8 +110,13 @@ def _sum(several: object) -> FloatArray:
     return np.asarray(sum(several), dtype=np.float64)  # type: ignore[call-overload]
 
 
-def _stage(group: list[Loops], traffic: Traffic, machine: Machine, constants: Constants) -> _Stage:
-    code = [code_of(each, machine, constants) for each in group]
+def _stage(
+    group: list[Loops],
+    code: list[Code],
+    traffic: Traffic,
+    machine: Machine,
+    constants: Constants,
+) -> _Stage:
     loads, stores = _sum(c.loads for c in code), _sum(c.stores for c in code)
     arithmetic = _sum(c.arithmetic for c in code)
     issued = arithmetic + loads + stores + _sum(c.overhead - c.folded for c in code)

@@ -375,7 +375,8 @@ def test_traffic_is_that_of_a_cache_that_forgets_the_longest_unused(order, kib):
         [Line(order, f"C[{row},{column}]",
               [f"A[{row},{depth}]", f"B[{depth},{column}]"], reduces=True)],
     )  # fmt: skip
-    device = _with(cores=1, l1d_kib_per_core=kib, l2_kib=512, l3_kib=0)
+    scalar = {"simd_fp32_lanes": 1, "fp32_flop_per_cycle_per_core": 2}
+    device = _with(cores=1, l1d_kib_per_core=kib, l2_kib=512, l3_kib=0, **scalar)
     sharp = replace(CONSTANTS, filled=1.0, sharpness=500.0)
     found = behaviours(nests, device, sharp).numbers["bytes_from_l2"][0] / 64
     counted = _misses(nests, kib * 16)
