@@ -67,12 +67,26 @@ def test_rows_of_autotvm_become_groups_like_lines(tmp_path: Path) -> None:
     assert group.device.value("simd_fp32_lanes_of_the_compiled_code") == 4, "a bare llvm"
 
 
-@pytest.mark.parametrize("name", ["i7-3770"])
-def test_a_real_log_is_the_same_in_lines_and_in_columns(name: str, shared_data: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "groups"),
+    [
+        ("cpu-i7-3770", 97),
+        pytest.param("cpu-cortex-a7", 185, marks=pytest.mark.slow),
+        pytest.param("cpu-i5-1035g1", 97, marks=pytest.mark.slow),
+        pytest.param("cpu-ryzen-3700x", 104, marks=pytest.mark.slow),
+        pytest.param("gpu-gtx1650", 123, marks=pytest.mark.slow),
+    ],
+)
+def test_a_real_log_is_the_same_in_lines_and_in_columns(
+    name: str, groups: int, shared_data: Path
+) -> None:
     folder = shared_data / "devices"
-    columns = read(folder / "autotvm" / f"{name}.parquet", limit_per_group=20)
-    lines = read(folder / f"cpu-{name}.jsonl.gz", limit_per_group=20)
-    assert (columns.lines, len(columns.groups)) == (lines.lines, 97)
+    columns = read(folder / "autotvm" / f"{name.partition('-')[2]}.parquet", limit_per_group=20)
+    lines = read(folder / f"{name}.jsonl.gz", limit_per_group=20)
+    assert columns.lines == lines.lines
+    assert columns.skipped == lines.skipped
+    # 19 workloads of the Cortex-A7 failed throughout, winograd's; all have 20 programs or more.
+    assert len(columns.groups) + columns.skipped.get("empty group", 0) // 20 == groups
     for one, other in zip(columns.groups, lines.groups, strict=True):
         assert (one.workload, one.name, one.kind) == (other.workload, other.name, other.kind)
         assert [p.key for p in one.programs] == [p.key for p in other.programs]
