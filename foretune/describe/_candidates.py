@@ -191,14 +191,15 @@ class _Form:
         self._parallel = [self._row(level.parallel) for level in self._levels.values()]
         self._vector = [self._row(level.vector) for level in self._levels.values()]
         self._statements = [self._statement(store) for store in stores]
-        self._linear = not any(
-            isinstance(atom, Opaque)
+        divided = [
+            _divided_exactly(atom)
             for store in stores
             for indices in (store.indices, *(load.indices for load in _loads(store)))
             for index in indices
             for atom in index.atoms()
-        )
-        self._aligned = self._row(program.aligned)
+            if isinstance(atom, Opaque)
+        ]
+        self._exact = self._row(program.algebra.all_of([program.aligned, *divided]))
         self._limits = [(self._row(x.value), x.low, x.high) for x in limits(program)]
         self._evaluate = Evaluator(program.algebra, program.variables, list(self._rows))
 
@@ -282,7 +283,7 @@ class _Form:
             ),
             statements=tuple(self._filled_statement(each, values) for each in self._statements),
             gpu=self._program.sketch.hardware.kind != "llvm",
-            approximate=(values[self._aligned] == 0) | (not self._linear),
+            approximate=values[self._exact] == 0,
         )
 
     def _filled_statement(self, of: _Statement, values: FloatArray) -> Statement:
@@ -356,6 +357,26 @@ def _opaque(atom: Opaque) -> Iterator[_Digit]:
             yield loop, signed, (values / steps).maximum(1), every * steps
         else:
             yield loop, coefficient, values.minimum(steps), every
+
+
+def _divided_exactly(atom: Opaque) -> Scalar:
+    """Whether ``_opaque`` is exact: the divisor is a boundary between digits, or within one."""
+    first, second = atom.args
+    divisor, algebra = second.constant, first.algebra
+    parts = list(_digits(first))
+    if atom.kind in ("minimum", "maximum") or second.terms or first.constant.constant is None:
+        return algebra.number(0)
+    if any(coefficient.negative for _, coefficient, _, _ in parts):
+        return algebra.number(0)
+    rest = first.constant - first.constant.floor_divided(divisor) * divisor
+    conditions = []
+    for _, coefficient, values, _ in parts:
+        whole = divisor.divides(coefficient)
+        reach = coefficient * values
+        within = algebra.all_of([coefficient.divides(divisor), divisor.divides(reach)])
+        conditions.append(algebra.any_of([whole, reach.at_most(divisor), within]))
+        rest = rest + whole.choose(0, reach.minimum(divisor) - coefficient)
+    return algebra.all_of([*conditions, rest.less(divisor)])
 
 
 _Counts = tuple[list[Scalar], list[Scalar], list[Scalar]]

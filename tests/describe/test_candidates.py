@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from foretune import _tvm
 from foretune.describe import Nests, Statement, nests_of, nests_of_program
 from foretune.describe._nests import SERIAL
 from foretune.errors import IllegalCandidateError
@@ -14,7 +15,7 @@ from foretune.space import Candidate, Space
 from foretune.space.symbolic import structure_of
 from foretune.workload import Workload, catalog
 from tests.describe.execution import elements, iterations, shape_of_path
-from tests.space.programs import CPU, PROGRAMS, gpu
+from tests.space.programs import CPU, PROGRAMS, gpu, te
 
 
 @functools.lru_cache(maxsize=32)
@@ -145,3 +146,25 @@ def test_rows_of_a_batch_do_not_depend_on_each_other() -> None:
 
 def test_nothing_gives_nothing() -> None:
     assert nests_of([]) == []
+
+
+def grouped_heads() -> Any:
+    """Queries of eight heads times keys of two."""
+    q, k = te.placeholder((8, 6, 4), name="Q"), te.placeholder((2, 6, 4), name="K")
+    d = te.reduce_axis((0, 4), name="d")
+    out = te.compute(
+        (8, 6, 6),
+        lambda h, i, j: te.sum(q[h, i, d] * k[_tvm.tvm.tirx.floordiv(h, 4), j, d], axis=d),
+        name="S",
+    )
+    return te.create_prim_func([q, k, out])
+
+
+def test_divided_indices_are_exact_where_digits_meet_the_divisor() -> None:
+    workload = Workload.from_module(grouped_heads(), "grouped")
+    candidates = Space.generate(workload, CPU).sample(np.random.default_rng(0), 8)
+    for rows, nests in nests_of(candidates):
+        for at, row in enumerate(rows.tolist()):
+            program = nests_of_program(candidates[row].apply())
+            assert nests.approximate[at] == program.approximate[0]
+            check(nests, at, program)

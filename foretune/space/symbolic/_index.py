@@ -87,6 +87,8 @@ class Index:
         return self.constant.algebra
 
     def __add__(self, other: Index) -> Index:
+        if not other.terms:
+            return Index(self.constant + other.constant, self.terms)
         terms = list(self.terms)
         for coefficient, atom in other.terms:
             for at, (mine, same) in enumerate(terms):
@@ -100,19 +102,22 @@ class Index:
 
     def scaled(self, factor: Scalar) -> Index:
         """Every part times a factor."""
-        if factor.constant == 0:
-            return Index(factor)
+        known = factor.constant
+        if known == 1 or known == 0:
+            return self if known else Index(factor)
         return Index(self.constant * factor, tuple((c * factor, a) for c, a in self.terms))
 
     def replace(self, of: Callable[[Atom], Index | None]) -> Index:
         """Puts indices in the place of atoms; atoms for which ``of`` gives None stay."""
-        result = Index(self.constant)
+        result, none = Index(self.constant), self.algebra.number(0)
         for coefficient, atom in self.terms:
             new = of(atom)
             if new is None and isinstance(atom, Opaque):
                 new = opaque(atom.kind, *(a.replace(of) for a in atom.args))
-            part = Index(self.algebra.number(0), ((self.algebra.number(1), atom),))
-            result = result + (new if new is not None else part).scaled(coefficient)
+            if new is None:
+                result = result + Index(none, ((coefficient, atom),))
+            else:
+                result = result + new.scaled(coefficient)
         return result
 
     def atoms(self) -> list[Atom]:
@@ -180,8 +185,18 @@ def opaque(kind: str, left: Index, right: Index) -> Index:
     return single(left.algebra, Opaque(kind, (left, right)))
 
 
-def meets(digit: Digit, extent: Scalar, parts: Sequence[tuple[int, Scalar]]) -> Scalar:
-    """Whether ``split_digit`` is exact: the new loops and the digit have boundaries in common."""
+def meets(
+    digit: Digit, extent: Scalar, parts: Sequence[tuple[int, Scalar]], guarded: bool = False
+) -> Scalar:
+    """Whether ``split_digit`` is exact: the new loops and the digit have boundaries in common.
+
+    Args:
+        digit: A digit of the loop that is no more.
+        extent: Iterations of that loop.
+        parts: (number, iterations) of the new loops, outermost first.
+        guarded: Whether it is also exact where the inner loops have at least all iterations, so
+            that what is beyond the digit is never executed.
+    """
     algebra = digit.low.algebra
     borders = [digit.low] if digit.leading else [digit.low, digit.high]
     weight = algebra.number(1)
@@ -191,6 +206,8 @@ def meets(digit: Digit, extent: Scalar, parts: Sequence[tuple[int, Scalar]]) -> 
         for border in borders:
             if not algebra.chained(weight, border):
                 divided = [weight.divides(border), border.divides(weight), border.equal(extent)]
+                if guarded:
+                    divided.append(extent.at_most(weight))
                 conditions.append(algebra.any_of(divided))
     return algebra.all_of(conditions)
 

@@ -199,9 +199,10 @@ class Scalar:
     @property
     def constant(self) -> Number | None:
         """Its value if it depends on nothing."""
-        if not self.terms:
-            return 0
-        return self.terms[()] if len(self.terms) == 1 and () in self.terms else None
+        terms = self.terms
+        if len(terms) > 1:
+            return None
+        return terms.get(()) if terms else 0
 
     @property
     def negative(self) -> bool:
@@ -229,8 +230,11 @@ class Scalar:
         return self.algebra.make("sum", self)
 
     def __add__(self, other: Value) -> Scalar:
+        scalar = self.algebra.of(other)
+        if not scalar.terms or not self.terms:
+            return self if self.terms else scalar
         terms = dict(self.terms)
-        for monomial, coefficient in self.algebra.of(other).terms.items():
+        for monomial, coefficient in scalar.terms.items():
             total = terms.get(monomial, 0) + coefficient
             if total:
                 terms[monomial] = total

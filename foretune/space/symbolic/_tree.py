@@ -126,7 +126,8 @@ class Tree:
     def _divided(
         self, digit: Digit, extent: Scalar, parts: list[tuple[int, Scalar]], mapped: bool = True
     ) -> Index:
-        self.aligned.append(meets(digit, extent, parts))
+        self.certain.append(meets(digit, extent, parts))
+        self.aligned.append(meets(digit, extent, parts, guarded=True))
         return split_digit(digit, extent, parts, mapped)
 
     def fuse_and_split(self, loops: list[Loop], inner: Scalar) -> tuple[Loop, Loop]:
