@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,17 +29,18 @@ class Tiles:
     Attributes:
         n: Number of programs.
         sizes: Of each split, what it splits an axis into, outermost first, float64 (n,) each.
-        options: Values of the other knobs, one per program; those of reorders and annotations are
-            tuples.
+        numbers: Of each option with one, float64 of shape (n,).
+        words: Of each reorder and annotation, a tuple per program.
     """
 
     n: int
     sizes: Mapping[str, Sequence[FloatArray]]
-    options: Mapping[str, Sequence[Any]]
+    numbers: Mapping[str, FloatArray]
+    words: Mapping[str, Sequence[tuple[Any, ...]]]
 
-    def number(self, name: str) -> FloatArray:
-        """Values of an option, float64 of shape (n,)."""
-        return np.asarray(self.options[name], np.float64)
+
+Splits: TypeAlias = Mapping[str, tuple[int, int]]
+"""Of each split, the extent that it divides and into how many parts."""
 
 
 @dataclass(frozen=True)
@@ -47,18 +48,26 @@ class Template:
     """How to rebuild the programs of one of AutoTVM's templates, or of those with some knobs.
 
     Attributes:
-        splits: From the arguments of a workload, the extent that each split divides.
+        splits: The splits of a workload with these arguments.
         build: Makes the nests from the arguments and the knobs.
-        options: The knobs beside the splits, without which nothing is made.
-        orders: Those of them that change more than sizes and kinds of loops.
+        numbers: Options that are numbers, without which nothing is made.
+        orders: Reorders, each with the number of loops, 0 for an option that changes the order of
+            loops: programs with different ones are no batch.
+        annotations: Annotations, each with the number of loops.
         uneven: Splits whose last tile may be cut.
     """
 
-    splits: Callable[[Sequence[Any]], Mapping[str, int]]
+    splits: Callable[[Sequence[Any]], Splits]
     build: Callable[[Sequence[Any], Tiles], Nests]
-    options: tuple[str, ...] = ()
-    orders: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
+    orders: Mapping[str, int] = field(default_factory=dict)
+    annotations: Mapping[str, int] = field(default_factory=dict)
     uneven: tuple[str, ...] = ()
+
+    @property
+    def options(self) -> set[str]:
+        """All knobs but splits."""
+        return {*self.numbers, *self.orders, *self.annotations}
 
 
 def nests_of_log(
@@ -77,11 +86,11 @@ def nests_of_log(
     for rows, knobs in _alike([program.actions for program in programs], orders):
         for template in templates.get(name, ()):
             try:
-                extents = template.splits(args)
+                splits = template.splits(args)
             except NoShapeError:
                 continue
-            if extents.keys() | set(template.options) <= knobs.keys():
-                kept, tiles = _tiles(rows, knobs, extents, template.uneven)
+            if splits.keys() | template.options <= knobs.keys():
+                kept, tiles = _tiles(rows, knobs, splits, template)
                 if len(kept):
                     made.append((kept, template.build(args, tiles)))
                 break
@@ -104,8 +113,8 @@ def _alike(
     batches: dict[Any, tuple[list[int], list[Sequence[Action]]]] = {}
     for row, actions in enumerate(programs):
         key = tuple(
-            (action.kind, action.args[0], len(action.args), action.args[1:]
-             if action.kind == "re" or action.args[0] in orders else ())
+            (action.args[:1], len(action.args),
+             action.args[1:] if action.args[:1] and action.args[0] in orders else ())
             for action in actions
         )  # fmt: skip
         rows, alike = batches.setdefault(key, ([], []))
@@ -115,40 +124,55 @@ def _alike(
     for rows, alike in batches.values():
         columns = zip(*alike, strict=True)
         knobs = {
-            str(column[0].args[0]): [action.args[1:] for action in column] for column in columns
+            str(column[0].args[0]): [action.args[1:] for action in column]
+            for column in columns
+            if column[0].args
         }
         made.append((np.asarray(rows, np.intp), knobs))
     return made
 
 
 def _tiles(
-    rows: Rows,
-    knobs: Mapping[str, list[tuple[Any, ...]]],
-    extents: Mapping[str, int],
-    uneven: Collection[str],
+    rows: Rows, knobs: Mapping[str, list[tuple[Any, ...]]], splits: Splits, template: Template
 ) -> tuple[Rows, Tiles]:
-    """Those rows whose splits divide their axes, and their knobs."""
+    """Those rows whose knobs are of the template, and their knobs."""
     good = np.ones(len(rows), bool)
-    sizes: dict[str, FloatArray] = {}
-    for name, extent in extents.items():
-        try:
-            factors = np.array(knobs[name], np.float64)
-        except (TypeError, ValueError):
-            return rows[:0], Tiles(0, {}, {})
-        if factors.shape[1] < 2:
-            return rows[:0], Tiles(0, {}, {})
+    sizes, numbers = {}, {}
+    for name, (extent, parts) in splits.items():
+        factors = _table(knobs[name], parts)
         inner = np.maximum(factors[:, 1:], 1).prod(axis=1)
-        left = np.ceil(extent / inner) if name in uneven else extent / inner
+        left = np.ceil(extent / inner) if name in template.uneven else extent / inner
         factors[:, 0] = np.where(factors[:, 0] == -1, left, factors[:, 0])
         product = inner * factors[:, 0]
         good &= (factors >= 1).all(axis=1) & (factors % 1 == 0).all(axis=1)
-        good &= (product >= extent) if name in uneven else (product == extent)
+        good &= (product >= extent) if name in template.uneven else (product == extent)
         sizes[name] = factors
+    for name in template.numbers:
+        numbers[name] = _table(knobs[name], 1)[:, 0]
+        good &= np.isfinite(numbers[name])
+    for name, loops in template.orders.items():
+        if loops:
+            good &= [sorted(map(str, row)) == sorted(map(str, range(loops)))
+                     for row in knobs[name]]  # fmt: skip
+    for name, loops in template.annotations.items():
+        good &= [len(row) == loops for row in knobs[name]]
     kept = np.flatnonzero(good)
-    options = {
-        name: [values[row][0] if len(values[row]) == 1 else values[row] for row in kept.tolist()]
-        for name, values in knobs.items()
-        if name not in extents
-    }
-    columns = {name: list(factors[kept].T) for name, factors in sizes.items()}
-    return rows[kept], Tiles(len(kept), columns, options)
+    named = [*template.annotations, *template.orders]
+    return rows[kept], Tiles(
+        len(kept),
+        {name: list(factors[kept].T) for name, factors in sizes.items()},
+        {name: column[kept] for name, column in numbers.items()},
+        {name: [knobs[name][row] for row in kept.tolist()] for name in named},
+    )
+
+
+def _table(values: Sequence[tuple[Any, ...]], width: int) -> FloatArray:
+    """Values as float64 of shape (n, width); NaN in rows of others."""
+    try:
+        table = np.array(values, np.float64)
+        if table.shape == (len(values), width):
+            return table
+    except (TypeError, ValueError):
+        if len(values) > 1:
+            return np.concatenate([_table([row], width) for row in values])
+    return np.full((len(values), width), np.nan)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from foretune.describe._nests import PARALLEL, UNROLLED, VECTORIZED, Nests
-from foretune.describe.logs._autotvm import Template, Tiles
+from foretune.describe.logs._autotvm import Splits, Template, Tiles
 from foretune.describe.logs._building import Building, Index, Loop, Number, Of, Place
 from foretune.describe.logs._shapes import Conv, conv_of
 
@@ -26,9 +26,9 @@ def annotated(b: Building, loops: Sequence[Loop], words: Sequence[Sequence[str]]
         b.mark(loop, VECTORIZED, said == "vec")
 
 
-def _spatial_splits(args: Sequence[Any]) -> dict[str, int]:
+def _spatial_splits(args: Sequence[Any]) -> Splits:
     conv = conv_of(args, depthwise=False)
-    return {"tile_co": conv.co, "tile_oh": conv.oh, "tile_ow": conv.ow}
+    return {"tile_co": (conv.co, 2), "tile_oh": (conv.oh, 2), "tile_ow": (conv.ow, 2)}
 
 
 def _tile_input(b: Building, conv: Conv, vh: Number, vw: Number) -> tuple[int, list[Any]]:
@@ -73,16 +73,16 @@ def _spatial_pack(args: Sequence[Any], tiles: Tiles) -> Nests:
         b.loop("oh.tile", conv.oh / vh), b.loop("ow.tile", conv.ow / vw),
     ]  # fmt: skip
     # Of the template's ten loops the last three are those of a tile.
-    order = [at - 7 for at in tiles.options["reorder_0"][0] if at >= 7]
+    order = [at - 7 for at in tiles.words["reorder_0"][0] if at >= 7]
 
     def tile() -> list[Loop]:
         loops = [b.loop("oh.in", vh), b.loop("ow.in", vw), b.loop("co.in", vc)]
-        annotated(b, loops, tiles.options["ann_spatial"])
+        annotated(b, loops, tiles.words["ann_spatial"])
         return loops
 
     inner = tile()
     window = [b.loop("kh", conv.kh, reduction=True), b.loop("kw", conv.kw, reduction=True)]
-    annotated(b, window, tiles.options["ann_reduce"])
+    annotated(b, window, tiles.words["ann_reduce"])
     path = [*outer, b.loop("ci", conv.ci, reduction=True), *window, *(inner[at] for at in order)]
     loads: list[Place] = [
         (packed, ["n", "oh.tile", "ow.tile", "ci", *read]),
@@ -98,9 +98,9 @@ def _spatial_pack(args: Sequence[Any], tiles: Tiles) -> Nests:
     return b.nests()
 
 
-def _depthwise_splits(args: Sequence[Any]) -> dict[str, int]:
+def _depthwise_splits(args: Sequence[Any]) -> Splits:
     conv = conv_of(args, depthwise=True)
-    return {"tile_c": conv.co, "tile_h": conv.oh, "tile_w": conv.ow}
+    return {"tile_c": (conv.co, 2), "tile_h": (conv.oh, 2), "tile_w": (conv.ow, 2)}
 
 
 def _depthwise(args: Sequence[Any], tiles: Tiles) -> Nests:
@@ -136,7 +136,7 @@ def _depthwise(args: Sequence[Any], tiles: Tiles) -> Nests:
 
     def tile() -> list[Loop]:
         loops = [b.again(oh_in), b.again(ow_in), b.again(c_in)]
-        annotated(b, loops, tiles.options["ann"])
+        annotated(b, loops, tiles.words["ann"])
         return loops
 
     inner = tile()
@@ -163,10 +163,12 @@ TEMPLATES = {
         Template(
             _spatial_splits,
             _spatial_pack,
-            options=("reorder_0", "ann_reduce", "ann_spatial"),
-            orders=("reorder_0",),
+            orders={"reorder_0": 10},
+            annotations={"ann_reduce": 2, "ann_spatial": 3},
         ),
     ),
-    "depthwise_conv2d_nchw.arm_cpu": (Template(_depthwise_splits, _depthwise, options=("ann",)),),
+    "depthwise_conv2d_nchw.arm_cpu": (
+        Template(_depthwise_splits, _depthwise, annotations={"ann": 3}),
+    ),
 }
 """By the name of the task."""

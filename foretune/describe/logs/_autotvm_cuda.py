@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from foretune.describe._nests import BLOCK, THREAD, VTHREAD, FloatArray, Nests
-from foretune.describe.logs._autotvm import Template, Tiles
+from foretune.describe.logs._autotvm import Splits, Template, Tiles
 from foretune.describe.logs._building import Building, Index, Loop, Number, Of, Place
 from foretune.describe.logs._shapes import conv_of
 
@@ -73,18 +73,18 @@ def fetched(
     return [rest], share
 
 
-def _conv_splits(args: Sequence[Any]) -> dict[str, int]:
+def _conv_splits(args: Sequence[Any]) -> Splits:
     conv = conv_of(args, depthwise=False)
     return {
-        "tile_f": conv.co, "tile_y": conv.oh, "tile_x": conv.ow,
-        "tile_rc": conv.ci, "tile_ry": conv.kh, "tile_rx": conv.kw,
+        "tile_f": (conv.co, 4), "tile_y": (conv.oh, 4), "tile_x": (conv.ow, 4),
+        "tile_rc": (conv.ci, 2), "tile_ry": (conv.kh, 2), "tile_rx": (conv.kw, 2),
     }  # fmt: skip
 
 
 def _conv(args: Sequence[Any], tiles: Tiles) -> Nests:
     conv = conv_of(args, depthwise=False)
     b = Building(tiles.n, gpu=True)
-    size, unroll = conv.bytes, tiles.number("auto_unroll_max_step")
+    size, unroll = conv.bytes, tiles.numbers["auto_unroll_max_step"]
     (sh, sw), (dh, dw) = conv.stride, conv.dilation
     f = tile_of(b, "f", conv.co, tiles.sizes["tile_f"], "z")
     y = tile_of(b, "y", conv.oh, tiles.sizes["tile_y"], "y")
@@ -148,16 +148,16 @@ def _conv(args: Sequence[Any], tiles: Tiles) -> Nests:
     return b.nests()
 
 
-def _depthwise_splits(args: Sequence[Any]) -> dict[str, int]:
+def _depthwise_splits(args: Sequence[Any]) -> Splits:
     conv = conv_of(args, depthwise=True)
-    return {"tile_f": conv.co, "tile_y": conv.oh, "tile_x": conv.ow}
+    return {"tile_f": (conv.co, 4), "tile_y": (conv.oh, 4), "tile_x": (conv.ow, 4)}
 
 
 def _depthwise(args: Sequence[Any], tiles: Tiles) -> Nests:
     """Copies once per block to shared memory, once per thread on to its own."""
     conv = conv_of(args, depthwise=True)
     b = Building(tiles.n, gpu=True)
-    size, unroll = conv.bytes, tiles.number("auto_unroll_max_step")
+    size, unroll = conv.bytes, tiles.numbers["auto_unroll_max_step"]
     (sh, sw), (dh, dw) = conv.stride, conv.dilation
     f = tile_of(b, "f", conv.co, tiles.sizes["tile_f"], "z")
     y = tile_of(b, "y", conv.oh, tiles.sizes["tile_y"], "y")
@@ -244,7 +244,7 @@ def _depthwise(args: Sequence[Any], tiles: Tiles) -> Nests:
 
 _UNROLL = ("auto_unroll_max_step",)
 TEMPLATES = {
-    "conv2d_nchw.cuda": (Template(_conv_splits, _conv, options=_UNROLL),),
-    "depthwise_conv2d_nchw.cuda": (Template(_depthwise_splits, _depthwise, options=_UNROLL),),
+    "conv2d_nchw.cuda": (Template(_conv_splits, _conv, numbers=_UNROLL),),
+    "depthwise_conv2d_nchw.cuda": (Template(_depthwise_splits, _depthwise, numbers=_UNROLL),),
 }
 """By the name of the task."""

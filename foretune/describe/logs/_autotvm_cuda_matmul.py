@@ -13,21 +13,21 @@ from typing import Any
 import numpy as np
 
 from foretune.describe._nests import BLOCK, THREAD, UNROLLED, Nests
-from foretune.describe.logs._autotvm import Template, Tiles
+from foretune.describe.logs._autotvm import Splits, Template, Tiles
 from foretune.describe.logs._autotvm_cuda import tile_of
 from foretune.describe.logs._building import Building, Index, Loop, Number, Of, Place
 from foretune.describe.logs._shapes import batch_matmul_of, dense_of
 
 
-def _batch_splits(args: Sequence[Any]) -> dict[str, int]:
+def _batch_splits(args: Sequence[Any]) -> Splits:
     product = batch_matmul_of(args)
-    return {"tile_y": product.m, "tile_x": product.n, "tile_k": product.k}
+    return {"tile_y": (product.m, 3), "tile_x": (product.n, 3), "tile_k": (product.k, 2)}
 
 
 def _batch_matmul(args: Sequence[Any], tiles: Tiles) -> Nests:
     product = batch_matmul_of(args)
     b = Building(tiles.n, gpu=True)
-    size, unroll = product.bytes, tiles.number("auto_unroll_max_step")
+    size, unroll = product.bytes, tiles.numbers["auto_unroll_max_step"]
     batch = b.loop("b", product.batch, BLOCK, letter="z")
     by, ty, yi = b.split(b.loop("y", product.m), *tiles.sizes["tile_y"][1:])
     bx, tx, xi = b.split(b.loop("x", product.n), *tiles.sizes["tile_x"][1:])
@@ -119,9 +119,9 @@ def _dense_small(args: Sequence[Any], tiles: Tiles) -> Nests:
     return b.nests()
 
 
-def _dense_large_splits(args: Sequence[Any]) -> dict[str, int]:
+def _dense_large_splits(args: Sequence[Any]) -> Splits:
     product = dense_of(args)
-    return {"tile_x": product.m, "tile_y": product.n, "tile_k": product.k}
+    return {"tile_x": (product.m, 4), "tile_y": (product.n, 4), "tile_k": (product.k, 3)}
 
 
 def _dense_large(args: Sequence[Any], tiles: Tiles) -> Nests:
@@ -188,9 +188,11 @@ def _dense_large(args: Sequence[Any], tiles: Tiles) -> Nests:
 
 TEMPLATES = {
     "batch_matmul.cuda": (
-        Template(_batch_splits, _batch_matmul, options=("auto_unroll_max_step",)),
+        Template(_batch_splits, _batch_matmul, numbers=("auto_unroll_max_step",)),
     ),
     "dense_large_batch.gpu": (Template(_dense_large_splits, _dense_large),),
-    "dense_small_batch.gpu": (Template(lambda args: {"tile_k": dense_of(args).k}, _dense_small),),
+    "dense_small_batch.gpu": (
+        Template(lambda args: {"tile_k": (dense_of(args).k, 2)}, _dense_small),
+    ),
 }
 """By the name of the task."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from foretune.describe._nests import PARALLEL, UNROLLED, VECTORIZED, Nests
-from foretune.describe.logs._autotvm import Template, Tiles
+from foretune.describe.logs._autotvm import Splits, Template, Tiles
 from foretune.describe.logs._building import Building, Index, Loop, Of, Place
 from foretune.describe.logs._shapes import MatMul, batch_matmul_of, dense_of
 
@@ -19,13 +19,17 @@ _UNROLL = 16.0
 """Steps of the automatic unrolling of ``batch_matmul.x86``."""
 
 
-def _dense_splits(args: Sequence[Any]) -> dict[str, int]:
+def _nopack_splits(args: Sequence[Any]) -> Splits:
     product = dense_of(args)
-    return {"tile_y": product.m, "tile_x": product.n, "tile_k": product.k}
+    return {"tile_y": (product.m, 2), "tile_x": (product.n, 2), "tile_k": (product.k, 2)}
 
 
-def _dense_pack_splits(args: Sequence[Any]) -> dict[str, int]:
-    return {**_dense_splits(args), "tile_inner": dense_of(args).m}
+def _pack_splits(args: Sequence[Any]) -> Splits:
+    product = dense_of(args)
+    return {
+        "tile_y": (product.m, 3), "tile_x": (product.n, 3), "tile_k": (product.k, 2),
+        "tile_inner": (product.m, 2),
+    }  # fmt: skip
 
 
 def _dense_pack(args: Sequence[Any], tiles: Tiles) -> Nests:
@@ -106,9 +110,9 @@ def _dense_nopack(args: Sequence[Any], tiles: Tiles) -> Nests:
     return b.nests()
 
 
-def _batch_splits(args: Sequence[Any]) -> dict[str, int]:
+def _batch_splits(args: Sequence[Any]) -> Splits:
     product = batch_matmul_of(args)
-    return {"tile_y": product.m, "tile_x": product.n, "tile_k": product.k}
+    return {"tile_y": (product.m, 2), "tile_x": (product.n, 2), "tile_k": (product.k, 2)}
 
 
 def _operands(b: Building, product: MatMul) -> tuple[int, int, Index]:
@@ -156,8 +160,8 @@ def _batch_matmul(args: Sequence[Any], tiles: Tiles) -> Nests:
 
 
 TEMPLATES = {
-    "dense_pack.x86": (Template(_dense_pack_splits, _dense_pack),),
-    "dense_nopack.x86": (Template(_dense_splits, _dense_nopack),),
+    "dense_pack.x86": (Template(_pack_splits, _dense_pack),),
+    "dense_nopack.x86": (Template(_nopack_splits, _dense_nopack),),
     "batch_matmul.x86": (Template(_batch_splits, _batch_matmul),),
 }
 """By the name of the task."""

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from foretune.describe._nests import BLOCK, THREAD, UNROLLED, Nests
-from foretune.describe.logs._autotvm import Template, Tiles
+from foretune.describe.logs._autotvm import Splits, Template, Tiles
 from foretune.describe.logs._autotvm_cuda import fetched, tile_of
 from foretune.describe.logs._building import Building, Index, Loop, Number, Of, Place
 from foretune.describe.logs._shapes import Conv, NoShapeError, conv_of
@@ -85,9 +85,12 @@ def nonzero_shares(alpha: int, tile: int) -> tuple[float, float]:
     return entries / alpha**2, back / (alpha * tile)
 
 
-def _splits(args: Sequence[Any]) -> dict[str, int]:
+def _splits(args: Sequence[Any]) -> Splits:
     w = winograd_of(args)
-    return {"tile_b": w.alpha**2, "tile_y": w.conv.co, "tile_x": w.tiles, "tile_rc": w.conv.ci}
+    return {
+        "tile_b": (w.alpha**2, 4), "tile_y": (w.conv.co, 4), "tile_x": (w.tiles, 4),
+        "tile_rc": (w.conv.ci, 2),
+    }  # fmt: skip
 
 
 def _build(args: Sequence[Any], tiles: Tiles) -> Nests:
@@ -146,7 +149,7 @@ def _transform(b: Building, w: Winograd, data: int, there: int) -> None:
 def _products(b: Building, w: Winograd, tiles: Tiles, arrays: tuple[int, int, int]) -> None:
     """Products of matrices, channels by tiles, one for each place of the transform."""
     weights, there, product = arrays
-    size, unroll = w.conv.bytes, tiles.number("auto_unroll_max_step")
+    size, unroll = w.conv.bytes, tiles.numbers["auto_unroll_max_step"]
     each = z, y, x = (
         tile_of(b, "b", w.alpha**2, tiles.sizes["tile_b"], "z"),
         tile_of(b, "y", w.conv.co, tiles.sizes["tile_y"], "y"),
@@ -226,6 +229,6 @@ def _back(b: Building, w: Winograd, product: int, out: int) -> None:
 
 
 TEMPLATES = {
-    "conv2d_nchw_winograd.cuda": (Template(_splits, _build, options=("auto_unroll_max_step",)),),
+    "conv2d_nchw_winograd.cuda": (Template(_splits, _build, numbers=("auto_unroll_max_step",)),),
 }
 """By the name of the task."""

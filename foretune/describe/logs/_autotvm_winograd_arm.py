@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from foretune.describe._nests import PARALLEL, UNROLLED, VECTORIZED, Nests
-from foretune.describe.logs._autotvm import Template, Tiles
+from foretune.describe.logs._autotvm import Splits, Template, Tiles
 from foretune.describe.logs._autotvm_arm import annotated
 from foretune.describe.logs._autotvm_winograd import Winograd, nonzero_shares, winograd_of
 from foretune.describe.logs._building import Building, Index, Number, Of, Place
@@ -30,9 +30,9 @@ def _winograd(args: Sequence[Any]) -> Winograd:
     return w
 
 
-def _splits(args: Sequence[Any]) -> dict[str, int]:
+def _splits(args: Sequence[Any]) -> Splits:
     w = _winograd(args)
-    return {"tile_p": w.tiles, "tile_k": w.conv.co, "tile_c": w.conv.ci}
+    return {"tile_p": (w.tiles, 2), "tile_k": (w.conv.co, 2), "tile_c": (w.conv.ci, 2)}
 
 
 def _build(args: Sequence[Any], tiles: Tiles) -> Nests:
@@ -81,8 +81,8 @@ def _build(args: Sequence[Any], tiles: Tiles) -> Nests:
     eps, nu, k_in = b.loop("eps", alpha), b.loop("nu", alpha), b.loop("k.in", vk)
     block, lane = b.split(tile_of_image, np.minimum(vp, image))
     outer, inner = b.split(b.loop("c", conv.ci, reduction=True), vc)
-    annotated(b, [inner], tiles.options["ann_reduce"])
-    annotated(b, [k_in, lane], tiles.options["ann_spatial"])
+    annotated(b, [inner], tiles.words["ann_reduce"])
+    annotated(b, [k_in, lane], tiles.words["ann_spatial"])
     loads: list[Place] = [
         (weights, [eps, nu, k, "c", k_in]),
         (there, [eps, nu, Of("p", every=vp), "c", Of("p", modulo=vp)]),
@@ -115,7 +115,7 @@ def _build(args: Sequence[Any], tiles: Tiles) -> Nests:
 
 TEMPLATES = {
     "conv2d_nchw_winograd.arm_cpu": (
-        Template(_splits, _build, options=("ann_reduce", "ann_spatial")),
+        Template(_splits, _build, annotations={"ann_reduce": 1, "ann_spatial": 2}),
     ),
 }
 """By the name of the task."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from foretune.describe._nests import PARALLEL, SERIAL, UNROLLED, VECTORIZED, Nests
-from foretune.describe.logs._autotvm import Template, Tiles
+from foretune.describe.logs._autotvm import Splits, Template, Tiles
 from foretune.describe.logs._building import Building, Index, Loop, Number, Of, Place
 from foretune.describe.logs._shapes import Conv, conv_of
 
@@ -44,9 +44,9 @@ def _packed_data(b: Building, conv: Conv, block: Number) -> int:
     return padded
 
 
-def _conv_splits(args: Sequence[Any]) -> dict[str, int]:
+def _conv_splits(args: Sequence[Any]) -> Splits:
     conv = conv_of(args, depthwise=False)
-    return {"tile_ic": conv.ci, "tile_oc": conv.co, "tile_ow": conv.ow}
+    return {"tile_ic": (conv.ci, 2), "tile_oc": (conv.co, 2), "tile_ow": (conv.ow, 2)}
 
 
 def _packed_weights(b: Building, conv: Conv, ci: int, ic: Number, oc: Number) -> int:
@@ -82,7 +82,7 @@ def _conv_common(args: Sequence[Any], tiles: Tiles) -> Nests:
     ic_chunk = b.loop("ic", conv.ci / ic, reduction=True)
     ic_block = b.loop("ic.block", ic, reduction=True)
     kh = b.loop("kh", conv.kh, reduction=True)
-    unrolled = bool(tiles.options["unroll_kw"][0])
+    unrolled = bool(tiles.numbers["unroll_kw"][0])
     kw = b.loop("kw", conv.kw, UNROLLED if unrolled else SERIAL, reduction=True)
     window = [kh, ic_block, kw] if unrolled else [kh, kw, ic_block]
     loads: list[Place] = [
@@ -101,7 +101,7 @@ def _conv_1x1(args: Sequence[Any], tiles: Tiles) -> Nests:
     conv = conv_of(args, depthwise=False)
     b = Building(tiles.n)
     ic, oc, ow = (tiles.sizes[name][-1] for name in _PACKED)
-    rows = tiles.number("tile_oh")
+    rows = tiles.numbers["tile_oh"]
     data = _packed_data(b, conv, ic)
     weights = _packed_weights(b, conv, conv.ci, ic, oc)
     total = b.buffer("total", [rows, conv.ow, oc], parameter=False, bytes=conv.bytes)
@@ -136,9 +136,9 @@ def _conv_1x1(args: Sequence[Any], tiles: Tiles) -> Nests:
     return b.nests()
 
 
-def _depthwise_splits(args: Sequence[Any]) -> dict[str, int]:
+def _depthwise_splits(args: Sequence[Any]) -> Splits:
     conv = conv_of(args, depthwise=True)
-    return {"tile_ic": conv.ci, "tile_oc": conv.co, "tile_ow": conv.ow}
+    return {"tile_ic": (conv.ci, 2), "tile_oc": (conv.co, 2), "tile_ow": (conv.ow, 2)}
 
 
 def _depthwise(args: Sequence[Any], tiles: Tiles) -> Nests:
@@ -164,7 +164,7 @@ def _depthwise(args: Sequence[Any], tiles: Tiles) -> Nests:
 
     w, c = tile(UNROLLED)
     kh, kw = b.loop("kh", conv.kh, reduction=True), b.loop("kw", conv.kw, reduction=True)
-    b.mark(kw, UNROLLED, tiles.number("unroll_kw") > 0)
+    b.mark(kw, UNROLLED, tiles.numbers["unroll_kw"] > 0)
     (sh, sw), (dh, dw) = conv.stride, conv.dilation
     # The input is packed by another factor than the output.
     read: Index = [
@@ -180,17 +180,17 @@ def _depthwise(args: Sequence[Any], tiles: Tiles) -> Nests:
 
 TEMPLATES = {
     "conv2d_NCHWc.x86": (
-        Template(_conv_splits, _conv_1x1, options=("tile_oh",), uneven=("tile_ow",)),
+        Template(_conv_splits, _conv_1x1, numbers=("tile_oh",), uneven=("tile_ow",)),
         Template(
             _conv_splits,
             _conv_common,
-            options=("unroll_kw",),
-            orders=("unroll_kw",),
+            numbers=("unroll_kw",),
+            orders={"unroll_kw": 0},
             uneven=("tile_ow",),
         ),
     ),
     "depthwise_conv2d_NCHWc.x86": (
-        Template(_depthwise_splits, _depthwise, options=("unroll_kw",)),
+        Template(_depthwise_splits, _depthwise, numbers=("unroll_kw",)),
     ),
 }
 """By the name of the task."""

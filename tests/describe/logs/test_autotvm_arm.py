@@ -80,3 +80,25 @@ def test_a_depthwise_convolution():
         np.testing.assert_allclose(made, right, atol=1e-9)
         seen.append(row)
     assert sorted(seen) == list(range(len(configs)))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"reorder_0": [0, 1, 2, 3, 4, 5, 6, 7, 8, 8]},
+        {"reorder_0": [0, 1, 2]},
+        {"ann_spatial": ["vec", "none"]},
+        {"tile_co": (2, 2)},
+        {"tile_oh": ("two",)},
+        {"tile_ow": (float("nan"),)},
+    ],
+)
+def test_knobs_that_are_not_the_templates_have_no_nests(wrong):
+    knobs = {
+        "tile_co": (4,), "tile_oh": (2,), "tile_ow": (2,), "reorder_0": ORDERS[0],
+        "ann_reduce": ["none", "none"], "ann_spatial": ["none", "none", "none"],
+    }  # fmt: skip
+    key = workload("conv2d_nchw_spatial_pack.arm_cpu", *PLAIN, "float32")
+    programs = [program(**knobs), program(**{**knobs, **wrong}), program(**knobs)]
+    made = nests_of_programs(programs, key, "", "conv2d")
+    assert [rows.tolist() for rows, _ in made] == [[0, 2]]

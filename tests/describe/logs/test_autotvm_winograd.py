@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from foretune.describe import KIND_NAMES
 from foretune.describe.logs import nests_of_programs
 from foretune.describe.logs._autotvm_winograd import nonzero_shares
 
@@ -59,6 +60,8 @@ def test_every_step_of_the_template_for_arm():
         np.testing.assert_allclose(made, summed(padded, w))
         product = next(s for s in nests.statements if len(s.accesses) == 4)
         assert executed(nests, product) == 4 * 36 * 4 * 8 * 8
+        kinds = [KIND_NAMES[nests.kinds[0, at]] for at in product.path]
+        assert kinds == ["parallel"] * 2 + ["serial"] * 5 + ["unrolled", "vectorized"]
 
 
 @pytest.mark.parametrize("size", [8, 14, 27])
