@@ -48,6 +48,11 @@ _FACTOR_WORDS = {
 }
 
 
+def machine_title(name: str, threads: int) -> str:
+    """What a page calls the machine that it was measured on."""
+    return f"{name}, {threads} threads"
+
+
 def machine_facts(hardware: Hardware) -> dict[str, str]:
     """What is known of hardware, for tables: what to what; empty where it is not known."""
     return {

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from foretune._files import write_text
+from foretune.describe.words import machine_title
 from foretune.errors import BadInputError, MissingDependencyError
 from foretune.report import _units as units
 from foretune.report._charts import small_chart, task_chart
@@ -117,7 +118,7 @@ def _view(data: Mapping[str, Any]) -> dict[str, Any]:
         "before": units.seconds(before_s),
         "tuned": units.seconds(data["tuned_s"]),
         "interrupted": bool(data.get("interrupted")),
-        "machine": f"{hardware['name']}, {hardware['threads']} threads",
+        "machine": machine_title(hardware["name"], hardware["threads"]),
         "strategy": data["strategy"],
         "cost_model": data["cost_model"],
         "elapsed": units.duration(data["elapsed_s"]),
