@@ -59,6 +59,9 @@ class Evaluator:
         self._slots = len(variables)
         self._plan: list[tuple[Callable[..., Any], int, tuple[int, ...]]] = []
         self._ends = [self._scalar(output) for output in outputs]
+        # What was needed to find equal parts is not kept.
+        del self._algebra
+        self._symbols, self._scalars, self._monomials = {}, {}, {}
 
     def __call__(self, points: FloatArray) -> FloatArray:
         """Values of the outputs, float64 of shape (outputs, n).
