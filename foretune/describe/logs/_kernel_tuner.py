@@ -119,6 +119,9 @@ def _convolution(columns: Columns, size: tuple[int, ...]) -> Nests:
     sums = b.buffer("sums", [ty, tx], "local", parameter=False)
     grid_y, grid_x, row, column = threads = _threads(b, height, width, columns)
     corner_y, corner_x = Of(grid_y, by * ty), Of(grid_x, bx * tx)
+    inside = _inside(height, by * ty) * _inside(width, bx * tx)
+    # Where blocks do not divide the image, every load and store asks whether it is inside.
+    guards = np.where(inside < 1, 2.0, 0.0)
     source = image
     moved_y: tuple[Of, ...] = (corner_y,)
     moved_x: tuple[Of, ...] = (corner_x,)
@@ -134,6 +137,7 @@ def _convolution(columns: Columns, size: tuple[int, ...]) -> Nests:
             [*threads, i, j],
             [(image, [(corner_y, *fill_y), (corner_x, *fill_x)])],
             (source, [fill_y, fill_x]),
+            selects=guards,
             executed=rows / (turns_y * by) * (row_width / (turns_x * bx)),
         )
         moved_y, moved_x = (), ()
@@ -153,7 +157,8 @@ def _convolution(columns: Columns, size: tuple[int, ...]) -> Nests:
         [*threads, i, j],
         [(sums, [i, j])],
         (result, [(corner_y, Of(row), Of(i, by)), (corner_x, Of(column), Of(j, bx))]),
-        executed=_inside(height, by * ty) * _inside(width, bx * tx),
+        selects=guards,
+        executed=inside,
     )
     return b.nests()
 
