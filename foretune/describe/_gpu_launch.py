@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from foretune.describe._nests import BLOCK, THREAD, VTHREAD, Nests, Statement
+from foretune.describe._nests import BLOCK, THREAD, Nests, Statement
 
 if TYPE_CHECKING:
     from foretune.hardware import Device
@@ -33,12 +33,10 @@ class Launch:
     Attributes:
         grid: Blocks along the axes.
         block: Threads of a block along the axes.
-        vthreads: Copies of a thread's work that are interleaved.
     """
 
     grid: FloatArray
     block: FloatArray
-    vthreads: FloatArray
 
     @property
     def blocks(self) -> FloatArray:
@@ -54,15 +52,14 @@ class Launch:
 def launch(nests: Nests, statements: tuple[Statement, ...]) -> Launch:
     """Blocks and threads of a kernel: loops that are bound to one axis are one index."""
     n = len(nests)
-    grid, block, vthreads = np.ones((n, 3)), np.ones((n, 3)), np.ones(n)
+    grid, block = np.ones((n, 3)), np.ones((n, 3))
     for loop in sorted({loop for s in statements for loop in s.path}):
         kind, extent = nests.kinds[:, loop], nests.extents[:, loop]
-        vthreads = vthreads * np.where(kind == VTHREAD, extent, 1.0)
         if nests.axes[loop]:
             axis = AXES.index(nests.axes[loop])
             grid[:, axis] = np.maximum(grid[:, axis], np.where(kind == BLOCK, extent, 1.0))
             block[:, axis] = np.maximum(block[:, axis], np.where(kind == THREAD, extent, 1.0))
-    return Launch(grid, block, vthreads)
+    return Launch(grid, block)
 
 
 @dataclass(frozen=True)

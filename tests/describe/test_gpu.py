@@ -21,6 +21,7 @@ from tests.describe.gpu_kernels import (
     BLOCK,
     SERIAL,
     THREAD,
+    UNROLLED,
     access,
     buffer,
     copy,
@@ -293,3 +294,102 @@ def test_batches_give_what_single_programs_do():
     assert together.seconds.tolist() == pytest.approx([b.seconds[0] for b in alone])
     assert together.bound == [b.bound[0] for b in alone]
     np.testing.assert_allclose(together.scores, np.concatenate([b.scores for b in alone]))
+
+
+def wide(device: Device, **changes: float) -> Device:
+    """A device with other factors."""
+    return Device("w", "w", "gpu", {**device.factors, **changes})
+
+
+def test_compilers_for_wide_wavefronts_leave_registers_for_the_largest_block():
+    """65,536 registers for 1,024 threads are 64, however small the block is."""
+    amd = wide(A100, warp=64)
+    assert most_registers(np.array([64.0, 1024.0]), amd).tolist() == [64, 64]
+    assert score(behaviours(product(2048, 8), amd), "register") < 1
+
+
+def test_a_local_array_under_loops_that_are_not_unrolled_lies_in_memory():
+    """512 accumulators in serial loops: known to the compiler only if the pragma unrolls them."""
+
+    def accumulate(unroll: float) -> Behaviours:
+        loops = [(BLOCK, 64, "x"), (THREAD, 64, "x"), (SERIAL, 100, ""), (SERIAL, 512, "")]
+        one = nests(
+            loops,
+            [buffer("a", "global", 64 * 64 * 100), buffer("c", "local", 512)],
+            [
+                statement(
+                    (0, 1, 2, 3),
+                    [
+                        access(1, [{3: 1}], loops),
+                        access(0, [{0: 6400, 1: 1, 2: 64}], loops),
+                        access(1, [{3: 1}], loops, True),
+                    ],
+                    operations=2.0,
+                    reduces=True,
+                    unroll=unroll,
+                )
+            ],
+        )
+        return behaviours(one, A100)
+
+    looped, unrolled = accumulate(0), accumulate(1024)
+    assert number(looped, "private_bytes_per_thread") == 512 * 4
+    assert number(looped, "registers_per_thread") < 64
+    # Unrolled they are registers, of which most do not fit.
+    assert number(unrolled, "registers_per_thread") > 512
+    assert 0 < number(unrolled, "private_bytes_per_thread") < 512 * 4
+
+
+def test_neighbouring_loads_from_shared_memory_are_one_instruction_where_aligned():
+    """Four values of a thread, at multiples of four words or one word beside them."""
+
+    def instructions(row: int) -> float:
+        loops = [(BLOCK, 64, "x"), (THREAD, 32, "x"), (UNROLLED, 4, "")]
+        one = nests(
+            loops,
+            [buffer("a", "shared", 32, row), buffer("s", "local", 1)],
+            [
+                statement(
+                    (0, 1, 2),
+                    [
+                        access(1, [{}], loops),
+                        access(0, [{1: 1}, {2: 1}], loops),
+                        access(1, [{}], loops, True),
+                    ],
+                    operations=1.0,
+                    reduces=True,
+                )
+            ],
+        )
+        return number(behaviours(one, A100), "instructions_per_warp")
+
+    assert instructions(5) - instructions(4) == 3
+
+
+def test_loads_behind_conditions_wait_for_each_other():
+    loops = [(BLOCK, 108, "x"), (THREAD, 32, "x"), (UNROLLED, 16, "")]
+    plain = nests(
+        loops,
+        [buffer("a", "global", 108 * 512), buffer("b", "shared", 512)],
+        [
+            statement(
+                (0, 1, 2),
+                [
+                    access(0, [{0: 512, 1: 1, 2: 32}], loops),
+                    access(1, [{1: 1, 2: 32}], loops, True),
+                ],
+            )
+        ],
+    )
+    padded = replace(plain, statements=(replace(plain.statements[0], selects=np.ones(1)),))
+    waits = [behaviours(each, A100).limits_s["latency"][0] for each in (plain, padded)]
+    # Sixteen loads at once, or eight times two.
+    assert waits[1] > 3 * waits[0]
+
+
+def test_starts_of_tiny_blocks_bound_a_kernel_on_wide_wavefronts():
+    """A million blocks of one thread, four cycles from one to the next."""
+    amd = wide(A100, warp=64)
+    found = behaviours(copy(1, 1 << 20, 1), amd)
+    assert found.bound == ["overhead"]
+    assert found.seconds[0] >= 4 * (1 << 20) / 1.41e9
