@@ -18,6 +18,7 @@ Transformers and PyTorch are optional and imported when a model is read.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 from collections.abc import Sequence
@@ -125,6 +126,8 @@ class ScoreModel:
         self.digits = [self._single(str(digit)) for digit in range(10)]
         self._dot = self._single(".")
         self._pieces: dict[str, list[list[int]]] = {}
+        self._begin: tuple[list[int], Any] | None = None
+        """The tokens that the last prompts had in common, and what is kept of them."""
         room = getattr(self.model.config, "max_position_embeddings", None) or _LONGEST
         self.longest = min(int(room), _LONGEST)
         self.heads: nn.Module = self._new_heads()
@@ -234,11 +237,52 @@ class ScoreModel:
             answer += piece
             places.append(len(answer) - 1)
             answer += self.number(_PLACEHOLDER)
-        tokens, mask = self._padded([[*prompt, *answer] for prompt in prompts])
+        cache, tokens, mask = self._begun([[*prompt, *answer] for prompt in prompts], len(answer))
         start = tokens.shape[1] - len(answer)
-        states = self.states(tokens, mask)
-        found = self.read_heads(states[:, [start + place for place in places]], kind)
+        outputs = self._run(tokens, mask, cache, output_hidden_states=True)
+        at = [start + place for place in places]
+        found = self.read_heads(outputs.hidden_states[-1][:, at], kind)
         return np.asarray(found.double().cpu().numpy())
+
+    def _run(self, tokens: Tensor, mask: Tensor, cache: Any, **more: Any) -> Any:
+        """Runs tokens behind what is kept; the mask is of both."""
+        return self.model(
+            input_ids=tokens,
+            attention_mask=mask,
+            use_cache=True,
+            position_ids=(mask.cumsum(1) - 1).clamp(min=0)[:, -tokens.shape[1] :],
+            **({} if cache is None else {self._kept: cache}),
+            **more,
+        )
+
+    def _begun(self, prompts: Sequence[list[int]], least: int = 1) -> tuple[Any, Tensor, Tensor]:
+        """What all have in common is read once.
+
+        Args:
+            prompts: Tokens of each.
+            least: So many of each, at its end, are left.
+
+        Returns:
+            What is kept of it, None if nothing; the other tokens, filled up in front so that all
+            end together; the mask of both.
+        """
+        import torch
+
+        # Of each at least what is looked at is left to be run.
+        shared = min(_shared(prompts), min(map(len, prompts)) - least)
+        tokens, mask = self._padded([prompt[shared:] for prompt in prompts])
+        if shared == 0:
+            return None, tokens, mask
+        first = prompts[0][:shared]
+        if self._begin is None or self._begin[0] != first:
+            one = torch.tensor([first], device=self.device)
+            outputs = self._run(one, torch.ones_like(one), None)
+            self._begin = (first, getattr(outputs, self._kept))
+        # Running a batch adds to what is kept.
+        cache = copy.deepcopy(self._begin[1])
+        cache.batch_repeat_interleave(len(prompts))
+        before = torch.ones((len(prompts), shared), dtype=mask.dtype, device=self.device)
+        return cache, tokens, torch.cat([before, mask], dim=1)
 
     def states(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """Last hidden states, shape (n, length, width)."""
@@ -260,47 +304,40 @@ class ScoreModel:
     def _by_digits(self, prompts: Sequence[list[int]], kind: str) -> FloatArray:
         import torch
 
-        tokens, mask = self._padded(prompts)
-        cache: Any = None
-        told = tokens
-        found = []
-        digits = torch.tensor(self.digits, device=self.device)
-
-        def step(new: Tensor) -> Tensor:
-            """Runs further tokens; probabilities of digits behind them, shape (n, 10)."""
-            nonlocal cache, mask
-            if cache is not None:
-                mask = torch.cat([mask, torch.ones_like(new)], dim=1)
-            outputs = self.model(
-                input_ids=new,
-                attention_mask=mask,
-                use_cache=True,
-                position_ids=(mask.cumsum(1) - 1).clamp(min=0)[:, -new.shape[1] :],
-                **({} if cache is None else {self._kept: cache}),
-            )
-            cache = getattr(outputs, self._kept)
-            return torch.softmax(outputs.logits[:, -1, digits].float(), dim=1)
-
+        pieces = self.pieces(kind)
+        cache, told, mask = self._begun([[*prompt, *pieces[0]] for prompt in prompts])
         n = len(prompts)
+
+        def column(token: int) -> Tensor:
+            return torch.full((n, 1), token, device=self.device)
+
+        digits = torch.tensor(self.digits, device=self.device)
         values = torch.arange(10, device=self.device).float()
-        written = torch.zeros((n, 0), dtype=torch.long, device=self.device)
-        for piece in self.pieces(kind)[:-1]:
-            new = torch.tensor([piece] * n, device=self.device)
-            before = [told] if cache is None else []
-            if cache is None:
-                mask = torch.cat([mask, torch.ones_like(new)], dim=1)
-            first = step(torch.cat([*before, written, new], dim=1))
+        found = []
+        for number in range(len(pieces) - 1):
+            first, cache = self._digit(told, mask, cache, digits)
             whole = first[:, 1] / (first[:, 0] + first[:, 1]).clamp(min=1e-9)
-            zero = torch.full((n, 1), self.digits[0], device=self.device)
-            dot = torch.full((n, 1), self._dot, device=self.device)
-            tenths = step(torch.cat([zero, dot], dim=1))
-            likeliest = tenths.argmax(dim=1, keepdim=True)
-            hundredths = step(digits[likeliest])
+            told = torch.cat([column(self.digits[0]), column(self._dot)], dim=1)
+            mask = _longer(mask, told)
+            tenths, cache = self._digit(told, mask, cache, digits)
+            told = digits[tenths.argmax(dim=1, keepdim=True)]
+            mask = _longer(mask, told)
+            hundredths, cache = self._digit(told, mask, cache, digits)
             below = (tenths @ values) / 10 + (hundredths @ values) / 100
-            score = (whole + (1 - whole) * below).clamp(0, 1)
-            found.append(score)
-            written = digits[hundredths.argmax(dim=1, keepdim=True)]
+            found.append((whole + (1 - whole) * below).clamp(0, 1))
+            # What stands between this number and the next is run with the number's last digit.
+            between = torch.tensor([pieces[number + 1]] * n, device=self.device)
+            told = torch.cat([digits[hundredths.argmax(dim=1, keepdim=True)], between], dim=1)
+            mask = _longer(mask, told)
         return np.asarray(torch.stack(found, dim=1).double().cpu().numpy())
+
+    def _digit(self, told: Tensor, mask: Tensor, cache: Any, digits: Tensor) -> tuple[Tensor, Any]:
+        """Runs further tokens; probabilities of the digits behind them, shape (n, 10)."""
+        import torch
+
+        outputs = self._run(told, mask, cache)
+        likely = torch.softmax(outputs.logits[:, -1, digits].float(), dim=1)
+        return likely, getattr(outputs, self._kept)
 
     def _padded(self, prompts: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
         """Tokens and mask, filled up in front, so that all end together."""
@@ -330,6 +367,23 @@ class ScoreModel:
         torch.save(self.heads.state_dict(), place / HEADS)
         meta = {"readout": self.readout, "versions": versions(), **(more or {})}
         (place / META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
+
+
+def _shared(prompts: Sequence[list[int]]) -> int:
+    """Tokens at the beginning that all have in common."""
+    count = 0
+    for column in zip(*prompts, strict=False):
+        if any(token != column[0] for token in column):
+            break
+        count += 1
+    return count
+
+
+def _longer(mask: Tensor, told: Tensor) -> Tensor:
+    """A mask with further tokens."""
+    import torch
+
+    return torch.cat([mask, torch.ones_like(told)], dim=1)
 
 
 def _own(kind: str) -> list[int]:
