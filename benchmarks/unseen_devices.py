@@ -6,14 +6,13 @@ programs that every device of the family ran: the best time there is over that o
 the geometric mean of a program's seconds on the other devices.
 
 What was judged is kept in the work directory, a file per family, rival, device and seed; so the
-benchmark goes on where it was interrupted.
+benchmark goes on where it was interrupted. Code that changed does not empty it: that is for whoever
+changed it.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,7 +34,6 @@ from benchmarks._devices.rivals import (
     trained,
 )
 from benchmarks.results import conditions, publish, read_json, say, table
-from benchmarks.sources import code_of
 from foretune._files import write_json
 from foretune.cost.tlp import TlpRanker
 from foretune.dataset import Group
@@ -162,10 +160,7 @@ def compute(family: Family, names: Sequence[str], seeds: int, work: Path) -> dic
 
 
 def _cell(family: Family, name: str, case: Case, work: Path) -> list[dict[str, Any]]:
-    settings = json.dumps([family.name, family.files, family.least, name, case.device, case.seed,
-                           PROGRAMS, _code(name)])  # fmt: skip
-    digest = hashlib.blake2b(settings.encode(), digest_size=6).hexdigest()
-    words = "-".join((family.name, name, case.device, str(case.seed), digest))
+    words = "-".join((family.name, name, case.device, str(case.seed)))
     file = work / (words.replace(", ", "_").replace(" ", "_").replace("/", "_") + ".json")
     if not file.exists():
         if name in (_MOMENTUM, _LUCK):
@@ -176,20 +171,6 @@ def _cell(family: Family, name: str, case: Case, work: Path) -> list[dict[str, A
         write_json(file, result)
         say(f"{family.name}: {name}, {case.device}, seed {case.seed}: {_mean(result, 'top1'):.3f}")
     return list(read_json(file))
-
-
-def _code(name: str) -> str:
-    """A hash of the code that a rival's scores depend on, but for how data are read."""
-    modules: list[str] = []
-    within = ["cost", "features"]
-    if name.startswith(("behaviour", "factors")):
-        modules += ["foretune.cost.behaviour.ranker", "foretune.describe.logs"]
-        within += ["describe", "hardware"]
-    elif name == "trees on decisions":
-        modules.append("foretune.cost.gbdt_ranker")
-    elif name in _OF_DECISIONS:
-        modules += ["foretune.cost.tlp", "benchmarks._devices.momentum"]
-    return code_of(*modules, within=within)
 
 
 def _mean(entries: Sequence[Mapping[str, Any]], metric: str) -> float:
