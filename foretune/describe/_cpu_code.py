@@ -25,8 +25,14 @@ FEW_STORES = 8.0
 """Different places stored to up to which it vectorises a loop: it has to tell them apart."""
 SHORT_BODY = 40.0
 """Instructions up to which it makes copies of the body of a long loop."""
+GUARD = 1.0
+"""Instructions of a condition around a copy."""
 UNEVEN_IN_MEMORY = 0.2
 """Share of the instructions for uneven vectors that are loads, and as many stores."""
+DECODED_BODY, CACHED_BODY = 2000.0, 6000.0
+"""Instructions that a CPU holds decoded, and that its first cache holds: usual sizes."""
+NEAR_FETCH, FAR_FETCH = 3.0, 1.6
+"""Instructions per cycle from the first cache and from the second."""
 _SERIAL_KINDS = (SERIAL, UNROLLED, PARALLEL)
 
 
@@ -51,6 +57,7 @@ class Code:
         folded: Loads that are no instruction of their own.
         flops: Operations asked for.
         body: Instructions of the body.
+        issued_cycles: Cycles to issue all instructions.
     """
 
     vector_place: npt.NDArray[np.intp]
@@ -70,6 +77,7 @@ class Code:
     folded: FloatArray
     flops: FloatArray
     body: FloatArray
+    issued_cycles: FloatArray
 
 
 def code_of(loops: Loops, machine: Machine, constants: Constants) -> Code:
@@ -277,13 +285,17 @@ class _Body:
         body = touches * steps + loads - folded + stores + own + 2 * spills + extra + put
         uneven = self._uneven(live) / self._body_copies(body)
         spills = spills + UNEVEN_IN_MEMORY * uneven
-        extra = extra + (1 - 2 * UNEVEN_IN_MEMORY) * uneven
-        body = body + uneven
+        guards = np.where((statement.executed < 1) & (copies > 1), GUARD * copies, 0.0)
+        extra = extra + (1 - 2 * UNEVEN_IN_MEMORY) * uneven + guards / statement.executed
+        body = body + uneven + guards
         independent, chain = self._chain(entries * touches, steps)
         calls = self._calls() * statement.executed * self.constants.call
         arithmetic = entries * touches * steps + calls
         width = np.exp2(np.ceil(np.log2(np.minimum(self.vector, machine.lanes))))
         rate = machine.rate(np.minimum(width, machine.lanes))
+        all_loads, all_stores = entries * (loads + own + spills), entries * (stores + spills)
+        overhead = entries * (extra + put) + self._loop_overhead(body)
+        issued = arithmetic + all_loads + all_stores + overhead - entries * folded
         return Code(
             vector_place=self.vector_place,
             vector=self.vector,
@@ -295,13 +307,21 @@ class _Body:
             arithmetic=arithmetic,
             arithmetic_cycles=arithmetic / rate,
             needed=rate * machine.latency,
-            loads=entries * (loads + own + spills),
-            stores=entries * (stores + spills),
-            overhead=entries * (extra + put) + self._loop_overhead(body),
+            loads=all_loads,
+            stores=all_stores,
+            overhead=overhead,
             folded=entries * folded,
             chain_cycles=chain,
             flops=self.executions * statement.executed * operations,
             body=body,
+            issued_cycles=issued * np.maximum(1 / machine.issue, self._fetch(body)),
+        )
+
+    def _fetch(self, body: FloatArray) -> FloatArray:
+        """Cycles to bring an instruction of a body that is too long for what holds it decoded, or
+        for the first cache."""
+        return np.select(
+            [body > CACHED_BODY, body > DECODED_BODY], [1 / FAR_FETCH, 1 / NEAR_FETCH], 0.0
         )
 
     def _uneven(self, live: FloatArray) -> FloatArray:

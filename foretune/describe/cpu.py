@@ -118,13 +118,11 @@ def _stage(
     constants: Constants,
 ) -> _Stage:
     loads, stores = _sum(c.loads for c in code), _sum(c.stores for c in code)
-    arithmetic = _sum(c.arithmetic for c in code)
-    issued = arithmetic + loads + stores + _sum(c.overhead - c.folded for c in code)
     ports = machine.load_ports
     moved = _sum((c.loads + c.stores) * c.lanes for c in code) * 4
     cycles = {
         "arithmetic": _sum(c.arithmetic_cycles for c in code),
-        "instructions": issued / machine.issue,
+        "instructions": _sum(c.issued_cycles for c in code),
         "latency": _sum(c.chain_cycles for c in code),
         "l1": np.maximum.reduce([loads / ports, stores / (ports / 2), moved / machine.l1_bytes]),
         "l2": traffic.beyond[0] / machine.l2_bytes + traffic.page_misses * constants.page_miss,
