@@ -56,8 +56,9 @@ RIVALS: Mapping[str, Rival] = {
     "behaviour, no memory": ranked("behaviour", whole=True, stage=2),
     "behaviour, both stages": ranked("behaviour", whole=True, memory=True),
     "factors swapped": ranked("behaviour", whole=True, view="swapped", stage=2, memory=True),
-    "factors shuffled": ranked("behaviour", whole=True, stage=2, memory=True, factors="shuffled"),
-    "factors removed": ranked("behaviour", whole=True, stage=2, memory=True, factors=False),
+    "no memory, swapped": ranked("behaviour", whole=True, view="swapped", stage=2),
+    "no memory, shuffled": ranked("behaviour", whole=True, stage=2, factors="shuffled"),
+    "no memory, removed": ranked("behaviour", whole=True, stage=2, factors=False),
 }
 """By name; those that are not applicable to a family are left out of its table."""
 _NO_SEED = (FLOOR, "nearest device")
@@ -79,7 +80,9 @@ def rivals_of(family: Family, groups: Sequence[Group]) -> list[str]:
         names.append(name)
     # A solver's name tells nothing of what it does: no behaviour is claimed.
     solvers = any("miopen" in file for file in family.files)
-    return [n for n in names if not (solvers and n.startswith(("behaviour", "factors")))]
+    return [
+        n for n in names if not (solvers and n.startswith(("behaviour", "factors", "no memory")))
+    ]
 
 
 def cases(groups: list[Group], family: Family, seed: int) -> Iterator[Case]:
