@@ -131,6 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs what is asked for and prints a table per source."""
     parser = argparse.ArgumentParser(prog="benchmarks.recall", description=__doc__)
     parser.add_argument("--source", action="append", choices=list(SOURCES), default=[])
+    parser.add_argument("--variant", action="append", choices=list(VARIANTS), default=[])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--groups", type=int, default=40)
     parser.add_argument("--tests", type=int, default=25)
@@ -145,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         split: list[Split] = []
         cells = {
             variant: [_cell(source, variant, seed, args, split) for seed in range(args.seeds)]
-            for variant in VARIANTS
+            for variant in args.variant or VARIANTS
         }
         data[source] = {
             variant: {
