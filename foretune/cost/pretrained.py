@@ -19,7 +19,7 @@ That is how rankers are compared in a search: what one of them lacks, trees woul
 Weights that come with the package lie in ``foretune/cost/weights`` as ``NAME-KIND.npz``: ``KIND``
 is the kind of target they are for, ``NAME`` one of ``default`` (a ranker of actions, read by the
 cost model ``gbdt``, that drafts for models that read programs), ``programs`` (trees on per-store
-features, read by ``gbdt:programs``), ``mlp``, ``tlp``, ``mtl_tlp`` and ``world``.
+features, read by ``gbdt:programs``), ``classifier``, ``mlp``, ``tlp``, ``mtl_tlp`` and ``world``.
 """
 
 from __future__ import annotations
