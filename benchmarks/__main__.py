@@ -41,6 +41,7 @@ from benchmarks import (
     sampling,
     search22,
     search64,
+    stages,
     throughput,
     torch_suite,
     tuners,
@@ -87,6 +88,7 @@ _LONG = {
     "world": world.main,
     "residuals": residuals.main,
     "explained": explained.main,
+    "stages": stages.main,
     "unseen_devices": unseen_devices.main,
     "recall": recall.main,
 }
@@ -129,6 +131,7 @@ LONG = {
     "world": "about 90 minutes, resumable",
     "residuals": "about 15 minutes after world",
     "explained": "about 10 minutes",
+    "stages": "about 20 minutes, resumable; reads ../shared/data",
     "recall": "about 40 minutes, resumable; reads ../shared/data",
     "unseen_devices": "about 2 hours on a core, resumable; reads ../shared/data",
 }
