@@ -161,7 +161,8 @@ def _kernel_view(kernel: Mapping[str, Any]) -> dict[str, Any]:
 def _call(data: Mapping[str, Any], hardware: Mapping[str, Any]) -> str:
     """What a program would write to do the same anew.
 
-    ``source`` is what it tuned, and ``llm`` the session with its language model, if it had one.
+    ``source`` is what it tuned, ``llm`` the session with its language model, and ``devices`` the
+    data sheets that were given, if it had any.
     """
     budget = data.get("budget")
     if budget is None:
@@ -185,6 +186,7 @@ def _call(data: Mapping[str, Any], hardware: Mapping[str, Any]) -> str:
     }
     lines = [f"    {name}={value!r}," for name, value in arguments.items() if value is not None]
     lines += ["    llm=llm,"] if data.get("llm") else []
+    lines += ["    devices=devices,"] if hardware.get("device") else []
     return "\n".join(["foretune.tune(", "    source,", *lines, ")"])
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from foretune.errors import BadInputError, MissingDependencyError, RecordError
-from foretune.hardware import Hardware
+from foretune.hardware import Hardware, device
 from foretune.report import html, write_report
 from foretune.tuning import Budget, TuneResult, tune
 from foretune.tuning.network import Network
@@ -202,7 +202,8 @@ def test_the_call_that_is_shown_has_every_argument_that_matters(tmp_path: Path) 
         "without": ("layouts", "vector-math"),
         "plan": {"algorithms": {"conv2d 1x8x8x4, 3x3x4x4": "winograd2"}},
     }
-    hardware = Hardware("test", '{"kind": "llvm", "mcpu": "x86-64-v3"}', threads=2)
+    sheet = device("ryzen-3700x")
+    hardware = Hardware("test", '{"kind": "llvm", "mcpu": "x86-64-v3"}', threads=2, device=sheet)
     budget = Budget(seconds=given["time_s"], patience=given["patience"])
     told = TuneResult(
         source=Workload("mm", "0" * 16, "{}", 1e6),
@@ -222,14 +223,14 @@ def test_the_call_that_is_shown_has_every_argument_that_matters(tmp_path: Path) 
     call = ast.parse(html._call(json.loads(json.dumps(told)), told["hardware"]), mode="eval").body
     assert isinstance(call, ast.Call)
     shown = {word.arg: ast.unparse(word.value) for word in call.keywords}
-    assert shown.pop("llm") == "llm"
+    assert (shown.pop("llm"), shown.pop("devices")) == ("llm", "devices")
     values = {name: ast.literal_eval(text) for name, text in shown.items()}
     assert values == {**given, "target": hardware.target, "threads": 2}
     # Where results are kept, who is told and who measures changes nothing of what is found.
     apart = {"what", "work_dir", "fresh", "measurer", "policy", "progress", "command", "trials"}
     apart |= {"output"}
     known = set(inspect.signature(tune).parameters)
-    assert known - apart == {*values, "llm"}
+    assert known - apart == {*values, "llm", "devices"}
 
 
 def test_the_page_tells_what_the_language_model_cost(tmp_path: Path) -> None:
