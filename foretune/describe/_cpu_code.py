@@ -1,7 +1,6 @@
-"""Machine code of a statement: what is vectorised, unrolled, kept in registers, and issued.
+"""Machine code of a statement: what is kept in registers, issued, and waited for.
 
-The compiler turns the vectorised loop, and the unrolled ones inside of the innermost loop that is
-left, into a body without branches. In it a value that is used again needs no second load as long as
+In the body of the innermost loop a value that is used again needs no second load as long as
 there is a register for it, and a sum that the loop around the body adds to stays in a register for
 as long as that loop runs. Sums that find no register are stored and loaded again every time.
 
@@ -15,14 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from foretune.describe._cpu_loops import BoolArray, FloatArray, Loops, Motion
+from foretune.describe._cpu_body import Body
+from foretune.describe._cpu_loops import FloatArray, Loops, Motion
 from foretune.describe._cpu_machine import Constants, Machine
-from foretune.describe._nests import PARALLEL, SERIAL, UNROLLED, VECTORIZED
 
-COMPILER_UNROLLS = 300.0
-"""Instructions up to which LLVM unrolls short loops completely on its own (its threshold)."""
-FEW_STORES = 8.0
-"""Different places stored to up to which it vectorises a loop: it has to tell them apart."""
 SHORT_BODY = 40.0
 """Instructions up to which it makes copies of the body of a long loop."""
 GUARD = 1.0
@@ -33,7 +28,6 @@ DECODED_BODY, CACHED_BODY = 2000.0, 6000.0
 """Instructions that a CPU holds decoded, and that its first cache holds: usual sizes."""
 NEAR_FETCH, FAR_FETCH = 3.0, 1.6
 """Instructions per cycle from the first cache and from the second."""
-_SERIAL_KINDS = (SERIAL, UNROLLED, PARALLEL)
 
 
 @dataclass(frozen=True)
@@ -82,121 +76,11 @@ class Code:
 
 def code_of(loops: Loops, machine: Machine, constants: Constants) -> Code:
     """The code of a statement."""
-    return _Body(loops, machine, constants).code()
+    return _Counting(loops, machine, constants).code()
 
 
-class _Body:
-    """The innermost loop that is left (``repeat``, -1 for none) and what stands inside of it."""
-
-    def __init__(self, loops: Loops, machine: Machine, constants: Constants) -> None:
-        self.loops, self.machine, self.constants = loops, machine, constants
-        self.extents = loops.extents.copy()
-        self.n, self.depth = self.extents.shape
-        self.real: BoolArray = self.extents > 1
-        self.rows = np.arange(self.n)
-        self.store = next((m for m in loops.motions if m.access.store), None)
-        self.loads = [m for m in loops.motions if not m.access.store]
-        never = np.zeros((self.n, self.depth), dtype=bool)
-        self.kept = ~self.store.moved & self.real if self.store and self._sums else never
-        self.is_vector = np.arange(self.depth) == self._asked()[:, None]
-        self.unrolled = self._unrolled()
-        self._hoist()
-        self.vector_place = self._vectorised()
-        self.vector = np.where(
-            self.vector_place >= 0, self._at(self.extents, self.vector_place), 1.0
-        )
-        self.is_vector = np.arange(self.depth) == self.vector_place[:, None]
-        self.unrolled &= ~self.is_vector
-        self.inside = self.unrolled | self.is_vector
-        left = self.real & ~self.inside
-        self.left = left
-        self.repeat = np.where(left.any(axis=1), self.depth - 1 - left[:, ::-1].argmax(axis=1), -1)
-        self.passes = np.ceil(self.vector / machine.lanes)
-
-    @property
-    def _sums(self) -> bool:
-        return self.loops.statement.reduces
-
-    def _at(self, table: npt.NDArray[np.generic], place: npt.NDArray[np.intp]) -> FloatArray:
-        return np.asarray(table[self.rows, np.maximum(place, 0)])
-
-    def _asked(self) -> npt.NDArray[np.intp]:
-        """The loop that the schedule vectorises, -1 for none."""
-        return self._innermost(self.real & (self.loops.kinds == VECTORIZED))
-
-    def _vectorised(self) -> npt.NDArray[np.intp]:
-        """The loop that is vectorised, -1 for none, by the schedule or by the compiler.
-
-        The compiler vectorises the innermost loop that is left, or else joins the copies of an
-        unrolled one, if its iterations write neighbours and read neighbours or the same; it does
-        not reorder a sum.
-        """
-        place = self._asked()
-        inner = self._innermost(self.real)
-        for candidate in (self._innermost(self.real & ~self.unrolled), inner):
-            possible = (place < 0) & (candidate >= 0)
-            if self.store is None or self.machine.lanes <= 1 or not possible.any():
-                continue
-            if self._sums:
-                # What is loaded under a condition (padding) is not loaded beside others.
-                possible &= self.loops.statement.selects <= 0
-            if candidate is not inner:
-                possible &= self._different(self.store, self.unrolled) <= FEW_STORES
-            possible &= np.isin(self._at(self.loops.kinds, candidate), _SERIAL_KINDS)
-            possible &= self._at(self.extents, candidate) >= min(4.0, self.machine.lanes)
-            for motion in self.loops.motions:
-                beside = np.abs(self._at(motion.step, candidate)) == motion.buffer.bytes
-                if not motion.access.store:
-                    beside |= ~self._at(motion.moved, candidate).astype(bool)
-                possible &= beside
-            place = np.where(possible, candidate, place)
-        return place
-
-    def _unrolled(self) -> BoolArray:
-        """Loops of the body: unrolled by the schedule, by its pragma, or as short as a compiler
-        likes, and nothing but such loops inside of them."""
-        copies = np.ones(self.n)
-        still = np.ones(self.n, dtype=bool)
-        unrolled = np.zeros((self.n, self.depth), dtype=bool)
-        pragma = self.loops.statement.unroll
-        own = COMPILER_UNROLLS / (self._size() * self._passes())
-        for place in range(self.depth - 1, -1, -1):
-            extent = self.extents[:, place]
-            candidate = self.real[:, place] & ~self.is_vector[:, place]
-            kind = self.loops.kinds[:, place]
-            after = copies * extent
-            wanted = (kind == UNROLLED) | (after <= np.maximum(pragma, own))
-            wanted &= kind != PARALLEL
-            take = candidate & still & wanted
-            unrolled[:, place] = take
-            copies = np.where(take, after, copies)
-            still &= ~candidate | take
-        return unrolled
-
-    def _size(self) -> FloatArray:
-        """Instructions of a copy as the compiler counts them: addresses are some, too."""
-        statement = self.loops.statement
-        return 2.0 * len(self.loads) + 1 + statement.operations + statement.selects
-
-    def _passes(self) -> FloatArray:
-        vector = np.where(self.is_vector, self.extents, 1.0).prod(axis=1)
-        return np.asarray(np.ceil(vector / self.machine.lanes))
-
-    def _hoist(self) -> None:
-        """Takes loops away that repeat the same: code without branches is moved out of a loop
-        that changes none of its operands."""
-        idle = self.real & ~self.unrolled & ~self.is_vector
-        for motion in self.loops.motions:
-            idle &= ~motion.moved
-        still = np.ones(self.n, dtype=bool)
-        for place in range(self.depth - 1, -1, -1):
-            inside = ~self.real[:, place] | self.unrolled[:, place] | self.is_vector[:, place]
-            gone = idle[:, place] & still
-            self.extents[gone, place] = 1.0
-            still &= inside | gone
-        self.real = self.extents > 1
-        self.kept = self.kept & self.real
-        self.executions = self.extents.prod(axis=1)
+class _Counting(Body):
+    """Counts instructions."""
 
     def _calls(self) -> FloatArray:
         """How often calls are executed, in vectors: as often as what they are of changes.
@@ -215,23 +99,6 @@ class _Body:
         counted = np.where(moved & ~self.is_vector, self.extents, 1.0).prod(axis=1)
         vector = (moved & self.is_vector).any(axis=1)
         return np.asarray(counted * np.where(vector, self.passes, 1.0) * statement.calls)
-
-    def _product(self, mask: BoolArray) -> FloatArray:
-        return np.asarray(np.where(mask, self.extents, 1.0).prod(axis=1))
-
-    def _inner_than(self, place: npt.NDArray[np.intp]) -> BoolArray:
-        return np.asarray(np.arange(self.depth) > place[:, None])
-
-    def _innermost(self, mask: BoolArray) -> npt.NDArray[np.intp]:
-        if self.depth == 0:
-            return np.full(self.n, -1)
-        last = self.depth - 1 - mask[:, ::-1].argmax(axis=1)
-        return np.asarray(np.where(mask.any(axis=1), last, -1))
-
-    def _outermost(self, mask: BoolArray) -> npt.NDArray[np.intp]:
-        if self.depth == 0:
-            return np.full(self.n, 0)
-        return np.asarray(np.where(mask.any(axis=1), mask.argmax(axis=1), self.depth))
 
     def _width(self, motion: Motion) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Registers, loads and other instructions of an access by one vector statement."""
@@ -253,15 +120,6 @@ class _Body:
         registers = np.where(moved, self.passes, 1.0)
         accesses = np.where(moved, np.where(whole, self.passes, pieces), 1.0)
         return registers, accesses, together
-
-    def _different(self, motion: Motion, mask: BoolArray) -> FloatArray:
-        """Different addresses of an access among the copies of the body."""
-        values = np.where(mask[:, None, :], motion.values, 1.0)
-        combinations = values.prod(axis=2)
-        reach = 1 + (motion.coefficients * (values - 1)).sum(axis=2)
-        vector = np.where(self.is_vector[:, None, :], motion.values, 1.0).prod(axis=2) > 1
-        counts = np.where(vector, combinations, np.minimum(combinations, reach))
-        return np.asarray(counts.prod(axis=1))
 
     def code(self) -> Code:
         machine, statement = self.machine, self.loops.statement

@@ -3,12 +3,12 @@
 Each stage of a program (a loop nest at its top) has its instructions, its additions that wait for
 each other, and its bytes between the levels of memory; each of these divided by what the CPU does
 per second is a limit. A stage takes a soft maximum of its limits, a program the sum of its stages
-and what starting threads costs. Nothing is measured or learned but the few constants of
-``_cpu_machine``.
+and what starting threads costs. Nothing is measured or learned; what no data sheet says
+are the few constants of ``_cpu_machine``.
 
-Reading order: ``_cpu_machine`` (rates), ``_cpu_loops`` (a thread's loops), ``_cpu_code``
-(instructions), ``_cpu_touched`` (footprints), ``_cpu_caches`` (bytes), then this file (limits and
-scores).
+Reading order: ``_cpu_machine`` (rates), ``_cpu_loops`` (a thread's loops), ``_cpu_body`` (what
+compilers do), ``_cpu_code`` (instructions), ``_cpu_touched`` (footprints), ``_cpu_caches`` (bytes),
+then this file (limits and scores).
 """
 
 from __future__ import annotations

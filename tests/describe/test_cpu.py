@@ -247,6 +247,62 @@ def test_a_gpu_is_refused():
         behaviours(_chain(), gpu)
 
 
+def test_rows_of_a_power_of_two_meet_in_few_sets_of_a_cache():
+    """A column of 64 lines that lie 4 KiB apart finds eight places in the first cache."""
+
+    def column(stride):
+        return program(
+            {"j": (8, "serial"), "again": (50, "serial"), "i": (64, "serial")},
+            {"A": [64, stride], "B": [8, 50]},
+            [Line("j again i", "B[j,again]", ["A[i,j]"], operations=1, reduces=True)],
+        )
+
+    together, apart = behaviours(column(1024), DESK), behaviours(column(1040), DESK)
+    assert _score(together, "l1_reuse") < 0.1
+    assert _score(apart, "l1_reuse") > 0.9
+
+
+def test_a_column_through_many_pages_walks_the_page_table():
+    rows = 8192
+    nests = program(
+        {"j": (16, "serial"), "i": (rows, "serial")},
+        {"A": [rows, 1040], "B": [16]},
+        [Line("j i", "B[j]", ["A[i,j]"], operations=1, reduces=True)],
+    )
+    found = behaviours(nests, DESK).numbers
+    assert found["page_walks"] == pytest.approx(16 * rows, rel=0.05)
+
+
+def test_sums_in_vectors_of_no_power_of_two_are_taken_apart():
+    even = behaviours(_matmul(n=96, rows=4, columns=32), DESK)
+    uneven = behaviours(_matmul(n=96, rows=4, columns=24), DESK)
+    assert uneven.numbers["instructions"] > 2 * even.numbers["instructions"]
+
+
+def test_code_without_branches_leaves_a_loop_that_changes_nothing():
+    """A norm computes its sum in every iteration over a row; unrolled, it is computed once."""
+
+    def row(unroll):
+        return program(
+            {"i": (64, "serial"), "j": (512, "serial"), "k": (512, "serial")},
+            {"A": [64, 512], "S": [1]},
+            [Line("i j k", "S[0]", ["A[i,k]"], operations=1, reduces=True, unroll=unroll)],
+            scratch=["S"],
+        )
+
+    once, again = behaviours(row(512), DESK), behaviours(row(0), DESK)
+    assert once.numbers["flops"] == 64 * 512
+    assert again.numbers["flops"] == 64 * 512 * 512
+
+
+def test_a_small_core_takes_vectors_apart_and_waits_for_each():
+    small = Device("s", "S", "cpu", {"cores": 4, "simd_fp32_lanes": 4, "l1d_kib_per_core": 32,
+                                     "fp32_flop_per_cycle_per_core": 2})  # fmt: skip
+    found = behaviours(_matmul(rows=2, columns=4), small)
+    assert found.numbers["vector_lanes_of_code"] == 1
+    assert found.seconds == pytest.approx(sum(found.limits_s.values()))
+
+
 _TILES = st.tuples(
     st.sampled_from([1, 2, 3, 4, 6, 8, 12]),
     st.sampled_from([1, 4, 8, 16, 32, 64]),
