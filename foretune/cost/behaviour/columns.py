@@ -3,10 +3,12 @@
 Columns, all float64 of shape (n,), NaN where something is not known:
 
 - the scores of ``METRICS``;
-- of each of ``LIMITS`` the log2 of its seconds over the roof's; the roof is the time that the
-  nearer roof of the device allows, ``seconds * roofline_score``. It is the same for all programs of
-  a workload, so that a program's columns do not depend on which others are looked at;
-- log2 of the predicted seconds over the roof's;
+- of each of ``LIMITS`` the log2 of its seconds over the predicted ones: which of them hold the
+  program up, and how near the others are;
+- log2 of the predicted seconds over those that inputs and outputs take to come from memory once.
+  The latter are the same for all programs of a workload, so that a program's columns do not depend
+  on which others are looked at (the roof is not: programs that fuse otherwise compute more). Of
+  different workloads this number says nothing, so that only the line reads it;
 - with a memory (``foretune.cost.behaviour.memory``), what other devices took;
 - log2 of the device's factors, the same for all programs of a group.
 
@@ -18,10 +20,10 @@ from __future__ import annotations
 import numpy as np
 
 from foretune.cost._base import FloatArray
-from foretune.describe import LIMITS, METRICS, Behaviours
+from foretune.describe import LIMITS, METRICS, Behaviours, Nests
 from foretune.hardware import FACTORS, Device
 
-COLUMNS_VERSION = 2
+COLUMNS_VERSION = 3
 """Raised whenever a column changes; the schema of scores has a version of its own."""
 
 SCORE_NAMES = tuple(metric.name for metric in METRICS)
@@ -41,10 +43,13 @@ FACTOR_NAMES = tuple(f"device.{factor.name}" for factor in FACTORS)
 PROGRAM_NAMES = (*SCORE_NAMES, *LIMIT_NAMES, PREDICTED, *MEMORY_NAMES)
 NAMES = (*PROGRAM_NAMES, *FACTOR_NAMES)
 """Names of columns in their order; those of the device come last."""
+OF_A_GROUP = (PREDICTED, "memory.shift", "memory.near_shift", "memory.expected")
+"""Columns whose level means nothing: they differ between workloads by a constant."""
 
 SIGNS = (
     *(1,) * len(SCORE_NAMES),
-    *(-1,) * (len(LIMIT_NAMES) + 1),
+    *(0,) * len(LIMIT_NAMES),
+    -1,
     *(-1,) * 5,
     *(0, 0, -1),
     *(0,) * len(FACTOR_NAMES),
@@ -53,16 +58,21 @@ SIGNS = (
 assert len(SIGNS) == len(NAMES)
 
 _LEAST_S = 1e-12
-_ROOF = SCORE_NAMES.index("roofline_score")
+_LEAST_SHARE = -10.0
+"""log2 of a limit's share of the seconds, below which less says nothing."""
 
 
 def columns(
-    found: Behaviours, memory: FloatArray | None = None, device: Device | None = None
+    found: Behaviours,
+    nests: Nests,
+    memory: FloatArray | None = None,
+    device: Device | None = None,
 ) -> FloatArray:
     """Columns of n programs, float64 of shape (n, len(NAMES)).
 
     Args:
         found: What is known of their behaviour.
+        nests: The programs.
         memory: What other devices took, shape (n, len(MEMORY_NAMES)); NaN if None.
         device: Whose factors are told; NaN if None.
     """
@@ -70,10 +80,10 @@ def columns(
     table = np.full((n, len(NAMES)), np.nan)
     at = len(SCORE_NAMES)
     table[:, :at] = found.scores
-    roof = _log2(found.seconds) + _log2(found.scores[:, _ROOF])
     for name, seconds in found.limits_s.items():
-        table[:, at + LIMIT_NAMES.index(f"limit.{name}")] = _log2(seconds) - roof
-    table[:, at + len(LIMIT_NAMES)] = np.where(np.isnan(found.seconds), np.nan, predicted(found))
+        place = at + LIMIT_NAMES.index(f"limit.{name}")
+        table[:, place] = np.maximum(_log2(seconds) - _log2(found.seconds), _LEAST_SHARE)
+    table[:, at + len(LIMIT_NAMES)] = predicted(found, nests)
     if memory is not None:
         start = len(PROGRAM_NAMES) - len(MEMORY_NAMES)
         table[:, start : len(PROGRAM_NAMES)] = memory
@@ -95,9 +105,14 @@ def factor_columns(device: Device) -> FloatArray:
     return logs
 
 
-def predicted(found: Behaviours) -> FloatArray:
-    """log2 of the predicted seconds over the roof's, shape (n,)."""
-    return -_log2(found.scores[:, _ROOF])
+def predicted(found: Behaviours, nests: Nests) -> FloatArray:
+    """log2 of the predicted seconds over those of inputs and outputs alone, shape (n,)."""
+    moved = sum(
+        (each.bytes * each.shape.prod(axis=1) for each in nests.buffers if each.parameter),
+        np.zeros(len(nests)),
+    )
+    rate = found.device.value("memory_gb_per_s") * 1e9
+    return _log2(found.seconds) - _log2(np.maximum(moved, 1.0) / rate)
 
 
 def _log2(values: FloatArray) -> FloatArray:

@@ -33,8 +33,6 @@ _BELIEF = np.array([0.5, 1.0]) / OCTAVES
 _PULL = 0.02
 """Of the belief, beside the variance of a column."""
 _LEAST = 1e-9
-_MOST = 8.0
-"""log2 that a prediction is cut at: far from the roof, how far says little."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ def _read(columns: FloatArray) -> tuple[FloatArray, npt.NDArray[np.intp]]:
     """What the line reads of each program, and which of the two it is."""
     known = (~np.isnan(columns[:, _KNOWN])).astype(np.intp)
     read = columns[:, _AT][np.arange(len(columns)), known]
-    return np.clip(np.nan_to_num(read), -_MOST, _MOST), known
+    return np.nan_to_num(read), known
 
 
 def _slope(parts: Sequence[tuple[FloatArray, FloatArray]], belief: float) -> tuple[float, float]:

@@ -7,8 +7,8 @@ beside the workload's fastest, per device of training; of a device asked about, 
 out, in training as later, so that what is learned holds for devices that were never measured.
 
 Symbols: ``m(p, d)`` is the slow-down of program p on device d in log2, ``a(p, d)`` what is
-predicted of it there, log2 of seconds over the roof's; ``u`` is the device asked about, and sums
-run over others.
+predicted of it there, log2 of seconds up to a constant of the workload; ``u`` is the device asked
+about, and sums run over others.
 
 - mean: of ``m(p, d)`` over d; near: weighted by the likeness of d to u; nearest: that of the
   likest device; least and most over d;
@@ -102,7 +102,7 @@ class Memory:
             device: The one asked about, whose own times are left out.
             workload: Key of the workload.
             keys: Of programs, n.
-            own: What is predicted for the device, log2 of seconds over the roof's, shape (n,).
+            own: What is predicted for the device, log2 of seconds up to a constant, shape (n,).
             theirs: The same for others, by their keys.
         """
         found = np.full((len(keys), len(MEMORY_NAMES)), np.nan)

@@ -178,7 +178,9 @@ def _loss(config: RegressorConfig, scores: Tensor, times: Tensor, lists: Tensor)
             gap, torch.sigmoid(wanted), reduction="none"
         )
         ranking = 4.0 * t * t * odds[both].mean()
-    squares = 0.5 * ((scores + times) ** 2).mean()
+    left = (scores + times)[at] * there
+    left = left - left.sum(dim=1, keepdim=True) / there.sum(dim=1, keepdim=True)
+    squares = 0.5 * (left[there] ** 2).mean()
     loss: Tensor = config.rank_share * ranking + (1.0 - config.rank_share) * squares
     return loss
 

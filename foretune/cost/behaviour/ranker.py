@@ -72,6 +72,8 @@ class BehaviourRanker(Ranker):
         scores: Source of scores: ``"analytic"``, ``"llm"`` or ``"hf"``.
         factors: True; False: all devices of a kind are taken for one; ``"shuffled"``: every one for
             another.
+        programs: Programs of a group that are described and learned from at most, drawn at random;
+            the first stage and the memory learn from all.
         memory: Whether what other devices of training took for a program is looked at.
         model: For ``scores="llm"`` a language model as ``--llm`` takes it, for ``"hf"`` a folder.
         source: A source of scores, in place of ``scores`` and ``model``.
@@ -98,29 +100,36 @@ class BehaviourRanker(Ranker):
         first_options: dict[str, Any] | None = None,
         scores: str = "analytic",
         factors: bool | str = True,
+        programs: int = 256,
         memory: bool = False,
         model: str | None = None,
         source: ScoreSource | None = None,
         read_nests: Any = None,
         **options: Any,
     ) -> None:
-        for name, value, hint in (("keep", keep, int), ("memory", memory, bool)):
+        for name, value, hint in (
+            ("keep", keep, int),
+            ("programs", programs, int),
+            ("memory", memory, bool),
+        ):
             require_type(self.name, name, value, hint)
         self.stage = str(stage)
         if self.stage not in STAGES:
             raise unknown_name("stage of behaviour", self.stage, STAGES)
         if keep < 1:
             raise BadInputError(f"{self.name}: keep >= 1 must hold, but got {keep}")
+        if programs < 2:
+            raise BadInputError(f"{self.name}: programs >= 2 must hold, but got {programs}")
         if source is None and scores not in SOURCES:
             raise unknown_name("scores of behaviour", scores, SOURCES)
-        self.seed, self.keep = seed, keep
+        self.seed, self.keep, self.programs = seed, keep, programs
         self.first_name, self.first_options = first, dict(first_options or {})
         self.scores = scores if source is None else source.name
         self.factors, self.memory_used = factors, memory
         self._model, self._source = model, source
         self._read_nests = read_nests
         named = {_ALIASES.get(name, name): value for name, value in options.items()}
-        self._options = {**named, "factors": factors is True}
+        self._options = named
         self._regressors = {self.scores: self._regressor()}
         self._identities = Identities(factors, seed)
         self._memory = Memory()
@@ -206,6 +215,9 @@ class BehaviourRanker(Ranker):
 
     def _lesson(self, group: Group) -> Lesson | None:
         device = self._identities.shown(self._device(group))
+        if len(group) > self.programs:
+            rng = np.random.default_rng([self.seed, *group.key.encode()])
+            group = group.subset(np.sort(rng.choice(len(group), self.programs, replace=False)))
         table, known = self._columns(
             group.workload,
             group.programs,
@@ -310,7 +322,7 @@ class BehaviourRanker(Ranker):
             if self.memory_used:
                 own = [keys[row] for row in rows]
                 memory = self._remembered(workload, own, nests, found, device)
-            table[rows] = columns(found, memory, device)
+            table[rows] = columns(found, nests, memory, device)
             known[rows] = True
         return table, known
 
@@ -320,8 +332,10 @@ class BehaviourRanker(Ranker):
         others = self._memory.others(device, workload)
         if self.source.name != AnalyticScores.name:
             return self._memory.columns(device, workload, keys)
-        theirs = {other.key: predicted(self.source.behaviours(nests, other)) for other in others}
-        return self._memory.columns(device, workload, keys, predicted(found), theirs)
+        theirs = {
+            other.key: predicted(self.source.behaviours(nests, other), nests) for other in others
+        }
+        return self._memory.columns(device, workload, keys, predicted(found, nests), theirs)
 
     def _batches(self, group: Group) -> reading.Batches:
         return reading.batches_of(group, self._read_nests)
@@ -362,8 +376,9 @@ class BehaviourRanker(Ranker):
                 "first_options": self.first_options,
                 "scores": self.scores,
                 "factors": self.factors,
+                "programs": self.programs,
                 "memory": self.memory_used,
-                **{k: v for k, v in self._options.items() if k != "factors"},
+                **self._options,
             },
             "scale": self.scale,
             "strength": self.strength,

@@ -6,9 +6,10 @@ predicted; what other devices took) begins, and trees or a perceptron correct it
 
     L = rank_share * ranking + (1 - rank_share) * squares
 
-where scores are minus the normalised time ``y`` (``foretune.cost.behaviour.targets``): squares pull
-them there, and the ranking compares the programs of one group. Both agree: with the temperature
-``T``, the softmax of scores / T (the odds of each pair) is to be that of ``-y / T``.
+where scores are minus the normalised time ``y`` (``foretune.cost.behaviour.targets``), up to a
+constant of the group: squares, of what is left less its mean, pull them there, and the ranking
+compares the programs of one group. Both agree: at the temperature ``T`` the softmax of scores / T
+(the odds of each pair) is to be that of ``-y / T``.
 
 Symbols: n programs, ``s`` scores, ``w`` how often a program is to be seen (``bin_weights``).
 
@@ -17,9 +18,10 @@ by: what is learned is to hold for those never seen. Where trees make what is le
 than the line, there are none.
 
 Source: LLMTuner, section 3.3 (three layers of 512, 256 and 128; ranking and squares; ten bins).
-Deviations: trees by default, as good at a fraction of the time; the line; signs of columns (of four
-processors, each unseen by turns, worth 0.016 of top-1); a ranking loss whose optimum is the target
-instead of scores pushed apart without bound.
+Deviations: trees by default, as good at a fraction of the time; the line; signs of columns; factors
+are no columns unless asked for; a ranking loss whose optimum is the target instead of scores pushed
+apart without bound. All of these were chosen so that what is learned from one tool's programs
+holds for those of another on other devices.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ import numpy.typing as npt
 
 from foretune._options import configured, refuse_unknown, require_types
 from foretune.cost._base import FloatArray
-from foretune.cost.behaviour.columns import NAMES, PROGRAM_NAMES, SIGNS
+from foretune.cost.behaviour.columns import NAMES, OF_A_GROUP, PROGRAM_NAMES, SIGNS
 from foretune.cost.behaviour.line import Line
 from foretune.cost.behaviour.targets import TARGETS, normalised
 from foretune.dataset import judgeable
@@ -62,7 +64,10 @@ class RegressorConfig:
         binning: Whether programs of rare bins are seen more often.
         bins: Of equal width over the target.
         repetition: How often a program is seen at most.
-        factors: Whether the device's factors are columns.
+        factor_columns: Whether the device's factors are columns, as in LLMTuner. Scores know the
+            device anyway, and trees learn devices by heart from them.
+        believed: Share of what members correct that is believed: less carries over better to
+            programs of other tools.
         line: Whether a line begins; if not, corrections start from nothing, as in LLMTuner.
         monotone: Whether trees may only say what the columns mean: the better a score, the faster,
             the longer a limit or another device, the slower.
@@ -83,15 +88,16 @@ class RegressorConfig:
 
     form: str = "trees"
     target: str = "octaves"
-    rank_share: float = 0.9
+    rank_share: float = 0.5
     ranking: str = "list"
-    temperature: float = 0.05
+    temperature: float = 0.1
     binning: bool = True
     bins: int = 10
     repetition: int = 10
-    factors: bool = True
+    factor_columns: bool = False
     line: bool = True
     monotone: bool = True
+    believed: float = 0.5
     fold: str = "auto"
     members: int = 3
     rounds: int = 300
@@ -113,7 +119,7 @@ class RegressorConfig:
                 raise unknown_name(f"{name} of the regressor", getattr(self, name), values)
         for name in ("bins", "repetition", "members", "rounds", "patience", "depth", "threads"):
             self._require(f"{name} >= 1", getattr(self, name) >= 1, name)
-        for name in ("subsample", "columns"):
+        for name in ("subsample", "columns", "believed"):
             self._require(f"0 < {name} <= 1", 0 < getattr(self, name) <= 1, name)
         self._require("0 <= rank_share <= 1", 0 <= self.rank_share <= 1, "rank_share")
         self._require("temperature > 0", self.temperature > 0, "temperature")
@@ -256,8 +262,7 @@ class Regressor:
             self._members.append(member)
             lines.append(line)
             self.left_out += [
-                (line.scores(each.columns) + member.correction(self._matrix(each)), each.seconds)
-                for each in judges
+                (self._scores(line, [member], each.columns), each.seconds) for each in judges
             ]
         self._line = Line.mean(lines)
 
@@ -275,14 +280,23 @@ class Regressor:
     def times(self, columns: FloatArray) -> FloatArray:
         """Normalised times, lower is better: shape (n, len(NAMES)) -> (n,). Untrained: zeros.
 
-        They are not cut to [0, 1], so that programs beyond keep their order.
+        Up to a constant of the group, so that they are not in [0, 1].
         """
         if self._line is None or not len(columns):
             return np.zeros(len(columns))
+        return -self._scores(self._line, self._members, columns)
+
+    def _scores(self, line: Line, members: Sequence[Member], columns: FloatArray) -> FloatArray:
+        """What a line and the mean of members say."""
         matrix = columns[:, self._kept].astype(np.float32)
-        corrections = [member.correction(matrix) for member in self._members]
-        found: FloatArray = -(self._line.scores(columns) + np.mean(corrections, axis=0))
+        correction = np.mean([member.correction(matrix) for member in members], axis=0)
+        found: FloatArray = line.scores(columns) + self._share * correction
         return found
+
+    @property
+    def _share(self) -> float:
+        """Of corrections: without a line there is nothing else."""
+        return self.config.believed if self.config.line else 1.0
 
     def _useful(self, lessons: Sequence[Lesson]) -> npt.NDArray[np.intp]:
         """Columns that differ within groups, and the device's where they differ between devices."""
@@ -292,7 +306,8 @@ class Regressor:
             spread += known.std(axis=0) > 1e-9 * (1.0 + np.abs(known.mean(axis=0)))
         useful = spread > 0
         useful[len(PROGRAM_NAMES) :] = False
-        if self.config.factors:
+        useful[[NAMES.index(name) for name in OF_A_GROUP]] = False
+        if self.config.factor_columns:
             factors = np.nan_to_num(
                 np.stack([each.columns[0, len(PROGRAM_NAMES) :] for each in lessons]), nan=-99.0
             )

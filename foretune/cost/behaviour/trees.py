@@ -136,7 +136,8 @@ def objective(
     def gradients(scores: npt.NDArray[Any], _data: Any) -> Gradients:
         s = scores.astype(np.float64)
         force, curvature = ranking(s)
-        gradient = share * force + (1.0 - share) * weights * (s + material.times)
+        left = _centred(s + material.times, material, weights)
+        gradient = share * force + (1.0 - share) * weights * left
         hessian = share * curvature + (1.0 - share) * weights
         return gradient, np.maximum(hessian, _LEAST_HESSIAN)
 
@@ -151,17 +152,27 @@ def loss_of(config: RegressorConfig, material: Material) -> Callable[[FloatArray
     group, t = material.group, config.temperature
     target = _softmax(-material.times / t, material.sizes)
     sizes = material.sizes[group]
+    alike = np.ones(len(material.times))
 
     def loss(scores: npt.NDArray[Any]) -> float:
         s = scores.astype(np.float64)
         reached = np.log(np.maximum(_softmax(s / t, material.sizes), 1e-30))
         best = np.log(np.maximum(target, 1e-30))
         ranks = float((target * (best - reached)).sum()) * t * t
-        squares = float((0.5 * (s + material.times) ** 2 / sizes).sum())
+        left = _centred(s + material.times, material, alike)
+        squares = float((0.5 * left**2 / sizes).sum())
         share = config.rank_share
         return (share * ranks + (1.0 - share) * squares) / len(material.sizes)
 
     return loss
+
+
+def _centred(left: FloatArray, material: Material, weights: FloatArray) -> FloatArray:
+    """Less the weighted mean of each group."""
+    group = material.group
+    means = np.bincount(group, weights * left) / np.bincount(group, weights)
+    centred: FloatArray = left - means[group]
+    return centred
 
 
 def _weights(config: RegressorConfig, material: Material) -> FloatArray:

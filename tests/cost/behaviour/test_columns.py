@@ -5,19 +5,23 @@ import numpy as np
 from foretune.cost.behaviour.columns import NAMES, PROGRAM_NAMES, columns, factor_columns
 from foretune.describe import METRICS, Behaviours
 from foretune.hardware import FACTORS
-from tests.cost.behaviour.behaviour_support import DEVICES, ROOF, behaviours
+from tests.cost.behaviour.behaviour_support import DEVICES, behaviours, nests, tiny_nests
 
 
-def test_limits_and_seconds_are_told_beside_the_roof():
+def test_limits_are_shares_and_seconds_are_told_beside_what_must_be_moved():
     scores = np.full((2, len(METRICS)), 0.5)
-    scores[:, ROOF] = [0.25, 0.5]
     limits = {"memory": np.array([8.0, 4.0]), "arithmetic": np.array([1.0, 2.0])}
-    table = columns(Behaviours(DEVICES[0], scores, limits, np.array([8.0, 4.0]), {}))
-    read = dict(zip(NAMES, table.T, strict=True))
-    # The roof is 2 s for both.
-    assert read["limit.memory"].tolist() == [2, 1]
-    assert read["limit.arithmetic"].tolist() == [-1, 0]
-    assert read["log2_seconds"].tolist() == [2, 1]
+    limits["overhead"] = np.zeros(2)
+    # Three arrays of 1024 x 8 floats at 25 GB/s.
+    programs = tiny_nests([[1024, 8], [1024, 8]])
+    least = 3 * 1024 * 8 * 4 / 25e9
+    found = Behaviours(DEVICES[0], scores, limits, least * np.array([8.0, 4.0]), {})
+    limits.update({name: least * value for name, value in limits.items()})
+    read = dict(zip(NAMES, columns(found, programs).T, strict=True))
+    np.testing.assert_allclose(read["limit.memory"], [0, 0], atol=1e-9)
+    np.testing.assert_allclose(read["limit.arithmetic"], [-3, -1])
+    np.testing.assert_allclose(read["log2_seconds"], [3, 2])
+    assert (read["limit.overhead"] == -10).all()
     assert np.isnan(read["limit.l3"]).all() and np.isnan(read["device.cores"]).all()
     assert np.isnan(read["memory.mean"]).all()
 
@@ -31,7 +35,7 @@ def test_a_programs_columns_do_not_depend_on_the_others():
         found.seconds[5:6],
         {},
     )
-    np.testing.assert_array_equal(columns(found)[5], columns(alone)[0])
+    np.testing.assert_array_equal(columns(found, nests(1))[5], columns(alone, nests(1, 1))[0])
 
 
 def test_factors_are_logarithms_and_of_one_kind():
@@ -39,12 +43,12 @@ def test_factors_are_logarithms_and_of_one_kind():
     assert read["cores"] == 3 and read["simd_fp32_lanes"] == 3
     assert read["l3_kib"] == -1, "no third cache"
     assert np.isnan(read["warp"])
-    table = columns(behaviours(0, DEVICES[1]), device=DEVICES[1])
+    table = columns(behaviours(0, DEVICES[1]), nests(0), device=DEVICES[1])
     np.testing.assert_array_equal(table[9, len(PROGRAM_NAMES) :], factor_columns(DEVICES[1]))
 
 
 def test_scores_without_seconds_leave_the_rest_unknown():
     scores = np.full((3, len(METRICS)), 0.5)
-    table = columns(Behaviours(DEVICES[0], scores, {}, np.full(3, np.nan), {}))
+    table = columns(Behaviours(DEVICES[0], scores, {}, np.full(3, np.nan), {}), nests(0, 3))
     assert (table[:, : len(METRICS)] == 0.5).all()
     assert np.isnan(table[:, len(METRICS) :]).all()

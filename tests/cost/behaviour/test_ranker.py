@@ -263,6 +263,17 @@ def test_coarse_scores_are_steps_in_range_and_nothing_else():
     np.testing.assert_array_equal(found[:, -1], table[:, -1])
 
 
+def test_so_many_programs_of_a_group_are_described():
+    seen = []
+
+    def read(candidates):
+        seen.append(len(candidates))
+        return suite.nest_batches(candidates)
+
+    make(read_nests=read, programs=9).fit(GROUPS[:3])
+    assert seen == [9, 9, 9]
+
+
 def test_a_group_whose_device_nobody_knows_is_refused():
     foreign = [replace(group, machine=None, hardware="board") for group in GROUPS]
     with pytest.raises(BadInputError, match=r"--devices FILE\.json"):
@@ -274,6 +285,7 @@ def test_a_group_whose_device_nobody_knows_is_refused():
     [
         ({"stage": 3}, "'3'.*1, 2, both|both"),
         ({"keep": 0}, "keep >= 1"),
+        ({"programs": 1}, "programs >= 2"),
         ({"keep": "all"}, "keep must be int"),
         ({"scores": "gut"}, "'gut'"),
         ({"factors": "swapped"}, "'swapped'"),

@@ -14,6 +14,7 @@ from tests.cost.behaviour.behaviour_support import (
     UNSEEN,
     behaviours,
     lesson,
+    nests,
     pairs,
     programs,
     seconds,
@@ -21,8 +22,8 @@ from tests.cost.behaviour.behaviour_support import (
 )
 
 FORMS = {
-    "trees": {"form": "trees", "rounds": 60, "min_child_weight": 5.0},
-    "perceptron": {"form": "perceptron", "rounds": 8},
+    "trees": {"form": "trees", "rounds": 60, "min_child_weight": 5.0, "believed": 1.0},
+    "perceptron": {"form": "perceptron", "rounds": 8, "believed": 1.0},
 }
 LESSONS = [lesson(w, device) for w in range(8) for device in DEVICES]
 
@@ -46,7 +47,9 @@ def test_an_unseen_workload_on_an_unseen_device_is_ordered_better_than_by_predic
 def test_times_are_those_of_the_target(fitted):
     unseen = lesson(30, UNSEEN)
     wanted = normalised(unseen.seconds)
-    assert np.abs(fitted.times(unseen.columns) - wanted).mean() < 0.12
+    found = fitted.times(unseen.columns)
+    # Up to a constant of the group.
+    assert np.abs(found - found.mean() - wanted + wanted.mean()).mean() < 0.12
 
 
 def test_what_was_left_out_is_kept_for_judging(fitted):
@@ -92,8 +95,8 @@ def test_other_factors_change_what_is_said_and_the_same_do_not():
                 :, : len(PROGRAM_NAMES)
             ]
             lessons.append(Lesson(f"w{workload}", device.key, table, seconds(workload, device)))
-    with_factors = Regressor(**FORMS["trees"], fold="workload")
-    without = Regressor(**FORMS["trees"], fold="workload", factors=False)
+    with_factors = Regressor(**FORMS["trees"], fold="workload", factor_columns=True)
+    without = Regressor(**FORMS["trees"], fold="workload")
     for made in (with_factors, without):
         made.fit(lessons)
     one, other = lessons[0].columns, lessons[3].columns
@@ -115,8 +118,8 @@ def test_a_memory_never_loses_to_the_floor():
             device,
             f"w{workload}",
             keys,
-            predicted(behaviours(workload, device)),
-            {d.key: predicted(behaviours(workload, d)) for d in others},
+            predicted(behaviours(workload, device), nests(workload)),
+            {d.key: predicted(behaviours(workload, d), nests(workload)) for d in others},
         )
 
     made = Regressor(**FORMS["trees"])
@@ -196,11 +199,11 @@ def test_the_gradient_of_lists_is_that_of_the_loss():
 
 
 def test_trees_say_nothing_against_what_columns_mean():
-    """A better score is never slower, a longer limit never faster, whatever the data say."""
+    """A better score is never slower, a longer time elsewhere never faster, whatever data say."""
     rng = np.random.default_rng(8)
     table = np.full((200, len(NAMES)), np.nan)
     table[:, 0], table[:, 1] = rng.random(200), rng.random(200)
-    limit = NAMES.index("limit.memory")
+    limit = NAMES.index("memory.mean")
     table[:, limit] = rng.random(200)
     # The data say the opposite of the first score, and the limit is right.
     seconds = 1e-3 * 2.0 ** (2 * table[:, 0] + table[:, limit] + table[:, 1] % 0.1)
