@@ -102,7 +102,8 @@ def cases(groups: list[Group], family: Family, seed: int) -> Iterator[Case]:
             for g in test
         }
         train = tuple(g for g in groups if g.hardware != device)
-        yield Case(device, train, test, elsewhere, seed)
+        known = tuple(g.subset(rows[g.key]) for g in train if g.key in rows)
+        yield Case(device, train, known, test, elsewhere, seed)
 
 
 def judged(scores: Mapping[str, Floats], case: Case, picks: int) -> list[dict[str, Any]]:

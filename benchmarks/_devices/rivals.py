@@ -33,6 +33,7 @@ class Case:
     Attributes:
         device: Its name in the data.
         train: Groups of the other devices, all their programs.
+        common: The same with the programs that all devices ran, where there are enough.
         test: Groups of the device, with the programs that are judged.
         elsewhere: Of each tested group, log seconds of its programs on each other device, by name.
         seed: Of what is random.
@@ -40,6 +41,7 @@ class Case:
 
     device: str
     train: tuple[Group, ...]
+    common: tuple[Group, ...]
     test: tuple[Group, ...]
     elsewhere: Mapping[str, Mapping[str, Floats]]
     seed: int
@@ -81,7 +83,8 @@ def ranked(name: str, whole: bool = False, view: str = "", **options: Any) -> Ri
 
     Args:
         name: Of the ranker.
-        whole: Whether it is given all programs, and thins them itself.
+        whole: Whether it learns from all programs that every device ran, instead of some of each
+            group: what other devices took is then known of all that are judged.
         view: What is done to the tested device's data sheet: ``"swapped"`` for that of the device
             that is least like it.
         options: Of the ranker.
@@ -109,7 +112,7 @@ def trained(name: str, whole: bool, case: Case, options: tuple[tuple[str, Any], 
     key = (name, whole, options)
     if key not in _TRAINED:
         ranker = rankers.create(name, seed=case.seed, **dict(options))
-        train, validation = carve(case.train)
+        train, validation = carve(case.common if whole else case.train)
         if not whole:
             train, validation = (
                 tuple(thinned(groups, PROGRAMS, case.seed)) for groups in (train, validation)
