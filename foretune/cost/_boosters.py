@@ -125,16 +125,21 @@ class Member:
         return found
 
     def to_bytes(self) -> npt.NDArray[np.uint8]:
-        """The trees as XGBoost reads them, with zeros for what scores do not depend on.
+        """The trees as ``bare_bytes`` gives them."""
+        return bare_bytes(self.booster)
 
-        It compresses to some two thirds of what it would.
-        """
-        model = json.loads(self.booster.save_raw("json"))
-        for tree in model["learner"]["gradient_booster"]["model"]["trees"]:
-            tree.update({name: [0.0] * len(tree[name]) for name in _STATISTICS})
-        bare = xgboost.Booster()
-        bare.load_model(bytearray(json.dumps(model).encode()))
-        return np.frombuffer(bare.save_raw("ubj"), dtype=np.uint8)
+
+def bare_bytes(booster: xgboost.Booster) -> npt.NDArray[np.uint8]:
+    """Trees as XGBoost reads them, with zeros for what scores do not depend on.
+
+    They compress to some two thirds of what they would.
+    """
+    model = json.loads(booster.save_raw("json"))
+    for tree in model["learner"]["gradient_booster"]["model"]["trees"]:
+        tree.update({name: [0.0] * len(tree[name]) for name in _STATISTICS})
+    bare = xgboost.Booster()
+    bare.load_model(bytearray(json.dumps(model).encode()))
+    return np.frombuffer(bare.save_raw("ubj"), dtype=np.uint8)
 
 
 def grow(

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import xgboost
 
 from foretune.cost._base import FloatArray
+from foretune.cost._boosters import bare_bytes
 from foretune.cost.behaviour.regressor import Arrays, Material, RegressorConfig
 from foretune.cost.behaviour.targets import bin_weights
 
@@ -48,10 +49,10 @@ class TreeMember:
         return found
 
     def arrays(self) -> Arrays:
-        """The trees as XGBoost reads them."""
+        """The trees, as ``bare_bytes`` gives them."""
         if self.booster is None:
             return {}
-        return {"trees": np.frombuffer(self.booster.save_raw("ubj"), dtype=np.uint8)}
+        return {"trees": bare_bytes(self.booster)}
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Any], threads: int) -> TreeMember:
