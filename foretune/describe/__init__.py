@@ -12,6 +12,7 @@ from foretune.describe._behaviour import (
     Metric,
 )
 from foretune.describe._candidates import nests_of
+from foretune.describe._joining import joined
 from foretune.describe._nests import (
     BLOCK,
     KIND_NAMES,
@@ -52,6 +53,7 @@ __all__ = [
     "Statement",
     "Term",
     "behaviours",
+    "joined",
     "nests_of",
     "nests_of_program",
     "stacked",

@@ -43,7 +43,7 @@ from foretune.cost.behaviour.regressor import Lesson, Regressor
 from foretune.cost.behaviour.scores import SOURCES, AnalyticScores, ScoreSource, open_source
 from foretune.cost.behaviour.targets import OCTAVES
 from foretune.dataset import judgeable
-from foretune.describe import SCHEMA_VERSION
+from foretune.describe import SCHEMA_VERSION, joined
 from foretune.errors import BadInputError, RecordError, unknown_name
 
 if TYPE_CHECKING:
@@ -316,6 +316,8 @@ class BehaviourRanker(Ranker):
         keys = [program.key for program in programs] if self.memory_used else []
         table = np.full((len(programs), len(NAMES)), np.nan)
         known = np.zeros(len(programs), dtype=bool)
+        if self.source.joins:
+            batches = joined(batches)
         for rows, nests in batches:
             found = self.source.behaviours(nests, device)
             memory = None

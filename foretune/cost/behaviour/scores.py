@@ -34,10 +34,13 @@ class ScoreSource(abc.ABC):
     Attributes:
         name: One of ``SOURCES``: a regressor is trained on scores of one of them.
         counts: What became of the questions so far.
+        joins: Whether batches are joined before it is asked (``describe.joined``): one costs it
+            about the same, whether it has one program or a hundred.
     """
 
     name: ClassVar[str]
     counts: Counts
+    joins: bool = False
 
     @abc.abstractmethod
     def behaviours(self, nests: Nests, device: Device) -> Behaviours:
@@ -64,6 +67,7 @@ class AnalyticScores(ScoreSource):
     def __init__(self, analysis: Analysis | None = None) -> None:
         self._analysis = analysis
         self.counts = Counts()
+        self.joins = analysis is None
 
     def behaviours(self, nests: Nests, device: Device) -> Behaviours:
         """Scores, limits and seconds."""
