@@ -70,7 +70,10 @@ def _explain(args: argparse.Namespace) -> int:
 
     if args.top < 1:
         raise BadInputError(f"`top >= 1` must hold, but got --top {args.top}")
-    check_files({"--json": args.json}, {"the source": files_named(args.source)})
+    check_files(
+        {"--json": args.json},
+        {"--devices": args.devices, "the source": _files_of(args.source)},
+    )
     explained, left_out = _explanations(args)
     data = {
         "schema": SCHEMA,
@@ -82,6 +85,18 @@ def _explain(args: argparse.Namespace) -> int:
         write_json(args.json, data)
     print_explanations(explained, left_out)
     return 0
+
+
+def _files_of(source: str) -> list[Path]:
+    """What a source consists of, which is not written over."""
+    from foretune.collect import collector
+    from foretune.graph import artifact_files
+    from foretune.tuning import JOURNAL, RESULT, TRANSCRIPT
+
+    place = Path(source)
+    if place.is_dir():
+        return [place / name for name in (JOURNAL, RESULT, TRANSCRIPT, collector.JOURNAL)]
+    return artifact_files(place) if place.suffix == ".so" else files_named(source)
 
 
 def _explanations(args: argparse.Namespace) -> tuple[list[Explanation], dict[str, str]]:
