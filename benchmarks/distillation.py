@@ -123,7 +123,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--programs", type=int, default=24, help="of a workload")
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(arguments)
     where = conditions("distillation", [0])
@@ -152,8 +152,8 @@ def main(arguments: list[str] | None = None) -> None:
             questions = distillation.questions(taught, sampling=sampling, per_group=16)
             answers, reasons = distillation.kept(teacher(questions))
             config = TuningConfig(
-                readout="heads", epochs=options.epochs, batch=8, full=full, threads=1,
-                learning_rate=2e-3 if full else 5e-3,
+                readout="heads", epochs=options.epochs, batch=4, full=full, threads=1,
+                learning_rate=1e-3 if full else 5e-3,
             )  # fmt: skip
             folder = Path(place) / label.replace(" ", "-").replace(",", "")
             began = time.perf_counter()
