@@ -148,8 +148,18 @@ def few_measured(case: Case, picks: int, rival: str) -> list[dict[str, Any]]:
     return found
 
 
-def compute(family: Family, names: Sequence[str], seeds: int, work: Path) -> dict[str, Any]:
-    """All cells of a family: rival -> device -> seed -> groups; those that are there are read."""
+def compute(
+    family: Family, names: Sequence[str], seeds: int, work: Path, finished: bool = False
+) -> dict[str, Any]:
+    """All cells of a family: rival -> device -> seed -> groups; those that are there are read.
+
+    Args:
+        family: Whose devices are left out in turn.
+        names: Of rivals.
+        seeds: 0, 1... so many.
+        work: Where cells are.
+        finished: Whether seeds of which a device is missing are left out instead of computed.
+    """
     groups = family.groups()
     wanted = [n for n in rivals_of(family, groups) if n in names]
     found: dict[str, Any] = {name: {} for name in wanted}
@@ -158,14 +168,33 @@ def compute(family: Family, names: Sequence[str], seeds: int, work: Path) -> dic
             for name in wanted:
                 if seed and name in _NO_SEED:
                     continue
+                if finished and not _file(family, name, case, work).exists():
+                    continue
                 cell = _cell(family, name, case, work)
                 found[name].setdefault(case.device, {})[str(seed)] = cell
-    return found
+    return _whole(found, len({group.hardware for group in groups}))
+
+
+def _whole(found: Mapping[str, Any], devices: int) -> dict[str, Any]:
+    """Cells of the seeds of which every device is there."""
+    kept = {}
+    for name, by_device in found.items():
+        seeds = set.intersection(*(set(cells) for cells in by_device.values())) if by_device else ()
+        if seeds and len(by_device) == devices:
+            kept[name] = {
+                device: {seed: cells[seed] for seed in sorted(seeds)}
+                for device, cells in by_device.items()
+            }
+    return kept
+
+
+def _file(family: Family, name: str, case: Case, work: Path) -> Path:
+    words = "-".join((family.name, name, case.device, str(case.seed)))
+    return work / (words.replace(", ", "_").replace(" ", "_").replace("/", "_") + ".json")
 
 
 def _cell(family: Family, name: str, case: Case, work: Path) -> list[dict[str, Any]]:
-    words = "-".join((family.name, name, case.device, str(case.seed)))
-    file = work / (words.replace(", ", "_").replace(" ", "_").replace("/", "_") + ".json")
+    file = _file(family, name, case, work)
     if not file.exists():
         if name in (_MOMENTUM, _LUCK):
             result = few_measured(case, family.picks, name)
@@ -209,11 +238,12 @@ def body_of(family: Family, cells: Mapping[str, Any]) -> str:
     lines = [f"## {family.name}", ""]
     shown = figures(cells, metric)
     devices = [d for d in next(iter(shown.values())) if d not in ("mean", "spread")]
-    header = ("rival", *devices, "mean", "seeds differ by", "top-5")
+    header = ("rival", *devices, "mean", "seeds", "differ by", "top-5")
     fives = figures(cells, "top5")
+    seeds = {name: len(next(iter(by_device.values()))) for name, by_device in cells.items()}
     rows = [
-        (name, *(f"{row[d]:.3f}" for d in devices), f"{row['mean']:.3f}", f"{row['spread']:.3f}",
-         f"{fives[name]['mean']:.3f}")
+        (name, *(f"{row[d]:.3f}" for d in devices), f"{row['mean']:.3f}", str(seeds[name]),
+         f"{row['spread']:.3f}", f"{fives[name]['mean']:.3f}")
         for name, row in shown.items()
     ]  # fmt: skip
     workloads = len(next(iter(next(iter(next(iter(cells.values())).values())).values())))
@@ -232,11 +262,14 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--rival", action="append", choices=list(_ALL), default=[])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--work", type=Path, default=Path("bench-work/unseen_devices"))
+    parser.add_argument(
+        "--finished", action="store_true", help="shows what is there, computes nothing"
+    )
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args(list(arguments) or None)
     where = conditions("unseen_devices", range(args.seeds))
     found = {
-        name: compute(FAMILIES[name], args.rival or _ALL, args.seeds, args.work)
+        name: compute(FAMILIES[name], args.rival or _ALL, args.seeds, args.work, args.finished)
         for name in args.family or FAMILIES
     }
     sections = [body_of(FAMILIES[name], cells) for name, cells in found.items() if cells]

@@ -121,3 +121,15 @@ def test_rivals_are_those_that_a_family_can_ask() -> None:
         for n in unseen_devices.rivals_of(solvers, made_up())
         if "behaviour" in n or "factors" in n
     ]
+
+
+def test_of_what_is_finished_whole_seeds_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Family, "groups", lambda _self: made_up())
+    names = [unseen_devices._LUCK, "trees on parameters"]
+    unseen_devices.compute(FAMILY, names[:1], 2, tmp_path)
+    next(tmp_path.glob("*-b-1.json")).unlink()
+    shown = unseen_devices.compute(FAMILY, names, 2, tmp_path, finished=True)
+    assert list(shown) == names[:1]
+    assert {tuple(cells) for cells in shown[names[0]].values()} == {("0",)}
