@@ -143,6 +143,7 @@ def test_numbers_have_two_decimals_and_are_in_range(folder):
         assert model.tokenizer.decode(model.number(value)) == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("readout", "epochs"), [("digits", 14), ("heads", 6)])
 def test_a_tuned_model_says_what_it_was_taught(folder, tmp_path, readout, epochs):
     config = TuningConfig(

@@ -49,8 +49,14 @@ def synthetic(*, rng, **options):
     return BehaviourModel(rng=rng, ranker=made, extract=synthetic_features, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", cost_models.CHECKS, ids=lambda check: check.__name__)
 def test_contract(check):
+    check(synthetic)
+
+
+@pytest.mark.parametrize("check", [cost_models.check_illegal, cost_models.check_empty])
+def test_contract_in_short(check):
     check(synthetic)
 
 

@@ -183,7 +183,7 @@ def test_a_memory_knows_what_other_devices_took():
     """Seconds that no description tells: only other devices know them."""
     rng = np.random.default_rng(1)
     groups = []
-    for shape in suite.TRAINING_SHAPES[:5]:
+    for shape in suite.TRAINING_SHAPES[:3]:
         whole = suite.nest_group(shape, 40)
         hidden = 2.0 ** rng.uniform(0, 3, 40)
         for device in (*DEVICES, UNSEEN):
