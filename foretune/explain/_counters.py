@@ -30,7 +30,7 @@ EVENTS: Mapping[str, str] = {
     "LLC-load-misses": "last_cache_load_misses",
 }
 """Names of perf's events and ours."""
-_LEAST_S, _FEW = 0.5, 3
+_LEAST_S, _FEW, _MANY = 0.5, 3, 5000
 _TIMEOUT_S = 120.0
 
 
@@ -87,7 +87,7 @@ def counted(kernel: Kernel) -> dict[str, float]:
         library = Path(folder) / "kernel.so"
         compile_workload(sketch.workload, sketch.hardware, kernel.candidate).save(library)
         expected_s = kernel.seconds or 1e-3
-        many = _FEW + max(10, int(_LEAST_S / expected_s))
+        many = _FEW + min(max(10, int(_LEAST_S / expected_s)), _MANY)
         few, more = (_counts(perf, library, calls) for calls in (_FEW, many))
     return {
         name: max(0.0, (more[name] - few[name]) / (many - _FEW)) for name in few if name in more

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,9 +39,11 @@ def fake_perf(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def kernel(hardware: Hardware) -> Kernel:
-    space = Space.generate(catalog.get("matmul:64x64x64"), hardware)
+    # On one thread: several wait long for each other where other tests run beside them.
+    space = Space.generate(catalog.get("matmul:64x64x64"), replace(hardware, threads=1))
     assert space.default is not None
-    return Kernel(space.default, 1e-5)
+    # As if a call took long: then few of them are enough to count.
+    return Kernel(space.default, 0.05)
 
 
 def test_the_difference_of_two_numbers_of_calls_is_that_of_the_calls(
