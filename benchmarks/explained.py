@@ -1,7 +1,7 @@
 """Does what ``foretune explain`` says to try make bad schedules faster?
 
-For each workload, a good schedule is spoiled: some of its decisions are drawn anew until it is
-clearly slower when measured. Then the explanation of the spoiled schedule is followed: the change
+For each workload, a good schedule (the first that rules propose, or the fastest of some random ones)
+is spoiled: some of its decisions are drawn anew until it is clearly slower when measured. Then the explanation of the spoiled schedule is followed: the change
 it names first is made, and again with what is said of the result, three times at most. All
 schedules of a workload are measured in turns. The share of the way back says how much of the
 slow-down is undone, on a logarithmic scale.
@@ -70,6 +70,12 @@ def spoiled(
     return slow[len(slow) // 2][1] if slow else None
 
 
+def fastest(space: Space, measurer: LocalMeasurer, rng: np.random.Generator) -> Candidate:
+    """The fastest of some candidates, where no rule says which are good."""
+    measured = [(m.best_s, c) for c, m in measurer.measure(space.sample(rng, _DRAWS)) if m.ok]
+    return min(measured, key=lambda pair: pair[0] or math.inf)[1]
+
+
 def followed(bad: Candidate, device: Device) -> tuple[list[Candidate], list[Explanation]]:
     """The schedules that come of what is said first, and what is said of each."""
     found, told = [bad], []
@@ -87,8 +93,8 @@ def case(name: str, hardware: Hardware, measurer: LocalMeasurer, seed: int) -> d
     workload = catalog.get(name)
     assert isinstance(workload, Workload)
     space = Space.generate(workload, hardware)
-    good = space.starts[0]
     rng = np.random.default_rng(seed)
+    good = space.starts[0] if space.starts else fastest(space, measurer, rng)
     bad = spoiled(space, good, measurer, rng)
     if bad is None:
         return {"workload": name, "spoiled": False}
