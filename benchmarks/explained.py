@@ -1,10 +1,11 @@
 """Does what ``foretune explain`` says to try make bad schedules faster?
 
-For each workload, a good schedule (the first that rules propose, or the fastest of some random ones)
-is spoiled: some of its decisions are drawn anew until it is clearly slower when measured. Then the explanation of the spoiled schedule is followed: the change
-it names first is made, and again with what is said of the result, three times at most. All
-schedules of a workload are measured in turns. The share of the way back says how much of the
-slow-down is undone, on a logarithmic scale.
+For each workload, a good schedule (the first that rules propose, or the fastest of some random
+ones) is spoiled: some of its decisions are drawn anew until it is clearly slower when measured.
+Then the explanation of the spoiled schedule is followed: the change it names first is made, and
+again with what is said of the result, three times at most. All schedules of a workload are measured
+in turns. The share of the way back says how much of the slow-down is undone, on a logarithmic
+scale; above 100 % it is faster than the good one.
 """
 
 from __future__ import annotations
