@@ -151,7 +151,7 @@ def test_other_statements_or_arrays_do_not_join():
     assert joined([]) == []
 
 
-@pytest.mark.parametrize("name", ["softmax", "matmul"])
+@pytest.mark.parametrize("name", [pytest.param("softmax", marks=pytest.mark.slow), "matmul"])
 def test_real_programs_are_judged_as_if_alone(name):
     drawn = space(name).sample(np.random.default_rng(0), 48)
     batches = nests_of(drawn)

@@ -79,7 +79,9 @@ def test_a_direct_convolution(shape):
             np.testing.assert_allclose(blocks_and_steps, np.round(blocks_and_steps))
 
 
-@pytest.mark.parametrize("shape", [DEPTHWISE, DEPTHWISE_STRIDED])
+@pytest.mark.parametrize(
+    "shape", [pytest.param(DEPTHWISE, marks=pytest.mark.slow), DEPTHWISE_STRIDED]
+)
 def test_a_depthwise_convolution(shape):
     data, weights, stride, pad, dilation = shape
     draw = np.random.default_rng(4)
@@ -93,7 +95,7 @@ def test_a_depthwise_convolution(shape):
     np.testing.assert_allclose(executed(nests, total), right.size * 9)
 
 
-@pytest.mark.parametrize("transposed", [0, 1])
+@pytest.mark.parametrize("transposed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_batch_of_products(transposed):
     m, n, k = 6, 8, 12
     draw = np.random.default_rng(5)
