@@ -130,8 +130,8 @@ def _of_directory(
         raise BadInputError(
             f"{place} holds no journal: give the work directory of a `foretune tune` run"
         )
-    kernels, unmeasured = of_journal(journal, args.task)
-    explained, left_out = _explained(args, kernels[: args.top])
+    kernels, unmeasured = of_journal(journal, args.task, args.top)
+    explained, left_out = _explained(args, kernels)
     return explained, {**dict.fromkeys(unmeasured, "nothing of it could be measured"), **left_out}
 
 
@@ -142,6 +142,9 @@ def _of_input(args: argparse.Namespace) -> tuple[list[Explanation], dict[str, st
     hardware = probe_hardware(args, measure=False)
     source = load_input(args.source, shapes=parse_shapes(args.shape))
     kernels, without = of_source(source, hardware, args.task)
+    if not kernels:
+        reasons = "; ".join(f"{name}: {why}" for name, why in without.items())
+        raise BadInputError(f"{args.source} has no kernel that can be explained ({reasons})")
     # Which are heavy is not known before they are judged.
     explained, left_out = _explained(args, kernels, advice=len(kernels) <= args.top)
     order = sorted(

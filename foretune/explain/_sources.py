@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from foretune.space import Candidate
     from foretune.workload import Model
 
-HEAVY_SHARE = 0.95
-"""Kernels that make up this share of the time are the heavy ones."""
 
-
-def of_journal(path: Path, task: str | None = None) -> tuple[list[Kernel], list[str]]:
+def of_journal(
+    path: Path, task: str | None = None, top: int | None = None
+) -> tuple[list[Kernel], list[str]]:
     """The best kernel of each workload of a journal, the heaviest first.
 
     Args:
         path: The journal.
         task: Name or key of a workload; all if None.
+        top: How many of the heaviest, all if None; spaces are generated of these alone.
 
     Returns:
         The kernels, and names of workloads of which nothing could be measured.
@@ -42,7 +42,7 @@ def of_journal(path: Path, task: str | None = None) -> tuple[list[Kernel], list[
         pairs = dict.fromkeys((r.workload, r.hardware) for r in journal.records())
         chosen = [pair for pair in pairs if pair[0] in workloads and pair[1] in hardware]
         wanted = _chosen([workloads[key] for key, _ in chosen], task)
-        kernels, unmeasured = [], []
+        bests, unmeasured = [], []
         for key, machine in chosen:
             if key not in wanted:
                 continue
@@ -50,11 +50,15 @@ def of_journal(path: Path, task: str | None = None) -> tuple[list[Kernel], list[
             if best is None:
                 unmeasured.append(workloads[key].name)
                 continue
-            candidate = _candidate(workloads[key], hardware[machine], best.decisions)
-            kernels.append(Kernel(candidate, best.measurement.best_s))
-    if not kernels:
+            bests.append((workloads[key], hardware[machine], best))
+    if not bests:
         raise BadInputError(f"{path} holds no kernel that was measured: tune first")
-    return heaviest_first(kernels, lambda kernel: kernel.seconds), unmeasured
+    bests.sort(key=lambda one: -(one[2].measurement.best_s or 0.0) * one[0].weight)
+    kernels = [
+        Kernel(_candidate(workload, machine, best.decisions), best.measurement.best_s)
+        for workload, machine, best in bests[:top]
+    ]
+    return kernels, unmeasured
 
 
 def _candidate(
@@ -135,10 +139,3 @@ def _named(names: Mapping[str, str], task: str | None) -> set[str]:
             f"there is no task {task!r}: choose from {listed(sorted(set(names.values())))}"
         )
     return found
-
-
-def heaviest_first(
-    kernels: Sequence[Kernel], seconds: Callable[[Kernel], float | None]
-) -> list[Kernel]:
-    """Kernels by seconds times weight."""
-    return sorted(kernels, key=lambda kernel: -(seconds(kernel) or 0.0) * kernel.weight)
