@@ -105,12 +105,12 @@ def _cell(
     code = code_of("foretune.cost.behaviour.classifier", within=["cost"])
     settings = json.dumps([source, variant, seed, args.groups, args.tests, args.epochs, code])
     digest = hashlib.blake2b(settings.encode(), digest_size=6).hexdigest()
-    file = args.work / f"{source}-{variant}-{seed}-{digest}.json".replace(", ", "_")
+    file = args.work_dir / f"{source}-{variant}-{seed}-{digest}.json".replace(", ", "_")
     if not file.exists():
         if not split:
             split.append(split_of(source, args.groups, args.tests))
         cell = judged(split[0], seed, args.epochs, VARIANTS[variant])
-        args.work.mkdir(parents=True, exist_ok=True)
+        args.work_dir.mkdir(parents=True, exist_ok=True)
         write_json(file, cell)
         say(f"{source}, {variant}, seed {seed}: {cell['train_s']:.0f} s")
     cell = read_json(file)
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--groups", type=int, default=40)
     parser.add_argument("--tests", type=int, default=25)
     parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--work", type=Path, default=Path("bench-work/recall"))
+    parser.add_argument("--work-dir", type=Path, default=Path("foretune-work/recall"))
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args(arguments)
     where = conditions("recall", range(args.seeds))

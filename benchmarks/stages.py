@@ -22,13 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks._devices.families import FAMILIES
+from benchmarks._devices.rivals import predicted
 from benchmarks.recall import split_of
 from benchmarks.results import conditions, publish, read_json, say, table
 from foretune._files import write_json
 from foretune.cost.behaviour.ranker import BehaviourRanker
 from foretune.dataset import Group
-from foretune.describe import behaviours
-from foretune.describe.logs import nests_of_group
 from foretune.evaluate import Split, cross_validation
 from foretune.evaluate.recall import recalls
 
@@ -55,7 +54,7 @@ def split(source: str, groups: int, tests: int, seed: int) -> Split:
 def orders(ranker: BehaviourRanker) -> dict[str, Callable[[Group], Floats]]:
     """Who orders a group, by name."""
     found: dict[str, Callable[[Group], Floats]] = {
-        FORMULAS: formulas,
+        FORMULAS: predicted,
         FIRST: ranker.staged("1").score_group,
         SECOND: ranker.staged("2").score_group,
     }
@@ -64,15 +63,6 @@ def orders(ranker: BehaviourRanker) -> dict[str, Callable[[Group], Floats]]:
         both.keep = keep
         found[f"both, K = {keep}"] = both.score_group
     return found
-
-
-def formulas(group: Group) -> Floats:
-    """Minus the logarithm of predicted seconds; NaN where a program cannot be described."""
-    scores = np.full(len(group), np.nan)
-    assert group.device is not None
-    for rows, nests in nests_of_group(group):
-        scores[rows] = -np.log(behaviours(nests, group.device).seconds)
-    return scores
 
 
 def cell(source: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
@@ -123,7 +113,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--groups", type=int, default=40)
     parser.add_argument("--tests", type=int, default=25)
     parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--work", type=Path, default=Path("bench-work/stages"))
+    parser.add_argument("--work-dir", type=Path, default=Path("foretune-work/stages"))
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args(list(arguments) or None)
     where = conditions("stages", range(args.seeds))
@@ -131,9 +121,9 @@ def main(arguments: Sequence[str] = ()) -> None:
     for source in args.source or SOURCES:
         cells = []
         for seed in range(args.seeds):
-            file = args.work / f"{source}-{seed}.json".replace(", ", "_").replace(" ", "_")
+            file = args.work_dir / f"{source}-{seed}.json".replace(", ", "_").replace(" ", "_")
             if not file.exists():
-                args.work.mkdir(parents=True, exist_ok=True)
+                args.work_dir.mkdir(parents=True, exist_ok=True)
                 write_json(file, cell(source, seed, args))
                 say(f"{source}, seed {seed}")
             cells.append(dict(read_json(file)))

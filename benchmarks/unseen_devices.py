@@ -3,7 +3,8 @@
 Each device of a family is left out in turn. Rivals learn from the others, and all are judged on the
 programs that every device of the family ran: the best time there is over that of the first choice
 (or of the best of five, or ten), mean over workloads, then over devices. The floor costs nothing:
-the geometric mean of a program's seconds on the other devices.
+the geometric mean of a program's seconds on the other devices. Where there is one device only,
+workloads are left out, a fourth at a time.
 
 What was judged is kept in the work directory, a file per family, rival, device and seed; so the
 benchmark goes on where it was interrupted. Code that changed does not empty it: that is for whoever
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,9 @@ from benchmarks._devices.rivals import (
     Case,
     Rival,
     best_elsewhere,
+    formulas,
     nearest_device,
+    operator_unseen,
     parameter_trees,
     ranked,
     trained,
@@ -37,6 +41,7 @@ from benchmarks.results import conditions, publish, read_json, say, table
 from foretune._files import write_json
 from foretune.cost.tlp import TlpRanker
 from foretune.dataset import Group
+from foretune.evaluate import cross_validation
 
 Floats = npt.NDArray[np.float64]
 
@@ -44,10 +49,13 @@ FLOOR = "best elsewhere"
 OURS = "behaviour"
 _MOMENTUM = "tlp, 16 measured"
 _LUCK = "17 at random"
+_FORMULAS = "formulas alone"
+_OPERATOR = "no memory, operator unseen"
 _ROUNDS, _EACH = 4, 4
 RIVALS: Mapping[str, Rival] = {
     FLOOR: best_elsewhere,
     "nearest device": nearest_device,
+    _FORMULAS: formulas,
     "trees on parameters": parameter_trees,
     "trees on decisions": ranked("gbdt_actions"),
     "tlp": ranked("tlp", epochs=15),
@@ -59,10 +67,12 @@ RIVALS: Mapping[str, Rival] = {
     "no memory, swapped": ranked("behaviour", whole=True, view="swapped", stage=2),
     "no memory, shuffled": ranked("behaviour", whole=True, stage=2, factors="shuffled"),
     "no memory, removed": ranked("behaviour", whole=True, stage=2, factors=False),
+    _OPERATOR: operator_unseen(ranked("behaviour", whole=True, stage=2)),
 }
 """By name; those that are not applicable to a family are left out of its table."""
-_NO_SEED = (FLOOR, "nearest device")
+_NO_SEED = (FLOOR, "nearest device", _FORMULAS)
 _OF_DECISIONS = ("trees on decisions", "tlp", "tlp, a head per device", _MOMENTUM)
+_ONE_DEVICE = ("trees on decisions", "tlp", _FORMULAS, "behaviour, no memory", _MOMENTUM, _LUCK)
 _ALL = (*RIVALS, _MOMENTUM, _LUCK)
 _SCHEMA = "foretune.unseen_devices/1"
 _TITLE = "Devices that nobody learned from"
@@ -77,16 +87,27 @@ def rivals_of(family: Family, groups: Sequence[Group]) -> list[str]:
             continue
         if name == "trees on parameters" and not configured:
             continue
+        if family.by_workload and name not in _ONE_DEVICE:
+            continue
+        if name == _OPERATOR and len({group.kind for group in groups}) == 1:
+            continue
         names.append(name)
     # A solver's name tells nothing of what it does: no behaviour is claimed.
     solvers = any("miopen" in file for file in family.files)
     return [
-        n for n in names if not (solvers and n.startswith(("behaviour", "factors", "no memory")))
+        n
+        for n in names
+        if not (solvers and n.startswith(("behaviour", "factors", "no memory", _FORMULAS)))
     ]
 
 
 def cases(groups: list[Group], family: Family, seed: int) -> Iterator[Case]:
-    """Each device left out in turn."""
+    """Each device left out in turn, or each fourth of the workloads of one device."""
+    if family.by_workload:
+        for part in cross_validation(groups, "workload", folds=4, seed=0):
+            train = (*part.train, *part.validation)
+            yield Case(part.name, train, train, part.test, {}, seed)
+        return
     rows = common(groups, family)
     logs = {g.key: np.log(g.seconds[rows[g.key]]) for g in groups if g.key in rows}
     for device in sorted({g.hardware for g in groups}):
@@ -122,6 +143,7 @@ def _entry(group: Group, order: Sequence[int], picks: int) -> dict[str, Any]:
     best = float(group.seconds.min())
     return {
         "workload": group.workload,
+        "kind": group.kind,
         **{
             f"top{k}": best / float(group.seconds[list(order[:k])].min())
             for k in sorted({1, 5, picks})
@@ -172,7 +194,7 @@ def compute(
                     continue
                 cell = _cell(family, name, case, work)
                 found[name].setdefault(case.device, {})[str(seed)] = cell
-    return _whole(found, len({group.hardware for group in groups}))
+    return _whole(found, sum(1 for _ in cases(groups, family, 0)))
 
 
 def _whole(found: Mapping[str, Any], devices: int) -> dict[str, Any]:
@@ -227,6 +249,18 @@ def figures(cells: Mapping[str, Any], metric: str) -> dict[str, dict[str, float]
     return found
 
 
+def by_operator(cells: Mapping[str, Any], metric: str) -> dict[str, dict[str, float]]:
+    """Rival -> operator kind -> mean over workloads, seeds and devices."""
+    found: dict[str, dict[str, float]] = {}
+    for name, by_device in cells.items():
+        each: dict[str, list[float]] = {}
+        for seeds in by_device.values():
+            for entry in (entry for entries in seeds.values() for entry in entries):
+                each.setdefault(entry["kind"], []).append(entry[metric])
+        found[name] = {kind: float(np.mean(values)) for kind, values in sorted(each.items())}
+    return found
+
+
 def goal(floor: float) -> float:
     """What is asked of the mean of a family: a third of what the floor leaves, if that is much."""
     return floor + (1.0 - floor) / 3.0 if 1.0 - floor > 0.1 else floor - 0.02
@@ -246,12 +280,26 @@ def body_of(family: Family, cells: Mapping[str, Any]) -> str:
          f"{row['spread']:.3f}", f"{fives[name]['mean']:.3f}")
         for name, row in shown.items()
     ]  # fmt: skip
-    workloads = len(next(iter(next(iter(next(iter(cells.values())).values())).values())))
+    first = next(iter(cells.values()))
+    each = [len(next(iter(seeds.values()))) for seeds in first.values()]
+    workloads = sum(each) if family.by_workload else each[0]
     lines.append(f"{workloads} workloads, judged by the best of {family.picks}." if family.picks > 1
                  else f"{workloads} workloads, judged by the first choice.")  # fmt: skip
     if FLOOR in shown:
         lines.append(f" Asked: {goal(shown[FLOOR]['mean']):.3f}.")
     lines += ["", table(header, rows), ""]
+    split = by_operator(cells, metric)
+    kinds = list(next(iter(split.values())))
+    if len(kinds) > 1:
+        one = next(iter(next(iter(cells.values())).values()))
+        counts = Counter(entry["kind"] for entry in next(iter(one.values())))
+        shares = [(name, *(f"{row[kind]:.3f}" for kind in kinds)) for name, row in split.items()]
+        lines += [
+            "By operator:",
+            "",
+            table(("rival", *(f"{kind} ({counts[kind]})" for kind in kinds)), shares),
+            "",
+        ]
     return "\n".join(lines)
 
 
@@ -261,7 +309,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--family", action="append", choices=list(FAMILIES), default=[])
     parser.add_argument("--rival", action="append", choices=list(_ALL), default=[])
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--work", type=Path, default=Path("bench-work/unseen_devices"))
+    parser.add_argument("--work-dir", type=Path, default=Path("foretune-work/unseen_devices"))
     parser.add_argument(
         "--finished", action="store_true", help="shows what is there, computes nothing"
     )
@@ -269,7 +317,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     args = parser.parse_args(list(arguments) or None)
     where = conditions("unseen_devices", range(args.seeds))
     found = {
-        name: compute(FAMILIES[name], args.rival or _ALL, args.seeds, args.work, args.finished)
+        name: compute(FAMILIES[name], args.rival or _ALL, args.seeds, args.work_dir, args.finished)
         for name in args.family or FAMILIES
     }
     sections = [body_of(FAMILIES[name], cells) for name, cells in found.items() if cells]
@@ -277,7 +325,10 @@ def main(arguments: Sequence[str] = ()) -> None:
         "schema": _SCHEMA,
         "programs": PROGRAMS,
         "families": {
-            name: {f"top{k}": figures(cells, f"top{k}") for k in {1, 5, FAMILIES[name].picks}}
+            name: {
+                **{f"top{k}": figures(cells, f"top{k}") for k in {1, 5, FAMILIES[name].picks}},
+                "by operator": by_operator(cells, f"top{FAMILIES[name].picks}"),
+            }
             for name, cells in found.items()
         },
     }

@@ -1,4 +1,4 @@
-"""Families of devices that were measured on the same programs, by others."""
+"""Families of devices that others measured, most of them on the same programs."""
 
 from __future__ import annotations
 
@@ -27,21 +27,20 @@ class Family:
         name: Of the table.
         files: Below ``../shared/data``.
         least: Programs that a workload needs on all devices.
-        kind: Only workloads of this operator kind; all if empty.
         picks: The number of first choices by which it is judged, beside the first and five.
+        by_workload: Whether workloads are left out instead of devices, because there is one device.
     """
 
     name: str
     files: tuple[str, ...]
     least: int = COMMON_PROGRAMS
-    kind: str = ""
     picks: int = 1
+    by_workload: bool = False
 
     def groups(self) -> list[Group]:
         """What was measured, on all devices."""
         paths: list[str | Path] = [SHARED / file for file in self.files]
-        groups, _ = keep_judgeable(read_data(paths).groups)
-        return [group for group in groups if self.kind in ("", group.kind)]
+        return keep_judgeable(read_data(paths).groups)[0]
 
 
 def _logs(*devices: str) -> tuple[str, ...]:
@@ -53,8 +52,7 @@ FAMILIES: Mapping[str, Family] = {
     for family in (
         Family("cpus", _logs("cpu-cortex-a7", *_X86)),
         Family("x86", _logs(*_X86)),
-        Family("cpus, conv2d", _logs("cpu-cortex-a7", *_X86), kind="conv2d"),
-        Family("cpus, depthwise", _logs("cpu-cortex-a7", *_X86), kind="depthwise"),
+        Family("gtx1650, by workload", _logs("gpu-gtx1650"), by_workload=True),
         Family("convolution", tuple(f"kernel-tuner/{c}.json.gz" for c in _CARDS), picks=10),
         Family(
             "dedispersion",

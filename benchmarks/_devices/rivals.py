@@ -16,6 +16,8 @@ import xgboost
 from foretune.cost import rankers
 from foretune.cost._ranker import Ranker, score_group
 from foretune.dataset import Group
+from foretune.describe import behaviours
+from foretune.describe.logs import nests_of_group
 from foretune.evaluate.data import thinned
 from foretune.evaluate.splits import carve
 from foretune.hardware import FACTORS, Device
@@ -127,6 +129,38 @@ def _swapped(group: Group, case: Case) -> Group:
     others = {g.hardware: g for g in case.train}
     far = max(others.values(), key=lambda other: distance(group.device, other.device))
     return replace(group, device=far.device, machine=far.machine)
+
+
+def formulas(case: Case) -> Scores:
+    """What the data sheet and the loops say, nothing learned."""
+    return {group.key: predicted(group) for group in case.test}
+
+
+def predicted(group: Group) -> Floats:
+    """Minus the logarithm of predicted seconds; NaN where a program cannot be described."""
+    scores = np.full(len(group), np.nan)
+    assert group.device is not None
+    for rows, nests in nests_of_group(group):
+        scores[rows] = -np.log(behaviours(nests, group.device).seconds)
+    return scores
+
+
+def operator_unseen(rival: Rival) -> Rival:
+    """The rival, which did not learn from the operator that it is asked about either."""
+
+    def score(case: Case) -> Scores:
+        found: Scores = {}
+        for kind in sorted({group.kind for group in case.test}):
+            part = replace(
+                case,
+                train=tuple(g for g in case.train if g.kind != kind),
+                common=tuple(g for g in case.common if g.kind != kind),
+                test=tuple(g for g in case.test if g.kind == kind),
+            )
+            found |= rival(part)
+        return found
+
+    return score
 
 
 def parameter_trees(case: Case) -> Scores:
