@@ -106,7 +106,8 @@ def cases(groups: list[Group], family: Family, seed: int) -> Iterator[Case]:
     if family.by_workload:
         for part in cross_validation(groups, "workload", folds=4, seed=0):
             train = (*part.train, *part.validation)
-            yield Case(part.name, train, train, part.test, {}, seed)
+            test = tuple(g.subset(np.flatnonzero(g.valid)) for g in part.test)
+            yield Case(part.name, train, train, test, {}, seed)
         return
     rows = common(groups, family)
     logs = {g.key: np.log(g.seconds[rows[g.key]]) for g in groups if g.key in rows}
