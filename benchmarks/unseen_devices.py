@@ -51,6 +51,7 @@ _MOMENTUM = "tlp, 16 measured"
 _LUCK = "17 at random"
 _FORMULAS = "formulas alone"
 _OPERATOR = "no memory, operator unseen"
+_BOTH = "behaviour, both stages"
 _ROUNDS, _EACH = 4, 4
 RIVALS: Mapping[str, Rival] = {
     FLOOR: best_elsewhere,
@@ -62,7 +63,9 @@ RIVALS: Mapping[str, Rival] = {
     "tlp, a head per device": ranked("mtl_tlp", epochs=15),
     OURS: ranked("behaviour", whole=True, stage=2, memory=True),
     "behaviour, no memory": ranked("behaviour", whole=True, stage=2),
-    "behaviour, both stages": ranked("behaviour", whole=True, memory=True),
+    _BOTH: ranked(
+        "behaviour", whole=True, memory=True, first_options={"epochs": 6, "loss": "rank"}
+    ),
     "factors swapped": ranked("behaviour", whole=True, view="swapped", stage=2, memory=True),
     "no memory, swapped": ranked("behaviour", whole=True, view="swapped", stage=2),
     "no memory, shuffled": ranked("behaviour", whole=True, stage=2, factors="shuffled"),

@@ -111,7 +111,7 @@ def trained(name: str, whole: bool, case: Case, options: tuple[tuple[str, Any], 
     """A ranker that learned from the groups of a case; once for all who ask."""
     if any(known is not case for known, _ in _TRAINED.values()):
         _TRAINED.clear()
-    key = (name, whole, options)
+    key = (name, whole, repr(options))
     if key not in _TRAINED:
         ranker = rankers.create(name, seed=case.seed, **dict(options))
         train, validation = carve(case.common if whole else case.train)

@@ -19,7 +19,6 @@ Transformers and PyTorch are optional and imported when a model is read.
 from __future__ import annotations
 
 import copy
-import inspect
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune.cost._base import FloatArray
+from foretune.cost.behaviour._transformers import argument_of_cache, unreadable
 from foretune.cost.behaviour.prompts import PROMPT_VERSION, template
 from foretune.describe import METRICS, SCHEMA_VERSION
 from foretune.describe.text import TEXT_VERSION
@@ -115,14 +115,9 @@ class ScoreModel:
                 folder, local_files_only=True, trust_remote_code=False
             )
         except (OSError, ValueError, KeyError, ImportError) as error:
-            raise BadInputError(
-                f"{folder} must hold a causal language model of transformers, but cannot be read "
-                f"({str(error).splitlines()[0][:200]}): give the folder of `save_pretrained`"
-            ) from error
+            raise unreadable(str(folder), error) from error
         self.model.to(self.device).eval()
-        # Newer releases call the states that are kept otherwise.
-        known = inspect.signature(type(self.model).forward).parameters
-        self._kept = "cache" if "cache" in known else "past_key_values"
+        self._kept = argument_of_cache(self.model)
         self.digits = [self._single(str(digit)) for digit in range(10)]
         self._dot = self._single(".")
         self._pieces: dict[str, list[list[int]]] = {}

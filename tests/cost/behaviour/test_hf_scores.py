@@ -194,7 +194,7 @@ def test_a_model_of_other_words_is_refused(folder, tmp_path):
     place.write_text(place.read_text().replace('"prompt": 1', '"prompt": 0'))
     with pytest.raises(VersionMismatchError, match="tune the model again"):
         ScoreModel(tmp_path / "old", device="cpu")
-    with pytest.raises(BadInputError, match="must hold a causal language model"):
+    with pytest.raises(BadInputError, match="must be a causal language model"):
         ScoreModel(tmp_path, device="cpu")
     with pytest.raises(BadInputError, match="'words'"):
         ScoreModel(folder, "words", "cpu")
