@@ -10,6 +10,24 @@ from typing import Any
 import numpy as np
 
 from foretune.describe import KIND_NAMES, Access, Buffer, Nests, Statement, Term
+from foretune.hardware import Device
+
+DESKTOP = Device(
+    "desktop",
+    "A desktop of eight cores",
+    "cpu",
+    {
+        "cores": 8,
+        "simd_fp32_lanes": 8,
+        "fp32_flop_per_cycle_per_core": 32,
+        "l1d_kib_per_core": 32,
+        "l2_kib": 8 * 512,
+        "l3_kib": 32 * 1024,
+        "boost_mhz": 4000,
+        "memory_gb_per_s": 50,
+    },
+)
+"""What the bounds of kernels are known for."""
 
 Loop = tuple[Any, str]
 """Extent (or one of each program) and kind."""

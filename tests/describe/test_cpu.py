@@ -16,35 +16,20 @@ from foretune.describe._cpu_machine import CONSTANTS
 from foretune.describe.cpu import behaviours
 from foretune.errors import BadInputError
 from foretune.hardware import Device
-from tests.describe.nest_builder import Line, program
+from tests.describe.nest_builder import DESKTOP, Line, program
 
-DESK = Device(
-    "desk",
-    "A desktop of eight cores",
-    "cpu",
-    {
-        "cores": 8,
-        "simd_fp32_lanes": 8,
-        "fp32_flop_per_cycle_per_core": 32,
-        "l1d_kib_per_core": 32,
-        "l2_kib": 8 * 512,
-        "l3_kib": 32 * 1024,
-        "boost_mhz": 4000,
-        "memory_gb_per_s": 50,
-    },
-)
 MIB = 2**18  # elements
 
 
 def _with(**factors):
-    return replace(DESK, factors={**DESK.factors, **factors})
+    return replace(DESKTOP, factors={**DESKTOP.factors, **factors})
 
 
 def _score(found, name, row=0):
     return found.scores[row, [m.name for m in METRICS].index(name + "_score")]
 
 
-def _bound(nests, device=DESK):
+def _bound(nests, device=DESKTOP):
     return behaviours(nests, device).bound[0]
 
 
@@ -93,7 +78,7 @@ def _chain(length=4096, rows=8):
 
 
 def test_a_stream_larger_than_the_last_cache_is_bound_by_memory():
-    found = behaviours(_copy(64 * MIB), DESK)
+    found = behaviours(_copy(64 * MIB), DESKTOP)
     assert found.bound == ["memory"]
     # One array is read; the other is brought, too, before it is written: STREAM's three transfers.
     assert found.numbers["bytes_from_memory"] == pytest.approx(3 * 64 * MIB * 4, rel=0.02)
@@ -106,7 +91,7 @@ def test_a_stream_larger_than_the_last_cache_is_bound_by_memory():
     ("kib", "bound"), [(8, "l1"), (128, "l2"), (4096, "l3"), (2**18, "memory")]
 )
 def test_a_sweep_is_bound_by_the_cache_that_holds_it(kib, bound):
-    found = behaviours(_sweep(kib), DESK)
+    found = behaviours(_sweep(kib), DESKTOP)
     assert found.bound == [bound]
     order = ["l1", "l2", "l3", "memory"]
     for level, name in enumerate(order[:-1]):
@@ -115,7 +100,7 @@ def test_a_sweep_is_bound_by_the_cache_that_holds_it(kib, bound):
 
 
 def test_a_matmul_in_registers_is_bound_by_arithmetic():
-    found = behaviours(_matmul(), DESK)
+    found = behaviours(_matmul(), DESKTOP)
     assert found.bound == ["arithmetic"]
     assert found.numbers["accumulators"] == 12
     assert found.numbers["flops"] == 2 * 96 * 128 * 128
@@ -126,7 +111,7 @@ def test_a_matmul_in_registers_is_bound_by_arithmetic():
 
 
 def test_sums_that_wait_for_each_other_are_bound_by_latency():
-    found = behaviours(_chain(), DESK)
+    found = behaviours(_chain(), DESKTOP)
     assert found.bound == ["latency"]
     assert found.limits_s["latency"] == pytest.approx(8 * 4096 * CONSTANTS.latency / 4e9)
     assert _score(found, "instruction_parallelism") == pytest.approx(1 / 8)
@@ -134,20 +119,20 @@ def test_sums_that_wait_for_each_other_are_bound_by_latency():
 
 
 def test_one_thread_leaves_the_other_cores_idle():
-    one = behaviours(_matmul(parallel=False), DESK)
-    all_ = behaviours(_matmul(parallel=True), DESK)
+    one = behaviours(_matmul(parallel=False), DESKTOP)
+    all_ = behaviours(_matmul(parallel=True), DESKTOP)
     assert _score(one, "unit_utilization") == pytest.approx(1 / 8)
     assert _score(all_, "unit_utilization") == 1
     assert all_.limits_s["arithmetic"] * 8 == pytest.approx(one.limits_s["arithmetic"])
 
 
 def test_nine_jobs_on_eight_cores_take_as_long_as_ten_on_five():
-    found = behaviours(_copy(9 * 8 * 10_000, jobs=9), DESK)
+    found = behaviours(_copy(9 * 8 * 10_000, jobs=9), DESKTOP)
     assert found.numbers["parallel_jobs"] == 9
     assert found.numbers["jobs_of_busiest_thread"] == 2
     assert found.numbers["threads_used"] == 5
     assert _score(found, "load_balance") == pytest.approx(9 / 16)
-    eight = behaviours(_copy(8 * 8 * 10_000, jobs=8), DESK)
+    eight = behaviours(_copy(8 * 8 * 10_000, jobs=8), DESKTOP)
     assert _score(eight, "load_balance") == 1
 
 
@@ -158,7 +143,7 @@ def test_columns_use_four_bytes_of_a_line():
         {"A": [rows, 512], "B": [rows, 512]},
         [Line("j i", "B[i,j]", ["A[i,j]"], operations=1)],
     )
-    found = behaviours(nests, DESK)
+    found = behaviours(nests, DESKTOP)
     assert _score(found, "coalescing") == pytest.approx(4 / 64)
     assert _score(found, "l1_reuse") < 0.05
     assert found.numbers["line_bytes_used"] == pytest.approx(4)
@@ -167,12 +152,12 @@ def test_columns_use_four_bytes_of_a_line():
         {"A": [rows, 512], "B": [rows, 512]},
         [Line("i j", "B[i,j]", ["A[i,j]"], operations=1)],
     )
-    assert _score(behaviours(across, DESK), "coalescing") == 1
+    assert _score(behaviours(across, DESKTOP), "coalescing") == 1
 
 
 def test_a_tiny_kernel_is_bound_by_starting_threads():
     assert _bound(_copy(512, jobs=8)) == "overhead"
-    assert _score(behaviours(_copy(512, jobs=8), DESK), "synchronization") < 0.1
+    assert _score(behaviours(_copy(512, jobs=8), DESKTOP), "synchronization") < 0.1
 
 
 def test_a_scalar_kernel_is_bound_by_instructions():
@@ -182,18 +167,18 @@ def test_a_scalar_kernel_is_bound_by_instructions():
         {"A": [64, 64], "B": [64, 64], "C": [64, 64]},
         [Line("i j k u", "C[i,4*j+u]", ["A[i,k]", "B[4*j+u,k]"], reduces=True)],
     )
-    found = behaviours(nests, DESK)
+    found = behaviours(nests, DESKTOP)
     assert _score(found, "lane_efficiency") == pytest.approx(1 / 8)
     assert found.numbers["vector_lanes_used"] == 1
 
 
 def test_too_many_sums_spill():
-    wide = behaviours(_matmul(rows=8, columns=64), DESK)
+    wide = behaviours(_matmul(rows=8, columns=64), DESKTOP)
     assert wide.numbers["accumulators"] == 64
     # 64 sums, a row of eight vectors and a repeated value in 16 registers; two more are lost.
     assert wide.numbers["registers_spilled"] == 64 + 8 + 1 - 16 + 2
     assert _score(wide, "register") < 0.3
-    narrow = behaviours(_matmul(), DESK)
+    narrow = behaviours(_matmul(), DESKTOP)
     assert wide.seconds > 1.2 * narrow.seconds
 
 
@@ -203,7 +188,7 @@ def test_a_parallel_loop_inside_a_serial_one_starts_threads_every_time():
         {"A": [100, 512]},
         [Line("o i v", "A[o,64*i+v]", operations=0)],
     )
-    found = behaviours(nests, DESK)
+    found = behaviours(nests, DESKTOP)
     assert found.numbers["parallel_starts"] == 100
     assert found.bound == ["overhead"]
 
@@ -214,8 +199,8 @@ def test_stages_follow_each_other():
     buffers = {"A": [8, 4096], "B": [8, 4096], "C": [8, 4096]}
     one = Line("i v", "B[i,v]", ["A[i,v]"], operations=1)
     two = Line("a b", "C[a,b]", ["B[a,b]"], operations=1)
-    both = behaviours(program({**loops, **second}, buffers, [one, two]), DESK)
-    alone = behaviours(program(loops, buffers, [one]), DESK)
+    both = behaviours(program({**loops, **second}, buffers, [one, two]), DESKTOP)
+    alone = behaviours(program(loops, buffers, [one]), DESKTOP)
     assert both.numbers["parallel_starts"] == 2
     assert both.numbers["flops"] == 2 * alone.numbers["flops"]
     assert both.limits_s["arithmetic"] == pytest.approx(2 * alone.limits_s["arithmetic"])
@@ -232,9 +217,9 @@ def test_a_batch_is_its_programs():
         {"A": [96, 128], "B": [128, 128], "C": [96, 128]},
         [Line("io jo k ii v", "C[ii,v]", ["A[ii,k]", "B[k,v]"], reduces=True)],
     )
-    together = behaviours(nests, DESK)
+    together = behaviours(nests, DESKTOP)
     for row in range(len(rows)):
-        alone = behaviours(nests.take(np.array([row])), DESK)
+        alone = behaviours(nests.take(np.array([row])), DESKTOP)
         np.testing.assert_array_equal(alone.scores[0], together.scores[row])
         assert alone.seconds[0] == together.seconds[row]
         assert all(alone.numbers[k][0] == v[row] for k, v in together.numbers.items())
@@ -257,7 +242,7 @@ def test_rows_of_a_power_of_two_meet_in_few_sets_of_a_cache():
             [Line("j again i", "B[j,again]", ["A[i,j]"], operations=1, reduces=True)],
         )
 
-    together, apart = behaviours(column(1024), DESK), behaviours(column(1040), DESK)
+    together, apart = behaviours(column(1024), DESKTOP), behaviours(column(1040), DESKTOP)
     assert _score(together, "l1_reuse") < 0.1
     assert _score(apart, "l1_reuse") > 0.9
 
@@ -269,13 +254,13 @@ def test_a_column_through_many_pages_walks_the_page_table():
         {"A": [rows, 1040], "B": [16]},
         [Line("j i", "B[j]", ["A[i,j]"], operations=1, reduces=True)],
     )
-    found = behaviours(nests, DESK).numbers
+    found = behaviours(nests, DESKTOP).numbers
     assert found["page_walks"] == pytest.approx(16 * rows, rel=0.05)
 
 
 def test_sums_in_vectors_of_no_power_of_two_are_taken_apart():
-    even = behaviours(_matmul(n=96, rows=4, columns=32), DESK)
-    uneven = behaviours(_matmul(n=96, rows=4, columns=24), DESK)
+    even = behaviours(_matmul(n=96, rows=4, columns=32), DESKTOP)
+    uneven = behaviours(_matmul(n=96, rows=4, columns=24), DESKTOP)
     assert uneven.numbers["instructions"] > 2 * even.numbers["instructions"]
 
 
@@ -290,7 +275,7 @@ def test_code_without_branches_leaves_a_loop_that_changes_nothing():
             scratch=["S"],
         )
 
-    once, again = behaviours(row(512), DESK), behaviours(row(0), DESK)
+    once, again = behaviours(row(512), DESKTOP), behaviours(row(0), DESKTOP)
     assert once.numbers["flops"] == 64 * 512
     assert again.numbers["flops"] == 64 * 512 * 512
 
@@ -323,9 +308,9 @@ def _tiled(tiles):
     times=st.floats(1.01, 2.5),
 )
 def test_more_of_anything_is_never_slower(tiles, factor, times):
-    more = _with(**{factor: DESK.factors[factor] * times})
+    more = _with(**{factor: DESKTOP.factors[factor] * times})
     nests = _tiled(tiles)
-    assert behaviours(nests, more).seconds <= behaviours(nests, DESK).seconds * (1 + 1e-9)
+    assert behaviours(nests, more).seconds <= behaviours(nests, DESKTOP).seconds * (1 + 1e-9)
 
 
 @settings(max_examples=40, deadline=None)
@@ -373,7 +358,7 @@ def test_loops_of_one_iteration_mean_nothing(tiles, at, kind):
         [Line(" ".join(path), f"C[{rows}*io+ii,{columns}*jo+v]",
               [f"A[{rows}*io+ii+one,k]", f"B[k,{columns}*jo+v]"], reduces=True)],
     )  # fmt: skip
-    with_it, without = behaviours(nests, DESK), behaviours(_tiled(tiles), DESK)
+    with_it, without = behaviours(nests, DESKTOP), behaviours(_tiled(tiles), DESKTOP)
     np.testing.assert_allclose(with_it.scores, without.scores)
     np.testing.assert_allclose(with_it.seconds, without.seconds)
 

@@ -7,24 +7,7 @@ import pytest
 from foretune.describe import Nests, behaviours
 from foretune.explain._advice import general
 from foretune.explain._explanation import Explanation, explanation
-from foretune.hardware import Device
-from tests.describe.nest_builder import Line, program
-
-DESKTOP = Device(
-    "desktop",
-    "A desktop of eight cores",
-    "cpu",
-    {
-        "cores": 8,
-        "simd_fp32_lanes": 8,
-        "fp32_flop_per_cycle_per_core": 32,
-        "l1d_kib_per_core": 32,
-        "l2_kib": 8 * 512,
-        "l3_kib": 32 * 1024,
-        "boost_mhz": 4000,
-        "memory_gb_per_s": 50,
-    },
-)
+from tests.describe.nest_builder import DESKTOP, Line, program
 
 
 def stream(jobs: int = 64, blocks: int = 1 << 15) -> Nests:
