@@ -121,7 +121,9 @@ def main(arguments: Sequence[str] = ()) -> None:
     for source in args.source or SOURCES:
         cells = []
         for seed in range(args.seeds):
-            file = args.work_dir / f"{source}-{seed}.json".replace(", ", "_").replace(" ", "_")
+            sizes = f"{args.groups}-{args.tests}-{args.epochs}"
+            name = f"{source}-{sizes}-{seed}.json".replace(", ", "_").replace(" ", "_")
+            file = args.work_dir / name
             if not file.exists():
                 args.work_dir.mkdir(parents=True, exist_ok=True)
                 write_json(file, cell(source, seed, args))
