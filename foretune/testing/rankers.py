@@ -87,10 +87,12 @@ class Subject:
     Attributes:
         make: Called as ``make(seed=...)``.
         load: Reads what it saved; the class's own ``load`` if None.
+        needs_device: Whether it refuses hardware of which nothing is known.
     """
 
     make: RankerFactory
     load: Callable[[Path], Ranker] | None = None
+    needs_device: bool = False
 
 
 def nest_space(shape: Shape, hardware: Hardware = NEST_HARDWARE) -> Space:
@@ -363,10 +365,20 @@ def check_shapes(subject: Subject) -> None:
 
 
 def check_unknown_machine(subject: Subject) -> None:
-    """Hardware of which nothing is known, or that was never seen, gives numbers."""
+    """Hardware that was never seen gives numbers; so does what nothing is known of, or is refused.
+
+    Those refuse it by name that say from a data sheet what a program does.
+    """
     ranker = _fitted(subject)
     programs = [p for p in nest_group(UNSEEN_SHAPES[0]).programs if _is_legal(p)]
-    for machine, key in ((None, ""), (NEST_HARDWARE, "never seen")):
+    for machine, key in ((None, "a board"), (NEST_HARDWARE, "never seen")):
+        if machine is None and subject.needs_device:
+            try:
+                ranker.score(programs, machine, key)
+            except BadInputError as error:
+                assert key in str(error), "the hardware that is refused was not named"
+                continue
+            raise AssertionError("hardware of which nothing is known was not refused")
         scores = ranker.score(programs, machine, key)
         _shapes(scores, len(programs))
         assert np.isfinite(scores).all(), "a legal program was not scored"

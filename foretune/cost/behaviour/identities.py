@@ -8,7 +8,6 @@ later, scores included.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,32 +39,19 @@ class Identities:
         self.factors, self.seed = factors, seed
         self.devices: dict[str, Device] = {}
         """Those that were shown in training, by key."""
-        self._typical: str | None = None
 
-    def learn(self, devices: Sequence[Device | None]) -> None:
+    def learn(self, devices: Sequence[Device]) -> None:
         """Forgets everything and keeps the devices of training groups."""
-        known = [device for device in devices if device is not None]
-        self._typical = None
-        self.devices = {device.key: device for device in sorted(known, key=lambda d: d.key)}
-        if known:
-            counts = Counter(device.key for device in known)
-            self._typical = max(sorted(counts), key=counts.__getitem__)
+        self.devices = {device.key: device for device in sorted(devices, key=lambda d: d.key)}
         shown = [self.shown(device) for device in self.devices.values()]
         self.devices |= {device.key: device for device in shown}
 
-    def shown(self, device: Device | None) -> Device:
-        """The device that stands for this one; for an unknown one, the commonest of training.
+    def shown(self, device: Device) -> Device:
+        """The device that stands for this one.
 
-        Raises:
-            BadInputError: It is not known, and none of training is.
+        One that nobody knows has no data sheet to show; ``reading.known`` refuses it, for controls,
+        too: they are to judge what the model judges.
         """
-        if device is None:
-            if self._typical is None:
-                raise BadInputError(
-                    "behaviour is that of a program on a device, but nothing is known of the "
-                    "device: describe it in a file and give it with --devices FILE.json"
-                )
-            device = self.devices[self._typical]
         if self.factors is True:
             return device
         if self.factors is False:
@@ -82,16 +68,12 @@ class Identities:
 
     def to_json(self) -> dict[str, Any]:
         """Everything, for a file."""
-        return {
-            "typical": self._typical,
-            "devices": {key: device.to_json() for key, device in self.devices.items()},
-        }
+        return {"devices": {key: device.to_json() for key, device in self.devices.items()}}
 
     @classmethod
     def of_json(cls, data: Mapping[str, Any], factors: bool | str, seed: int) -> Identities:
         """What ``to_json`` gave."""
         made = cls(factors, seed)
-        made._typical = data["typical"]
         for key, entry in data["devices"].items():
             texts = {name: str(entry.get(name, "")) for name in _TEXTS}
             own = {name: value for name, value in entry.items() if name not in _TEXTS}

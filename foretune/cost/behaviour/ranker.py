@@ -167,7 +167,8 @@ class BehaviourRanker(Ranker):
         self._regressors = {self.scores: self._regressor()}
         self.scale, self.strength = Ranker.scale, Ranker.strength
         used = [group for group in groups if judgeable(group.seconds)]
-        self._identities.learn([self._device(group) for group in used])
+        if self.stage != "1" or self.memory_used:
+            self._identities.learn([self._device(group) for group in used])
         if self.memory_used:
             for group in used:
                 keys = [program.key for program in group.programs]
@@ -239,7 +240,7 @@ class BehaviourRanker(Ranker):
         if not self.trained or not programs:
             return np.zeros(len(programs))
         batches = reading.batches_of_candidates(programs, self._read_nests)
-        device = reading.device_of_machine(machine)
+        device = None if self.stage == "1" else self._device_of_machine(machine, hardware)
         candidate = programs[0].candidate
         workload = "" if candidate is None else candidate.workload.key
 
@@ -269,7 +270,7 @@ class BehaviourRanker(Ranker):
             assert self._first is not None
             return self._first.score_group(group.subset(rows))
 
-        device = self._device(group)
+        device = None if self.stage == "1" else self._device(group)
         return self._staged(group.workload, group.programs, batches, device, first)
 
     def _staged(
@@ -280,7 +281,7 @@ class BehaviourRanker(Ranker):
         device: Device | None,
         first: Callable[[list[int]], FloatArray],
     ) -> FloatArray:
-        """Both stages, or one."""
+        """Both stages, or one; without a device the first, which may do without."""
         n = len(programs)
         scores = np.full(n, np.nan)
         legal = np.zeros(n, dtype=bool)
@@ -289,7 +290,7 @@ class BehaviourRanker(Ranker):
         at = np.flatnonzero(legal)
         if not len(at):
             return scores
-        if self.stage == "1":
+        if device is None:
             scores[at] = first(at.tolist())
             return scores
         shown = self._identities.shown(device)
@@ -342,8 +343,11 @@ class BehaviourRanker(Ranker):
     def _batches(self, group: Group) -> reading.Batches:
         return reading.batches_of(group, self._read_nests)
 
-    def _device(self, group: Group) -> Device | None:
-        return reading.device_of(group)
+    def _device(self, group: Group) -> Device:
+        return reading.known(reading.device_of(group), group.hardware, group.source)
+
+    def _device_of_machine(self, machine: Hardware | None, hardware: str) -> Device:
+        return reading.known(reading.device_of_machine(machine), hardware)
 
     def staged(self, stage: str, source: ScoreSource | None = None) -> BehaviourRanker:
         """The same, asked in other stages or with scores of another source; parts are shared.

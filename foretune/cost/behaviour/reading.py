@@ -6,6 +6,7 @@ key, by what the template of their kernel does.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,27 @@ def batches_of_candidates(
 def device_of(group: Group) -> Device | None:
     """The device of a group; None where nothing is known of it."""
     return group.device if group.device is not None else device_of_machine(group.machine)
+
+
+def known(device: Device | None, name: str = "", source: str = "") -> Device:
+    """The device, where something is known of it.
+
+    Args:
+        device: None where nothing is.
+        name: What the log calls it.
+        source: Where its programs were read.
+
+    Raises:
+        BadInputError: Nothing is known of it.
+    """
+    if device is not None:
+        return device
+    entry = json.dumps({name or "its name": {"same_as": "i7-3770"}})
+    raise BadInputError(
+        "behaviour is that of a program on a device, but nothing is known of the device"
+        f"{f' {name!r}' if name else ''}{f' ({source})' if source else ''}: describe it in a file "
+        f"and give it with --devices FILE.json, or say there which one it is: {entry}"
+    )
 
 
 def device_of_machine(machine: Hardware | None) -> Device | None:

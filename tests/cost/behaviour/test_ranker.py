@@ -35,7 +35,11 @@ def subject(*, seed):
     return BehaviourRanker(seed=seed, source=SOURCE, **NEST, **LEARN)
 
 
-SUBJECT = Subject(subject, functools.partial(BehaviourRanker.load, source=SOURCE, **NEST))
+SUBJECT = Subject(
+    subject,
+    functools.partial(BehaviourRanker.load, source=SOURCE, **NEST),
+    needs_device=True,
+)
 
 
 def make(**options):
@@ -274,10 +278,33 @@ def test_so_many_programs_of_a_group_are_described():
     assert seen == [9, 9, 9]
 
 
-def test_a_group_whose_device_nobody_knows_is_refused():
-    foreign = [replace(group, machine=None, hardware="board") for group in GROUPS]
-    with pytest.raises(BadInputError, match=r"--devices FILE\.json"):
-        make().fit(foreign)
+def on_an_unknown_board(group):
+    return replace(group, machine=None, device=None, hardware="unknownboard", source="lab.log")
+
+
+@pytest.mark.parametrize("factors", [True, False, "shuffled"])
+def test_a_group_whose_device_nobody_knows_is_refused_by_name(factors):
+    """Not judged as the commonest device of training, in controls neither."""
+    told = r"'unknownboard' \(lab\.log\).*--devices FILE\.json.*\{\"unknownboard\": \{\"same_as\""
+    made = fitted(factors=factors)
+    with pytest.raises(BadInputError, match=told):
+        score_group(made, on_an_unknown_board(UNSEEN_GROUP))
+    with pytest.raises(BadInputError, match="'unknownboard'"):
+        made.score(UNSEEN_GROUP.programs, None, "unknownboard")
+    with pytest.raises(BadInputError, match="nothing is known of the device:"):
+        made.score(UNSEEN_GROUP.programs, None)
+
+
+def test_one_group_of_an_unknown_device_is_not_learned_from_as_another():
+    mixed = [*GROUPS[1:], on_an_unknown_board(GROUPS[0])]
+    with pytest.raises(BadInputError, match="'unknownboard'"):
+        make().fit(mixed)
+
+
+def test_a_first_stage_that_needs_no_device_goes_without():
+    alone = fitted(stage=1, first="by_first")
+    scores = score_group(alone, on_an_unknown_board(UNSEEN_GROUP))
+    np.testing.assert_array_equal(scores, score_group(alone, UNSEEN_GROUP))
 
 
 @pytest.mark.parametrize(
