@@ -103,7 +103,10 @@ class Behaviours:
             else held it up, float64 of shape (n,).
         seconds: Predicted, float64 of shape (n,).
         numbers: What scores are made of, by name with the unit in it (``"bytes_from_l2"``,
-            ``"warps_per_unit"``...), float64 of shape (n,).
+            ``"warps_per_unit"``...), float64 of shape (n,). ``"units_busy"`` is the share of the
+            cores or multiprocessors that work, mean over the run: not the product of utilisation
+            and balance, which both count a unit without work. ``"launchable"`` of a GPU is 0
+            where the device cannot start the program at all.
     """
 
     device: Device

@@ -249,6 +249,7 @@ class _Work:
         numbers = {
             "parallel_jobs": of_heaviest([s.jobs for s in stages]),
             "threads_used": of_heaviest([s.threads for s in stages]),
+            "units_busy": self._by_time([_busy(s, machine.cores) for s in stages]),
             "jobs_of_busiest_thread": of_heaviest(
                 [np.maximum.reduce([each.threads.busiest for each in s.loops]) for s in stages]
             ),
@@ -309,6 +310,12 @@ def _balance(stage: _Stage, cores: float) -> FloatArray:
     """Mean over the threads that could have work, beside the busiest."""
     busiest = np.maximum.reduce([each.threads.busiest for each in stage.loops])
     return np.asarray(stage.jobs / np.minimum(stage.jobs, cores) / busiest)
+
+
+def _busy(stage: _Stage, cores: float) -> FloatArray:
+    """Mean over all cores, beside the busiest: with fewer jobs than cores some have none, and with
+    more jobs the others wait for the one that has most."""
+    return np.minimum(stage.threads / cores, _balance(stage, cores))
 
 
 def _kept(beyond: FloatArray, arriving: FloatArray) -> FloatArray:

@@ -50,6 +50,10 @@ _BARRIER_CYCLES, _BLOCK_CYCLES, _LAUNCH_S = 25.0, 300.0, 3e-6
 _DISPATCH_CYCLES, _WIDE_DISPATCH_CYCLES, _WIDE_WARP_CYCLES = 1.0, 4.0, 2.0
 """From one block to the next on the whole device; where warps have 64 threads from block to block
 and from warp to warp: no kernel of tiny blocks on MI50 starts them any faster (4.02 and 2.15)."""
+_NOT_LAUNCHED = 10.0
+"""Times the seconds of a kernel of which a multiprocessor cannot hold one block. It never runs, but
+rankers want a finite time, and one behind those of kernels that are the same in all else. That it
+is no time says ``numbers["launchable"]``."""
 _SHARPNESS = 4.0
 """Pipes overlap, though not perfectly: the time is this norm of theirs."""
 
@@ -88,16 +92,19 @@ def behaviours(nests: Nests, device: Device) -> Behaviours:
         },
         seconds=seconds,
         numbers={
-            name: np.sum(
-                [
-                    part.numbers[name] * (1.0 if name in _ADDITIVE else weight)
-                    for part, weight in zip(parts, weights, strict=True)
-                ],
-                axis=0,
-            )
+            name: _together(name, [part.numbers[name] for part in parts], weights)
             for name in parts[0].numbers
         },
     )
+
+
+def _together(name: str, each: list[FloatArray], weights: list[FloatArray]) -> FloatArray:
+    """A number of all kernels: their least, their sum, or their mean by time."""
+    if name in _OF_THE_LEAST:
+        return np.asarray(np.min(each, axis=0))
+    if name in _ADDITIVE:
+        return np.asarray(np.sum(each, axis=0))
+    return np.asarray(np.sum([e * w for e, w in zip(each, weights, strict=True)], axis=0))
 
 
 def _kernels(nests: Nests) -> list[tuple[Statement, ...]]:
@@ -126,6 +133,12 @@ _ADDITIVE = (
     "bytes_compulsory",
     "bytes_from_shared",
     "blocks",
+)
+_OF_THE_LEAST = (
+    "launchable",
+    "blocks_that_threads_allow",
+    "blocks_that_registers_allow",
+    "blocks_that_shared_memory_allows",
 )
 
 
@@ -168,7 +181,7 @@ def _timed(k: Kernel, device: Device) -> _Timed:
     ]  # fmt: skip
     together = np.sum([pipe**_SHARPNESS for pipe in pipes], axis=0) ** (1 / _SHARPNESS)
     seconds = together + _LAUNCH_S + starts / clock
-    seconds = np.where(k.held.fits, seconds, seconds * 10)
+    seconds = np.where(k.held.fits, seconds, seconds * _NOT_LAUNCHED)
     return _Timed(_scores(k, device, limits, seconds), limits, seconds, _numbers(k, device))
 
 
@@ -198,7 +211,6 @@ def _scores(
     blocks, warps = k.shape.blocks, k.held.warps
     one = np.ones(len(blocks))
     busiest = np.ceil(blocks / units)
-    waves = blocks / (units * k.held.blocks)
     chain = _chain_cycles(k)
     issued = k.arithmetic + k.special + k.other + k.memory_instructions
     loads = k.loaded_bytes + k.shared_loaded_bytes
@@ -208,7 +220,7 @@ def _scores(
     throughput = np.max([limits[n] for n in limits if n not in ("latency", "overhead")], axis=0)
     return {
         "unit_utilization_score": np.minimum(1.0, blocks / units),
-        "load_balance_score": np.where(waves > 1, waves / np.ceil(waves), blocks / units / busiest),
+        "load_balance_score": _balance(k, device),
         "lane_efficiency_score": k.shape.threads / (warps * warp),
         "occupancy_score": np.minimum(k.held.blocks, busiest) * warps / k.held.most_warps,
         "synchronization_score": 1.0 - _ratio(k.barriers * _BARRIER_CYCLES, chain),
@@ -237,16 +249,32 @@ def _scores(
     }
 
 
+def _balance(k: Kernel, device: Device) -> FloatArray:
+    """Work of a multiprocessor, those without a block included, beside that of the busiest."""
+    units, blocks = device.value("units"), k.shape.blocks
+    waves = blocks / (units * k.held.blocks)
+    alone = blocks / units / np.ceil(blocks / units)
+    return np.asarray(np.where(waves > 1, waves / np.ceil(waves), alone))
+
+
 def _numbers(k: Kernel, device: Device) -> dict[str, FloatArray]:
     warps, blocks = k.held.warps, k.shape.blocks
     sectors = np.where(k.sectors_bytes > 0, k.sectors_bytes, 1.0)
     return {
         "blocks": blocks,
+        "units_busy": _balance(k, device),
         "threads_per_block": k.shape.threads,
         "warps_per_block": warps,
         "warps_per_unit": np.minimum(k.held.blocks, np.ceil(blocks / device.value("units")))
         * warps,
         "blocks_per_unit": k.held.blocks,
+        # Of one multiprocessor: 0 is why a kernel cannot be launched.
+        "launchable": k.held.fits.astype(np.float64),
+        "blocks_that_threads_allow": np.where(
+            k.shape.threads <= device.value("max_threads_per_block"), k.held.limits["threads"], 0.0
+        ),
+        "blocks_that_registers_allow": k.held.limits["registers"],
+        "blocks_that_shared_memory_allows": k.held.limits["shared"],
         "waves": blocks / (device.value("units") * k.held.blocks),
         "registers_per_thread": k.registers,
         "registers_wanted_per_thread": k.wanted_registers,

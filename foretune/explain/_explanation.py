@@ -122,24 +122,18 @@ class Explanation:
         return cls(**{**given, "advice": tuple(map(Advice.from_json, given["advice"]))})
 
 
-def bound_of(
-    scores: Mapping[str, float | None], limits_s: Mapping[str, float], jobs: float
-) -> tuple[str, float]:
-    """What bounds a kernel, and the share of the units that work.
+def bound_of(busy: float, limits_s: Mapping[str, float], jobs: float) -> str:
+    """What bounds a kernel.
 
     Args:
-        scores: Of one program.
+        busy: Share of the units that work, mean over the run: the number ``"units_busy"``.
         limits_s: Of each limit, seconds.
         jobs: Pieces of work for each unit.
-
-    Returns:
-        The bound, and the share of the units in use over the run, in [0, 1].
     """
-    spread = (scores["unit_utilization_score"] or 0.0) * (scores["load_balance_score"] or 0.0)
     longest = max(limits_s, key=lambda name: limits_s[name])
-    if spread >= _SPREAD or longest == "overhead":
-        return longest, spread
-    return (TAIL if jobs >= 1 else PARALLELISM), spread
+    if busy >= _SPREAD or longest == "overhead":
+        return longest
+    return TAIL if jobs >= 1 else PARALLELISM
 
 
 def explanation(
@@ -167,8 +161,9 @@ def explanation(
     limits = {limit: float(values[row]) for limit, values in behaviours.limits_s.items()}
     numbers = {number: float(values[row]) for number, values in behaviours.numbers.items()}
     predicted = float(behaviours.seconds[row])
-    bound, spread = bound_of(scores, limits, _jobs(numbers, behaviours.device))
-    share = limits[bound] / (seconds or predicted) if bound in limits else spread
+    busy = numbers["units_busy"]
+    bound = bound_of(busy, limits, _jobs(numbers, behaviours.device))
+    share = limits[bound] / (seconds or predicted) if bound in limits else busy
     return Explanation(
         name=name,
         key=key,

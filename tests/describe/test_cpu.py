@@ -122,6 +122,7 @@ def test_one_thread_leaves_the_other_cores_idle():
     one = behaviours(_matmul(parallel=False), DESKTOP)
     all_ = behaviours(_matmul(parallel=True), DESKTOP)
     assert _score(one, "unit_utilization") == pytest.approx(1 / 8)
+    assert one.numbers["units_busy"] == pytest.approx(1 / 8)
     assert _score(all_, "unit_utilization") == 1
     assert all_.limits_s["arithmetic"] * 8 == pytest.approx(one.limits_s["arithmetic"])
 
@@ -132,6 +133,7 @@ def test_nine_jobs_on_eight_cores_take_as_long_as_ten_on_five():
     assert found.numbers["jobs_of_busiest_thread"] == 2
     assert found.numbers["threads_used"] == 5
     assert _score(found, "load_balance") == pytest.approx(9 / 16)
+    assert found.numbers["units_busy"] == pytest.approx(9 / 16), "nine of sixteen places are taken"
     eight = behaviours(_copy(8 * 8 * 10_000, jobs=8), DESKTOP)
     assert _score(eight, "load_balance") == 1
 

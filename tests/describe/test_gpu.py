@@ -137,6 +137,7 @@ def test_waves_and_tails(blocks, balance, utilization):
     assert score(found, "load_balance") == pytest.approx(balance)
     assert score(found, "unit_utilization") == pytest.approx(utilization)
     assert number(found, "waves") == pytest.approx(blocks / 864)
+    assert number(found, "units_busy") == pytest.approx(balance), "idle units count once"
 
 
 def test_a_copy_moves_its_bytes_and_is_bound_by_memory():
@@ -221,6 +222,56 @@ def test_two_kernels_take_the_time_of_both():
     assert behaviours(double, A100).seconds[0] == pytest.approx(
         2 * behaviours(single, A100).seconds[0]
     )
+
+
+@pytest.mark.parametrize(
+    ("threads", "shared", "reason"),
+    [
+        (2048, 1024, "blocks_that_threads_allow"),
+        (256, 60_000, "blocks_that_shared_memory_allows"),
+        (256, 1024, None),
+    ],
+)
+def test_a_kernel_that_cannot_be_launched_says_why(threads, shared, reason):
+    """An A100 has 1,024 threads a block, and 164 KiB of shared memory."""
+    loops = [(BLOCK, 1024, "x"), (THREAD, threads, "x")]
+    buffers = [
+        buffer("a", "global", 1024 * threads),
+        buffer("s", "shared", shared),
+        buffer("b", "global", 1024 * threads),
+    ]
+    whole = [{0: threads, 1: 1}]
+    lines = [
+        statement([0, 1], [access(0, whole, loops), access(1, [{1: 1}], loops, True)]),
+        statement([0, 1], [access(1, [{1: 1}], loops), access(2, whole, loops, True)]),
+    ]
+    found = behaviours(nests(loops, buffers, lines), A100)
+    assert number(found, "launchable") == (reason is None)
+    for name in (
+        "blocks_that_threads_allow",
+        "blocks_that_registers_allow",
+        "blocks_that_shared_memory_allows",
+    ):
+        assert (number(found, name) == 0) == (name == reason)
+    assert np.isfinite(found.seconds[0])
+
+
+def test_a_program_is_launchable_if_all_its_kernels_are():
+    small, large = (BLOCK, 8, "x"), (THREAD, 2048, "x")
+    loops = [small, (THREAD, 256, "x"), small, large]
+    buffers = [buffer("a", "global", 2048 * 8), buffer("b", "global", 2048 * 8)]
+    lines = [
+        statement(
+            [at, at + 1],
+            [
+                access(0, [{0: 2048, 1: 1}], loops[at : at + 2]),
+                access(1, [{0: 2048, 1: 1}], loops[at : at + 2], True),
+            ],
+        )
+        for at in (0, 2)
+    ]
+    found = behaviours(nests(loops, buffers, lines), A100)
+    assert number(found, "launchable") == 0
 
 
 def test_a_cpu_is_refused():

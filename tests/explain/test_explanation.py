@@ -6,33 +6,37 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from foretune.describe import METRICS
+from foretune.describe import behaviours
 from foretune.explain import Explanation, bound_in_words, print_explanations
-from foretune.explain._explanation import PARALLELISM, TAIL, bound_of
+from foretune.explain._explanation import PARALLELISM, TAIL, bound_of, explanation
+from tests.describe.gpu_kernels import A100, product
 from tests.explain.made_up import made_up
 
 LIMITS = {"arithmetic": 3e-6, "memory": 5e-6, "overhead": 1e-7}
 
 
-def scores(utilization: float, balance: float) -> dict[str, float | None]:
-    return {
-        **dict.fromkeys((metric.name for metric in METRICS), 1.0),
-        "unit_utilization_score": utilization,
-        "load_balance_score": balance,
-    }
-
-
 def test_the_longest_limit_bounds_a_kernel_whose_units_all_work() -> None:
-    assert bound_of(scores(1.0, 0.9), LIMITS, jobs=4.0) == ("memory", 0.9)
+    assert bound_of(0.9, LIMITS, jobs=4.0) == "memory"
 
 
 @pytest.mark.parametrize(("jobs", "bound"), [(0.25, PARALLELISM), (1.2, TAIL)])
 def test_units_without_work_come_before_any_limit(jobs: float, bound: str) -> None:
-    assert bound_of(scores(0.5, 1.0), LIMITS, jobs) == (bound, 0.5)
+    assert bound_of(0.5, LIMITS, jobs) == bound
+
+
+def test_an_idle_multiprocessor_is_counted_once() -> None:
+    """Of 108, a third has one of 36 blocks, not a ninth; and 81 blocks are enough."""
+    few, many = (
+        explanation(behaviours(product(64 * side, 4), A100), 0, name="product") for side in (6, 9)
+    )
+    assert few.bound == PARALLELISM
+    assert few.share_of_bound == pytest.approx(36 / 108)
+    assert "33 % of the units work" in bound_in_words(few)
+    assert many.bound not in (PARALLELISM, TAIL)
 
 
 def test_what_is_over_before_its_threads_have_started_is_not_made_faster_by_more_of_them() -> None:
-    assert bound_of(scores(0.1, 1.0), {**LIMITS, "overhead": 1e-5}, 0.1)[0] == "overhead"
+    assert bound_of(0.1, {**LIMITS, "overhead": 1e-5}, 0.1) == "overhead"
 
 
 def test_an_explanation_survives_json() -> None:
