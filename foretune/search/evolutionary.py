@@ -283,10 +283,13 @@ class Evolutionary(Strategy):
         self, best: list[Candidate], scored: dict[str, Candidate], scores: dict[str, float]
     ) -> list[Candidate]:
         """The best after a closer look, where the model has one: a batch is drawn from these."""
+        nearer = best[: self.model.closer]
+        if nearer:
+            self._score(nearer, scored, scores, closer=True)
         if not self.model.closer:
+            # There is nobody to ask, or not any more: nothing has changed.
             return best
-        self._score(best[: self.model.closer], scored, scores, closer=True)
-        kept = [c for c in best[: self.model.closer] if c.key not in self._sampler.illegal]
+        kept = [c for c in nearer if c.key not in self._sampler.illegal]
         return sorted(kept, key=lambda c: (-scores[c.key], c.key))
 
     def _fresh(self, n: int, exclude: Iterable[str]) -> list[Candidate]:

@@ -3,14 +3,15 @@
 Every distinct program is asked about once per device: programs of equal text are one, and answers
 are remembered. An answer that cannot be used is asked for once more, with what was wrong; then
 formulas answer. A model that is absent, silent or talks nonsense is left out by its session, which
-says so once; from then on nothing is asked.
+says so once; from then on nothing is asked. As long as it has been of no use, one question goes
+ahead of each batch, and the others follow only if something comes of it.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -55,17 +56,28 @@ class LlmScores(ScoreSource):
         self._program_text, self._device_text = program_text, device_text
         self._known: OrderedDict[str, FloatArray] = OrderedDict()
         self._prefixes: dict[str, str] = {}
+        self._of_use = False
+        """Whether there were scores in any of the last answers."""
+
+    @property
+    def left_out(self) -> bool:
+        """Whether the session does not ask the model any more."""
+        return self.session.left_out
 
     def behaviours(self, nests: Nests, device: Device) -> Behaviours:
         """Scores of the model, of formulas where it has none."""
-        scores = np.full((len(nests), len(METRICS)), np.nan)
-        if not self.session.left_out:
-            self._ask(scores, [self._told(nests, row) for row in range(len(nests))], device)
-        silent = np.isnan(scores).all(axis=1)
-        if silent.any():
-            rows = np.flatnonzero(silent)
-            self.counts.fallback += len(rows)
+        scores = self.told(nests, device).scores
+        rows = np.flatnonzero(np.isnan(scores).all(axis=1))
+        if len(rows):
             scores[rows] = self.fallback.behaviours(nests.take(rows), device).scores
+        return scores_alone(device, scores)
+
+    def told(self, nests: Nests, device: Device) -> Behaviours:
+        """Scores of the model, none where it has none; those are counted as ``fallback``."""
+        scores = np.full((len(nests), len(METRICS)), np.nan)
+        if not self.left_out:
+            self._ask(scores, [self._words(nests, row) for row in range(len(nests))], device)
+        self.counts.fallback += int(np.isnan(scores).all(axis=1).sum())
         return scores_alone(device, scores)
 
     def _ask(self, scores: FloatArray, texts: Sequence[str], device: Device) -> None:
@@ -80,26 +92,36 @@ class LlmScores(ScoreSource):
                 scores[row] = self._known[key]
             else:
                 wanted.setdefault(key, []).append(row)
-        asked = {
-            key: (messages, self.session.submit(messages))
-            for key, rows in wanted.items()
-            for messages in [prompts.question(prefix, texts[rows[0]])]
-        }
-        again: dict[str, tuple[list[Message], Question]] = {}
-        for key, (messages, question) in asked.items():
-            found, answer, told = self._read(question, device.kind)
-            if found is not None:
-                self._remember(key, found)
-                scores[wanted[key]] = found
+        questions = {key: prompts.question(prefix, texts[rows[0]]) for key, rows in wanted.items()}
+        ahead = 0 if self._of_use else 1
+        for part in (list(questions)[:ahead], list(questions)[ahead:]):
+            if part:
+                found = self._answers({key: questions[key] for key in part}, device.kind)
+                self._of_use = bool(found)
+                for key, own in found.items():
+                    self._remember(key, own)
+                    scores[wanted[key]] = own
+            if not self._of_use:
+                return
+
+    def _answers(self, questions: Mapping[str, list[Message]], kind: str) -> dict[str, FloatArray]:
+        """Scores by key, of questions that are put together; what cannot be used, once more."""
+        found: dict[str, FloatArray] = {}
+        asked = {key: self.session.submit(messages) for key, messages in questions.items()}
+        again: dict[str, Question] = {}
+        for key, question in asked.items():
+            scores, answer, told = self._read(question, kind)
+            if scores is not None:
+                found[key] = scores
             elif answer is not None:
                 self.counts.retried += 1
-                repeated = prompts.once_more(messages, answer.text, told)
-                again[key] = (repeated, self.session.submit(repeated))
-        for key, (_messages, question) in again.items():
-            found, _answer, _told = self._read(question, device.kind)
-            if found is not None:
-                self._remember(key, found)
-                scores[wanted[key]] = found
+                repeated = prompts.once_more(questions[key], answer.text, told)
+                again[key] = self.session.submit(repeated)
+        for key, question in again.items():
+            scores, _answer, _told = self._read(question, kind)
+            if scores is not None:
+                found[key] = scores
+        return found
 
     def _read(self, question: Question, kind: str) -> tuple[FloatArray | None, Answer | None, str]:
         answer = self.session.wait(question)
@@ -116,7 +138,7 @@ class LlmScores(ScoreSource):
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
 
-    def _told(self, nests: Nests, row: int) -> str:
+    def _words(self, nests: Nests, row: int) -> str:
         if self._program_text is not None:
             return self._program_text(nests, row)
         from foretune.describe.text import program_text

@@ -7,8 +7,9 @@ as for every pretrained model (``foretune.cost.pretrained``).
 With scores by formulas every candidate that is asked about is scored: that is cheap, and no program
 is made. Scores of a language model cost seconds, so that candidates are ranked by formulas (the
 first stage) and only those from which a batch is about to be drawn are shown to it (the second):
-``look``, which strategies ask before they choose. A model that is absent, silent or talks nonsense
-leaves what formulas say.
+``look``, which strategies ask before they choose. Of a program that the language model says nothing
+usable about, the first opinion stays as it is; once the model is left out, there is no closer look
+any more, and the run goes on as with formulas.
 """
 
 from __future__ import annotations
@@ -140,8 +141,13 @@ class BehaviourModel(PretrainedModel):
         **options: Any,
     ) -> None:
         super().__init__(rng=rng, hardware=hardware, ranker=ranker.staged("2"), **options)
-        self._second = None if source is None else ranker.staged("2", source)
-        self.closer = 0 if source is None else keep
+        self._second = None if source is None else ranker.staged("2", source, fills=False)
+        self._keep = keep
+
+    @property
+    def closer(self) -> int:  # type: ignore[override]
+        """``keep`` while there is somebody to ask."""
+        return 0 if self.source is None or self.source.left_out else self._keep
 
     @property
     def source(self) -> ScoreSource | None:
@@ -156,11 +162,19 @@ class BehaviourModel(PretrainedModel):
     def look(self, candidates: Sequence[Candidate]) -> FloatArray:
         """Scores after a closer look, shape (n,); they stand for these candidates from now on."""
         if self._second is not None and candidates:
-            first = self._opinion(candidates)
-            second = opinion(self._second, candidates)
-            known = ~np.isnan(first) & ~np.isnan(second)
-            # Of two scales only differences count: what others were told stays comparable.
-            second = second + (first[known] - second[known]).mean() if known.any() else first
-            for candidate, value in zip(candidates, second.tolist(), strict=True):
-                self._asked[candidate.workload.key, candidate.key] = value
+            if self._second.source.left_out:
+                self._second.source.counts.fallback += len(candidates)
+            else:
+                self._look(self._second, candidates)
         return self.predict(candidates).score
+
+    def _look(self, second: BehaviourRanker, candidates: Sequence[Candidate]) -> None:
+        before, after = self._opinion(candidates), opinion(second, candidates)
+        told = ~np.isnan(before) & ~np.isnan(after)
+        if not told.any():
+            return
+        # Of two scales only differences count: what others were told stays comparable.
+        after += (before[told] - after[told]).mean()
+        for candidate, value, new in zip(candidates, after.tolist(), told.tolist(), strict=True):
+            if new:
+                self._asked[candidate.workload.key, candidate.key] = value

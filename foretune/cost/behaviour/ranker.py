@@ -134,6 +134,7 @@ class BehaviourRanker(Ranker):
         self._identities = Identities(factors, seed)
         self._memory = Memory()
         self._first: Ranker | None = None
+        self._fills = True
 
     def _regressor(self) -> Regressor:
         return Regressor(seed=self.seed, **self._options)
@@ -301,9 +302,10 @@ class BehaviourRanker(Ranker):
             survivors = np.sort(at[best_first(before, self.seed)[: self.keep]])
             scores[at] = before
         chosen = [part for part in (_part(batch, survivors) for batch in batches) if len(part[0])]
-        table, _ = self._columns(workload, programs, chosen, shown)
+        table, known = self._columns(workload, programs, chosen, shown)
         assert self.regressor is not None
         second = -OCTAVES * self.regressor.times(table[survivors])
+        second[~known[survivors]] = np.nan
         return composed(scores, survivors, second)
 
     def _columns(
@@ -314,19 +316,20 @@ class BehaviourRanker(Ranker):
         device: Device,
     ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
         """Columns of programs, and which of them are known, shape (n,)."""
+        ask = self.source.behaviours if self._fills else self.source.told
         keys = [program.key for program in programs] if self.memory_used else []
         table = np.full((len(programs), len(NAMES)), np.nan)
         known = np.zeros(len(programs), dtype=bool)
         if self.source.joins:
             batches = joined(batches)
         for rows, nests in batches:
-            found = self.source.behaviours(nests, device)
+            found = ask(nests, device)
             memory = None
             if self.memory_used:
                 own = [keys[row] for row in rows]
                 memory = self._remembered(workload, own, nests, found, device)
             table[rows] = columns(found, nests, memory, device)
-            known[rows] = True
+            known[rows] = self._fills | ~np.isnan(found.scores).all(axis=1)
         return table, known
 
     def _remembered(
@@ -349,14 +352,22 @@ class BehaviourRanker(Ranker):
     def _device_of_machine(self, machine: Hardware | None, hardware: str) -> Device:
         return reading.known(reading.device_of_machine(machine), hardware)
 
-    def staged(self, stage: str, source: ScoreSource | None = None) -> BehaviourRanker:
+    def staged(
+        self, stage: str, source: ScoreSource | None = None, *, fills: bool = True
+    ) -> BehaviourRanker:
         """The same, asked in other stages or with scores of another source; parts are shared.
+
+        Args:
+            stage: One of ``STAGES``.
+            source: Of scores; its own if None.
+            fills: Whether programs that the source is silent about have scores by formulas; if not,
+                they are scored NaN, as those that are not legal.
 
         Raises:
             BadInputError: It learned nothing of such scores.
         """
         made = copy.copy(self)
-        made.stage = stage
+        made.stage, made._fills = stage, fills
         if source is not None:
             made._source, made.scores = source, source.name
         if made.regressor is None:

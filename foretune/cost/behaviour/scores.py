@@ -46,6 +46,18 @@ class ScoreSource(abc.ABC):
     def behaviours(self, nests: Nests, device: Device) -> Behaviours:
         """Behaviour of n programs of one structure; always all of them, in their order."""
 
+    def told(self, nests: Nests, device: Device) -> Behaviours:
+        """The same of the source alone: no scores, all NaN, of a program that it is silent about.
+
+        For who has another opinion of that program already.
+        """
+        return self.behaviours(nests, device)
+
+    @property
+    def left_out(self) -> bool:
+        """Whether nothing is to be expected of it any more."""
+        return False
+
     @property
     def status(self) -> dict[str, Any]:
         """What a result says about it: a JSON object."""

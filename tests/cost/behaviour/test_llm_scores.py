@@ -122,6 +122,25 @@ def test_a_model_of_no_use_costs_nothing_but_its_scores(answer):
     assert time.monotonic() - began < 15
 
 
+def test_a_server_that_is_not_there_is_asked_one_question_a_batch():
+    made, model = source(absent, patience=3)
+    for _ in range(5):
+        assert np.isnan(made.told(NESTS, DEVICES[0]).scores).all()
+    assert len(model.asked) == 3 and made.left_out and made.counts.fallback == 15
+
+
+def test_a_model_that_comes_back_is_asked_about_all():
+    there = iter([False, *[True] * 9])
+
+    def late(messages):
+        return by_extent(messages) if next(there) else absent(messages)
+
+    made, model = source(late)
+    assert np.isnan(made.told(NESTS, DEVICES[0]).scores).all()
+    np.testing.assert_allclose(made.told(NESTS, DEVICES[0]).scores[:, LANES], [0.64, 0.64, 0.32])
+    assert len(model.asked) == 4 and not made.left_out
+
+
 def test_scores_that_a_model_leaves_out_stay_unknown():
     def partly(messages):
         whole = json.loads(by_extent(messages))

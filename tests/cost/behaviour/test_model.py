@@ -134,12 +134,38 @@ def test_what_it_was_shown_decides_among_them():
 
 @pytest.mark.parametrize("answer", [absent, nonsense])
 def test_a_language_model_of_no_use_leaves_what_formulas_say(answer):
-    made, _ = asking(answer)
-    batch = strategy(made).ask(4)
-    assert len(batch) == 4
-    assert made.status["fallback"] > 0
-    looked = made.look(batch)
-    assert np.isfinite(looked).all()
+    made, chat = asking(answer)
+    alone = synthetic(rng=np.random.default_rng(0))
+    candidates = SyntheticSpace().sample(np.random.default_rng(5), 60)
+    wanted = alone.predict(candidates)
+    for start in range(0, 60, 4):
+        np.testing.assert_array_equal(
+            made.look(candidates[start : start + 4]), wanted.score[start : start + 4]
+        )
+    np.testing.assert_array_equal(made.predict(candidates).score, wanted.score)
+    assert made.status["fallback"] == 60 and len(chat.asked) <= 10
+    # It is left out by now, and the search goes as without it.
+    assert made.closer == 0 and alone.closer == 0
+    for _ in range(2):
+        ours, theirs = strategy(made).ask(4), strategy(alone).ask(4)
+        assert [c.key for c in ours] == [c.key for c in theirs]
+    asked = len(chat.asked)
+    made.look(candidates)
+    assert len(chat.asked) == asked
+
+
+def test_of_a_batch_that_is_answered_in_part_the_rest_keeps_its_opinion():
+    def some(messages):
+        return fine(messages) if len(messages[1]["content"]) % 2 else nonsense(messages)
+
+    made, _ = asking(some)
+    candidates = SyntheticSpace().sample(np.random.default_rng(5), 40)
+    before = made.predict(candidates).score
+    looked = made.look(candidates)
+    kept = looked == before
+    assert 0 < kept.sum() < len(candidates)
+    assert made.status["fallback"] == kept.sum()
+    assert looked[~kept].mean() == pytest.approx(before[~kept].mean(), abs=1e-6)
 
 
 @pytest.mark.parametrize("name", ["evolutionary", "mcts", "random"])
