@@ -33,7 +33,8 @@ class Constants:
         latency: Cycles from a multiply-add to its result.
         add_latency: Cycles from an addition to its result.
         forward: Cycles that a result takes through memory to the load that needs it.
-        issue: Instructions per cycle of a wide core.
+        issue: Instructions per cycle of a wide core; one of more than two multiply-adds issues
+            twice as many as these, so that there is room for what they work on.
         window: Instructions that a wide core looks ahead.
         l2_share, l3_share: Bandwidth of the second and third cache beside the first's.
         memory_bytes_per_cycle: What one core draws from memory at most.
@@ -135,21 +136,30 @@ class Machine:
 def machine_of(device: Device, constants: Constants = CONSTANTS) -> Machine:
     """Rates of a CPU.
 
-    Code for fewer lanes than the CPU has is code for an older one, without multiply-adds: a
-    multiplication and an addition per cycle are left. A core of less than one whole vector
-    multiply-add per cycle is a small one: it issues two instructions in order, and takes vectors
-    apart, so that they are as good as scalars.
+    x86 code for fewer lanes than the CPU has is code for an older one, without multiply-adds: a
+    multiplication and an addition per cycle are left. Arm code for fewer lanes is NEON on a core
+    with SVE, which has multiply-adds, and mostly as many pipes as fill the wider vectors.
+
+    A core of less than one whole vector multiply-add per cycle is a small one: it issues two
+    instructions in order, and takes vectors apart, so that they are as good as scalars. Which of
+    the others issue in order, the data sheet has to say.
     """
     value = device.value
     cores, per_cycle = value("cores"), value("fp32_flop_per_cycle_per_core")
     lanes = value("simd_fp32_lanes_of_the_compiled_code")
     own_lanes = value("simd_fp32_lanes")
     rate = per_cycle / own_lanes
-    in_order = rate < 2
+    arm = device.instruction_set in ("aarch64", "armv7")
+    in_order = device.in_order or rate < 2
     if in_order:
         lanes = min(lanes, max(1.0, per_cycle / 2))
-    fused = in_order or lanes >= own_lanes
-    arithmetic = per_cycle / 2 / lanes if in_order else rate / 2 if fused else min(rate, 2.0)
+    fused = in_order or arm or lanes >= own_lanes
+    if in_order:
+        arithmetic = per_cycle / 2 / lanes
+    elif arm and lanes < own_lanes:
+        arithmetic = float(device.neon_pipes) or per_cycle / 2 / lanes
+    else:
+        arithmetic = rate / 2 if fused else min(rate, 2.0)
     l1 = value("l1d_kib_per_core") * 1024
     l2 = max(l1, value("l2_kib") * 1024 / cores)
     l3 = value("l3_kib") * 1024
@@ -165,10 +175,10 @@ def machine_of(device: Device, constants: Constants = CONSTANTS) -> Machine:
         lanes=lanes,
         fused=fused,
         arithmetic=arithmetic,
-        issue=2.0 if in_order else constants.issue,
+        issue=2.0 if in_order else max(constants.issue, 2 * arithmetic),
         load_ports=1.0 if in_order else 2.0,
         in_order=in_order,
-        registers=32.0 if lanes >= 16 or (fused and own_lanes == 4 and not in_order) else 16.0,
+        registers=_registers(device, lanes, fused and own_lanes == 4 and not in_order),
         caches=(l1, l2, max(l2 * cores, l3)),
         l1_bytes=l1_bytes,
         l2_bytes=l1_bytes * constants.l2_share,
@@ -181,3 +191,11 @@ def machine_of(device: Device, constants: Constants = CONSTANTS) -> Machine:
         soft=1.0 if in_order else constants.soft,
         most_arithmetic=max(arithmetic, 1.0 if in_order else 2.0),
     )
+
+
+def _registers(device: Device, lanes: float, four_fused: bool) -> float:
+    """Vector registers; where the instruction set is not stated, multiply-adds of four lanes are
+    taken for those of a 64-bit Arm."""
+    by_name = {"aarch64": 32.0, "armv7": 16.0, "x86_64": 32.0 if lanes >= 16 else 16.0}
+    unstated = 32.0 if lanes >= 16 or four_fused else 16.0
+    return by_name.get(device.instruction_set, unstated)

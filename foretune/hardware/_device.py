@@ -17,6 +17,10 @@ from foretune.errors import BadInputError
 CPU, GPU = "cpu", "gpu"
 TEXTS = ("name", "kind", "system", "unit", "source", "note", "aliases")
 """What an entry of a file of devices may hold beside factors."""
+OF_CORES = ("instruction_set", "neon_pipes", "in_order")
+"""What it may say of the cores of a CPU, too. These are no ``FACTORS``: models that were trained on
+other devices have no columns for them."""
+INSTRUCTION_SETS = ("", "x86_64", "aarch64", "armv7")
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,11 @@ class Device:
         factors: By the names of ``FACTORS``; what is not known is left out.
         source: Where the figures are from.
         note: What else a reader should know.
+        instruction_set: Of a CPU, one of ``INSTRUCTION_SETS``; empty where it is not stated.
+        neon_pipes: Vectors of 128 bits that an Arm core with wider ones multiplies and adds in a
+            cycle; 0 for as many as fill the wider ones.
+        in_order: Whether a core of a whole vector multiply-add per cycle or more issues
+            instructions in the order of the program all the same; with less it is taken to do so.
 
     Raises:
         BadInputError: A required factor is missing, a factor is unknown, or out of its range.
@@ -90,12 +99,16 @@ class Device:
     factors: Mapping[str, float]
     source: str = ""
     note: str = field(default="", compare=False)
+    instruction_set: str = ""
+    neon_pipes: float = 0.0
+    in_order: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in (CPU, GPU):
             raise BadInputError(
                 f"device {self.key!r}: kind is 'cpu' or 'gpu', but is {self.kind!r}"
             )
+        self._check_cores()
         known = {factor.name: factor for factor in FACTORS if self.kind in factor.kinds}
         for name, value in self.factors.items():
             if name not in known:
@@ -115,6 +128,26 @@ class Device:
             raise BadInputError(
                 f"device {self.key!r} lacks the factor {missing[0]!r}, without which nothing can "
                 "be said of schedules: give it in the file of devices"
+            )
+
+    def _check_cores(self) -> None:
+        if self.instruction_set not in INSTRUCTION_SETS:
+            raise BadInputError(
+                f"device {self.key!r}: instruction_set is one of "
+                f"{', '.join(filter(None, INSTRUCTION_SETS))}, but is {self.instruction_set!r}"
+            )
+        pipes = self.neon_pipes
+        if isinstance(pipes, bool) or not isinstance(pipes, (int, float)) or not 0 <= pipes <= 64:
+            raise BadInputError(
+                f"device {self.key!r}: `0 <= neon_pipes <= 64` must hold, but got {pipes!r}"
+            )
+        if not isinstance(self.in_order, bool):
+            raise BadInputError(
+                f"device {self.key!r}: in_order is true or false, but is {self.in_order!r}"
+            )
+        if self.kind == GPU and (self.instruction_set or pipes or self.in_order):
+            raise BadInputError(
+                f"device {self.key!r}: {', '.join(OF_CORES)} are of a cpu, but this is a gpu"
             )
 
     def value(self, name: str) -> float:
@@ -162,6 +195,7 @@ class Device:
             **self.factors,
             "source": self.source,
             "note": self.note,
+            **{name: getattr(self, name) for name in OF_CORES if getattr(self, name)},
         }
 
     @classmethod
@@ -171,7 +205,7 @@ class Device:
         Raises:
             BadInputError: As for the class, or a text is none.
         """
-        factors = {n: v for n, v in entry.items() if n not in TEXTS and v is not None}
+        factors = {n: v for n, v in entry.items() if n not in (*TEXTS, *OF_CORES) and v is not None}
         texts = {n: entry.get(n) or "" for n in ("name", "kind", "source", "note")}
         wrong = [n for n, text in texts.items() if not isinstance(text, str)]
         if wrong:
@@ -183,4 +217,5 @@ class Device:
             factors=factors,
             source=texts["source"],
             note=texts["note"],
+            **{n: entry[n] for n in OF_CORES if entry.get(n) is not None},
         )

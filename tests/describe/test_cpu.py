@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretune.describe import METRICS
-from foretune.describe._cpu_machine import CONSTANTS
+from foretune.describe._cpu_machine import CONSTANTS, machine_of
 from foretune.describe.cpu import behaviours
 from foretune.errors import BadInputError
-from foretune.hardware import Device
+from foretune.hardware import Device, compiled_generic, device, known_devices
 from tests.describe.nest_builder import DESKTOP, Line, program
 
 MIB = 2**18  # elements
@@ -288,6 +288,43 @@ def test_a_small_core_takes_vectors_apart_and_waits_for_each():
     found = behaviours(_matmul(rows=2, columns=4), small)
     assert found.numbers["vector_lanes_of_code"] == 1
     assert found.seconds == pytest.approx(sum(found.limits_s.values()))
+
+
+_ARM = [key for key, of in known_devices().items() if of.instruction_set in ("aarch64", "armv7")]
+
+
+@pytest.mark.parametrize("key", _ARM)
+def test_neon_reaches_what_the_sheet_says(key):
+    """But on A64FX: its two pipes are of 16 lanes with SVE, of 4 with NEON."""
+    of = device(key)
+    machine = machine_of(of)
+    reached = 2 * machine.lanes * machine.arithmetic / of.value("fp32_flop_per_cycle_per_core")
+    assert reached == (0.25 if key == "a64fx" else 1)
+    assert machine.fused
+    assert machine.registers == (16 if of.instruction_set == "armv7" else 32)
+    assert machine_of(compiled_generic(of)) == machine, "code of no processor in particular is NEON"
+
+
+def test_the_cores_of_arm_that_issue_in_order():
+    small = {key for key in _ARM if machine_of(device(key)).in_order}
+    assert small == {"cortex-a7", "cortex-a53", "cortex-a55", "raspberry-pi-3"}
+    assert machine_of(device("cortex-a53")).lanes == 4, "its vectors are whole all the same"
+
+
+def test_a_product_in_registers_reaches_the_peak_of_a_core_with_four_pipes():
+    products = _matmul(rows=6, columns=16)
+    found = behaviours(products, device("graviton3"))
+    assert found.bound == ["arithmetic"]
+    assert _score(found, "vector_compute") == 1
+    assert _score(found, "register") == 1
+    slower = behaviours(products, device("a64fx"))
+    assert _score(slower, "vector_compute") == pytest.approx(0.25)
+
+
+def test_older_code_of_x86_has_no_multiply_adds():
+    desktop = machine_of(compiled_generic(DESKTOP))
+    assert (desktop.lanes, desktop.fused, desktop.registers) == (4, False, 16)
+    assert desktop.arithmetic == 2
 
 
 _TILES = st.tuples(

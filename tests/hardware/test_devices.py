@@ -20,6 +20,7 @@ from foretune.hardware import (
     known_devices,
     read_devices,
 )
+from foretune.hardware._device import OF_CORES
 
 PAPER = (
     "xeon-platinum-8272cl", "xeon-e5-2673-v4", "epyc-7452", "graviton2", "k80", "t4",
@@ -170,6 +171,10 @@ def test_a_missing_required_factor_is_refused_by_name(missing: str, tmp_path: Pa
         ({"box": {**CPU, "kind": "tpu"}}, "kind is 'cpu' or 'gpu'"),
         ({"box": {**CPU, "name": 3}}, "name is text"),
         ({"box": {**CPU, "aliases": "b"}}, "aliases is a list"),
+        ({"box": {**CPU, "instruction_set": "arm"}}, "one of x86_64, aarch64, armv7"),
+        ({"box": {**CPU, "neon_pipes": -1}}, "`0 <= neon_pipes <= 64`"),
+        ({"box": {**CPU, "in_order": 1}}, "in_order is true or false"),
+        ({"box": {**GPU, "in_order": True}}, "are of a cpu"),
         ({"box": {"cores": 4}}, "says its kind"),
         ({"box": {"same_as": "nowhere"}}, "same_as"),
         ({"box": CPU, "Box": CPU}, "stands for one device"),
@@ -206,7 +211,8 @@ def test_any_text_names_a_device_or_is_refused(name: str) -> None:
 def test_the_documentation_names_every_factor() -> None:
     page = Path(__file__).parents[2] / "docs" / "devices.md"
     text = page.read_text(encoding="utf-8")
-    assert not [factor.name for factor in FACTORS if f"`{factor.name}`" not in text]
+    names = [*(factor.name for factor in FACTORS), *OF_CORES]
+    assert not [name for name in names if f"`{name}`" not in text]
 
 
 def test_the_example_of_the_documentation_is_a_file_of_devices(tmp_path: Path) -> None:
