@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune.describe._cpu_loops import BoolArray, FloatArray, Loops, Motion
-from foretune.describe._cpu_machine import Constants, Machine
+from foretune.describe._cpu_machine import FP32_BYTES, Constants, Machine
 from foretune.describe._nests import PARALLEL, SERIAL, UNROLLED, VECTORIZED
 
 COMPILER_UNROLLS = 300.0
@@ -29,6 +29,9 @@ class Body:
         loops: The statement's loops.
         machine: What it runs on.
         constants: What no data sheet says.
+
+    Attributes:
+        lanes: Elements of an instruction of arithmetic.
     """
 
     def __init__(self, loops: Loops, machine: Machine, constants: Constants) -> None:
@@ -39,6 +42,8 @@ class Body:
         self.rows = np.arange(self.n)
         self.store = next((m for m in loops.motions if m.access.store), None)
         self.loads = [m for m in loops.motions if not m.access.store]
+        # Arithmetic is on elements of the type that is stored.
+        self.lanes = machine.lanes_of(self.store.buffer.bytes if self.store else FP32_BYTES)
         never = np.zeros((self.n, self.depth), dtype=bool)
         self.kept = ~self.store.moved & self.real if self.store and self._sums else never
         self.is_vector = np.arange(self.depth) == self._asked()[:, None]
@@ -54,7 +59,7 @@ class Body:
         left = self.real & ~self.inside
         self.left = left
         self.repeat = np.where(left.any(axis=1), self.depth - 1 - left[:, ::-1].argmax(axis=1), -1)
-        self.passes = np.ceil(self.vector / machine.lanes)
+        self.passes = np.ceil(self.vector / self.lanes)
 
     @property
     def _sums(self) -> bool:
@@ -78,7 +83,7 @@ class Body:
         inner = self._innermost(self.real)
         for candidate in (self._innermost(self.real & ~self.unrolled), inner):
             possible = (place < 0) & (candidate >= 0)
-            if self.store is None or self.machine.lanes <= 1 or not possible.any():
+            if self.store is None or self.lanes <= 1 or not possible.any():
                 continue
             if self._sums:
                 # What is loaded under a condition (padding) is not loaded beside others.
@@ -86,7 +91,7 @@ class Body:
             if candidate is not inner:
                 possible &= self._different(self.store, self.unrolled) <= FEW_STORES
             possible &= np.isin(self._at(self.loops.kinds, candidate), _SERIAL_KINDS)
-            possible &= self._at(self.extents, candidate) >= min(4.0, self.machine.lanes)
+            possible &= self._at(self.extents, candidate) >= min(4.0, self.lanes)
             for motion in self.loops.motions:
                 beside = np.abs(self._at(motion.step, candidate)) == motion.buffer.bytes
                 if not motion.access.store:
@@ -123,7 +128,7 @@ class Body:
 
     def _passes(self) -> FloatArray:
         vector = np.where(self.is_vector, self.extents, 1.0).prod(axis=1)
-        return np.asarray(np.ceil(vector / self.machine.lanes))
+        return np.asarray(np.ceil(vector / self.lanes))
 
     def _hoist(self) -> None:
         """Takes loops away that repeat the same: code without branches is moved out of a loop

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from foretune.describe._cpu_body import Body
 from foretune.describe._cpu_loops import FloatArray, Loops, Motion
-from foretune.describe._cpu_machine import Constants, Machine
+from foretune.describe._cpu_machine import FP32_BYTES, Constants, Machine
 
 SHORT_BODY = 40.0
 """Instructions up to which it makes copies of the body of a long loop."""
@@ -38,6 +38,8 @@ class Code:
         vector_place: Of the vectorised loop in the path, -1 for none.
         vector: Iterations of the vectorised loop, 1 for scalar code.
         lanes: Lanes that do useful work in an instruction, on average.
+        fp32_lanes: That one lane takes: 2 of an element of eight bytes.
+        element: Bytes of what is loaded and stored, mean over these instructions.
         accumulators: Vector registers that hold sums or results at once.
         registers: Vector registers wanted, those of operands to be used again included.
         spilled: Sums without a register.
@@ -57,6 +59,8 @@ class Code:
     vector_place: npt.NDArray[np.intp]
     vector: FloatArray
     lanes: FloatArray
+    fp32_lanes: FloatArray
+    element: FloatArray
     accumulators: FloatArray
     registers: FloatArray
     spilled: FloatArray
@@ -72,6 +76,21 @@ class Code:
     flops: FloatArray
     body: FloatArray
     issued_cycles: FloatArray
+
+    @property
+    def bytes(self) -> FloatArray:
+        """Loaded and stored."""
+        return (self.loads + self.stores) * self.lanes * self.element
+
+    @property
+    def filled(self) -> FloatArray:
+        """fp32 lanes that do useful work in an instruction, whatever the type."""
+        return self.lanes * self.fp32_lanes
+
+    @property
+    def fp32_flops(self) -> FloatArray:
+        """Operations in fp32 that the same instructions would do, to compare with the peak."""
+        return self.flops * self.fp32_lanes
 
 
 def code_of(loops: Loops, machine: Machine, constants: Constants) -> Code:
@@ -108,18 +127,24 @@ class _Counting(Body):
         moved = self._at(motion.moved, self.vector_place).astype(bool) & (self.vector_place >= 0)
         step = np.abs(self._at(motion.step, self.vector_place))
         beside = step == motion.buffer.bytes
+        passes = self._passes_of(motion)
         runs = self._at(motion.runs, self.vector_place)
         # A vector that goes over the end of a row is put together of pieces.
-        pieces = np.where(beside, np.maximum(np.ceil(self.vector / runs), self.passes), self.vector)
+        pieces = np.where(beside, np.maximum(np.ceil(self.vector / runs), passes), self.vector)
         whole = moved & beside & (runs >= self.vector)
         scalar = self.vector <= 1
         together = np.where(whole | ~moved | scalar, 0.0, pieces)
         if not self.machine.fused:
             # Older instructions repeat a value over lanes by a second one.
             together = np.where(~moved & ~scalar & ~np.asarray(motion.access.store), 1.0, together)
-        registers = np.where(moved, self.passes, 1.0)
-        accesses = np.where(moved, np.where(whole, self.passes, pieces), 1.0)
+        registers = np.where(moved, passes, 1.0)
+        accesses = np.where(moved, np.where(whole, passes, pieces), 1.0)
         return registers, accesses, together
+
+    def _passes_of(self, motion: Motion) -> FloatArray:
+        """Vectors of an access: more than of the arithmetic where its elements are wider."""
+        lanes = self.machine.lanes_of(motion.buffer.bytes)
+        return np.maximum(self.passes, np.ceil(self.vector / lanes))
 
     def code(self) -> Code:
         machine, statement = self.machine, self.loops.statement
@@ -129,7 +154,8 @@ class _Counting(Body):
         operations = statement.operations
         multiply_add = machine.fused & np.asarray(self._sums)
         steps = np.where(multiply_add, np.ceil(operations / 2), operations) + statement.selects
-        loads, extra, folded, held = self._loads(touches * steps)
+        by_load, extra, folded, held = self._loads(touches * steps)
+        loads = _sum(self.n, by_load)
         results, live = self._results()
         spills, spilled = self._spills(held)
         run = self._run_of_sums()
@@ -149,7 +175,8 @@ class _Counting(Body):
         independent, chain = self._chain(entries * touches, steps)
         calls = self._calls() * statement.executed * self.constants.call
         arithmetic = entries * touches * steps + calls
-        width = np.exp2(np.ceil(np.log2(np.minimum(self.vector, machine.lanes))))
+        wide = machine.lanes / self.lanes
+        width = np.exp2(np.ceil(np.log2(np.minimum(self.vector, self.lanes)))) * wide
         rate = machine.rate(np.minimum(width, machine.lanes))
         all_loads, all_stores = entries * (loads + own + spills), entries * (stores + spills)
         overhead = entries * (extra + put) + self._loop_overhead(body)
@@ -158,6 +185,8 @@ class _Counting(Body):
             vector_place=self.vector_place,
             vector=self.vector,
             lanes=self.vector / self.passes,
+            fp32_lanes=np.full(self.n, wide),
+            element=self._element(by_load, stores + own + 2 * spills),
             accumulators=live,
             registers=live + held + 1,
             spilled=spilled,
@@ -189,7 +218,7 @@ class _Counting(Body):
         """
         even = np.exp2(np.round(np.log2(self.vector))) == self.vector
         carried = (self.repeat >= 0) & self._at(self.kept, self.repeat).astype(bool)
-        apart = carried & ~even & (self.vector > self.machine.lanes)
+        apart = carried & ~even & (self.vector > self.lanes)
         return np.where(apart, self.constants.uneven * live / self.passes * self.vector, 0.0)
 
     def _body_copies(self, body: FloatArray) -> FloatArray:
@@ -247,11 +276,12 @@ class _Counting(Body):
 
     def _loads(
         self, arithmetic: FloatArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Per run of the body: loads, further instructions, loads that are part of an arithmetic
-        instruction; and registers that hold what is used again."""
+    ) -> tuple[list[FloatArray], FloatArray, FloatArray, FloatArray]:
+        """Per run of the body: loads of each access, further instructions, loads that are part of
+        an arithmetic instruction; and registers that hold what is used again."""
         zeros = np.zeros(self.n)
-        loads, extra, folded, held = zeros.copy(), zeros.copy(), zeros.copy(), zeros.copy()
+        loads: list[FloatArray] = []
+        extra, folded, held = zeros.copy(), zeros.copy(), zeros.copy()
         places = np.arange(self.depth)
         copies = self._product(self.unrolled) * self.passes
         for motion in self.loads:
@@ -267,12 +297,29 @@ class _Counting(Body):
             times = np.where(reused, different, touches)
             times = np.where(outside, different / stays, times)
             held += np.where(outside, different * registers, np.where(reused, wanted, 0.0))
-            loads += times * accesses
+            loads.append(times * accesses)
             extra += times * together
             if not self.machine.in_order:
                 once = ~outside & (times * accesses >= copies) & (together <= 0)
                 folded += np.where(once, times * accesses, 0.0)
         return loads, extra, np.minimum(folded, arithmetic), held
+
+    def _element(self, by_load: list[FloatArray], stored: FloatArray) -> FloatArray:
+        """Bytes of an element, mean over loads and over stores with the loads of stored sums."""
+        motions, counts = list(self.loads), list(by_load)
+        if self.store is not None:
+            motions, counts = [*motions, self.store], [*counts, stored]
+        sizes = [motion.buffer.bytes for motion in motions]
+        if len(set(sizes)) <= 1:
+            return np.full(self.n, float(sizes[0] if sizes else FP32_BYTES))
+        total = _sum(self.n, counts)
+        # Of elements that are wider than those of the arithmetic, an instruction moves fewer.
+        moved = [
+            motion.buffer.bytes * self.passes / self._passes_of(motion) * count
+            for motion, count in zip(motions, counts, strict=True)
+        ]
+        whole = _sum(self.n, moved)
+        return np.where(total > 0, whole / np.maximum(total, 1e-30), float(FP32_BYTES))
 
     def _stays(self, motion: Motion) -> FloatArray:
         """Runs of the body during which the same values are loaded."""
@@ -329,3 +376,7 @@ class _Counting(Body):
         through_memory = (adds < self.repeat) & (adds >= 0)
         latency = self.machine.latency + np.where(through_memory, self.constants.forward, 0.0)
         return independent, np.where(adds >= 0, updates * latency / independent, 0.0)
+
+
+def _sum(n: int, several: list[FloatArray]) -> FloatArray:
+    return np.asarray(sum(several, np.zeros(n)))

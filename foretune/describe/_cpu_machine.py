@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from foretune.hardware import Device
 
+FP32_BYTES = 4
 LINE_BYTES = 64
 PAGE_BYTES = 4096
 PAGES = (64.0, 1536.0)
@@ -125,8 +126,15 @@ class Machine:
     most_arithmetic: float
     soft: float
 
+    def lanes_of(self, size: int) -> float:
+        """Lanes of an instruction on elements of so many bytes.
+
+        A core that takes vectors apart computes one element at a time, however narrow.
+        """
+        return self.lanes if self.lanes <= 1 else max(1.0, self.lanes * FP32_BYTES / size)
+
     def rate(self, lanes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Instructions of arithmetic per cycle on so many lanes.
+        """Instructions of arithmetic per cycle on so many fp32 lanes.
 
         Where whole vectors take the units of two halves, halves go side by side.
         """

@@ -119,7 +119,7 @@ def _stage(
 ) -> _Stage:
     loads, stores = _sum(c.loads for c in code), _sum(c.stores for c in code)
     ports = machine.load_ports
-    moved = _sum((c.loads + c.stores) * c.lanes for c in code) * 4
+    moved = _sum(c.bytes for c in code)
     cycles = {
         "arithmetic": _sum(c.arithmetic_cycles for c in code),
         "instructions": _sum(c.issued_cycles for c in code),
@@ -196,15 +196,15 @@ class _Work:
         cores = machine.cores
         used = [stage.threads / cores for stage in stages]
         balance = [_balance(stage, cores) for stage in stages]
-        arithmetic, flops = self._over("arithmetic"), self._over("flops")
+        arithmetic, flops = self._over("arithmetic"), self._over("fp32_flops")
         issued = _sum(self._over(name) for name in _ISSUED) - self._over("folded")
         beyond = [_sum(s.traffic.beyond[level] for s in stages) for level in range(3)]
-        asked = _sum((c.loads + c.stores) * c.lanes for s in stages for c in s.code) * 4
+        asked = _sum(c.bytes for s in stages for c in s.code)
         wanted = self._by_work("registers")
         in_flight = [_in_flight(stage) for stage in stages]
         needed = _sum(s.traffic.needed for s in stages)
         memory = _sum(s.traffic.all_memory for s in stages)
-        peak = self._all_threads("flops") / (machine.peak * cores)
+        peak = self._all_threads("fp32_flops") / (machine.peak * cores)
         roof = np.maximum(peak, np.minimum(needed, memory) / machine.memory)
         compute = self.limits["arithmetic"]
         carried = [s.traffic.beyond[0] + _TINY for s in stages]
@@ -212,7 +212,7 @@ class _Work:
         found = {
             "unit_utilization_score": self._by_time(used),
             "load_balance_score": self._by_time(balance),
-            "lane_efficiency_score": self._by_work("lanes") / machine.lanes,
+            "lane_efficiency_score": self._by_work("filled") / machine.lanes,
             "synchronization_score": 1 - overhead / self.seconds,
             "coalescing_score": _sum(
                 s.traffic.used * w for s, w in zip(stages, carried, strict=True)
@@ -257,7 +257,7 @@ class _Work:
                 np.maximum.reduce([each.threads.starts for each in s.loops]) for s in stages
             ),
             "vector_lanes_used": self._by_work("lanes"),
-            "vector_lanes_of_code": np.full(len(self.seconds), machine.lanes),
+            "vector_lanes_of_code": machine.lanes / self._by_work("fp32_lanes"),
             "accumulators": self._by_work("accumulators"),
             "registers_needed": self._by_work("registers"),
             "registers_available": np.full(len(self.seconds), machine.registers),
@@ -272,7 +272,7 @@ class _Work:
             "store_instructions": self._all_threads("stores"),
             "loop_instructions": self._all_threads("overhead"),
             "bytes_from_l1": _sum(
-                (c.loads + c.stores) * c.lanes * 4 * loops.threads.jobs / loops.threads.busiest
+                c.bytes * loops.threads.jobs / loops.threads.busiest
                 for s in stages
                 for c, loops in zip(s.code, s.loops, strict=True)
             ),

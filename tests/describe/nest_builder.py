@@ -61,8 +61,15 @@ def program(
     lines: Sequence[Line],
     *,
     scratch: Sequence[str] = (),
+    element: int | Mapping[str, int] = 4,
 ) -> Nests:
-    """A batch: as many programs as the longest of the extents."""
+    """A batch: as many programs as the longest of the extents.
+
+    Args:
+        loops, buffers, lines: What there is; of buffers the shapes.
+        scratch: Buffers that are neither inputs nor outputs.
+        element: Bytes of an element, of all buffers or by name (4 of others).
+    """
     names, arrays = list(loops), list(buffers)
     n = max(np.size(extent) for extent, _kind in loops.values())
     extents = np.stack([_row(extent, n) for extent, _kind in loops.values()], axis=1)
@@ -98,7 +105,7 @@ def program(
             Buffer(
                 name,
                 "global",
-                4,
+                element if isinstance(element, int) else element.get(name, 4),
                 np.stack([_row(size, n) for size in shape], axis=1),
                 name not in scratch,
             )

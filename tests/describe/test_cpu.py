@@ -59,13 +59,14 @@ def _sweep(kib):
     )  # fmt: skip
 
 
-def _matmul(m=96, n=128, k=128, rows=6, columns=16, parallel=False):
+def _matmul(m=96, n=128, k=128, rows=6, columns=16, parallel=False, element=4):
     return program(
         {"io": (m // rows, "parallel" if parallel else "serial"), "jo": (n // columns, "serial"),
          "k": (k, "serial"), "ii": (rows, "unrolled"), "v": (columns, "vectorized")},
         {"A": [m, k], "B": [k, n], "C": [m, n]},
         [Line("io jo k ii v", f"C[{rows}*io+ii,{columns}*jo+v]",
               [f"A[{rows}*io+ii,k]", f"B[k,{columns}*jo+v]"], reduces=True)],
+        element=element,
     )  # fmt: skip
 
 
@@ -319,6 +320,62 @@ def test_a_product_in_registers_reaches_the_peak_of_a_core_with_four_pipes():
     assert _score(found, "register") == 1
     slower = behaviours(products, device("a64fx"))
     assert _score(slower, "vector_compute") == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("element", [8, 4, 2, 1])
+@pytest.mark.parametrize("bits", [128, 256, 512])
+def test_whole_vectors_are_whole_whatever_the_type(bits, element):
+    """Two registers of results a row, of as many elements as fit into them."""
+    of = _with(simd_fp32_lanes=bits / 32, fp32_flop_per_cycle_per_core=bits / 8)
+    lanes = bits // 8 // element
+    fp32, found = (
+        behaviours(_matmul(columns=2 * bits // 8 // e, rows=4, n=1024, element=e), of)
+        for e in (4, element)
+    )
+    assert found.numbers["vector_lanes_used"] == found.numbers["vector_lanes_of_code"] == lanes
+    assert found.numbers["accumulators"] == fp32.numbers["accumulators"] == 8
+    assert _score(found, "lane_efficiency") == 1
+    assert _score(found, "vector_compute") == 1
+    # A column of n elements has as many instructions as it has bytes.
+    for name in ("arithmetic_instructions", "load_instructions", "bytes_from_l1"):
+        assert found.numbers[name] == pytest.approx(fp32.numbers[name] * element / 4, rel=0.01)
+    assert found.limits_s["arithmetic"] == pytest.approx(fp32.limits_s["arithmetic"] * element / 4)
+
+
+def test_half_of_the_lanes_stay_empty_in_half_a_vector_of_any_type():
+    for element in (8, 4, 2):
+        found = behaviours(_matmul(columns=16 // element, element=element), DESKTOP)
+        assert _score(found, "lane_efficiency") == pytest.approx(0.5)
+
+
+def _narrowed(source, target):
+    """B = A, of so many bytes an element each."""
+    return program(
+        {"j": (512, "serial"), "v": (16, "vectorized")},
+        {"A": [8192], "B": [8192]},
+        [Line("j v", "B[16*j+v]", ["A[16*j+v]"], operations=1)],
+        element={"A": source, "B": target},
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "loads", "stores"),
+    [(4, 4, 2, 2), (8, 4, 4, 2), (1, 4, 2, 2), (2, 4, 2, 2), (4, 8, 4, 4)],
+)
+def test_a_conversion_moves_the_bytes_of_both_types(source, target, loads, stores):
+    """Sixteen elements: wide ones take more loads, narrow ones as many as the arithmetic."""
+    found = behaviours(_narrowed(source, target), DESKTOP)
+    assert found.numbers["load_instructions"] == 512 * loads
+    assert found.numbers["store_instructions"] == 512 * stores
+    assert found.numbers["bytes_from_l1"] == pytest.approx(8192 * (source + target))
+
+
+def test_a_core_that_takes_vectors_apart_computes_one_element_at_a_time():
+    small = device("cortex-a7")
+    for element in (8, 4, 1):
+        found = behaviours(_matmul(rows=2, columns=4, element=element), small)
+        assert found.numbers["vector_lanes_of_code"] == 1
+        assert _score(found, "lane_efficiency") == 1
 
 
 def test_older_code_of_x86_has_no_multiply_adds():
