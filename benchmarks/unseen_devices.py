@@ -92,6 +92,8 @@ def rivals_of(family: Family, groups: Sequence[Group]) -> list[str]:
             continue
         if family.by_workload and name not in _ONE_DEVICE:
             continue
+        if name in (_MOMENTUM, _LUCK) and family.least <= _ROUNDS * _EACH:
+            continue
         if name == _OPERATOR and len({group.kind for group in groups}) == 1:
             continue
         names.append(name)
@@ -295,8 +297,9 @@ def body_of(family: Family, cells: Mapping[str, Any]) -> str:
     split = by_operator(cells, metric)
     kinds = list(next(iter(split.values())))
     if len(kinds) > 1:
-        one = next(iter(next(iter(cells.values())).values()))
-        counts = Counter(entry["kind"] for entry in next(iter(one.values())))
+        every = [next(iter(seeds.values())) for seeds in first.values()]
+        counted = every if family.by_workload else every[:1]
+        counts = Counter(entry["kind"] for entries in counted for entry in entries)
         shares = [(name, *(f"{row[kind]:.3f}" for kind in kinds)) for name, row in split.items()]
         lines += [
             "By operator:",

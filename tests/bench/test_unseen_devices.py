@@ -126,10 +126,39 @@ def test_rivals_are_those_that_a_family_can_ask() -> None:
 def test_of_what_is_finished_whole_seeds_are_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Family, "groups", lambda _self: made_up())
+    family = Family("made up", (), least=20)
+    monkeypatch.setattr(Family, "groups", lambda _self: made_up(programs=24))
     names = [unseen_devices._LUCK, "trees on parameters"]
-    unseen_devices.compute(FAMILY, names[:1], 2, tmp_path)
+    unseen_devices.compute(family, names[:1], 2, tmp_path)
     next(tmp_path.glob("*-b-1.json")).unlink()
-    shown = unseen_devices.compute(FAMILY, names, 2, tmp_path, finished=True)
+    shown = unseen_devices.compute(family, names, 2, tmp_path, finished=True)
     assert list(shown) == names[:1]
     assert {tuple(cells) for cells in shown[names[0]].values()} == {("0",)}
+
+
+def test_of_few_programs_none_are_measured_on_the_device() -> None:
+    names = unseen_devices.rivals_of(FAMILY, made_up())
+    assert unseen_devices._LUCK not in names
+    assert unseen_devices._LUCK in unseen_devices.rivals_of(
+        Family("made up", (), least=20), made_up()
+    )
+
+
+def test_of_one_device_workloads_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = [g for g in made_up(workloads=8) if g.hardware == "a"]
+    groups[0].seconds[3] = np.nan
+    cases = list(unseen_devices.cases(groups, Family("one", (), by_workload=True), 0))
+    tested = [g.workload for case in cases for g in case.test]
+    assert sorted(tested) == sorted(g.workload for g in groups)
+    for case in cases:
+        assert not {g.workload for g in case.train} & {g.workload for g in case.test}
+        assert all(g.valid.all() for g in case.test), "what failed is not judged"
+
+
+def test_results_by_operator_are_means_over_workloads() -> None:
+    cells = {"rival": {"a": {"0": [
+        {"workload": "x", "kind": "conv2d", "top1": 0.5},
+        {"workload": "y", "kind": "conv2d", "top1": 1.0},
+        {"workload": "z", "kind": "dense", "top1": 0.25},
+    ]}}}  # fmt: skip
+    assert unseen_devices.by_operator(cells, "top1") == {"rival": {"conv2d": 0.75, "dense": 0.25}}
