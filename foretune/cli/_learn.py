@@ -180,6 +180,11 @@ def _train(args: argparse.Namespace) -> int:
         skipped=data.skipped,
         validation=args.validation,
     )
+    if done.scores.get("fallback"):
+        say(
+            f"of {done.scores['programs']} programs to be scored by a language model, "
+            f"{done.scores['fallback']} were scored by formulas instead"
+        )
     print(
         f"{args.output}: {args.model}, trained in {done.train_s:.1f} s on {done.groups} groups "
         f"({len(done.training_workloads)} workloads, {done.programs} programs), stopped by "

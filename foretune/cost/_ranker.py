@@ -59,6 +59,11 @@ class Ranker(abc.ABC):
     run_parts: ClassVar[Mapping[str, Any]] = {}
     """Arguments of ``load`` with which a tuning run loads it, whatever it was trained with."""
 
+    @property
+    def status(self) -> dict[str, Any]:
+        """What became of questions that it asked somebody while it learned: a JSON object."""
+        return {}
+
     @abc.abstractmethod
     def fit(self, groups: Sequence[Group], validation: Sequence[Group] = ()) -> None:
         """Forgets everything and learns from these groups alone.

@@ -11,7 +11,7 @@ import importlib.metadata
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "foretune.weights/1"
 _PACKAGES = ("foretune", "numpy", "apache-tvm", "xgboost-cpu", "torch")
-_ADDED = {"data_fingerprint", "code_fingerprint", "commit"}
+_ADDED = {"data_fingerprint", "code_fingerprint", "commit", "scores"}
 """What early files do not say."""
 
 
@@ -60,6 +60,8 @@ class Provenance:
             what follows.
         code_fingerprint: Of the package's code.
         commit: Of the checkout it ran in; None where there was none.
+        scores: Where a language model gave scores to learn from, what became of the questions;
+            empty else.
     """
 
     ranker: str
@@ -82,6 +84,7 @@ class Provenance:
     data_fingerprint: str = ""
     code_fingerprint: str = ""
     commit: str | None = None
+    scores: Mapping[str, Any] = field(default_factory=dict)
 
     def seen(self, groups: Sequence[Group]) -> list[Group]:
         """Those groups whose workload it has seen, on whatever hardware, with whatever epilogue."""
@@ -203,6 +206,7 @@ def train(
         data_fingerprint=fingerprint([*learned, *held]),
         code_fingerprint=code_fingerprint(),
         commit=commit(),
+        scores=dict(ranker.status),
     )
     return _save(ranker, provenance, path)
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -62,6 +63,16 @@ def test_weights_say_which_data_and_code_made_them(tmp_path: Path) -> None:
     assert trained(tmp_path / "v.npz").data_fingerprint == made.data_fingerprint
     other = train(Hinted(), several(10), tmp_path / "u.npz", seed=3)
     assert other.data_fingerprint != made.data_fingerprint
+
+
+class Asking(Hinted):
+    status = MappingProxyType({"scores": "llm", "programs": 9, "fallback": 2})
+
+
+def test_weights_say_what_became_of_questions(tmp_path: Path) -> None:
+    made = trained(tmp_path / "w.npz", Asking())
+    assert read_provenance(tmp_path / "w.npz").scores == made.scores == Asking.status
+    assert trained(tmp_path / "other.npz").scores == {}
 
 
 def test_early_provenance_that_says_neither_is_read(tmp_path: Path) -> None:

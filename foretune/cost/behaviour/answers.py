@@ -37,6 +37,7 @@ class Counts:
     """What became of answers and of the scores in them.
 
     Attributes:
+        programs: That scores were wanted of.
         answers: Looked at.
         malformed: Hold no JSON object with scores.
         sparse: Hold too few scores to be used.
@@ -51,6 +52,7 @@ class Counts:
         cached: Programs whose scores were known.
     """
 
+    programs: int = 0
     answers: int = 0
     malformed: int = 0
     sparse: int = 0

@@ -59,6 +59,7 @@ class HfScores(ScoreSource):
         prefix = prompts.instructions(device, device_text(device))
         texts = [program_text(nests, row) for row in range(len(nests))]
         new = [t for t in dict.fromkeys(texts) if (prefix, t) not in self._known]
+        self.counts.programs += len(texts)
         self.counts.cached += len(texts) - len(new)
         if new:
             with _torch.limited_threads(self.threads):

@@ -77,6 +77,7 @@ class LlmScores(ScoreSource):
         scores = np.full((len(nests), len(METRICS)), np.nan)
         if not self.left_out:
             self._ask(scores, [self._words(nests, row) for row in range(len(nests))], device)
+        self.counts.programs += len(nests)
         self.counts.fallback += int(np.isnan(scores).all(axis=1).sum())
         return scores_alone(device, scores)
 

@@ -163,7 +163,9 @@ class BehaviourModel(PretrainedModel):
         """Scores after a closer look, shape (n,); they stand for these candidates from now on."""
         if self._second is not None and candidates:
             if self._second.source.left_out:
-                self._second.source.counts.fallback += len(candidates)
+                counts = self._second.source.counts
+                counts.programs += len(candidates)
+                counts.fallback += len(candidates)
             else:
                 self._look(self._second, candidates)
         return self.predict(candidates).score

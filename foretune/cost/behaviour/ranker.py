@@ -19,6 +19,8 @@ other devices, ``memory`` begins with what these took.
 from __future__ import annotations
 
 import copy
+import inspect
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -29,18 +31,25 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune._model_file import check
-from foretune._options import require_type
+from foretune._options import configured, refuse_unknown, require_type
 from foretune.cost import rankers
 from foretune.cost._base import FloatArray
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
 from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost.behaviour import reading
+from foretune.cost.behaviour.answers import Counts
 from foretune.cost.behaviour.columns import COLUMNS_VERSION, NAMES, columns, predicted
 from foretune.cost.behaviour.composition import best_first, coarse, composed
 from foretune.cost.behaviour.identities import Identities
 from foretune.cost.behaviour.memory import Memory
-from foretune.cost.behaviour.regressor import Lesson, Regressor
-from foretune.cost.behaviour.scores import SOURCES, AnalyticScores, ScoreSource, open_source
+from foretune.cost.behaviour.regressor import Lesson, Regressor, RegressorConfig
+from foretune.cost.behaviour.scores import (
+    SOURCES,
+    AnalyticScores,
+    ScoreSource,
+    open_source,
+    require_model,
+)
 from foretune.cost.behaviour.targets import OCTAVES
 from foretune.dataset import judgeable
 from foretune.describe import SCHEMA_VERSION, joined
@@ -57,7 +66,11 @@ STAGES = ("1", "2", "both")
 _CLASSIFIER = "classifier"
 COARSE = "coarse"
 """Name of the regressor for scores of models that none was trained on."""
+_MOST_FALLBACK = 0.5
+"""Share of programs of training whose scores may be from formulas in place of a model."""
 _ALIASES = {"lambda": "rank_share", "regressor": "form"}
+_IN_PYTHON = ("read_nests", "source")
+"""Options that are no text."""
 
 
 class BehaviourRanker(Ranker):
@@ -120,16 +133,17 @@ class BehaviourRanker(Ranker):
             raise BadInputError(f"{self.name}: keep >= 1 must hold, but got {keep}")
         if programs < 2:
             raise BadInputError(f"{self.name}: programs >= 2 must hold, but got {programs}")
-        if source is None and scores not in SOURCES:
-            raise unknown_name("scores of behaviour", scores, SOURCES)
         self.seed, self.keep, self.programs = seed, keep, programs
         self.first_name, self.first_options = first, dict(first_options or {})
-        self.scores = scores if source is None else source.name
+        self.scores = _known_scores(scores) if source is None else source.name
         self.factors, self.memory_used = factors, memory
         self._model, self._source = model, source
         self._read_nests = read_nests
-        named = {_ALIASES.get(name, name): value for name, value in options.items()}
-        self._options = named
+        if first not in rankers.names():
+            raise unknown_name("first stage of behaviour", first, rankers.names())
+        if source is None:
+            require_model(scores, model)
+        self._options = _of_the_regressor(options)
         self._regressors = {self.scores: self._regressor()}
         self._identities = Identities(factors, seed)
         self._memory = Memory()
@@ -157,12 +171,19 @@ class BehaviourRanker(Ranker):
         """Whether it has learned anything."""
         return bool(self._first) or bool(self.regressor and self.regressor.trained)
 
+    @property
+    def status(self) -> dict[str, Any]:
+        """Where scores were from and what became of the questions; empty of formulas."""
+        asked = self._source is not None and self.scores != AnalyticScores.name
+        return self.source.status if asked else {}
+
     def fit(self, groups: Sequence[Group], validation: Sequence[Group] = ()) -> None:
         """Forgets everything and learns from these groups alone.
 
         Raises:
             BadInputError: Not one group has two programs with different seconds that can be
-                described, or a device is not known.
+                described, a device is not known, or formulas had to give most of the scores of a
+                language model.
         """
         self._first, self._memory = None, Memory()
         self._regressors = {self.scores: self._regressor()}
@@ -193,8 +214,7 @@ class BehaviourRanker(Ranker):
         return {"read_nests": self._read_nests} if given else {}
 
     def _fit_regressors(self, groups: Sequence[Group], validation: Sequence[Group]) -> None:
-        lessons = [self._lesson(group) for group in groups]
-        held = [self._lesson(group) for group in validation]
+        lessons, held = self._lessons(groups, validation)
         found = [lesson for lesson in lessons if lesson is not None]
         if not found:
             raise BadInputError(
@@ -214,6 +234,33 @@ class BehaviourRanker(Ranker):
             rng = np.random.default_rng(self.seed)
             imitated = self._regressors[COARSE] = self._regressor()
             imitated.fit([replace(each, columns=coarse(each.columns, rng)) for each in found])
+
+    def _lessons(self, *parts: Sequence[Group]) -> list[list[Lesson | None]]:
+        """The groups of each part as lessons.
+
+        Raises:
+            BadInputError: The source said nothing of most programs; as soon as that is certain.
+        """
+        before = replace(self.source.counts)
+        most = sum(min(len(group), self.programs) for groups in parts for group in groups)
+        lessons: list[list[Lesson | None]] = []
+        for groups in parts:
+            lessons.append([])
+            for group in groups:
+                lessons[-1].append(self._lesson(group))
+                self._refuse_formulas(before, most)
+        self._refuse_formulas(before, self.source.counts.programs - before.programs)
+        return lessons
+
+    def _refuse_formulas(self, before: Counts, programs: int) -> None:
+        fallback = self.source.counts.fallback - before.fallback
+        if fallback > _MOST_FALLBACK * programs:
+            raise BadInputError(
+                f"{self.name}: what is trained on scores={self.scores} needs them for "
+                f"{1 - _MOST_FALLBACK:.0%} of the programs at least, but of {programs} programs "
+                f"{fallback} had none that could be used, and formulas answered instead: see to "
+                "the language model, or train with scores=analytic"
+            )
 
     def _lesson(self, group: Group) -> Lesson | None:
         device = self._identities.shown(self._device(group))
@@ -436,7 +483,12 @@ class BehaviourRanker(Ranker):
                 "load it by that name"
             )
         check(path, meta, versions=_versions())
-        made = cls(seed=meta["seed"], **{**meta["options"], **parts})
+        # Who loads it may give the source of scores later, or ask nothing of it.
+        options = {**meta["options"], **parts}
+        scores = options.pop("scores")
+        made = cls(seed=meta["seed"], **options)
+        if made._source is None:
+            made.scores = _known_scores(scores)
         made.scale, made.strength = float(meta["scale"]), float(meta["strength"])
         made._identities = Identities.of_json(meta["identities"], made.factors, made.seed)
         threads = {"threads": parts["threads"]} if "threads" in parts else {}
@@ -458,6 +510,41 @@ class BehaviourRanker(Ranker):
             own = Path(folder) / "first.npz"
             own.write_bytes(content.tobytes())
             return rankers.load(own, **self._readers(), **threads)
+
+
+def _known_scores(name: str) -> str:
+    if name not in SOURCES:
+        raise unknown_name("scores of behaviour", name, SOURCES)
+    return name
+
+
+def _of_the_regressor(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of the regressor by the names that it knows them by.
+
+    Before → after: ``{"lambda": 0.3}`` → ``{"rank_share": 0.3}``.
+
+    Raises:
+        BadInputError: One is unknown, also to the ranker, stands there twice, or makes no sense; by
+            the names that were given.
+    """
+    name = BehaviourRanker.name
+    own = inspect.signature(BehaviourRanker).parameters.values()
+    known = [p.name for p in own if p.kind is p.KEYWORD_ONLY and p.name not in _IN_PYTHON]
+    fields = RegressorConfig.__dataclass_fields__
+    refuse_unknown(name, options, [*known, *_ALIASES, *fields])
+    found: dict[str, Any] = {}
+    for given, value in options.items():
+        meant = _ALIASES.get(given, given)
+        if meant in found:
+            other = next(alias for alias, canonical in _ALIASES.items() if canonical == meant)
+            raise BadInputError(f"{name}: {other} and {meant} are one: leave one of them out")
+        found[meant] = value
+        try:
+            configured(RegressorConfig, name, {meant: value})
+        except BadInputError as error:
+            told = str(error).replace(f"{Regressor.owner}: ", f"{name}: ", 1)
+            raise BadInputError(re.sub(rf"\b{meant}\b", given, told)) from None
+    return found
 
 
 def _part(

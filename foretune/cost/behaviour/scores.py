@@ -25,6 +25,10 @@ from foretune.errors import BadInputError, unknown_name
 from foretune.hardware import Device
 
 SOURCES = ("analytic", "llm", "hf")
+_REMEDIES = {
+    "llm": "name it with --llm MODEL@URL (tune), or with --option model=MODEL@URL (train, eval)",
+    "hf": "give the folder of a tuned one, model=FOLDER",
+}
 Analysis = Callable[[Nests, Device], Behaviours]
 
 
@@ -92,6 +96,18 @@ def scores_alone(device: Device, scores: FloatArray) -> Behaviours:
     return Behaviours(device, scores, {}, np.full(len(scores), np.nan), {})
 
 
+def require_model(scores: str, model: str | None) -> None:
+    """Refuses scores of a language model without one, before anything takes time.
+
+    Raises:
+        BadInputError: There is none.
+    """
+    if model is None and scores in _REMEDIES:
+        raise BadInputError(
+            f"scores={scores} are those of a language model, but none is given: {_REMEDIES[scores]}"
+        )
+
+
 def open_source(name: str, model: str | None = None) -> ScoreSource:
     """The source of that name.
 
@@ -108,11 +124,8 @@ def open_source(name: str, model: str | None = None) -> ScoreSource:
         return AnalyticScores()
     if name not in SOURCES:
         raise unknown_name("source of scores", name, SOURCES)
-    if model is None:
-        raise BadInputError(
-            f"scores={name} are those of a language model, but none is given: "
-            + ("name it with --llm" if name == "llm" else "give model=FOLDER")
-        )
+    require_model(name, model)
+    assert model is not None
     if name == "llm":
         from foretune.cost.behaviour.llm_scores import LlmScores
         from foretune.llm import open_session

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from foretune.cost import rankers, score_group
 from foretune.cost._ranker import Ranker
 from foretune.cost._ranker_file import read_model, write_model
+from foretune.cost.behaviour.answers import Counts
 from foretune.cost.behaviour.columns import NAMES, SCORE_NAMES
 from foretune.cost.behaviour.composition import best_first, coarse, composed
 from foretune.cost.behaviour.identities import Identities
@@ -234,6 +235,9 @@ class Steps(ScoreSource):
 
     name = "llm"
 
+    def __init__(self):
+        self.counts = Counts()
+
     def behaviours(self, nests, device):
         return scores_alone(device, np.round(behaviours(nests, device).scores * 2) / 2)
 
@@ -246,6 +250,43 @@ def test_what_was_trained_on_formulas_serves_scores_alone(tmp_path):
     assert suite.pair_accuracy(scores, UNSEEN_GROUP.seconds) > 0.6
     known = ~np.isnan(scores)
     assert (scores[known] != score_group(made, UNSEEN_GROUP)[known]).any()
+
+
+class Mute(AnalyticScores):
+    """Says nothing usable of a share of the programs."""
+
+    name = "llm"
+
+    def __init__(self, share):
+        super().__init__()
+        self.share = share
+
+    def behaviours(self, nests, device):
+        self.counts.programs += len(nests)
+        self.counts.fallback += round(self.share * len(nests))
+        return super().behaviours(nests, device)
+
+
+def test_a_ranker_is_not_trained_on_formulas_in_place_of_a_language_model():
+    silent = make(source=Mute(0.9))
+    with pytest.raises(BadInputError, match=r"scores=llm needs.*formulas answered.*analytic"):
+        silent.fit(GROUPS)
+    assert silent.source.counts.programs < sum(map(len, GROUPS)), "it is sure before the end"
+    made = make(source=Mute(0.4))
+    made.fit(GROUPS)
+    assert made.status["scores"] == "llm"
+    assert made.status["fallback"] == pytest.approx(0.4 * made.status["programs"], rel=0.1)
+    assert fitted().status == {}
+
+
+def test_what_was_trained_on_a_models_scores_is_read_without_the_model(tmp_path):
+    made = make(source=Steps())
+    made.fit(GROUPS)
+    made.save(tmp_path / "model.npz")
+    again = rankers.load(tmp_path / "model.npz", **NEST)
+    assert again.scores == "llm"
+    with pytest.raises(BadInputError, match="model=MODEL@URL"):
+        score_group(again, UNSEEN_GROUP)
 
 
 def test_what_was_trained_on_a_models_scores_does_not_serve_others(tmp_path):
@@ -316,9 +357,15 @@ def test_a_first_stage_that_needs_no_device_goes_without():
         ({"keep": "all"}, "keep must be int"),
         ({"scores": "gut"}, "'gut'"),
         ({"factors": "swapped"}, "'swapped'"),
-        ({"lambda": 2.0}, "rank_share"),
+        ({"lambda": 2.0}, "behaviour: 0 <= lambda <= 1 must hold, but got 2"),
+        ({"lambda": 0.5, "rank_share": 0.5}, "lambda and rank_share are one"),
+        ({"rounds": "many"}, "behaviour: rounds must be int"),
         ({"regressor": "forest"}, "'forest'"),
         ({"deep": 1}, "'deep'"),
+        ({"kep": 1}, "behaviour has no option 'kep': .*stage, keep, .*lambda.*depth"),
+        ({"first": "foo", "stage": 2}, "first stage of behaviour 'foo': .*classifier"),
+        ({"scores": "hf"}, "model=FOLDER"),
+        ({"scores": "llm"}, "--llm.*--option model=MODEL@URL"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, told):
