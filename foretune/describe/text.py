@@ -13,7 +13,8 @@ statement, of the arrays that it reads and writes and the loops that move along 
 Nothing depends on names: arrays have capital letters in the order in which they are met, loops
 small ones; loops of one iteration are not shown. ``a.b`` is the index whose digits are the
 iterations of loops a and b; what is not of that form says so: ``a*8.b`` where a moves by 8,
-``a/4%8`` where it moves every four iterations and takes eight values.
+``a/4%8`` where it moves every four iterations and takes eight values. A reduction that adds
+nothing and compares is written ``max=``; which extreme it takes, nests do not say.
 
 A text has at most ``MOST_TOKENS`` tokens, by ``token_bound``. Of a program that is longer the
 indices are left out first (``A(abd)`` names the loops that move it), then the statements of least
@@ -31,7 +32,7 @@ from foretune.describe._nests import KIND_NAMES, SERIAL, Access, Nests, Statemen
 from foretune.describe.words import device_words, metric_words
 from foretune.hardware import Device
 
-TEXT_VERSION = 1
+TEXT_VERSION = 2
 """Raised whenever the text of a program changes."""
 
 MOST_TOKENS = 700
@@ -157,8 +158,8 @@ class _Program:
         show = self._indexed if indices else self._moved
         loads = [show(statement, access) for access in statement.accesses if not access.store]
         stores = [show(statement, access) for access in statement.accesses if access.store]
-        sign = "+=" if statement.reduces else "="
         row = self._row
+        sign = _sign(statement, row)
         facts = [
             f"{value[row]:g} {what}"
             for value, what in (
@@ -173,7 +174,7 @@ class _Program:
         if statement.executed[row] < 1:
             facts.append(f"executed {statement.executed[row]:.2g}")
         if statement.reduces:
-            # That it reads what it adds to is what the sign says.
+            # That it reads what it stores to is what the sign says.
             loads = [load for load in loads if load not in stores]
         computed = " ".join([*stores, sign, *loads])
         return f"{computed} | {' '.join(facts)}" if facts else computed
@@ -218,6 +219,14 @@ class _Program:
             digits.append(digit)
             usual = size * values
         return ".".join(reversed(digits)) or "0"
+
+
+def _sign(statement: Statement, row: int) -> str:
+    if not statement.reduces:
+        return "="
+    # A sum has an addition at least.
+    extreme = not statement.operations[row] and statement.selects[row]
+    return "max=" if extreme else "+="
 
 
 def _letter(letters: str, number: int) -> str:

@@ -24,6 +24,7 @@ from foretune.describe.words import decision_words, machine_words
 from foretune.hardware import Device, Hardware
 from foretune.space import Candidate
 from foretune.testing import rankers as suite
+from tests.describe.nest_builder import Line, program
 from tests.space.programs import space
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -61,6 +62,19 @@ def listing(name: str) -> str:
 def test_programs_read_as_recorded(name):
     """After a deliberate change: ``python -m tests.describe.test_text`` writes the files anew."""
     assert listing(name) == (GOLDEN / f"{name}.txt").read_text()
+
+
+def test_a_reduction_is_told_by_what_it_does():
+    """Selections beside additions are padding, not an extreme."""
+    loops = {"i": (4, "parallel"), "k": (8, "serial")}
+
+    def told(operations, selects):
+        line = Line("i k", "C[i]", ["A[i,k]"], operations, selects=selects, reduces=True)
+        return program_text(program(loops, {"A": [4, 8], "C": [4]}, [line]), 0).splitlines()[-1]
+
+    assert told(0, 1).strip() == "B[a] max= A[a,b] | 1 selects"
+    assert told(1, 0).strip() == "B[a] += A[a,b] | 1 flops"
+    assert told(1, 1).strip() == "B[a] += A[a,b] | 1 flops 1 selects"
 
 
 @functools.cache
