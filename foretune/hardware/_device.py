@@ -45,6 +45,24 @@ class Factor:
     required: bool = False
     typical: float | None = None
 
+    @property
+    def whole(self) -> bool:
+        """Whether it counts something, so that parts of one are a mistake."""
+        return self.unit in ("count", "threads")
+
+    @property
+    def rule(self) -> str:
+        """What a value must fulfil, in words."""
+        kind = ", a whole number" if self.whole else ""
+        return f"`{self.low:g} <= {self.name} <= {self.high:g}` ({self.unit}{kind})"
+
+    def allows(self, value: object) -> bool:
+        """Whether it can be such a number."""
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return False
+        fits = math.isfinite(value) and self.low <= value <= self.high
+        return fits and (not self.whole or value == int(value))
+
 
 FACTORS: tuple[Factor, ...] = (
     Factor("cores", "count", (CPU,), 1, 1024, required=True),
@@ -117,17 +135,15 @@ class Device:
                     f"choose from {', '.join(known)}"
                 )
             factor = known[name]
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not number or not (math.isfinite(value) and factor.low <= value <= factor.high):
+            if not factor.allows(value):
                 raise BadInputError(
-                    f"device {self.key!r}: `{factor.low:g} <= {name} <= {factor.high:g}` "
-                    f"({factor.unit}) must hold, but got {value!r}"
+                    f"device {self.key!r}: {factor.rule} must hold, but got {value!r}"
                 )
-        missing = [f.name for f in known.values() if f.required and f.name not in self.factors]
+        missing = [f for f in known.values() if f.required and f.name not in self.factors]
         if missing:
             raise BadInputError(
-                f"device {self.key!r} lacks the factor {missing[0]!r}, without which nothing can "
-                "be said of schedules: give it in the file of devices"
+                f"device {self.key!r} lacks the factor {missing[0].name!r}, without which nothing "
+                f"can be said of schedules: give it in the file of devices, {missing[0].rule}"
             )
 
     def _check_cores(self) -> None:

@@ -172,7 +172,15 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _devices_of(data: Any, where: str, table: Devices | None) -> Devices:
-    entries = dict(_entries(data, where))
+    """The devices of a file; ``where`` it is stands before what is wrong with it."""
+    try:
+        return _read(data, table)
+    except BadInputError as error:
+        raise BadInputError(f"{where}: {error}") from None
+
+
+def _read(data: Any, table: Devices | None) -> Devices:
+    entries = dict(_entries(data))
     devices = {
         key: Device.from_json(key, entry)
         for key, entry in entries.items()
@@ -187,7 +195,7 @@ def _devices_of(data: Any, where: str, table: Devices | None) -> Devices:
                 other = None if table is None else table.find(str(entry["same_as"]))
             if other is None or len(entry) > 1:
                 raise BadInputError(
-                    f"{where}: `same_as` names another device and stands alone, but {key!r} is "
+                    "`same_as` names another device and stands alone, but {key!r} is "
                     f"{entry}: give a known device, or its factors"
                 )
             devices.setdefault(other.key, other)
@@ -195,28 +203,28 @@ def _devices_of(data: Any, where: str, table: Devices | None) -> Devices:
     return Devices(devices.values(), aliases)
 
 
-def _entries(data: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _entries(data: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """Key and object of each device, of a file that is flat or has groups of them."""
     if isinstance(data, dict) and "schema" in data:
         if data["schema"] != SCHEMA:
             raise BadInputError(
-                f"{where}: schema is {SCHEMA!r}, but is {data['schema']!r}: use the foretune that "
+                f"schema is {SCHEMA!r}, but is {data['schema']!r}: use the foretune that "
                 "it was written for"
             )
         data = data.get("devices")
     if not isinstance(data, dict) or not data:
-        raise BadInputError(f"{where} must hold an object with an entry for each device")
+        raise BadInputError("the file must hold an object with an entry for each device")
     seen: set[str] = set()
     for key, value in data.items():
         inner = value if _is_group(value) else {key: value}
         for name, entry in inner.items():
             if not isinstance(entry, dict) or not ("kind" in entry or "same_as" in entry):
                 raise BadInputError(
-                    f"{where}: an entry is an object that says its kind, cpu or gpu, but "
+                    "an entry is an object that says its kind, cpu or gpu, but "
                     f"{name!r} is {json.dumps(entry)[:60]}: see docs/devices.md"
                 )
             if name in seen:
-                raise BadInputError(f"{where}: a device has one entry, but {name!r} has two")
+                raise BadInputError(f"a device has one entry, but {name!r} has two")
             seen.add(name)
             yield name, entry
 

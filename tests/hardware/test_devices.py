@@ -154,8 +154,10 @@ def test_a_file_comes_before_the_table_and_may_name_what_is_in_it(tmp_path: Path
 def test_a_missing_required_factor_is_refused_by_name(missing: str, tmp_path: Path) -> None:
     kind = next(f.kinds[0] for f in FACTORS if f.name == missing)
     entry = {**(CPU if kind == "cpu" else GPU), missing: None}
-    with pytest.raises(BadInputError, match=f"'box' lacks the factor '{missing}'"):
+    factor = next(f for f in FACTORS if f.name == missing)
+    with pytest.raises(BadInputError, match=f"'box' lacks the factor '{missing}'") as told:
         read_devices(_written(tmp_path, {"box": entry}))
+    assert f"{factor.low:g} <= {missing} <= {factor.high:g}` ({factor.unit}" in str(told.value)
 
 
 @pytest.mark.parametrize(
@@ -165,6 +167,8 @@ def test_a_missing_required_factor_is_refused_by_name(missing: str, tmp_path: Pa
         ("[]", "must hold an object"),
         ("{}", "must hold an object"),
         ({"box": {**CPU, "cores": 0}}, "`1 <= cores <= 1024`"),
+        ({"box": {**CPU, "cores": 4.5}}, r"cores <= 1024` \(count, a whole number\).*4\.5"),
+        ({"box": {**GPU, "warp": 31.5}}, "whole number"),
         ({"box": {**CPU, "cores": True}}, "`1 <= cores <= 1024`"),
         ({"box": {**CPU, "cores": "four"}}, "`1 <= cores <= 1024`"),
         ({"box": {**CPU, "warp": 32}}, "'warp', which a cpu has not"),
@@ -184,8 +188,15 @@ def test_a_missing_required_factor_is_refused_by_name(missing: str, tmp_path: Pa
     ],
 )
 def test_a_file_that_is_wrong_is_refused(data: Any, message: str, tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match=message):
-        read_devices(_written(tmp_path, data))
+    path = _written(tmp_path, data)
+    with pytest.raises(BadInputError, match=message) as told:
+        read_devices(path)
+    assert str(told.value).startswith(str(path)) and str(told.value).count(str(path)) == 1
+
+
+def test_a_count_may_be_written_as_any_whole_number(tmp_path: Path) -> None:
+    box = {**CPU, "cores": 4.0, "l1d_kib_per_core": 37.5}
+    assert read_devices(_written(tmp_path, {"box": box}))["box"].value("cores") == 4
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from foretune.errors import BadInputError
 from foretune.hardware import Device
 
 SHUFFLED = "shuffled"
-_TEXTS = ("name", "kind", "source", "note")
 
 
 class Identities:
@@ -75,7 +74,5 @@ class Identities:
         """What ``to_json`` gave."""
         made = cls(factors, seed)
         for key, entry in data["devices"].items():
-            texts = {name: str(entry.get(name, "")) for name in _TEXTS}
-            own = {name: value for name, value in entry.items() if name not in _TEXTS}
-            made.devices[key] = Device(key=key, factors=own, **texts)
+            made.devices[key] = Device.from_json(key, entry)
         return made

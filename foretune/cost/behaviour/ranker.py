@@ -69,8 +69,8 @@ COARSE = "coarse"
 _MOST_FALLBACK = 0.5
 """Share of programs of training whose scores may be from formulas in place of a model."""
 _ALIASES = {"lambda": "rank_share", "regressor": "form"}
-_IN_PYTHON = ("read_nests", "source")
-"""Options that are no text."""
+_NO_OPTIONS = ("read_nests", "seed", "source")
+"""Arguments that no command line has, or says otherwise."""
 
 
 class BehaviourRanker(Ranker):
@@ -529,7 +529,7 @@ def _of_the_regressor(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     name = BehaviourRanker.name
     own = inspect.signature(BehaviourRanker).parameters.values()
-    known = [p.name for p in own if p.kind is p.KEYWORD_ONLY and p.name not in _IN_PYTHON]
+    known = [p.name for p in own if p.kind is p.KEYWORD_ONLY and p.name not in _NO_OPTIONS]
     fields = RegressorConfig.__dataclass_fields__
     refuse_unknown(name, options, [*known, *_ALIASES, *fields])
     found: dict[str, Any] = {}

@@ -184,6 +184,15 @@ def test_shuffled_devices_are_others_of_their_kind_and_always_the_same():
     )
 
 
+def test_whatever_a_data_sheet_says_is_in_the_file(tmp_path):
+    arm = replace(DEVICES[0], key="arm", instruction_set="aarch64", neon_pipes=2.0, in_order=True)
+    made = make()
+    made.fit([on(group, arm) for group in GROUPS])
+    made.save(tmp_path / "model.npz")
+    again = rankers.load(tmp_path / "model.npz", **NEST)
+    assert again._identities.devices == {"arm": arm}
+
+
 def test_a_memory_knows_what_other_devices_took():
     """Seconds that no description tells: only other devices know them."""
     rng = np.random.default_rng(1)
