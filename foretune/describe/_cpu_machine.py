@@ -141,11 +141,16 @@ class Machine:
         return np.minimum(self.most_arithmetic, self.arithmetic * self.lanes / lanes)
 
 
+_FUSED_LANES = 8
+"""Of fp32: the least that x86 code with multiply-adds has, which came with AVX2."""
+
+
 def machine_of(device: Device, constants: Constants = CONSTANTS) -> Machine:
     """Rates of a CPU.
 
-    x86 code for fewer lanes than the CPU has is code for an older one, without multiply-adds: a
-    multiplication and an addition per cycle are left. Arm code for fewer lanes is NEON on a core
+    x86 code of four lanes on a CPU that has more is code for an older one, without multiply-adds: a
+    multiplication and an addition per cycle are left. Code of eight lanes has them, and two pipes
+    where one of sixteen lanes is two that join. Arm code for fewer lanes is NEON on a core
     with SVE, which has multiply-adds, and mostly as many pipes as fill the wider vectors.
 
     A core of less than one whole vector multiply-add per cycle is a small one: it issues two
@@ -161,13 +166,15 @@ def machine_of(device: Device, constants: Constants = CONSTANTS) -> Machine:
     in_order = device.in_order or rate < 2
     if in_order:
         lanes = min(lanes, max(1.0, per_cycle / 2))
-    fused = in_order or arm or lanes >= own_lanes
+    fused = in_order or arm or lanes >= min(own_lanes, _FUSED_LANES)
     if in_order:
         arithmetic = per_cycle / 2 / lanes
     elif arm and lanes < own_lanes:
         arithmetic = float(device.neon_pipes) or per_cycle / 2 / lanes
+    elif fused:
+        arithmetic = min(rate / 2 * own_lanes / lanes, max(rate / 2, 2.0))
     else:
-        arithmetic = rate / 2 if fused else min(rate, 2.0)
+        arithmetic = min(rate, 2.0)
     l1 = value("l1d_kib_per_core") * 1024
     l2 = max(l1, value("l2_kib") * 1024 / cores)
     l3 = value("l3_kib") * 1024

@@ -518,3 +518,23 @@ def test_traffic_is_that_of_a_cache_that_forgets_the_longest_unused(order, kib):
     found = behaviours(nests, device, sharp).numbers["bytes_from_l2"][0] / 64
     counted = _misses(nests, kib * 16)
     assert found == pytest.approx(counted, rel=0.35, abs=12)
+
+
+@pytest.mark.parametrize(
+    ("own", "code", "per_cycle", "fused", "per_core"),
+    [(16, 16, 64, True, 64), (16, 8, 64, True, 32), (16, 8, 32, True, 32), (8, 8, 32, True, 32),
+     (8, 4, 32, False, 8)],
+)  # fmt: skip
+def test_code_of_eight_lanes_has_multiply_adds_and_of_four_has_none(
+    own, code, per_cycle, fused, per_core
+):
+    """Operations a cycle that code can reach: AVX2 runs on two pipes, wherever AVX-512 does."""
+    machine = machine_of(
+        _with(
+            simd_fp32_lanes=own,
+            simd_fp32_lanes_of_the_compiled_code=code,
+            fp32_flop_per_cycle_per_core=per_cycle,
+        )
+    )
+    assert machine.fused == fused
+    assert machine.arithmetic * machine.lanes * (2 if fused else 1) == per_core
