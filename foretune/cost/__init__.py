@@ -67,7 +67,12 @@ _IN_NAMES: Mapping[str, type] = {
 }
 """Options of ``PretrainedModel`` that a name may hold, with their types; a name is checked before
 anything is loaded. The others are given in Python."""
-_OF_BEHAVIOUR: Mapping[str, type] = {"keep": int, "model": str, "scores": str}
+_OF_BEHAVIOUR: Mapping[str, type] = {
+    "first": str,
+    "keep": int,
+    "model": str,
+    "scores": str,
+}
 """The same of ``behaviour`` besides."""
 _OF_OTHERS = {"gbdt:scratch": ("features",)}
 """The same of a model that is not pretrained, by its name."""

@@ -36,6 +36,19 @@ def composed(first: FloatArray, survivors: npt.NDArray[np.intp], second: FloatAr
     return scores
 
 
+def lift(first: float, second: float) -> float:
+    """What is added to the second stage's scores where a search sees its programs bit by bit.
+
+    Then the least of those that were looked at stands before the best that the first stage chose
+    them from, and these others keep their scores, whoever is asked about with them.
+
+    Args:
+        first: The most that the first stage said of any that was looked at.
+        second: The least that the second stage said of any.
+    """
+    return first - second + _GAP
+
+
 def best_first(scores: FloatArray, seed: int) -> npt.NDArray[np.intp]:
     """Rows by falling score; those that are tied in an order that the file's has no part in."""
     drawn = np.random.default_rng([seed, len(scores)]).permutation(len(scores))

@@ -7,13 +7,20 @@ as for every pretrained model (``foretune.cost.pretrained``).
 With scores by formulas every candidate that is asked about is scored: that is cheap, and no program
 is made. Scores of a language model cost seconds, so that candidates are ranked by formulas (the
 first stage) and only those from which a batch is about to be drawn are shown to it (the second):
-``look``, which strategies ask before they choose. Of a program that the language model says nothing
+``look``, which strategies ask before they choose.
+
+As in LLMTuner, the first stage may be learned, too (``first="classifier"``): then the population is
+ranked by the shipped classifier, those about to be measured are scored by formulas, and then by the
+language model where there is one. What was looked at stands before what was not.
+
+Of a program that the language model says nothing
 usable about, the first opinion stays as it is; once the model is left out, there is no closer look
 any more, and the run goes on as with formulas.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +31,7 @@ from foretune._options import require_type
 from foretune.cost._base import CostModel, FloatArray
 from foretune.cost._opinions import opinion
 from foretune.cost._ranker import Ranker
+from foretune.cost.behaviour.composition import lift
 from foretune.cost.behaviour.ranker import BehaviourRanker
 from foretune.cost.behaviour.scores import SOURCES, AnalyticScores, ScoreSource, open_source
 from foretune.cost.pretrained import PretrainedModel, shipped
@@ -35,6 +43,8 @@ if TYPE_CHECKING:
     from foretune.space import Candidate
 
 WEIGHTS = "behaviour"
+CLASSIFIER = "classifier"
+FIRST = (AnalyticScores.name, CLASSIFIER)
 _KEEP = 32
 
 
@@ -47,6 +57,7 @@ def behaviour(
     llm: Session | None = None,
     model: str | None = None,
     keep: int = _KEEP,
+    first: str = AnalyticScores.name,
     **options: Any,
 ) -> CostModel:
     """Behaviour on the device at hand, trained on others, with trees on top of it (LLMTuner).
@@ -59,7 +70,9 @@ def behaviour(
         scores: Where scores are from: ``"analytic"``, ``"llm"`` or ``"hf"``.
         llm: For ``scores="llm"``, the session with the language model.
         model: For ``scores="hf"``, the folder of a tuned model.
-        keep: Candidates per batch that a language model scores.
+        keep: Candidates per batch that the second stage scores.
+        first: Who ranks the population: ``"analytic"``, scores by formulas, or ``"classifier"``,
+            the one that comes with the package; formulas then belong to the second stage.
         options: As ``PretrainedModel`` takes them.
 
     Raises:
@@ -71,12 +84,31 @@ def behaviour(
         raise BadInputError(f"cost model 'behaviour': keep >= 1 must hold, but got {keep}")
     if scores not in SOURCES:
         raise unknown_name("scores of the cost model 'behaviour'", scores, SOURCES)
+    if first not in FIRST:
+        raise unknown_name("first stage of the cost model 'behaviour'", first, FIRST)
     kind = "llvm" if hardware is None else hardware.kind
     trained = _trained(ranker, kind)
     source = _source(scores, llm, model)
+    before = _classifier(kind) if first == CLASSIFIER else None
     return BehaviourModel(
-        rng=rng, hardware=hardware, ranker=trained, source=source, keep=keep, **options
+        rng=rng,
+        hardware=hardware,
+        ranker=trained,
+        source=source,
+        keep=keep,
+        first=before,
+        **options,
     )
+
+
+def _classifier(kind: str) -> Ranker:
+    found = shipped(CLASSIFIER, kind)
+    if found is None:
+        raise BadInputError(
+            f"cost model 'behaviour': first={CLASSIFIER} is the one that comes with the package, "
+            f"but none does for targets of kind {kind!r}: leave it out"
+        )
+    return found
 
 
 def _trained(ranker: Ranker | Path | str, kind: str) -> BehaviourRanker:
@@ -121,9 +153,11 @@ class BehaviourModel(PretrainedModel):
     Args:
         rng: Seeds the trees; drawn from once.
         hardware: What the candidates will run on. A CPU if None.
-        ranker: The trained ranker; its second stage is asked about everything.
-        source: Scores for a closer look; None: there is none.
+        ranker: The trained ranker; its second stage is asked about everything, unless there is a
+            ``first``, then about what is looked at more closely.
+        source: Scores for a closer look; None: there is none but ``ranker``.
         keep: Candidates per closer look.
+        first: Ranks everything in place of ``ranker``.
         options: As ``PretrainedModel`` takes them.
 
     Raises:
@@ -138,16 +172,25 @@ class BehaviourModel(PretrainedModel):
         ranker: BehaviourRanker,
         source: ScoreSource | None = None,
         keep: int = _KEEP,
+        first: Ranker | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(rng=rng, hardware=hardware, ranker=ranker.staged("2"), **options)
+        formulas = ranker.staged("2")
+        super().__init__(rng=rng, hardware=hardware, ranker=first or formulas, **options)
+        self._formulas = None if first is None else formulas
+        self._looked: dict[tuple[str, str], float] = {}
+        """What a closer look said of candidates, by workload and key."""
+        self._bounds: dict[str, tuple[float, float]] = {}
+        """Of those that were looked at in a workload the most that ``first`` said, and the least
+        that was said after it."""
         self._second = None if source is None else ranker.staged("2", source, fills=False)
         self._keep = keep
 
     @property
     def closer(self) -> int:  # type: ignore[override]
         """``keep`` while there is somebody to ask."""
-        return 0 if self.source is None or self.source.left_out else self._keep
+        asks = self.source is not None and not self.source.left_out
+        return self._keep if asks or self._formulas is not None else 0
 
     @property
     def source(self) -> ScoreSource | None:
@@ -161,6 +204,8 @@ class BehaviourModel(PretrainedModel):
 
     def look(self, candidates: Sequence[Candidate]) -> FloatArray:
         """Scores after a closer look, shape (n,); they stand for these candidates from now on."""
+        if self._formulas is not None and candidates:
+            self._say(candidates, opinion(self._formulas, candidates))
         if self._second is not None and candidates:
             if self._second.source.left_out:
                 counts = self._second.source.counts
@@ -171,12 +216,38 @@ class BehaviourModel(PretrainedModel):
         return self.predict(candidates).score
 
     def _look(self, second: BehaviourRanker, candidates: Sequence[Candidate]) -> None:
-        before, after = self._opinion(candidates), opinion(second, candidates)
+        before, after = self._said(candidates), opinion(second, candidates)
         told = ~np.isnan(before) & ~np.isnan(after)
         if not told.any():
             return
         # Of two scales only differences count: what others were told stays comparable.
         after += (before[told] - after[told]).mean()
-        for candidate, value, new in zip(candidates, after.tolist(), told.tolist(), strict=True):
-            if new:
-                self._asked[candidate.workload.key, candidate.key] = value
+        self._say(candidates, np.where(told, after, np.nan))
+
+    def _say(self, candidates: Sequence[Candidate], opinions: FloatArray) -> None:
+        """Has opinions, shape (n,), stand for these candidates; NaN: there is none."""
+        first = super()._opinion(candidates).tolist()
+        for candidate, before, value in zip(candidates, first, opinions.tolist(), strict=True):
+            if not math.isnan(before + value):
+                workload = candidate.workload.key
+                self._looked[workload, candidate.key] = value
+                most, least = self._bounds.get(workload, (before, value))
+                self._bounds[workload] = max(most, before), min(least, value)
+
+    def _said(self, candidates: Sequence[Candidate]) -> FloatArray:
+        """The last that was said of each, by whichever stage."""
+        found = super()._opinion(candidates)
+        for row, candidate in enumerate(candidates):
+            key = candidate.workload.key, candidate.key
+            found[row] = self._looked.get(key, found[row])
+        return found
+
+    def _opinion(self, candidates: Sequence[Candidate]) -> FloatArray:
+        """The same; with a ``first``, what was looked at before what it was chosen from."""
+        found = self._said(candidates)
+        if self._formulas is not None:
+            for row, candidate in enumerate(candidates):
+                workload = candidate.workload.key
+                if (workload, candidate.key) in self._looked:
+                    found[row] += lift(*self._bounds[workload])
+        return found

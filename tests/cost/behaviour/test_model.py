@@ -8,13 +8,17 @@ import pytest
 
 from foretune import cost, search
 from foretune.cost import rankers
+from foretune.cost._opinions import opinion
+from foretune.cost.behaviour.classifier import Classifier
 from foretune.cost.behaviour.llm_scores import LlmScores
 from foretune.cost.behaviour.model import BehaviourModel, behaviour
 from foretune.cost.behaviour.ranker import BehaviourRanker
 from foretune.cost.behaviour.scores import AnalyticScores
 from foretune.cost.gbdt_ranker import GbdtActionRanker
+from foretune.cost.pretrained import shipped
 from foretune.describe import METRICS
 from foretune.errors import BadInputError
+from foretune.hardware import preset
 from foretune.llm import Answer, LanguageModel, LlmError, Session, SessionConfig
 from foretune.testing import cost_models, synthetic_features
 from foretune.testing import rankers as suite
@@ -49,15 +53,31 @@ def synthetic(*, rng, **options):
     return BehaviourModel(rng=rng, ranker=made, extract=synthetic_features, **options)
 
 
+@functools.cache
+def classifier():
+    made = shipped("classifier", "llvm")
+    made._read_nests = synthetic_batches
+    return made
+
+
+def in_two_stages(*, rng, **options):
+    return synthetic(rng=rng, first=classifier(), **options)
+
+
+FACTORIES = [synthetic, in_two_stages]
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("factory", FACTORIES)
 @pytest.mark.parametrize("check", cost_models.CHECKS, ids=lambda check: check.__name__)
-def test_contract(check):
-    check(synthetic)
+def test_contract(check, factory):
+    check(factory)
 
 
+@pytest.mark.parametrize("factory", FACTORIES)
 @pytest.mark.parametrize("check", [cost_models.check_illegal, cost_models.check_empty])
-def test_contract_in_short(check):
-    check(synthetic)
+def test_contract_in_short(check, factory):
+    check(factory)
 
 
 def model(**options):
@@ -175,6 +195,72 @@ def test_every_strategy_goes_on_whatever_the_model_says(name):
     assert 1 <= len(batch) <= 3
 
 
+def test_a_classifier_ranks_all_and_formulas_those_about_to_be_measured():
+    made = in_two_stages(rng=np.random.default_rng(0), keep=8)
+    formulas = synthetic(rng=np.random.default_rng(0))
+    candidates = SyntheticSpace().sample(np.random.default_rng(5), 60)
+    before = made.predict(candidates).score
+    np.testing.assert_array_equal(before, opinion(classifier(), candidates))
+    assert made.closer == 8
+    first, second = np.argsort(-before)[:8].tolist(), np.argsort(-before)[8:].tolist()
+    made.look([candidates[row] for row in first])
+    after = made.predict(candidates).score
+    # Those that were looked at stand first, in the order of formulas; others as they were.
+    assert after[first].min() > after[second].max()
+    wanted = formulas.predict([candidates[row] for row in first]).score
+    np.testing.assert_allclose(np.diff(after[first]), np.diff(wanted), atol=1e-9)
+    np.testing.assert_array_equal(after[second], before[second])
+
+
+def test_a_second_look_is_comparable_with_the_first():
+    made = in_two_stages(rng=np.random.default_rng(0), keep=8)
+    formulas = synthetic(rng=np.random.default_rng(0))
+    candidates = SyntheticSpace().sample(np.random.default_rng(5), 30)
+    for start in (20, 0, 10):
+        made.look(candidates[start : start + 10])
+    wanted = formulas.predict(candidates).score
+    np.testing.assert_allclose(
+        made.predict(candidates).score - wanted, (made.predict(candidates).score - wanted).mean()
+    )
+
+
+def test_a_language_model_orders_what_formulas_were_asked_about():
+    session = Session(Scripted(fine), SessionConfig(timeout_s=5.0))
+    made = in_two_stages(rng=np.random.default_rng(0), source=LlmScores(session), keep=8)
+    alone = in_two_stages(rng=np.random.default_rng(0), keep=8)
+    candidates = SyntheticSpace().sample(np.random.default_rng(5), 40)
+    order = np.argsort(-made.predict(candidates).score)
+    chosen = [candidates[row] for row in order[:8]]
+    looked, formulas = made.look(chosen), alone.look(chosen)
+    assert not np.allclose(looked, formulas)
+    rest = made.predict([candidates[row] for row in order[8:]]).score
+    assert looked.min() > rest.max() and made.status["answers"] > 0
+
+
+def test_a_language_model_of_no_use_leaves_both_other_stages():
+    session = Session(Scripted(absent), SessionConfig(timeout_s=5.0, retries=0, patience=1))
+    made = in_two_stages(rng=np.random.default_rng(0), source=LlmScores(session), keep=8)
+    alone = in_two_stages(rng=np.random.default_rng(0), keep=8)
+    for _ in range(2):
+        ours, theirs = strategy(made).ask(4), strategy(alone).ask(4)
+        assert [c.key for c in ours] == [c.key for c in theirs]
+    assert made.closer == 8 and made.source.left_out
+
+
+@pytest.mark.parametrize("name", ["evolutionary", "mcts", "random"])
+def test_every_strategy_searches_in_two_stages(name):
+    made = in_two_stages(rng=np.random.default_rng(0), keep=6)
+    assert len(strategy(made, name).ask(3)) == 3
+
+
+def test_the_classifier_of_the_package_is_named():
+    made = cost.create("behaviour:first=classifier:keep=5:online=false", hardware=NEST_HARDWARE)
+    assert isinstance(made.ranker, Classifier) and made.closer == 5
+    made.ranker._read_nests = suite.nest_batches
+    candidates = [p.candidate for p in suite.nest_group(SHAPE, 20).programs]
+    assert made.predict(candidates).score.shape == (20,)
+
+
 def test_names_hold_where_scores_are_from():
     assert cost.asks_llm("behaviour:scores=llm") and not cost.asks_llm("behaviour")
     assert not cost.asks_llm("gbdt")
@@ -205,15 +291,17 @@ def test_a_language_model_serves_who_names_it():
         ({"scores": "hf"}, "model=FOLDER"),
         ({"scores": "gut"}, "'gut'"),
         ({"keep": 0}, "keep >= 1"),
+        ({"first": "foo"}, "'foo'.*analytic, classifier"),
+        ({"first": "classifier", "hardware": preset("t4")}, "'cuda'"),
         ({"model": "folder"}, "leave one of them out"),
         ({"ranker": GbdtActionRanker()}, "ranker 'behaviour'"),
         ({"ranker": "nobody"}, "foretune train --ranker behaviour"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options, told):
-    given = {"ranker": trained(), **options}
+    given = {"ranker": trained(), "hardware": NEST_HARDWARE, **options}
     with pytest.raises(BadInputError, match=told):
-        behaviour(rng=np.random.default_rng(0), hardware=NEST_HARDWARE, **given)
+        behaviour(rng=np.random.default_rng(0), **given)
 
 
 def test_a_file_of_weights_serves(tmp_path):
