@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def explained(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, *arguments: str
-) -> tuple[dict[str, object], str]:
+) -> tuple[dict[str, Any], str]:
     target = tmp_path / "explained.json"
     code, out, err = call(capsys, "explain", *arguments, "--json", str(target))
     assert code == 0, err
@@ -41,7 +42,7 @@ def test_the_best_of_a_run_is_explained_beside_its_measured_seconds(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, run: Path
 ) -> None:
     data, out = explained(capsys, tmp_path, str(run))
-    (kernel,) = data["kernels"]  # type: ignore[misc]
+    (kernel,) = data["kernels"]
     assert set(kernel) >= FIELDS
     assert set(kernel["scores"]) == {metric.name for metric in METRICS}
     result = json.loads((run / "tune.json").read_text())
@@ -55,8 +56,8 @@ def test_the_best_of_a_run_is_explained_beside_its_measured_seconds(
 def test_an_artifact_says_what_was_said_when_it_was_made(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, run: Path
 ) -> None:
-    (kernel,) = explained(capsys, tmp_path, str(run / "a.so"))[0]["kernels"]  # type: ignore[misc]
-    (other,) = explained(capsys, tmp_path, str(run))[0]["kernels"]  # type: ignore[misc]
+    (kernel,) = explained(capsys, tmp_path, str(run / "a.so"))[0]["kernels"]
+    (other,) = explained(capsys, tmp_path, str(run))[0]["kernels"]
     for field in ("name", "seconds", "bound", "share_of_bound", "scores", "numbers"):
         assert kernel[field] == other[field]
     report = json.loads((run / "tune.json").read_text())["kernels"]
@@ -76,24 +77,174 @@ def test_a_workload_that_was_not_tuned_is_explained_by_its_default_schedule(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     data, out = explained(capsys, tmp_path, WORKLOAD)
-    (kernel,) = data["kernels"]  # type: ignore[misc]
+    (kernel,) = data["kernels"]
     assert kernel["seconds"] is None and kernel["predicted_s"] > 0
     assert "not measured" in out
 
 
-def test_another_device_is_another_judgement(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """A file of one device, which is called like no machine."""
+    return devices_file(tmp_path)
+
+
+def devices_file(folder: Path, *aliases: str) -> Path:
     factors = {"cores": 64, "simd_fp32_lanes": 4, "fp32_flop_per_cycle_per_core": 8,
                "l1d_kib_per_core": 32, "boost_mhz": 2000}  # fmt: skip
-    file = tmp_path / "devices.json"
-    file.write_text(json.dumps({"mine": {"name": "Mine", "kind": "cpu", **factors}}))
-    own = explained(capsys, tmp_path, WORKLOAD)[0]["kernels"]
-    other = explained(capsys, tmp_path, WORKLOAD, "--devices", str(file), "--device", "mine")[0][
+    entry = {"name": "Mine", "kind": "cpu", "aliases": list(aliases), **factors}
+    file = folder / "devices.json"
+    file.write_text(json.dumps({"mine": entry}))
+    return file
+
+
+def test_another_device_is_another_judgement(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, mine: Path
+) -> None:
+    (own,) = explained(capsys, tmp_path, WORKLOAD)[0]["kernels"]
+    data, out = explained(capsys, tmp_path, WORKLOAD, "--devices", str(mine), "--device", "mine")
+    (other,) = data["kernels"]
+    assert other["device"] == "mine" != own["device"] and other["device_name"] == "Mine, 64 cores"
+    assert other["predicted_s"] != own["predicted_s"] and other["hardware"] == own["hardware"]
+    assert set(other["assumed"]) == {"memory_gb_per_s", "l2_kib"}
+    assert "the schedules are those for" in out and "assumed of Mine" in out
+    assert len(data["notes"]) == 2
+
+
+def test_seconds_of_one_machine_say_nothing_of_another(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, run: Path, mine: Path
+) -> None:
+    data, out = explained(capsys, tmp_path, str(run), "--devices", str(mine), "--device", "mine")
+    (kernel,) = data["kernels"]
+    assert kernel["seconds"] is None and "not measured" in out
+    assert 0 < kernel["share_of_bound"] <= 1
+    assert "the schedules are those for" in out
+
+
+@pytest.mark.parametrize("source", ["RUN", WORKLOAD])
+def test_an_entry_that_is_called_like_the_machine_is_used(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, run: Path, source: str
+) -> None:
+    from foretune.hardware import probe
+
+    file, name = devices_file(tmp_path, probe().name), source.replace("RUN", str(run))
+    (kernel,) = explained(capsys, tmp_path, name, "--devices", str(file))[0]["kernels"]
+    assert kernel["device"] == "mine"
+    # It is the kernel's own, so that what was measured is of it, also where it is named.
+    (named,) = explained(capsys, tmp_path, name, "--devices", str(file), "--device", "mine")[0][
         "kernels"
     ]
-    assert other[0]["device"] == "mine" != own[0]["device"]  # type: ignore[index]
-    assert other[0]["predicted_s"] != own[0]["predicted_s"]  # type: ignore[index]
+    assert (named["device"], named["seconds"]) == ("mine", kernel["seconds"])
+    assert (kernel["seconds"] is None) == (source == WORKLOAD)
+
+
+def test_an_entry_that_is_called_like_the_target_is_used(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = devices_file(tmp_path, "cortex-a55")
+    target = ("--target", "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a55 -num-cores=4")
+    (kernel,) = explained(capsys, tmp_path, WORKLOAD, "--devices", str(file), *target)[0]["kernels"]
+    assert kernel["device"] == "mine"
+
+
+def test_a_file_that_has_not_this_machine_is_told(
+    capsys: pytest.CaptureFixture[str], run: Path, mine: Path
+) -> None:
+    code, _, err = call(capsys, "explain", str(run), "--devices", str(mine))
+    assert code == 0 and "has no device that is called" in err
+
+
+def test_of_a_machine_that_no_table_has_peaks_are_measured_and_the_rest_is_told(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from foretune.hardware import _probe
+    from foretune.hardware._peak import Peaks
+
+    monkeypatch.setattr(_probe, "_cpu_name", lambda: "Abacus 1")
+    judged: dict[float, Any] = {}
+    for gflops in (100.0, 0.0):  # Zeros stand for what could not be measured.
+        monkeypatch.setattr(_probe, "measure_peaks", lambda *_, g=gflops: Peaks(g, g / 5))
+        data, out = explained(capsys, tmp_path, WORKLOAD)
+        (judged[gflops],) = data["kernels"]
+        assert "assumed of Abacus 1" in out
+    clock = "boost_mhz"
+    assert clock not in judged[100.0]["assumed"] and judged[0.0]["assumed"][clock] == 2000
+    assert judged[100.0]["predicted_s"] != judged[0.0]["predicted_s"]
+
+
+def test_the_default_schedule_is_told_what_tuning_is_predicted_to_gain(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    data, out = explained(capsys, tmp_path, "depthwise_3x3", "--device", "i7-3770")
+    (kernel,) = data["kernels"]
+    first = kernel["advice"][0]
+    assert first["gain"] > 1.1 and first["decisions"] and first["sketch"]
+    assert "try: tune: of" in out
+
+
+def test_each_kernel_of_two_hardwares_is_judged_on_its_own(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, run: Path
+) -> None:
+    from dataclasses import replace
+
+    from foretune.records import Journal
+    from foretune.tuning import JOURNAL
+
+    with Journal(run / JOURNAL, read_only=True) as old:
+        (hardware,) = old.hardware().values()
+        (workload,) = old.workloads().values()
+        records = list(old.records())
+    more = replace(hardware, threads=hardware.threads + 1)
+    with Journal(tmp_path / JOURNAL) as journal:
+        journal.add_workload(workload)
+        for each in (hardware, more):
+            journal.add_hardware(each)
+        for record in records:
+            for each in (hardware, more):
+                journal.append(replace(record, hardware=each.key))
+    data, out = explained(capsys, tmp_path, str(tmp_path))
+    kernels = {kernel["hardware"]: kernel for kernel in data["kernels"]}
+    assert set(kernels) == {hardware.key, more.key}
+    names = {kernel["device_name"] for kernel in kernels.values()}
+    assert len(names) == 2 and all(f"on {name}" in out.replace("\n  ", " ") for name in names)
+
+
+def test_what_is_no_kernel_of_a_model_is_left_out_with_the_reason(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    model = onnx_model(tmp_path, ("Relu", ["x"], ["r"]), ("TopK", ["r", "k"], ["y", "i"]))
+    data, out = explained(capsys, tmp_path, model)
+    assert len(data["kernels"]) == 1
+    assert "no tensor program" in data["left_out"]["topk"]
+    assert "topk is not explained" in out
+    code, _, err = call(capsys, "explain", model, "--task", "topk")
+    assert code == 2 and "no tensor program" in err
+
+
+def test_a_model_without_kernels_is_refused_with_the_reason(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, _, err = call(capsys, "explain", onnx_model(tmp_path, ("Reshape", ["x", "s"], ["y"])))
+    assert code == 2 and "views of its inputs" in err and err.count("\n") == 1
+
+
+def onnx_model(folder: Path, *nodes: tuple[str, list[str], list[str]]) -> str:
+    """A model of one input ``x`` of 8 x 8 and output ``y``; ``k`` is 4 and ``s`` a flat shape."""
+    onnx = pytest.importorskip("onnx")
+    helper, kinds = onnx.helper, onnx.TensorProto
+    shape = [64] if nodes[-1][0] == "Reshape" else [8, 4]
+    graph = helper.make_graph(
+        [helper.make_node(*node) for node in nodes],
+        "g",
+        [helper.make_tensor_value_info("x", kinds.FLOAT, [8, 8])],
+        [helper.make_tensor_value_info("y", kinds.FLOAT, shape)],
+        [helper.make_tensor(name, kinds.INT64, [1], [value]) for name, value in
+         (("k", 4), ("s", 64))],
+    )  # fmt: skip
+    path = folder / "model.onnx"
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path
+    )
+    return str(path)
 
 
 @pytest.mark.parametrize(
@@ -107,6 +258,12 @@ def test_another_device_is_another_judgement(
         (("nowhere",), "nowhere"),
         (("RUN/a.so", "--device", "a100"), "explain the work directory"),
         (("RUN", "--devices", "nowhere.json", "--device", "x"), "nowhere.json"),
+        (("RUN", "--devices", "nowhere.json"), "nowhere.json"),
+        (("RUN", "--device", "a100"), "is a gpu, but the kernels of"),
+        ((WORKLOAD, "--device", "a100"), "--target a100"),
+        ((WORKLOAD, "--device", "i7-3770", "--target", "a100"), "--target host"),
+        (("RUN", "--device", "i7-3770", "--counters"), "--counters counts on this machine"),
+        (("RUN", "--threads", "2"), "--threads is for models"),
     ],
 )
 def test_what_cannot_be_explained_is_refused_in_one_line(

@@ -12,6 +12,7 @@ from foretune.describe._behaviour import (
     Metric,
 )
 from foretune.describe._candidates import nests_of
+from foretune.describe._cpu_machine import machine_of
 from foretune.describe._joining import joined
 from foretune.describe._nests import (
     BLOCK,
@@ -54,6 +55,7 @@ __all__ = [
     "Term",
     "behaviours",
     "joined",
+    "machine_of",
     "nests_of",
     "nests_of_program",
     "stacked",

@@ -4,22 +4,26 @@
 or a model, ``explain`` says what is to be said of one, ``print_explanations`` shows it.
 """
 
+from foretune.explain._assumed import MEASURABLE, assumed
 from foretune.explain._counters import NoCountersError, counted
-from foretune.explain._explain import Kernel, explain, explain_each
+from foretune.explain._explain import Kernel, explain, explain_each, hardware_called
 from foretune.explain._explanation import SCHEMA, Advice, Explanation
 from foretune.explain._print import bound_in_words, print_explanations
 from foretune.explain._sources import of_artifact, of_journal, of_source
 
 __all__ = [
+    "MEASURABLE",
     "SCHEMA",
     "Advice",
     "Explanation",
     "Kernel",
     "NoCountersError",
+    "assumed",
     "bound_in_words",
     "counted",
     "explain",
     "explain_each",
+    "hardware_called",
     "of_artifact",
     "of_journal",
     "of_source",

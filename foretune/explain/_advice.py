@@ -1,8 +1,9 @@
 """What to try, in words: which number holds the kernel up, and what changes it.
 
 For a candidate, changes of single decisions that are predicted to pay come first
-(``foretune.explain._changes``), each with the number that it mends; general advice by the bound
-follows, which is all there is for a program that has no decisions.
+(``foretune.explain._changes``), each with the number that it mends; one that has no decisions, as
+the default schedule has none, is set beside a sample of its space. General advice by the bound
+follows.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from foretune.explain._changes import best_changes, judged, told
-from foretune.explain._explanation import Advice, Explanation, explanation
+from foretune.explain._changes import best_changes, best_of_space, judged, told
+from foretune.explain._explanation import Advice, Explanation, explanation, on_one_thread
+from foretune.space import Space
 
 if TYPE_CHECKING:
     from foretune.hardware import Device
@@ -21,12 +23,17 @@ if TYPE_CHECKING:
 MOST_CHANGES = 3
 _WORTH = 1.03
 """Times as fast below which a predicted change is within what predictions vary."""
+_WORTH_TUNING = 1.1
+"""The same of the best of many, which is partly the best by chance."""
 _LOW = 0.6
 """A score below which a number is worth a sentence."""
 
 
 def advised(
-    explained: Explanation, device: Device, candidate: Candidate | None = None
+    explained: Explanation,
+    device: Device,
+    candidate: Candidate | None = None,
+    space: Space | None = None,
 ) -> Explanation:
     """The same with what to try.
 
@@ -34,9 +41,33 @@ def advised(
         explained: Of a kernel.
         device: For which.
         candidate: The kernel; without it, only general advice is given.
+        space: Of the candidate; generated where it is needed and None.
     """
-    advice = [] if candidate is None else _changes(explained, candidate, device)
+    advice = []
+    if candidate is not None and candidate.sketch.variables:
+        advice = _changes(explained, candidate, device)
+    elif candidate is not None:
+        advice = _tuning(explained, candidate, device, space)
     return replace(explained, advice=(*advice, *map(Advice, general(explained, device))))
+
+
+def _tuning(
+    explained: Explanation, candidate: Candidate, device: Device, space: Space | None
+) -> list[Advice]:
+    """What a sample of the space is predicted to gain over a schedule without decisions."""
+    sketch = candidate.sketch
+    best = best_of_space(space or Space.generate(sketch.workload, sketch.hardware), device)
+    if best is None:
+        return []
+    found, seconds, judged_ones = best
+    gain = explained.predicted_s / seconds
+    if gain < _WORTH_TUNING:
+        return []
+    text = (
+        f"tune: of {judged_ones} schedules of the space the best is predicted {gain:.2f} times as "
+        f"fast ({1e6 * seconds:.3g} us, this one {1e6 * explained.predicted_s:.3g} us)"
+    )
+    return [Advice(text, "", gain, found.decisions, found.sketch.key)]
 
 
 def _changes(explained: Explanation, candidate: Candidate, device: Device) -> list[Advice]:
@@ -48,7 +79,7 @@ def _changes(explained: Explanation, candidate: Candidate, device: Device) -> li
         then = explanation(after, 0, name=explained.name)
         change = told(candidate, number, changed)
         text = f"change {change}: predicted {gain:.2f} times as fast, {_why(explained, then)}"
-        advice.append(Advice(text, change, gain, changed.decisions))
+        advice.append(Advice(text, change, gain, changed.decisions, changed.sketch.key))
     return advice
 
 
@@ -117,6 +148,8 @@ def _of_cpu(explained: Explanation, device: Device) -> str:
             f"{jobs:.0f} pieces of work on {cores:.0f} cores end unevenly: make them smaller, or "
             f"their number a multiple of {cores:.0f}"
         )
+    if bound == "overhead" and on_one_thread(explained):
+        return "calling it takes longer than its work: fuse it with a neighbour"
     if bound == "overhead":
         return (
             "starting threads takes longer than the work: fewer threads, or fuse the kernel with a "
@@ -196,6 +229,11 @@ def _of_memory(explained: Explanation, bound: str) -> str:
         )
     moved = explained.numbers.get(f"bytes_from_{bound}")
     much = "" if moved is None else f" ({moved / 1e6:.3g} MB a call)"
+    if bound == "l1":
+        return (
+            f"{place} is the limit{much}: only registers are nearer: load whole vectors, and let a "
+            "larger tile of results in registers use every loaded value more often"
+        )
     return (
         f"{place} is the limit{much}: tile loops so that what is used again stays in the cache "
         "before it"

@@ -2,7 +2,8 @@
 
 What to try is not guessed from the bound: every candidate that differs from this one in one
 decision is described and judged in the same way, by its behaviour, and those that are predicted to
-be faster are what to try. The bound says why.
+be faster are what to try. The bound says why. A schedule without decisions (the default, or the
+untuned program) has no such neighbours: there, a sample of the whole space is judged.
 """
 
 from __future__ import annotations
@@ -15,16 +16,21 @@ import numpy as np
 from foretune.describe import Behaviours, behaviours, nests_of
 from foretune.errors import IllegalCandidateError
 from foretune.space import Candidate, Choice, PerfectTile, location_name
+from foretune.space.symbolic import structure_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from foretune.hardware import Device
-    from foretune.space import Variable
+    from foretune.space import Space, Variable
 
 MOST_PER_VARIABLE = 96
 """Other decisions of one variable that are judged; of more, a sample that is spread evenly."""
 _LOCATIONS = range(-2, 16)
+_DRAWN = 256
+"""Candidates of a space that are judged beside those that rules say are good."""
+_MOST_STRUCTURES = 48
+"""Structures of loops among them: a new one costs 10 to 20 ms, however many candidates have it."""
 
 
 def neighbours(candidate: Candidate) -> Iterator[tuple[int, Candidate]]:
@@ -88,6 +94,43 @@ def best_changes(
         if gain > max(1.0, best[number][2] if number in best else 0.0):
             best[number] = (number, changed, gain)
     return sorted(best.values(), key=lambda change: -change[2])
+
+
+def best_of_space(space: Space, device: Device) -> tuple[Candidate, float, int] | None:
+    """The candidate of a seeded sample that is predicted to be fastest.
+
+    Args:
+        space: What is sampled; what rules propose is judged first.
+        device: For which.
+
+    Returns:
+        The candidate, its predicted seconds, and how many were judged; None if all are illegal.
+    """
+    candidates = _sample(space)
+    seconds = np.full(len(candidates), np.inf)
+    legal = 0
+    for rows, behaviour in judged(candidates, device):
+        seconds[rows] = behaviour.seconds
+        legal += len(rows)
+    if not legal:
+        return None
+    best = candidates[int(seconds.argmin())]
+    # By itself, as an explanation of it would say.
+    [(_, alone)] = judged([best], device)
+    return best, float(alone.seconds[0]), legal
+
+
+def _sample(space: Space) -> list[Candidate]:
+    """Starts and drawn candidates, without those that have too many structures of loops."""
+    drawn = dict.fromkeys([*space.starts, *space.sample(np.random.default_rng(0), _DRAWN)])
+    structures: set[Any] = set()
+    found = []
+    for candidate in drawn:
+        structure = (candidate.sketch.key, structure_of(candidate.sketch, candidate.decisions))
+        if structure in structures or len(structures) < _MOST_STRUCTURES:
+            structures.add(structure)
+            found.append(candidate)
+    return found
 
 
 def told(candidate: Candidate, number: int, changed: Candidate) -> str:

@@ -30,12 +30,14 @@ class Advice:
         change: The decision to change, as ``name: before -> after``; empty where the text is all.
         gain: How many times as fast the kernel is predicted to be with it; None where not known.
         decisions: All decisions of the changed candidate, which ``Sketch.candidate`` takes.
+        sketch: Key of its sketch; with the decisions, what ``Space.candidate`` takes.
     """
 
     text: str
     change: str = ""
     gain: float | None = None
     decisions: tuple[Any, ...] = ()
+    sketch: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``from_json`` reverses it."""
@@ -44,13 +46,15 @@ class Advice:
             "change": self.change,
             "gain": self.gain,
             "decisions": [list(d) if isinstance(d, tuple) else d for d in self.decisions],
+            "sketch": self.sketch,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Advice:
         """Reads what ``to_json`` wrote."""
         decisions = tuple(tuple(d) if isinstance(d, list) else d for d in data["decisions"])
-        return cls(data["text"], data["change"], data["gain"], decisions)
+        sketch = data.get("sketch", "")  # early ones have none
+        return cls(data["text"], data["change"], data["gain"], decisions, sketch)
 
 
 @dataclass(frozen=True)
@@ -59,13 +63,14 @@ class Explanation:
 
     Attributes:
         name, key, weight: Of its workload.
-        device: What it was judged for.
-        seconds: Measured, per call; None where it was not.
+        device: Key of what it was judged for.
+        seconds: Measured on that device, per call; None where it was not.
         predicted_s: By its behaviour, per call.
         bound: One of ``foretune.describe.LIMITS``, ``"parallelism"`` or ``"tail"``.
         share_of_bound: Seconds that the bound alone would take beside those that the kernel takes
             (measured, else predicted); of ``"parallelism"`` and ``"tail"``, the share of the units
-            that work. Above 1, the kernel is faster than the description of the device allows.
+            that work. Above 1, the kernel is faster than the description of the device allows: the
+            prediction is wrong by that much at least.
         scores: By the names of ``foretune.describe.METRICS``; None where one does not apply.
         limits_s: Seconds of each limit alone.
         numbers: What scores are made of.
@@ -73,6 +78,9 @@ class Explanation:
         loops: The kernel's loops in a few lines of text.
         approximate: Whether the kernel could be described only closely.
         counted: What hardware counters say of a call, by name; empty where they were not read.
+        device_name: What the device is sold as, with the cores that kernels may use.
+        hardware: Key of the hardware that the schedule was made for.
+        assumed: Factors of the device that nobody stated or measured, and what stood in for them.
     """
 
     name: str
@@ -90,6 +98,9 @@ class Explanation:
     loops: str = ""
     approximate: bool = False
     counted: Mapping[str, float] = field(default_factory=dict)
+    device_name: str = ""
+    hardware: str = ""
+    assumed: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """An entry of ``kernels`` of ``foretune.explain/1``."""
@@ -109,6 +120,9 @@ class Explanation:
             "loops": self.loops,
             "approximate": self.approximate,
             "counted": dict(self.counted),
+            "device_name": self.device_name,
+            "hardware": self.hardware,
+            "assumed": dict(self.assumed),
         }
 
     @classmethod
@@ -136,6 +150,11 @@ def bound_of(busy: float, limits_s: Mapping[str, float], jobs: float) -> str:
     return TAIL if jobs >= 1 else PARALLELISM
 
 
+def on_one_thread(explained: Explanation) -> bool:
+    """Whether a kernel starts no threads: what a call costs is then the call alone."""
+    return explained.numbers.get("threads_used", float("inf")) <= 1
+
+
 def explanation(
     behaviours: Behaviours,
     row: int,
@@ -146,13 +165,16 @@ def explanation(
     seconds: float | None = None,
     loops: str = "",
     approximate: bool = False,
+    hardware: str = "",
+    assumed: Mapping[str, float] | None = None,
 ) -> Explanation:
     """What is said of one program of a batch; advice comes later.
 
     Args:
         behaviours: Of the batch.
         row: Of the program.
-        name, key, weight, seconds, loops, approximate: As ``Explanation`` has them.
+        name, key, weight, seconds, loops, approximate, hardware, assumed: As ``Explanation`` has
+            them.
     """
     scores = {
         metric.name: None if np.isnan(value) else float(value)
@@ -178,7 +200,17 @@ def explanation(
         numbers=numbers,
         loops=loops,
         approximate=approximate,
+        device_name=_called(behaviours.device),
+        hardware=hardware,
+        assumed=assumed or {},
     )
+
+
+def _called(device: Device) -> str:
+    if device.kind != "cpu":
+        return device.name
+    cores = device.value("cores")
+    return f"{device.name}, {cores:.0f} {'core' if cores == 1 else 'cores'}"
 
 
 def _jobs(numbers: Mapping[str, float], device: Device) -> float:

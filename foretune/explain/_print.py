@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from foretune.describe import METRICS
-from foretune.explain._explanation import PARALLELISM, TAIL, Explanation
+from foretune.explain._explanation import PARALLELISM, TAIL, Explanation, on_one_thread
 
 _BOUNDS = {
     "arithmetic": "the arithmetic units",
@@ -26,13 +26,24 @@ _BOUNDS = {
 }
 
 
+_ABOVE = 1.005
+"""A share of the measured time that is not 100 % in words."""
+
+
 def bound_in_words(explained: Explanation) -> str:
     """One sentence: what bounds the kernel, and how far it is from that."""
     share = explained.share_of_bound
     what = _BOUNDS[explained.bound]
+    if explained.bound == "overhead" and on_one_thread(explained):
+        what = "what a call costs"
     if explained.bound in (PARALLELISM, TAIL):
         return f"bound by {what}: {100 * share:.0f} % of the units work"
     own = 1e6 * explained.limits_s[explained.bound]
+    if explained.seconds is not None and share > _ABOVE:
+        return (
+            f"bound by {what}, as far as is known: {own:.4g} us are predicted for it alone, "
+            f"{share:.3g} times what was measured"
+        )
     return f"bound by {what}: {own:.4g} us of it at least, {100 * share:.0f} % of the time"
 
 
@@ -40,6 +51,7 @@ def print_explanations(
     explained: Sequence[Explanation],
     left_out: Mapping[str, str] | None = None,
     console: Console | None = None,
+    notes: Sequence[str] = (),
 ) -> None:
     """Prints kernels, the heaviest first: bound, scores by group, numbers and what to try.
 
@@ -47,6 +59,7 @@ def print_explanations(
         explained: Of kernels.
         left_out: Names of kernels that could not be explained, and why.
         console: Where to print; standard output if None.
+        notes: What is to be known of all of them, a sentence each.
     """
     console = console or Console(highlight=False)
     for one in explained:
@@ -57,13 +70,21 @@ def print_explanations(
             style="bold",
             soft_wrap=True,
         )
-        lines = [bound_in_words(one), _limits(one), *_scores(one), *_counted(one)]
+        lines = [
+            f"on {one.device_name or one.device}",
+            bound_in_words(one),
+            _limits(one),
+            *_scores(one),
+            *_counted(one),
+        ]
         if one.approximate:
             lines.append("its loops could be described only closely")
         lines += [f"try: {each.text}" for each in one.advice]
         for line in lines:
             console.print(Padding(Text(line), (0, 0, 0, 2)))
         console.print()
+    for note in notes:
+        console.print(Text(note), soft_wrap=True)
     for name, reason in (left_out or {}).items():
         console.print(Text(f"{name} is not explained: {reason}"), style="yellow")
 

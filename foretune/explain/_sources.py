@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretune.errors import BadInputError, ForetuneError, listed
-from foretune.explain._explain import Kernel
+from foretune.explain._explain import Kernel, called_on
 from foretune.explain._explanation import Explanation
 from foretune.graph import extract, read_manifest
 from foretune.records import Journal
-from foretune.space import Space
+from foretune.space import Space, is_scheduled
 from foretune.workload import Workload
 
 if TYPE_CHECKING:
+    from foretune.graph.extract import Extraction
     from foretune.hardware import Hardware
     from foretune.space import Candidate
     from foretune.workload import Model
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 def of_journal(
     path: Path, task: str | None = None, top: int | None = None
 ) -> tuple[list[Kernel], list[str]]:
-    """The best kernel of each workload of a journal, the heaviest first.
+    """The best kernel of each workload of a journal on each hardware, the heaviest first.
 
     Args:
         path: The journal.
@@ -31,7 +32,8 @@ def of_journal(
         top: How many of the heaviest, all if None; spaces are generated of these alone.
 
     Returns:
-        The kernels, and names of workloads of which nothing could be measured.
+        The kernels, and names of workloads of which nothing could be measured, with the hardware
+        where there are several.
 
     Raises:
         BadInputError: There is no such task, or no record; the message lists the names.
@@ -48,7 +50,9 @@ def of_journal(
                 continue
             best = journal.best(key, machine)
             if best is None:
-                unmeasured.append(workloads[key].name)
+                name = workloads[key].name
+                several = sum(other == key for other, _ in chosen) > 1
+                unmeasured.append(called_on(name, hardware[machine]) if several else name)
                 continue
             bests.append((workloads[key], hardware[machine], best))
     if not bests:
@@ -102,27 +106,50 @@ def of_source(
     """The kernels of a model as they are without tuning, by the default schedule.
 
     Returns:
-        The kernels, in the order of the model, and those that have none, with the reason.
+        The kernels, in the order of the model, and what is none, or has no schedules, with the
+        reason.
 
     Raises:
         BadInputError: There is no such task.
     """
+    left_out: dict[str, str] = {}
     if isinstance(source, Workload):
         workloads: Sequence[Workload] = (source,)
     else:
-        workloads = extract(source, hardware).workloads
+        extraction = extract(source, hardware)
+        workloads, left_out = extraction.workloads, _outside(extraction)
+    if task in left_out:
+        return [], {task: left_out[task]}
+    if task is not None:
+        left_out = {}
     wanted = _chosen(workloads, task)
-    kernels, left_out = [], {}
+    kernels = []
     for workload in workloads:
         if workload.key not in wanted:
             continue
         try:
             space = Space.generate(workload, hardware)
             start = space.default or next(iter(space.starts), None) or space.untuned
-            kernels.append(Kernel(start))
+            kernels.append(Kernel(start, space=space))
         except ForetuneError as error:
             left_out[workload.name] = str(error)
     return kernels, left_out
+
+
+def _outside(extraction: Extraction) -> dict[str, str]:
+    """What of a model is no workload, by name, and why."""
+    from foretune import _tvm
+
+    left_out = dict.fromkeys(
+        extraction.untunable,
+        "it is no tensor program but a call of a library or the runtime: it has no loops to tune",
+    )
+    for variable, function in extraction.program.functions.items():
+        name = str(variable.name_hint)
+        known = name in extraction.functions or not isinstance(function, _tvm.PrimFunc)
+        if not known and is_scheduled(function):
+            left_out[name] = "its schedule is fixed: there is nothing to choose"
+    return left_out
 
 
 def _chosen(workloads: Sequence[Workload], task: str | None) -> set[str]:
@@ -134,6 +161,8 @@ def _named(names: Mapping[str, str], task: str | None) -> set[str]:
     if task is None:
         return set(names)
     found = {key for key, name in names.items() if task in (key, name)}
+    if not found and not names:
+        raise BadInputError(f"there is no task {task!r}, nor any other: leave --task out")
     if not found:
         raise BadInputError(
             f"there is no task {task!r}: choose from {listed(sorted(set(names.values())))}"

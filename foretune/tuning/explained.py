@@ -42,7 +42,8 @@ def explained_kernels(
             kernels.append(Kernel(candidate, seconds))
     kernels.sort(key=lambda kernel: -(kernel.seconds or 0.0) * kernel.weight)
     try:
-        explained, left_out = explain_each(kernels[:MOST], device_of(hardware), advice=False)
+        device = device_of(hardware)
+        explained, left_out = explain_each(kernels[:MOST], lambda _kernel: device, advice=False)
     except Exception as error:
         # A result is worth more than what is said about it.
         logger.warning("kernels are not explained: %s", last_line(error))

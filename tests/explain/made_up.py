@@ -23,7 +23,10 @@ def made_up(**changed: Any) -> Explanation:
         "scores": scores,
         "limits_s": {"arithmetic": 4e-7, "l2": 1e-6, "overhead": 1e-8},
         "numbers": {"parallel_jobs": 16.0, "bytes_from_l2": 3e6, "instructions": 1000.0},
-        "advice": (Advice("grow the tile", "i: 1 x 4 -> 4 x 1", 1.5, ((4, 1), 0)),),
+        "advice": (Advice("grow the tile", "i: 1 x 4 -> 4 x 1", 1.5, ((4, 1), 0), "s"),),
         "loops": "for 4",
+        "device_name": "A desktop, 8 cores",
+        "hardware": "h",
+        "assumed": {"l2_kib": 2048.0},
     }
     return Explanation(**{**given, **changed})

@@ -1,4 +1,4 @@
-"""Ten kernels whose bound is known by construction, on a desktop of eight cores."""
+"""Kernels whose bound is known by construction, on a desktop of eight cores."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from foretune.explain._explanation import Explanation, explanation
 from tests.describe.nest_builder import DESKTOP, Line, program
 
 
-def stream(jobs: int = 64, blocks: int = 1 << 15) -> Nests:
+def stream(jobs: int = 64, blocks: int = 1 << 15, kind: str = "parallel") -> Nests:
     """Copies 64 MiB, every element once."""
     each = 8 * blocks
     return program(
-        {"i": (jobs, "parallel"), "j": (blocks, "serial"), "v": (8, "vectorized")},
+        {"i": (jobs, kind), "j": (blocks, "serial"), "v": (8, "vectorized")},
         {"A": [jobs * each], "B": [jobs * each]},
         [Line("i j v", f"B[{each}*i+8*j+v]", [f"A[{each}*i+8*j+v]"], operations=0)],
     )
@@ -83,6 +83,7 @@ KERNELS = {
     "nine jobs": (matmul(9), "tail"),
     "columns": (columns(), "memory"),
     "tiny": (stream(8, 8), "overhead"),
+    "tiny on one thread": (stream(8, 8, "serial"), "overhead"),
 }
 
 
@@ -113,6 +114,7 @@ def test_measured_seconds_say_how_far_the_bound_is() -> None:
     ("name", "words"),
     [
         ("stream", "fuse"),
+        ("first cache", "only registers are nearer"),
         ("second cache", "the second cache is the limit"),
         ("registers", "only less arithmetic"),
         ("one sum", "wait for each other"),
@@ -120,8 +122,16 @@ def test_measured_seconds_say_how_far_the_bound_is() -> None:
         ("nine jobs", "9 pieces of work on 8 cores"),
         ("columns", "6 % of the bytes"),
         ("tiny", "starting threads"),
+        ("tiny on one thread", "calling it takes longer"),
     ],
 )
 def test_what_to_try_is_what_the_bound_asks_for(name: str, words: str) -> None:
     advice = " ".join(general(told(KERNELS[name][0]), DESKTOP))
     assert words in advice
+
+
+def test_advice_names_nothing_that_a_kernel_has_not() -> None:
+    serial = " ".join(general(told(KERNELS["tiny on one thread"][0]), DESKTOP))
+    assert "threads" not in serial
+    first = " ".join(general(told(KERNELS["first cache"][0]), DESKTOP))
+    assert "the cache before it" not in first

@@ -59,13 +59,37 @@ def test_the_bound_in_words_says_how_far_it_is() -> None:
     assert idle == "bound by too little parallel work: 25 % of the units work"
 
 
+def test_what_is_above_the_measured_time_is_not_said_to_take_that_at_least() -> None:
+    told = bound_in_words(made_up(seconds=5e-7, share_of_bound=2.0))
+    assert "at least" not in told and "2 times what was measured" in told
+    assert "at least" in bound_in_words(made_up(seconds=1e-6, share_of_bound=1.0))
+
+
+def test_a_kernel_on_one_thread_starts_none() -> None:
+    limits = {"overhead": 1e-6}
+    for threads, words in ((1.0, "what a call costs"), (2.0, "starting threads")):
+        numbers = {"parallel_jobs": 4.0, "threads_used": threads}
+        told = made_up(bound="overhead", limits_s=limits, numbers=numbers, share_of_bound=0.5)
+        assert words in bound_in_words(told)
+
+
+def test_an_explanation_of_an_earlier_version_is_read() -> None:
+    entry = made_up().to_json()
+    for name in ("device_name", "hardware", "assumed"):
+        del entry[name]
+    del entry["advice"][0]["sketch"]
+    assert Explanation.from_json(entry).device == "desktop"
+
+
 def test_what_is_printed_has_names_numbers_and_what_to_try() -> None:
     text = StringIO()
     told = made_up(name="a[b]", approximate=True, counted={"instructions": 1100.0, "cycles": 9.0})
-    print_explanations([told], {"softmax": "no loops"}, Console(file=text, width=200))
+    print_explanations([told], {"softmax": "no loops"}, Console(file=text, width=200),
+                       ["for both"])  # fmt: skip
     printed = text.getvalue()
     for words in ("a[b] x 2", "2 us, predicted 1.5 us", "limits: l2 1 us, arithmetic 0.4 us",
-                  "try: grow the tile", "only closely", "softmax is not explained: no loops",
+                  "on A desktop, 8 cores", "for both", "try: grow the tile", "only closely",
+                  "softmax is not explained: no loops",
                   "counted: instructions 1100 (predicted 1000), cycles 9"):  # fmt: skip
         assert words in printed
     assert "occupancy" not in printed, "a CPU has none"
