@@ -129,7 +129,9 @@ def _print_language_model(data: Mapping[str, Any], console: Console) -> None:
         return
     spent = "; ".join(f"{name} {told[name]}" for name in ("calls", "tokens", "seconds", "cost"))
     console.print(Text(f"language model {told['model']}: {spent}"), soft_wrap=True)
-    console.print(Text(f"its proposals: {told['proposals']}"), soft_wrap=True)
+    for name in ("scores", "proposals"):
+        if name in told:
+            console.print(Text(f"its {name}: {told[name]}"), soft_wrap=True)
     if "left out" in told:
         reason = f"the language model was left out: {told['left out']}"
         console.print(Text(reason, style="yellow"), soft_wrap=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from foretune.cost.behaviour.answers import Counts
+
 
 def trial(index: int, status: str = "ok", seconds: float | None = 1e-3) -> dict[str, Any]:
     """A trial; ``seconds`` None for one without a reading."""
@@ -80,6 +82,15 @@ def llm(**changes: Any) -> dict[str, Any]:
         "hit_rate": 0.25,
         "usd": 0.0123,
         "left_out": None,
+        **changes,
+    }
+
+
+def scores(**changes: Any) -> dict[str, Any]:
+    """What a run says of the scores that its cost model asked a language model for."""
+    return {
+        "scores": "llm",
+        **Counts(programs=128, answers=95, fallback=36, cached=3).to_json(),
         **changes,
     }
 

@@ -19,7 +19,7 @@ from foretune.report import html, write_report
 from foretune.tuning import Budget, TuneResult, tune
 from foretune.tuning.network import Network
 from foretune.workload import Workload
-from tests.report.support import llm, network, result, task, trial
+from tests.report.support import llm, network, result, scores, task, trial
 
 HOSTILE = (
     '</style><script>alert("x")</script><img src=x onerror=alert(1)> & $\\frac{a}{b}$ {{ 7*7 }}'
@@ -240,6 +240,13 @@ def test_the_page_tells_what_the_language_model_cost(tmp_path: Path) -> None:
         assert part in page.text
     assert page.count("script") == 1 and page.count("img") == 0
     assert "Language model" not in _page(tmp_path, result(task())).text
+
+
+def test_the_page_tells_what_became_of_scores(tmp_path: Path) -> None:
+    asked = llm(proposals=0, invalid=0, hit_rate=None, scores=scores(clipped=5))
+    page = _page(tmp_path, result(task(), llm=asked))
+    assert "36 of 128 programs scored by formulas instead" in page.text
+    assert "5 clipped" in page.text and "better than their parent" not in page.text
 
 
 def test_a_run_without_tasks_or_time_has_a_page(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from foretune.hardware import Hardware
 from foretune.report import _units as units
 from foretune.report import print_comparison, print_hardware, print_summary
-from tests.report.support import llm, network, result, task
+from tests.report.support import llm, network, result, scores, task
 
 
 @pytest.fixture
@@ -100,6 +100,31 @@ def test_summary_tells_what_the_language_model_cost(console: Console) -> None:
                  "3 questions without an answer", "20, 25 % better"):  # fmt: skip
         assert part in text
     assert "left out" not in text
+
+
+def test_summary_of_a_model_that_scores_tells_of_scores(console: Console) -> None:
+    wrong = scores(malformed=4, clipped=7, rejected=2)
+    asked = llm(proposals=0, judged=0, hits=0, hit_rate=None, invalid=0, scores=wrong)
+    print_summary(result(task(), llm=asked), console)
+    text = " ".join(_text(console).split())
+    for part in ("its scores: 36 of 128 programs scored by formulas instead",
+                 "3 known from before", "95 answers, 4 malformed",
+                 "of their scores 7 clipped, 2 rejected"):  # fmt: skip
+        assert part in text
+    assert "proposals" not in text
+
+
+def test_summary_of_a_model_that_does_both_tells_both(console: Console) -> None:
+    print_summary(result(task(), llm=llm(scores=scores())), console)
+    text = " ".join(_text(console).split())
+    assert "its scores: 36 of 128" in text and "its proposals: 20" in text
+    assert "of their scores" not in text
+
+
+def test_summary_of_an_early_result_tells_of_scores(console: Console) -> None:
+    early = {name: value for name, value in scores().items() if name != "programs"}
+    print_summary(result(task(), llm=llm(scores=early)), console)
+    assert "its scores: 36 programs scored by formulas instead" in _text(console)
 
 
 def test_summary_tells_why_a_language_model_was_left_out(console: Console) -> None:
