@@ -7,7 +7,6 @@ from typing import Any
 
 from foretune.report import _units as units
 
-
 _OF_ANSWERS = (
     ("malformed", "malformed"),
     ("sparse", "with too few scores"),
