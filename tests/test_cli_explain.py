@@ -220,6 +220,41 @@ def test_what_is_no_kernel_of_a_model_is_left_out_with_the_reason(
     assert code == 2 and "no tensor program" in err
 
 
+def test_operators_with_a_fixed_schedule_are_left_out_with_the_reason(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+
+    onnx = pytest.importorskip("onnx")
+    shape = [1, 64, 28, 28]
+    kind = onnx.TensorProto.FLOAT
+    weights = onnx.helper.make_tensor("w", kind, [64, 64, 3, 3], [0.5] * 64 * 64 * 9)
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])],
+        "g",
+        [onnx.helper.make_tensor_value_info("x", kind, shape)],
+        [onnx.helper.make_tensor_value_info("y", kind, shape)],
+        [weights],
+    )
+    opset = onnx.helper.make_opsetid("", 17)
+    path = tmp_path / "conv.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=9), path)
+    data, _ = explained(capsys, tmp_path, str(path), "--device", "i7-3770")
+    fixed = {name for name, why in data["left_out"].items() if "its schedule is fixed" in why}
+    # Winograd's transformations of tiles, around a product that is a kernel.
+    assert fixed and fixed.isdisjoint(kernel["name"] for kernel in data["kernels"])
+
+
+def test_what_a_run_left_as_it_was_is_left_out_with_the_reason(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, run: Path
+) -> None:
+    from foretune.tuning import JOURNAL, RESULT
+
+    (tmp_path / JOURNAL).write_bytes((run / JOURNAL).read_bytes())
+    (tmp_path / RESULT).write_text(json.dumps({"untuned_operators": ["topk", WORKLOAD]}))
+    data, out = explained(capsys, tmp_path, str(tmp_path))
+    assert list(data["left_out"]) == ["topk"] and "topk is not explained" in out
+
+
 def test_a_model_without_kernels_is_refused_with_the_reason(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

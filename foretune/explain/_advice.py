@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from foretune.explain._changes import best_changes, best_of_space, judged, told
-from foretune.explain._explanation import Advice, Explanation, explanation, on_one_thread
+from foretune.explain._explanation import ABOVE, Advice, Explanation, explanation, on_one_thread
 from foretune.space import Space
 
 if TYPE_CHECKING:
@@ -104,7 +104,9 @@ def general(explained: Explanation, device: Device) -> list[str]:
     """Advice by the bound and by the lowest scores, without a particular change."""
     numbers, scores = explained.numbers, explained.scores
     by_bound = _of_cpu(explained, device) if device.kind == "cpu" else _of_gpu(explained, device)
-    found = [by_bound]
+    # What is predicted for the bound alone cannot be more than all of it.
+    wrong = explained.seconds is not None and explained.share_of_bound > ABOVE
+    found = [f"if that is so: {by_bound}" if wrong else by_bound]
     if _low(scores, "coalescing_score"):
         found.append(
             f"only {100 * (scores['coalescing_score'] or 0):.0f} % of the bytes of the cache lines "

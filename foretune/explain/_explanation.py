@@ -17,6 +17,8 @@ SCHEMA = "foretune.explain/1"
 PARALLELISM, TAIL = "parallelism", "tail"
 """Bounds beside ``foretune.describe.LIMITS``: too few pieces of work for the units, or pieces that
 do not divide evenly among them. Both make every limit longer, so they are named first."""
+ABOVE = 1.005
+"""A share of the measured time that is more than 100 % in words."""
 _SPREAD = 0.7
 """A share of the units in use below which that is what to mend first."""
 

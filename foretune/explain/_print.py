@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from foretune.describe import METRICS
-from foretune.explain._explanation import PARALLELISM, TAIL, Explanation, on_one_thread
+from foretune.explain._explanation import ABOVE, PARALLELISM, TAIL, Explanation, on_one_thread
 
 _BOUNDS = {
     "arithmetic": "the arithmetic units",
@@ -26,10 +26,6 @@ _BOUNDS = {
 }
 
 
-_ABOVE = 1.005
-"""A share of the measured time that is not 100 % in words."""
-
-
 def bound_in_words(explained: Explanation) -> str:
     """One sentence: what bounds the kernel, and how far it is from that."""
     share = explained.share_of_bound
@@ -39,7 +35,7 @@ def bound_in_words(explained: Explanation) -> str:
     if explained.bound in (PARALLELISM, TAIL):
         return f"bound by {what}: {100 * share:.0f} % of the units work"
     own = 1e6 * explained.limits_s[explained.bound]
-    if explained.seconds is not None and share > _ABOVE:
+    if explained.seconds is not None and share > ABOVE:
         return (
             f"bound by {what}, as far as is known: {own:.4g} us are predicted for it alone, "
             f"{share:.3g} times what was measured"

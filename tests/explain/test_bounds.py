@@ -135,3 +135,13 @@ def test_advice_names_nothing_that_a_kernel_has_not() -> None:
     assert "threads" not in serial
     first = " ".join(general(told(KERNELS["first cache"][0]), DESKTOP))
     assert "the cache before it" not in first
+
+
+def test_advice_on_a_bound_that_was_beaten_does_not_take_it_for_a_fact() -> None:
+    behaviour = behaviours(KERNELS["tiny"][0], DESKTOP)
+    slow, fast = (
+        explanation(behaviour, 0, name="tiny", seconds=factor * float(behaviour.seconds[0]))
+        for factor in (2.0, 0.1)
+    )
+    assert not any("if that is so" in each for each in general(slow, DESKTOP))
+    assert "if that is so" in general(fast, DESKTOP)[0] and fast.share_of_bound > 1
