@@ -1,15 +1,17 @@
 """Machines that are not here: enough to lower a program for them and to describe them to a model.
 
-GPU figures are the vendors' data sheets (boost clock, dense fp32 rate, memory bandwidth). CPU
-presets name an instruction set and leave the figures of a particular machine at 0.
+GPU figures are those of the table of devices. CPU presets name an instruction set and leave the
+figures of a particular machine at 0.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from foretune.errors import unknown_name
+from foretune.hardware._described import hardware_of
+from foretune.hardware._devices import known_devices
 from foretune.hardware._hardware import Hardware
 
 _KIB = 1024
@@ -17,60 +19,36 @@ _MIB = 1024 * _KIB
 _GIB = 1024 * _MIB
 
 
-@dataclass(frozen=True)
-class _Gpu:
-    """A data sheet: compute capability x 10, multiprocessors, MHz, L2 MiB, GiB, TFLOP/s, GB/s."""
-
-    capability: int
-    multiprocessors: int
-    clock_mhz: int
-    l2_mib: float
-    memory_gib: int
-    fp32_tflops: float
-    bandwidth_gbs: float
-
-
 _GPUS = {
-    "a100": _Gpu(80, 108, 1410, 40, 40, 19.5, 1555),
-    "a10g": _Gpu(86, 80, 1695, 6, 24, 31.2, 600),
-    "h100": _Gpu(90, 132, 1980, 50, 80, 66.9, 3350),
-    "rtx-3090": _Gpu(86, 82, 1695, 6, 24, 35.6, 936),
-    "rtx-4090": _Gpu(89, 128, 2520, 72, 24, 82.6, 1008),
-    "rtx-a5000": _Gpu(86, 64, 1695, 6, 24, 27.8, 768),
-    "t4": _Gpu(75, 40, 1590, 4, 16, 8.1, 320),
-    "v100": _Gpu(70, 80, 1530, 6, 16, 15.7, 900),
-    "xavier-nx": _Gpu(72, 6, 1100, 0.5, 8, 0.84, 59.7),
+    "a100": ("a100", 40),
+    "a10g": ("a10g", 24),
+    "h100": ("h100", 80),
+    "rtx-3090": ("rtx3090", 24),
+    "rtx-4090": ("rtx4090", 24),
+    "rtx-a5000": ("a5000", 24),
+    "t4": ("t4", 16),
+    "v100": ("v100", 16),
+    "xavier-nx": ("jetson-xavier-nx", 8),
 }
+"""Key in the table of devices, and GiB of memory, which the table has not."""
 
 
-def _gpu(name: str, sheet: _Gpu) -> Hardware:
-    target = {
-        "kind": "cuda",
-        "arch": f"sm_{sheet.capability}",
+def _gpu(name: str, key: str, memory_gib: int) -> Hardware:
+    """A card as the driver would describe it, by its data sheet."""
+    of = hardware_of(known_devices()[key])
+    target = json.loads(of.target) | {
         "max_num_threads": 1024,
         "max_shared_memory_per_block": 48 * _KIB,
         "max_threads_per_block": 1024,
         "registers_per_block": 65536,
         "thread_warp_size": 32,
     }
-    return Hardware(
+    return replace(
+        of,
         name=name,
         target=json.dumps(target, sort_keys=True),
-        threads=1,
-        l2_bytes=int(sheet.l2_mib * _MIB),
-        peak_gflops=sheet.fp32_tflops * 1e3,
-        bandwidth_gbs=sheet.bandwidth_gbs,
-        gpu={
-            "multiprocessors": float(sheet.multiprocessors),
-            "warp_size": 32.0,
-            "max_threads_per_block": 1024.0,
-            "shared_memory_per_block": 48.0 * _KIB,
-            "registers_per_block": 65536.0,
-            "l2_bytes": sheet.l2_mib * _MIB,
-            "clock_mhz": float(sheet.clock_mhz),
-            "memory_bytes": float(sheet.memory_gib * _GIB),
-            "compute_capability": sheet.capability / 10,
-        },
+        gpu={**(of.gpu or {}), "memory_bytes": float(memory_gib * _GIB)},
+        device=None,
     )
 
 
@@ -133,7 +111,7 @@ def preset(name: str, threads: int | None = None) -> Hardware:
         BadInputError: No preset has that name.
     """
     if name in _GPUS:
-        return _gpu(name, _GPUS[name])
+        return _gpu(name, *_GPUS[name])
     if name not in _CPUS:
         raise unknown_name("hardware preset", name, preset_names())
     hardware = _CPUS[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from foretune.hardware import (
     hardware_of,
     known_devices,
     preset,
+    preset_names,
     probe,
 )
 
@@ -69,6 +71,12 @@ def test_an_unknown_processor_has_what_was_probed() -> None:
 
 def test_a_gpu_is_known_by_its_name_or_by_its_capability() -> None:
     assert device_of(preset("rtx-3090")).key == "rtx3090"
+    gpus = [preset(name) for name in preset_names() if preset(name).kind == "cuda"]
+    for gpu in gpus:
+        sheet = known_devices()[device_of(gpu).key]
+        assert gpu.peak_gflops == sheet.factors["peak_fp32_gflops"]
+        assert (gpu.gpu or {})["multiprocessors"] == sheet.factors["units"]
+        assert gpu.device is None and json.loads(gpu.target)["arch"] in sheet.name
     sheet = device("rtx3090").factors
     foreign = device_of(replace(preset("rtx-3090"), name="GPU of the lab"))
     for name in ("units", "fp32_lanes", "shared_kib_per_unit", "max_threads_per_unit", "l2_kib"):
