@@ -19,8 +19,6 @@ other devices, ``memory`` begins with what these took.
 from __future__ import annotations
 
 import copy
-import inspect
-import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -31,18 +29,19 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune._model_file import check
-from foretune._options import configured, refuse_unknown, require_type
+from foretune._options import require_type
 from foretune.cost import rankers
 from foretune.cost._base import FloatArray
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
 from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost.behaviour import reading
+from foretune.cost.behaviour._ranker_options import regressor_options
 from foretune.cost.behaviour.answers import Counts
 from foretune.cost.behaviour.columns import COLUMNS_VERSION, NAMES, columns, predicted
 from foretune.cost.behaviour.composition import best_first, coarse, composed
 from foretune.cost.behaviour.identities import Identities
 from foretune.cost.behaviour.memory import Memory
-from foretune.cost.behaviour.regressor import Lesson, Regressor, RegressorConfig
+from foretune.cost.behaviour.regressor import Lesson, Regressor
 from foretune.cost.behaviour.scores import (
     SOURCES,
     AnalyticScores,
@@ -68,9 +67,6 @@ COARSE = "coarse"
 """Name of the regressor for scores of models that none was trained on."""
 _MOST_FALLBACK = 0.5
 """Share of programs of training whose scores may be from formulas in place of a model."""
-_ALIASES = {"lambda": "rank_share", "regressor": "form"}
-_NO_OPTIONS = ("read_nests", "seed", "source")
-"""Arguments that no command line has, or says otherwise."""
 
 
 class BehaviourRanker(Ranker):
@@ -143,7 +139,7 @@ class BehaviourRanker(Ranker):
             raise unknown_name("first stage of behaviour", first, rankers.names())
         if source is None:
             require_model(scores, model)
-        self._options = _of_the_regressor(options)
+        self._options = regressor_options(type(self), options)
         self._regressors = {self.scores: self._regressor()}
         self._identities = Identities(factors, seed)
         self._memory = Memory()
@@ -516,35 +512,6 @@ def _known_scores(name: str) -> str:
     if name not in SOURCES:
         raise unknown_name("scores of behaviour", name, SOURCES)
     return name
-
-
-def _of_the_regressor(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of the regressor by the names that it knows them by.
-
-    Before → after: ``{"lambda": 0.3}`` → ``{"rank_share": 0.3}``.
-
-    Raises:
-        BadInputError: One is unknown, also to the ranker, stands there twice, or makes no sense; by
-            the names that were given.
-    """
-    name = BehaviourRanker.name
-    own = inspect.signature(BehaviourRanker).parameters.values()
-    known = [p.name for p in own if p.kind is p.KEYWORD_ONLY and p.name not in _NO_OPTIONS]
-    fields = RegressorConfig.__dataclass_fields__
-    refuse_unknown(name, options, [*known, *_ALIASES, *fields])
-    found: dict[str, Any] = {}
-    for given, value in options.items():
-        meant = _ALIASES.get(given, given)
-        if meant in found:
-            other = next(alias for alias, canonical in _ALIASES.items() if canonical == meant)
-            raise BadInputError(f"{name}: {other} and {meant} are one: leave one of them out")
-        found[meant] = value
-        try:
-            configured(RegressorConfig, name, {meant: value})
-        except BadInputError as error:
-            told = str(error).replace(f"{Regressor.owner}: ", f"{name}: ", 1)
-            raise BadInputError(re.sub(rf"\b{meant}\b", given, told)) from None
-    return found
 
 
 def _part(
