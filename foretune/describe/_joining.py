@@ -86,12 +86,7 @@ class _Part:
 
 def _parts(rows: Rows, nests: Nests, intervals: dict[Interval, list[int]]) -> list[_Part]:
     """Programs apart by which of their shared loops have more than one iteration."""
-    several = [each for each in intervals if each[0] < each[1]]
-    real = np.array(
-        [(nests.extents[:, intervals[each]] > 1).any(axis=1) for each in several], dtype=bool
-    ).reshape(len(several), len(nests))
-    patterns, which = np.unique(real.T, axis=0, return_inverse=True)
-    which = which.reshape(-1)
+    several, patterns, which = _sharing(nests, intervals)
     found = []
     for number, pattern in enumerate(patterns):
         own = np.flatnonzero(which == number)
@@ -100,6 +95,31 @@ def _parts(rows: Rows, nests: Nests, intervals: dict[Interval, list[int]]) -> li
         part = nests if len(own) == len(nests) else nests.take(own)
         found.append(_Part(rows[own], part, kept))
     return found
+
+
+def _sharing(
+    nests: Nests, intervals: dict[Interval, list[int]]
+) -> tuple[list[Interval], npt.NDArray[np.bool_], Rows]:
+    """Intervals of several statements; which of them have a loop that iterates, and who has which.
+
+    Returns:
+        The intervals, k of them; patterns, shape (p, k); of each program its pattern, shape (n,).
+    """
+    several = [each for each in intervals if each[0] < each[1]]
+    real = np.array(
+        [(nests.extents[:, intervals[each]] > 1).any(axis=1) for each in several], dtype=bool
+    ).reshape(len(several), len(nests))
+    patterns, which = np.unique(real.T, axis=0, return_inverse=True)
+    return several, patterns, which.reshape(-1)
+
+
+def alike(nests: Nests) -> list[Rows]:
+    """Programs apart by what their statements share: a loop of one iteration is none."""
+    intervals = _intervals(nests)
+    if intervals is None:
+        return [np.arange(len(nests))]
+    _, patterns, which = _sharing(nests, intervals)
+    return [np.flatnonzero(which == number) for number in range(len(patterns))]
 
 
 def _skeleton(nests: Nests) -> object:

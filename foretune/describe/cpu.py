@@ -13,7 +13,7 @@ then this file (limits and scores).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,7 @@ from foretune.describe._cpu_machine import (
     machine_of,
 )
 from foretune.describe._cpu_touched import visits_of
+from foretune.describe._joining import alike
 from foretune.describe._nests import Nests
 from foretune.errors import BadInputError
 from foretune.hardware import Device
@@ -76,6 +77,30 @@ def behaviours(nests: Nests, device: Device, constants: Constants = CONSTANTS) -
             f"programs of a {'gpu' if nests.gpu else 'cpu'} are judged on a device of kind "
             f"'cpu', but {device.key!r} is a {device.kind!r}: take a device of the programs' kind"
         )
+    apart = alike(nests)
+    if len(apart) == 1:
+        return _of_alike(nests, device, constants)
+    found = [_of_alike(nests.take(rows), device, constants) for rows in apart]
+    return _whole(found, np.argsort(np.concatenate(apart)))
+
+
+def _whole(found: Sequence[Behaviours], order: npt.NDArray[np.intp]) -> Behaviours:
+    """Programs one after the other, then in an order."""
+
+    def joined(columns: Iterable[FloatArray]) -> FloatArray:
+        return np.concatenate(list(columns))[order]
+
+    return Behaviours(
+        found[0].device,
+        joined(each.scores for each in found),
+        {name: joined(each.limits_s[name] for each in found) for name in found[0].limits_s},
+        joined(each.seconds for each in found),
+        {name: joined(each.numbers[name] for each in found) for name in found[0].numbers},
+    )
+
+
+def _of_alike(nests: Nests, device: Device, constants: Constants) -> Behaviours:
+    """Of programs whose statements share the same, so that no other changes what one does."""
     machine = machine_of(device, constants)
     every = loops_of(nests, machine.cores)
     code = [code_of(each, machine, constants) for each in every]

@@ -19,6 +19,7 @@ from foretune.describe import (
     joined,
     nests_of,
 )
+from foretune.describe._joining import alike
 from foretune.hardware import device
 from tests.space.programs import space
 
@@ -166,3 +167,18 @@ def test_real_programs_are_judged_as_if_alone(name):
             single = behaviours(own[row], cpu)
             np.testing.assert_allclose(together.seconds[at], single.seconds[0], rtol=1e-9)
             np.testing.assert_allclose(together.scores[at], single.scores[0], atol=1e-9)
+
+
+def test_a_program_is_judged_alike_whatever_else_is_in_its_batch():
+    """Statements of one structure share loops of one iteration in some of its programs."""
+    cpu = device("ryzen-3700x")
+    several = 0
+    for _, nests in nests_of(space("matmul").sample(np.random.default_rng(1), 96)):
+        together = behaviours(nests, cpu)
+        several += len(alike(nests)) > 1
+        for at in range(len(nests)):
+            single = behaviours(nests.take(np.array([at])), cpu)
+            np.testing.assert_allclose(together.seconds[at], single.seconds[0], rtol=1e-12)
+            for limit, seconds in together.limits_s.items():
+                np.testing.assert_allclose(seconds[at], single.limits_s[limit][0], rtol=1e-12)
+    assert several, "no batch holds programs that share different loops"
