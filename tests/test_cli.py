@@ -346,7 +346,7 @@ def listen_to_ctrl_c() -> None:
     "number",
     [
         pytest.param(signal.SIGINT, id="ctrl_c", marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, id="sigterm"),
+        pytest.param(signal.SIGTERM, id="sigterm", marks=pytest.mark.slow),
     ],
 )
 def test_an_interrupted_run_saves_the_best_so_far_and_exits_with_130(
@@ -512,6 +512,7 @@ def run_saved(network: str) -> None:
     assert abs(expected - actual).max() < 1e-4
 
 
+@pytest.mark.slow
 def test_a_network_is_proven_tuned_and_timed_as_a_whole(network: str) -> None:
     child = tune_network(network, "--trials", "4")
     out, err = child.communicate(timeout=240)

@@ -67,16 +67,12 @@ def test_rows_of_autotvm_become_groups_like_lines(tmp_path: Path) -> None:
     assert group.device.value("simd_fp32_lanes_of_the_compiled_code") == 4, "a bare llvm"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "groups"),
-    [
-        ("cpu-i7-3770", 97),
-        pytest.param("cpu-cortex-a7", 185, marks=pytest.mark.slow),
-        pytest.param("cpu-i5-1035g1", 97, marks=pytest.mark.slow),
-        pytest.param("cpu-ryzen-3700x", 104, marks=pytest.mark.slow),
-        pytest.param("gpu-gtx1650", 123, marks=pytest.mark.slow),
-    ],
-)
+    [("cpu-i7-3770", 97), ("cpu-cortex-a7", 185), ("cpu-i5-1035g1", 97), ("cpu-ryzen-3700x", 104),
+     ("gpu-gtx1650", 123)],
+)  # fmt: skip
 def test_a_real_log_is_the_same_in_lines_and_in_columns(
     name: str, groups: int, shared_data: Path
 ) -> None:
@@ -143,6 +139,7 @@ def test_solvers_of_miopen_are_configurations_of_a_problem(tmp_path: Path) -> No
     assert read(tmp_path / "gfx906.parquet", hardware="mine").groups[0].hardware == "mine"
 
 
+@pytest.mark.slow
 def test_real_solvers(shared_data: Path) -> None:
     reading = read(shared_data / "devices" / "miopen", limit_per_group=4)
     assert _balanced(reading)

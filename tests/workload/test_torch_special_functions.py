@@ -84,13 +84,8 @@ def check(hardware, functions, *given):
     assert result.ok, result.message
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(n, marks=() if n == "erfcx" else pytest.mark.slow)
-        for n in (name.removeprefix("special_") for name in FUNCTIONS)
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name.removeprefix("special_") for name in FUNCTIONS])
 def test_compiled_they_are_eager_pytorchs(hardware, name):
     x = torch.linspace(0.01, 0.99, 30)
     far = x if name == "ndtri" else torch.cat([x, torch.tensor([3.0, 9.0, 25.0])])

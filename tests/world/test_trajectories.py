@@ -112,6 +112,7 @@ class TestStates:
         default = trajectory_of(here.default, store)
         assert len(default.actions) > 3 and default.states[-1] == key(here.default.schedule().mod)
 
+    @pytest.mark.slow
     def test_post_processors_may_reject_what_has_a_trajectory(self):
         before = trajectories_of(gpu_candidates(), StateStore())
         after = trajectories_of(gpu_candidates(), StateStore(), "postproc")
