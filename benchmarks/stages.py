@@ -138,7 +138,11 @@ def main(arguments: Sequence[str] = ()) -> None:
         ]  # fmt: skip
         header = ("ordered by", "top-1", "top-5", "top-10", *(f"recall@{k}" for k in KEPT), "ms")
         sections += [f"## {source}", "", f"{tested} groups.", "", table(header, rows), ""]
-    intro = (
+    best = {
+        source: max(each, key=lambda name, e=each: e[name]["top1"]) for source, each in data.items()
+    }
+    told = "; ".join(f"{s}: {n} ({data[s][n]['top1']:.3f})" for s, n in best.items())
+    intro = f"Whose first choice is best: {told}.\n\n" + (
         "Recall: the share of groups in which a program within 2 % of the fastest is among the "
         "first K. Milliseconds of processor time a program, in the group's batch."
     )

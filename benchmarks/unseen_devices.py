@@ -289,10 +289,10 @@ def body_of(family: Family, cells: Mapping[str, Any]) -> str:
     first = next(iter(cells.values()))
     each = [len(next(iter(seeds.values()))) for seeds in first.values()]
     workloads = sum(each) if family.by_workload else each[0]
-    lines.append(f"{workloads} workloads, judged by the best of {family.picks}." if family.picks > 1
-                 else f"{workloads} workloads, judged by the first choice.")  # fmt: skip
-    if FLOOR in shown:
-        lines.append(f" Asked: {goal(shown[FLOOR]['mean']):.3f}.")
+    count = f"{workloads} workload" + ("s" if workloads != 1 else "")
+    judge = f"the best of {family.picks}" if family.picks > 1 else "the first choice"
+    asked = f" Asked: {goal(shown[FLOOR]['mean']):.3f}." if FLOOR in shown else ""
+    lines.append(f"{count}, judged by {judge}.{asked}")
     lines += ["", table(header, rows), ""]
     split = by_operator(cells, metric)
     kinds = list(next(iter(split.values())))
@@ -308,6 +308,32 @@ def body_of(family: Family, cells: Mapping[str, Any]) -> str:
             "",
         ]
     return "\n".join(lines)
+
+
+def introduction(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """The answer in one sentence, and how the tables are read."""
+    reached: list[str] = []
+    missed: list[str] = []
+    for name, cells in found.items():
+        shown = figures(cells, f"top{FAMILIES[name].picks}")
+        if OURS in shown and FLOOR in shown:
+            ours, floor = shown[OURS]["mean"], shown[FLOOR]["mean"]
+            told = f"{name} ({ours:.3f}, floor {floor:.3f})"
+            (reached if ours >= goal(floor) else missed).append(told)
+    answer = f"`behaviour` reaches what was asked on {'; '.join(reached) or 'nothing'}"
+    answer += f". It misses it on {'; '.join(missed)}." if missed else "."
+    return f"{answer}\n\n{_READING}"
+
+
+_READING = """\
+A score is the best time over that of what was chosen: mean over workloads, then over devices.
+*Best elsewhere* is the floor: each program's mean over the other devices. *Differ by*: between the
+best and the worst seed. `behaviour` looks at what other devices took for a program, too; *no
+memory* does not. Controls are told another device's data sheet when they are asked (*swapped*), a
+shuffled one in training, too (*shuffled*), or none (*removed*). No formula and no column reads the
+name of a device, so there is no control that hides it. *Operator unseen*: what is asked about was
+not learned from on any device. K80 and MI50 ran other programs of their products and convolutions,
+so that only small operators are compared there."""
 
 
 def main(arguments: Sequence[str] = ()) -> None:
@@ -328,6 +354,7 @@ def main(arguments: Sequence[str] = ()) -> None:
         for name in args.family or FAMILIES
     }
     sections = [body_of(FAMILIES[name], cells) for name, cells in found.items() if cells]
+    sections.insert(0, introduction(found) + "\n")
     data = {
         "schema": _SCHEMA,
         "programs": PROGRAMS,
