@@ -13,9 +13,8 @@ As in LLMTuner, the first stage may be learned, too (``first="classifier"``): th
 ranked by the shipped classifier, those about to be measured are scored by formulas, and then by the
 language model where there is one. What was looked at stands before what was not.
 
-Of a program that the language model says nothing
-usable about, the first opinion stays as it is; once the model is left out, there is no closer look
-any more, and the run goes on as with formulas.
+Of a program that the language model says nothing usable about, the first opinion stays as it is.
+Once the model is left out, there is no closer look any more, and the run goes on as with formulas.
 """
 
 from __future__ import annotations
