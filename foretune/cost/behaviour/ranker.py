@@ -35,9 +35,10 @@ from foretune.cost._base import FloatArray
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
 from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost.behaviour import reading
+from foretune.cost.behaviour._asked import asked, part_of
 from foretune.cost.behaviour._ranker_options import regressor_options
 from foretune.cost.behaviour.answers import Counts
-from foretune.cost.behaviour.columns import COLUMNS_VERSION, NAMES, columns, predicted
+from foretune.cost.behaviour.columns import COLUMNS_VERSION
 from foretune.cost.behaviour.composition import best_first, coarse, composed
 from foretune.cost.behaviour.identities import Identities
 from foretune.cost.behaviour.memory import Memory
@@ -51,12 +52,11 @@ from foretune.cost.behaviour.scores import (
 )
 from foretune.cost.behaviour.targets import OCTAVES
 from foretune.dataset import judgeable
-from foretune.describe import SCHEMA_VERSION, joined
+from foretune.describe import SCHEMA_VERSION
 from foretune.errors import BadInputError, RecordError, unknown_name
 
 if TYPE_CHECKING:
     from foretune.dataset import Group, Program
-    from foretune.describe import Behaviours, Nests
     from foretune.hardware import Device, Hardware
 
 _FORMAT = 1
@@ -344,7 +344,7 @@ class BehaviourRanker(Ranker):
             before = first(at.tolist())
             survivors = np.sort(at[best_first(before, self.seed)[: self.keep]])
             scores[at] = before
-        chosen = [part for part in (_part(batch, survivors) for batch in batches) if len(part[0])]
+        chosen = [part for part in (part_of(batch, survivors) for batch in batches) if len(part[0])]
         table, known = self._columns(workload, programs, chosen, shown)
         assert self.regressor is not None
         second = -OCTAVES * self.regressor.times(table[survivors])
@@ -358,33 +358,8 @@ class BehaviourRanker(Ranker):
         batches: reading.Batches,
         device: Device,
     ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
-        """Columns of programs, and which of them are known, shape (n,)."""
-        ask = self.source.behaviours if self._fills else self.source.told
-        keys = [program.key for program in programs] if self.memory_used else []
-        table = np.full((len(programs), len(NAMES)), np.nan)
-        known = np.zeros(len(programs), dtype=bool)
-        if self.source.joins:
-            batches = joined(batches)
-        for rows, nests in batches:
-            found = ask(nests, device)
-            memory = None
-            if self.memory_used:
-                own = [keys[row] for row in rows]
-                memory = self._remembered(workload, own, nests, found, device)
-            table[rows] = columns(found, nests, memory, device)
-            known[rows] = self._fills | ~np.isnan(found.scores).all(axis=1)
-        return table, known
-
-    def _remembered(
-        self, workload: str, keys: Sequence[str], nests: Nests, found: Behaviours, device: Device
-    ) -> FloatArray:
-        others = self._memory.others(device, workload)
-        if self.source.name != AnalyticScores.name:
-            return self._memory.columns(device, workload, keys)
-        theirs = {
-            other.key: predicted(self.source.behaviours(nests, other), nests) for other in others
-        }
-        return self._memory.columns(device, workload, keys, predicted(found, nests), theirs)
+        memory = self._memory if self.memory_used else None
+        return asked(self.source, workload, programs, batches, device, memory, fills=self._fills)
 
     def _batches(self, group: Group) -> reading.Batches:
         return reading.batches_of(group, self._read_nests)
@@ -512,15 +487,6 @@ def _known_scores(name: str) -> str:
     if name not in SOURCES:
         raise unknown_name("scores of behaviour", name, SOURCES)
     return name
-
-
-def _part(
-    batch: tuple[npt.NDArray[np.intp], Nests], survivors: npt.NDArray[np.intp]
-) -> tuple[npt.NDArray[np.intp], Nests]:
-    """What survives of a batch."""
-    rows, nests = batch
-    kept = np.isin(rows, survivors)
-    return (rows, nests) if kept.all() else (rows[kept], nests.take(np.flatnonzero(kept)))
 
 
 def _under(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
