@@ -51,7 +51,7 @@ known. Recall@K: the share of workloads in which a program within 2 % of the fas
 first K. The untuned student tells programs apart as random features do. None was trained on text,
 so the page says whether every step works, not what a model of language would be worth."""
 KEPT = (10, 16, 32, 64)
-_TESTED = 10
+_TESTED = 6
 """Workloads at most."""
 
 
@@ -140,13 +140,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu-i7-3770")
     parser.add_argument("--teacher", default="formulas", help="formulas, leaky or MODEL@URL")
-    parser.add_argument("--workloads", type=int, default=16, help="of each of the three parts")
-    parser.add_argument("--programs", type=int, default=48, help="of a workload")
+    parser.add_argument("--workloads", type=int, default=12, help="of each of the three parts")
+    parser.add_argument("--programs", type=int, default=32, help="of a workload")
     parser.add_argument("--tested", type=int, default=256, help="programs of a tested workload")
-    parser.add_argument("--answers", type=int, default=48, help="of a workload, to learn from")
+    parser.add_argument("--answers", type=int, default=32, help="of a workload, to learn from")
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(arguments)
     where = conditions("distillation", [0])
