@@ -260,6 +260,7 @@ def images(folder: Path) -> Path:
                 [tensor("y", 1, 32, 12, 12)], (weight,))  # fmt: skip
 
 
+@pytest.mark.slow
 def test_passes_are_switched_off_and_reported(tmp_path: Path) -> None:
     path = images(tmp_path)
     off = ("algorithms", "one-function", "vector-math")

@@ -74,7 +74,7 @@ def check(nests: Nests, row: int, program: Nests) -> None:
     [("matmul", False), ("softmax", False), ("conv2d:1x6x6x4x16x3x1", False),
      ("matmul:127x13x22", False), ("layer_norm", False), ("pooling", False),
      pytest.param("flipped", False, marks=pytest.mark.slow),
-     pytest.param("attention", False, marks=pytest.mark.slow), ("softmax", True),
+     pytest.param("attention", False, marks=pytest.mark.slow), pytest.param("softmax", True, marks=pytest.mark.slow),
      pytest.param("avgpool2d", True, marks=pytest.mark.slow),
      pytest.param("matmul:32x32x16", True, marks=pytest.mark.slow),
      ("conv2d:1x6x6x4x16x3x1", True)],
