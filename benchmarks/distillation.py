@@ -168,13 +168,9 @@ def main(arguments: list[str] | None = None) -> None:
             base, corpus, width=options.width, layers=options.layers, vocabulary=4000,
             longest=_READS,
         )  # fmt: skip
-        students: list[tuple[str, str, bool]] = [
-            ("heads, good borderline bad", "good_borderline_bad", True),
-            ("heads, good only", "good_only", True),
-            ("heads, LoRA on random weights", "good_borderline_bad", False),
-        ]
-        for label, sampling, full in students:
-            questions = distillation.questions(taught, sampling=sampling, per_group=options.answers)
+        students = [("heads", True), ("heads, LoRA on random weights", False)]
+        for label, full in students:
+            questions = distillation.questions(taught, per_group=options.answers)
             answers, reasons = distillation.kept(teacher(questions))
             config = TuningConfig(
                 readout="heads", epochs=options.epochs, batch=4, full=full, threads=1,
