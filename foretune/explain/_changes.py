@@ -114,10 +114,8 @@ def best_of_space(space: Space, device: Device) -> tuple[Candidate, float, int] 
         legal += len(rows)
     if not legal:
         return None
-    best = candidates[int(seconds.argmin())]
-    # By itself, as an explanation of it would say.
-    [(_, alone)] = judged([best], device)
-    return best, float(alone.seconds[0]), legal
+    best = int(seconds.argmin())
+    return candidates[best], float(seconds[best]), legal
 
 
 def _sample(space: Space) -> list[Candidate]:
