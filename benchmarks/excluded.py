@@ -1,13 +1,14 @@
 """Writes down the evaluation set, which no model may learn from: ``python -m benchmarks.excluded``.
 
-The set is every subgraph and kernel of the catalog and every task of the networks that the papers
-name, as this machine extracts them: with all passes, and without those that compute an operator in
-another form. Run again when the catalog or the graph simplification changes: a slow test says so.
+The set is every subgraph, kernel and task of a network of the catalog: with all passes, for vectors
+of three widths, and without those that compute an operator in another form. Run again when the
+catalog or the graph simplification changes: a slow test says so.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,11 @@ from typing import Any
 from benchmarks.results import say
 from foretune.bench import write_json
 from foretune.graph import extract
-from foretune.hardware import Hardware, probe
+from foretune.hardware import probe
 from foretune.workload import Model, Workload, catalog, training
 
-_OUTSIDE = ("efficientnet_b0", "unet", "detr", "wav2vec2")
-"""Networks of the catalog that came after the training workloads: four of those compute what a task
-of EfficientNet or DETR does, so that these networks say nothing of a model on unseen programs."""
+_TARGETS = ("x86-64-v4", "x86-64-v3", "x86-64-v2")
+"""Vectors of three widths: weights are packed by them, so that a task has other shapes."""
 
 
 _CHOOSING = ("layouts", "packed-weights", "algorithms", "transposed-convolutions", "attention",
@@ -30,7 +30,7 @@ _CHOOSING = ("layouts", "packed-weights", "algorithms", "transposed-convolutions
 
 def networks() -> tuple[str, ...]:
     """Names of the networks whose tasks are in the set."""
-    return tuple(name for name in catalog.names("network") if name not in _OUTSIDE)
+    return catalog.names("network")
 
 
 def single() -> Iterator[dict[str, Any]]:
@@ -41,14 +41,15 @@ def single() -> Iterator[dict[str, Any]]:
         yield entry(workload, None)
 
 
-def of_networks(hardware: Hardware, names: Iterable[str] | None = None) -> Iterator[dict[str, Any]]:
+def of_networks(names: Iterable[str] | None = None) -> Iterator[dict[str, Any]]:
     """Entries of the tasks of networks, of all in the set if none are named."""
+    machines = [probe(f"llvm -mcpu={target}", threads=1) for target in _TARGETS]
     for name in networks() if names is None else names:
         model = catalog.get(name)
         assert isinstance(model, Model)
         found: dict[str, Workload] = {}
-        for without in ((), _CHOOSING):
-            for workload in extract(model, hardware, without).workloads:
+        for machine, without in itertools.product(machines, ((), _CHOOSING)):
+            for workload in extract(model, machine, without).workloads:
                 found.setdefault(workload.key, workload)
         say(f"{name}: {len(found)} workloads")
         yield from (entry(workload, name) for workload in found.values())
@@ -68,7 +69,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=training.EXCLUDED_FILE)
     options = parser.parse_args(arguments)
-    entries = [*single(), *of_networks(probe())]
+    entries = [*single(), *of_networks()]
     write_json(options.output, {"schema": training.EXCLUDED_SCHEMA, "workloads": entries})
     keys, signatures = ({e[field] for e in entries} for field in ("key", "signature"))
     say(f"{len(entries)} entries, {len(keys)} keys, {len(signatures)} signatures")

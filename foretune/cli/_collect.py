@@ -45,14 +45,21 @@ def add_collect(commands: Any) -> None:
         "--uniform",
         type=int,
         metavar="N",
-        help="how many of those are drawn uniformly, the others evolve (default 52 %%)",
+        help="how many of those are drawn uniformly (default 52 %% of those not predicted)",
+    )
+    collect.add_argument(
+        "--predicted",
+        type=int,
+        default=0,
+        metavar="N",
+        help="how many are what the default search proposes, the others evolve (default 0)",
     )
     collect.add_argument(
         "--rounds",
         type=int,
         default=2,
         metavar="N",
-        help="in how many batches the others evolve (default 2)",
+        help="in how many batches those not drawn uniformly come (default 2)",
     )
     collect.add_argument(
         "--cost-model",

@@ -8,11 +8,12 @@ from foretune.collect.audit import Audit, audit, log_ratios, measured_twice, sum
 from foretune.collect.collector import COLLECT_POLICY, Collector
 from foretune.collect.command import collect_command
 from foretune.collect.pack import pack
-from foretune.collect.plan import EVOLVED, SCRATCH, UNIFORM, Plan, host_variants, plan
+from foretune.collect.plan import EVOLVED, PREDICTED, SCRATCH, UNIFORM, Plan, host_variants, plan
 
 __all__ = [
     "COLLECT_POLICY",
     "EVOLVED",
+    "PREDICTED",
     "SCRATCH",
     "UNIFORM",
     "Audit",

@@ -2,8 +2,9 @@
 
 A part of a group's programs, half by default, is drawn uniformly, so that a model sees the whole
 space; the rest evolve from what was measured, as they would in a search, because a model that has
-only seen random programs cannot tell the good ones apart. Every record is on disk before the next
-visit; a collector that is started again goes on where it was stopped.
+only seen random programs cannot tell the good ones apart. Some may be what the default search
+proposes, because a model has to be right about what it is asked. Every record is on disk before the
+next visit; a collector that is started again goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -12,20 +13,22 @@ import gzip
 import json
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from foretune import cost, search
 from foretune._files import write_bytes, write_json
-from foretune.collect.plan import EVOLVED, SCRATCH, UNIFORM, Plan
-from foretune.dataset import AUDIT, StoredWorkload
+from foretune.collect.plan import EVOLVED, PREDICTED, SCRATCH, UNIFORM, Plan
+from foretune.dataset import AUDIT, Dataset, StoredWorkload
 from foretune.errors import BadInputError, IllegalCandidateError, RecordError
 from foretune.hardware import Hardware
 from foretune.measure import LocalMeasurer, MeasurePolicy, Measurer
 from foretune.records import Journal, Record
 from foretune.search import Strategy
 from foretune.space import Candidate, Sketch, Space
+from foretune.tuning.task import Task
 from foretune.workload import Workload
 
 COLLECT_POLICY = MeasurePolicy(
@@ -144,7 +147,8 @@ class Collector:
     Args:
         plan: What to collect.
         store: Where to.
-        known: Records that another data set has already; their groups are gone on with.
+        known: What another data set has already. Its groups are gone on with; one that it has
+            complete on another processor, with as many threads and vectors as wide, is left out.
         policy: How to measure.
         measurer: Makes the measurer of a hardware; closed with the collector.
         say: Takes lines of progress.
@@ -154,7 +158,7 @@ class Collector:
         self,
         plan: Plan,
         store: Store,
-        known: Iterable[Record] = (),
+        known: Dataset | None = None,
         policy: MeasurePolicy = COLLECT_POLICY,
         measurer: MeasurerFactory = LocalMeasurer,
         say: Callable[[str], None] = print,
@@ -162,9 +166,10 @@ class Collector:
         self.plan = plan
         self.store = store
         self._known: dict[tuple[str, str], list[Record]] = {}
-        for record in known:
+        for record in () if known is None else known.records:
             if record.origin != AUDIT:
                 self._known.setdefault((record.workload, record.hardware), []).append(record)
+        self._machines = {} if known is None else known.hardware
         self._finished: set[tuple[str, str]] = set()
         self._policy = policy
         self._make = measurer
@@ -210,7 +215,11 @@ class Collector:
     def _is_due(self, workload: Workload, hardware: Hardware) -> bool:
         if (workload.key, hardware.key) in self._finished:
             return False
-        return len(self._records(workload, hardware)) < self.plan.programs
+        if len(self._records(workload, hardware)) >= self.plan.programs:
+            return False
+        alike = (m for m in self._machines.values() if _are_alike(m, hardware))
+        elsewhere = (len(self._known.get((workload.key, machine.key), ())) for machine in alike)
+        return max(elsewhere, default=0) < self.plan.programs
 
     def _records(self, workload: Workload, hardware: Hardware) -> list[Record]:
         """What was collected of a group, here and in the known data set."""
@@ -291,8 +300,12 @@ class _Group:
         self._model = cost.create(plan.cost_model, rng=plan.seed, hardware=space.hardware)
         self._strategy: Strategy = search.create(_STRATEGY, space, self._model, self._rng)
         self._uniform: Strategy = search.create("random", space, self._model, self._rng)
+        self._default: Task | None = None
+        if plan.predicted:
+            seed = int(self._rng.integers(1 << 31))
+            self._default = Task(space.workload, space.hardware, space=space, seed=seed)
         self._count = 0
-        self._of_uniform = 0
+        self._of: Counter[str] = Counter()
         self._exhausted = False
         self.best_s: float | None = None
 
@@ -316,13 +329,17 @@ class _Group:
         missing = self._plan.programs - self._count
         if missing <= 0 or self._exhausted:
             return "", []
-        wanted = min(missing, self._plan.uniform - self._of_uniform)
-        if wanted > 0:
-            origin, candidates = UNIFORM, self._uniform.ask(wanted)
+        plan = self._plan
+        uniform = min(missing, plan.uniform - self._of[UNIFORM])
+        predicted = min(missing, plan.predicted - self._of[PREDICTED])
+        if uniform > 0:
+            origin, candidates = UNIFORM, self._uniform.ask(uniform)
+        elif predicted > 0 and self._default is not None:
+            wanted = min(predicted, -(-plan.predicted // plan.rounds))
+            origin, candidates = PREDICTED, self._default.strategy.ask(wanted)
         else:
-            evolved = self._plan.programs - self._plan.uniform
-            wanted = min(missing, -(-evolved // self._plan.rounds))
-            origin, candidates = EVOLVED, self._strategy.ask(wanted)
+            wanted = min(missing, -(-plan.evolved // plan.rounds))
+            origin, candidates = EVOLVED, self._strategy.ask(max(1, wanted))
         self._exhausted = not candidates
         return origin, candidates
 
@@ -331,13 +348,21 @@ class _Group:
         if not records:
             return
         self._count += len(records)
-        self._of_uniform += sum(record.origin == UNIFORM for record in records)
+        self._of.update(record.origin for record in records)
         self._model.update(records)
         self._strategy.tell(records)
         self._uniform.tell(records)
+        if self._default is not None:
+            self._default.teach(records)
         for record in records:
             if record.measurement.ok and record.measurement.best_s is not None:
                 self.best_s = min(self.best_s or float("inf"), record.measurement.best_s)
+
+
+def _are_alike(one: Hardware, other: Hardware) -> bool:
+    """Whether they differ in the processor only, not in threads and width of vectors."""
+    kinds = (one.kind, one.threads, one.simd_bits), (other.kind, other.threads, other.simd_bits)
+    return one.key != other.key and kinds[0] == kinds[1]
 
 
 def _interleaved(queues: Sequence[list[Candidate]]) -> list[Candidate]:

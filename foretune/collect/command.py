@@ -28,9 +28,10 @@ def collect_command(args: Any) -> int:
     Args:
         args: ``workloads`` (names, comma-separated, ``training`` and ``training:KIND`` among them),
             ``targets`` (separated by semicolons, or None), ``threads`` (comma-separated, or None),
-            ``programs``, ``uniform`` (programs, or None), ``rounds``, ``cost_model``, ``time``
-            (seconds or None), ``seed``, ``work_dir``, ``known`` (a data set or None), ``pack``,
-            ``audit`` (flags), ``share``, ``min_age`` (seconds), ``output`` (a directory or None).
+            ``programs``, ``uniform`` (programs, or None), ``predicted`` (programs), ``rounds``,
+            ``cost_model``, ``time`` (seconds or None), ``seed``, ``work_dir``, ``known`` (a data
+            set or None), ``pack``, ``audit`` (flags), ``share``, ``min_age`` (seconds), ``output``
+            (a directory or None).
     """
     if args.pack and args.output is None:
         raise BadInputError("`--pack` writes a data set and needs its directory: add -o DIR")
@@ -57,7 +58,7 @@ def _collect(wanted: Plan, store: Store, known: Dataset | None, seconds: float |
         f"{wanted.groups} groups: {len(wanted.workloads)} workloads on "
         f"{len(wanted.hardware)} hardware variants, {wanted.programs} programs each"
     )
-    with Collector(wanted, store, () if known is None else known.records, say=_say) as collector:
+    with Collector(wanted, store, known, say=_say) as collector:
         complete = collector.run(seconds)
     records = store.journal.records()
     if records and not any(is_valid(record.measurement) for record in records):
@@ -78,7 +79,8 @@ def _plan(args: Any, workloads: Sequence[StoredWorkload]) -> Plan:
         targets,
         _threads(args.threads),
         programs=args.programs,
-        uniform=args.uniform or max(2, round(args.programs * _UNIFORM_SHARE)),
+        uniform=args.uniform or max(2, round((args.programs - args.predicted) * _UNIFORM_SHARE)),
+        predicted=args.predicted,
         rounds=args.rounds,
         seed=args.seed,
         cost_model=args.cost_model,

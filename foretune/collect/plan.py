@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 UNIFORM = "uniform"
 """Origin of candidates drawn uniformly."""
+PREDICTED = "predicted"
+"""Origin of candidates that the default search proposes, as it would in a run."""
 EVOLVED = "evolved"
 """Origin of candidates evolved towards fast ones."""
 SCRATCH = "gbdt:scratch"
@@ -35,8 +37,10 @@ class Plan:
         workloads: With their operator kinds; distinct.
         hardware: Variants of this machine; distinct.
         programs: Programs per workload and hardware.
-        uniform: How many of those are drawn uniformly; the others evolve from what was measured.
-        rounds: In how many batches the others evolve.
+        uniform: How many of those are drawn uniformly.
+        predicted: How many are what the default search proposes, which learns from what was
+            measured; the others evolve from what was measured.
+        rounds: In how many batches either is done.
         seed: Seeds everything random.
         cost_model: Says where to evolve to. With ``SCRATCH``, what a model learns from the data
             never depends on an earlier version of it. With the model that searches use, the data
@@ -47,6 +51,7 @@ class Plan:
     hardware: tuple[Hardware, ...]
     programs: int = 92
     uniform: int = 48
+    predicted: int = 0
     rounds: int = 2
     seed: int = 0
     cost_model: str = SCRATCH
@@ -58,12 +63,23 @@ class Plan:
                 f"uniform={self.uniform}, programs={self.programs}, rounds={self.rounds}, "
                 f"seed={self.seed}"
             )
+        if not 0 <= self.predicted <= self.programs - self.uniform:
+            raise BadInputError(
+                "0 <= predicted <= programs - uniform must hold, but got "
+                f"predicted={self.predicted}, programs={self.programs}, uniform={self.uniform}: "
+                "ask for fewer"
+            )
         cost.check_name(self.cost_model)
         keys = [stored.workload.key for stored in self.workloads]
         if not keys or len(set(keys)) < len(keys):
             raise BadInputError("a plan has workloads, all different: name at least one, once each")
         if not self.hardware or len({h.key for h in self.hardware}) < len(self.hardware):
             raise BadInputError("a plan has hardware, all different: name at least one, once each")
+
+    @property
+    def evolved(self) -> int:
+        """How many programs of a group evolve from what was measured."""
+        return self.programs - self.uniform - self.predicted
 
     @property
     def groups(self) -> int:

@@ -13,6 +13,7 @@ import pytest
 
 from foretune.collect import (
     EVOLVED,
+    PREDICTED,
     UNIFORM,
     Collector,
     Plan,
@@ -84,6 +85,40 @@ def test_every_group_gets_its_programs_of_both_origins(
     assert FormulaMeasurer.closed == 2
     assert "40 of 40 programs" in said[-1]
     assert "0 min left" in said[-1]
+
+
+def test_what_the_default_search_proposes_is_measured_behind_what_was_drawn(
+    tmp_path: Path, workloads: tuple[StoredWorkload, ...]
+) -> None:
+    of = small(workloads[:1], programs=12, uniform=4, predicted=5)
+    assert collect(tmp_path, of)[0]
+    # Stopped in the middle, it goes on with the share that is missing.
+    assert collect(tmp_path, replace(of, programs=16, predicted=7))[0]
+    with Store(tmp_path) as store:
+        for hardware in (ONE, TWO):
+            found = store.journal.records(workloads[0].workload.key, hardware.key)
+            names = [r.origin for r in sorted(found, key=lambda r: r.time)]
+            assert names[:12] == [UNIFORM] * 4 + [PREDICTED] * 5 + [EVOLVED] * 3
+            assert Counter(names) == {UNIFORM: 4, PREDICTED: 7, EVOLVED: 5}
+
+
+def test_a_group_that_another_processor_has_is_left_out(
+    tmp_path: Path, workloads: tuple[StoredWorkload, ...]
+) -> None:
+    wide = replace(ONE, simd_bits=512)
+    collect(tmp_path / "a", Plan(workloads[:1], (wide,), programs=8, uniform=6))
+    pack(Store(tmp_path / "a"), tmp_path / "data")
+    known = read_dataset(tmp_path / "data")
+    other = replace(wide, name="another processor")
+    narrow = replace(wide, name="a narrow one", simd_bits=256)
+    FormulaMeasurer.measured = []
+    of = Plan(workloads[:1], (other, narrow), programs=8, uniform=6)
+    assert collect(tmp_path / "b", of, known=known)[0]
+    assert {r.hardware for r in Store(tmp_path / "b").journal.records()} == {narrow.key}
+    # What that processor has too little of is measured from the start.
+    assert collect(tmp_path / "c", replace(of, programs=10), known=known)[0]
+    found = Store(tmp_path / "c").journal.records()
+    assert Counter(r.hardware for r in found) == {other.key: 10, narrow.key: 10}
 
 
 def test_evolved_programs_are_faster_than_uniform_ones(
@@ -169,8 +204,9 @@ def test_a_collection_goes_on_from_what_another_data_set_has(
 ) -> None:
     collect(tmp_path / "a", small(workloads[:1], programs=8))
     pack(Store(tmp_path / "a"), tmp_path / "data")
-    known = read_dataset(tmp_path / "data").records
-    assert collect(tmp_path / "b", small(workloads), known=known)[0]
+    data = read_dataset(tmp_path / "data")
+    known = data.records
+    assert collect(tmp_path / "b", small(workloads), known=data)[0]
     found = Store(tmp_path / "b").journal.records()
     expected = {workloads[0].workload.key: 2 * 2, workloads[1].workload.key: 2 * 10}
     assert Counter(r.workload for r in found) == expected

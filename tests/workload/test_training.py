@@ -283,7 +283,7 @@ def test_the_written_tasks_of_networks_are_current(name: str, hardware: Hardware
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     written = [entry for entry in _written() if entry["network"] == name]
-    assert written == list(writer.of_networks(hardware, [name]))
+    assert written == list(writer.of_networks([name]))
     kinds = {training.operator_kind(w) for w in _tasks(name, hardware)}
     assert kinds <= set(training.OPERATOR_KINDS)
 
