@@ -24,7 +24,8 @@ def add_collect(commands: Any) -> None:
         default="training",
         metavar="W[,W...]",
         help="INPUTs, comma-separated; `training` is the built-in list (the default), "
-        "`training:KIND` what it has of an operator kind",
+        "`training:KIND` what it has of an operator kind, and the directory of a data set the "
+        "workloads in it",
     )
     collect.add_argument(
         "--targets",

@@ -11,7 +11,7 @@ from foretune.collect.audit import audit, summarise_audit
 from foretune.collect.collector import JOURNAL, Collector, Store
 from foretune.collect.pack import pack
 from foretune.collect.plan import Plan, plan
-from foretune.dataset import Dataset, StoredWorkload, is_valid, read_dataset
+from foretune.dataset import Dataset, StoredWorkload, is_dataset, is_valid, read_dataset
 from foretune.errors import BadInputError, NothingMeasuredError
 
 if TYPE_CHECKING:
@@ -103,9 +103,11 @@ def _workloads(text: str) -> list[StoredWorkload]:
 
 
 def _named(name: str) -> list[StoredWorkload]:
-    """The training workloads, those of a kind, or one workload."""
+    """The training workloads, those of a kind, those of a data set, or one workload."""
     from foretune.workload import training
 
+    if is_dataset(name):
+        return list(read_dataset(name).workloads.values())
     base, _, kind = name.partition(":")
     if base != TRAINING:
         found = _load(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from foretune.cli import main
 from foretune.collect import EVOLVED, UNIFORM, Collector, Plan, audit, command
 from foretune.collect.collector import Store
+from foretune.dataset import write_dataset
 from foretune.measure import Measurement, Status
 from tests.collect.device import FormulaMeasurer
 from tests.collect.test_collect import ONE, TWO, fresh_device  # noqa: F401
@@ -140,3 +142,19 @@ def test_a_machine_on_which_nothing_runs_is_no_success(
     assert main(base) == 3
     statuses = Counter(r.measurement.status for r in Store(tmp_path / "w").journal.records())
     assert set(statuses) == {Status.COMPILE_ERROR}
+
+
+def test_workloads_of_a_data_set_keep_their_order_and_kinds(
+    base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["matmul:64x32x48", "conv2d:1x8x8x16x16x3x1", "matmul:48x48x48"]
+    listed = [stored for name in names for stored in command._named(name)]
+    listed[0] = replace(listed[0], kind="gated_mlp")
+    data = tmp_path / "list"
+    write_dataset(data, listed, (), (), ())
+    assert command._named(str(data)) == listed
+    base[base.index(WORKLOADS)] = str(data)
+    assert main(base) == 0
+    assert "6 groups" in capsys.readouterr().err
+    with Store(tmp_path / "w") as store:
+        assert sorted(store.kinds().values()) == ["conv2d", "dense", "gated_mlp"]

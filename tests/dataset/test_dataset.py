@@ -14,7 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretune.dataset import AUDIT, is_dataset, load, read_dataset
+from foretune.dataset import (
+    AUDIT,
+    StoredWorkload,
+    is_dataset,
+    load,
+    read_dataset,
+    write_dataset,
+)
 from foretune.dataset._schema import flatten, unflatten
 from foretune.errors import BadInputError, IllegalCandidateError, RecordError, VersionMismatchError
 from foretune.measure import Measurement, Status
@@ -280,6 +287,18 @@ def test_workloads_that_nobody_measured_are_counted(
     nothing = read_dataset(tmp_path / "e")
     assert (nothing.records, nothing.groups()) == ([], [])
     assert nothing.skipped == {"workload without a record": 2}
+
+
+def test_workloads_alone_are_a_data_set_and_keep_their_order(
+    tmp_path: Path, matmul: Space, pooling: Space
+) -> None:
+    listed = [StoredWorkload(pooling.workload, "pool"), StoredWorkload(matmul.workload, "dense")]
+    for order in (listed, listed[::-1]):
+        write_dataset(tmp_path / "d", order, (), (), ())
+        found = read_dataset(tmp_path / "d")
+        assert list(found.workloads.values()) == order
+        assert not found.records and not found.hardware and not found.sketches
+        assert found.groups() == []
 
 
 def test_fewer_records_than_promised_are_refused(written: Path) -> None:

@@ -1,0 +1,1 @@
+"""Networks whose kernels are training workloads, and which of these make the list."""
