@@ -279,12 +279,12 @@ class _Pooled(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.sides = (1, 2, 3, 6)
-        self.layers = nn.ModuleList(conv(width, width // 4, 1) for _ in self.sides)
+        self.layers = nn.ModuleList(nn.Conv2d(width, width // 4, 1) for _ in self.sides)
 
     def forward(self, x: Tensor) -> Tensor:
         found = [x]
         for side, layer in zip(self.sides, self.layers, strict=True):
-            small = layer(nn.functional.adaptive_avg_pool2d(x, side))
+            small = layer(nn.functional.adaptive_avg_pool2d(x, side)).relu()
             found.append(nn.functional.interpolate(small, size=x.shape[2:], mode="bilinear"))
         return torch.cat(found, 1)
 

@@ -9,36 +9,78 @@ from benchmarks._training.parts import VOCABULARY, Call, Definition, decoder, ma
 from foretune.workload.catalog import _definitions as d
 
 
-class _Recurrent(nn.Module):
-    """Embedding, a recurrent network, and a dense layer over all its states."""
+class _Memory(nn.Module):
+    """An LSTM (Hochreiter and Schmidhuber, 1997), step by step: one product takes in all inputs."""
 
-    def __init__(self, layer: nn.Module, inputs: int, states: int, outputs: int) -> None:
+    gates = 4
+
+    def __init__(self, inputs: int, width: int, reverse: bool = False) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(VOCABULARY, inputs)
-        self.layer = layer
-        self.head = nn.Linear(states, outputs)
+        self.taken = nn.Linear(inputs, self.gates * width)
+        self.kept = nn.Linear(width, self.gates * width)
+        self.reversed = reverse
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        scores: Tensor = self.head(self.layer(self.embedding(tokens))[0])
-        return scores
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, steps, inputs) to the states (batch, steps, width)."""
+        taken = self.taken(x)
+        state = x.new_zeros(x.shape[0], self.kept.in_features)
+        memory, states = state, []
+        steps = range(x.shape[1])
+        for at in reversed(steps) if self.reversed else steps:
+            state, memory = self.step(taken[:, at], state, memory)
+            states.append(state)
+        return torch.stack(states[::-1] if self.reversed else states, 1)
+
+    def step(self, taken: Tensor, state: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """One step: the next state and memory, all of shape (batch, width)."""
+        enter, forget, new, leave = (taken + self.kept(state)).chunk(4, 1)
+        memory = forget.sigmoid() * memory + enter.sigmoid() * new.tanh()
+        return leave.sigmoid() * memory.tanh(), memory
+
+
+class _Gated(_Memory):
+    """A GRU (Cho et al., 2014), which has no memory beside its state."""
+
+    gates = 3
+
+    def step(self, taken: Tensor, state: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """As that of the LSTM."""
+        resets, updates, news = zip(taken.chunk(3, 1), self.kept(state).chunk(3, 1), strict=True)
+        new = torch.tanh(news[0] + torch.sigmoid(resets[0] + resets[1]) * news[1])
+        update = torch.sigmoid(updates[0] + updates[1])
+        return (1 - update) * new + update * state, memory
+
+
+class _Ways(nn.Module):
+    """The states of one way and of the other, joined."""
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.ways = nn.ModuleList(_Memory(inputs, width, way) for way in (False, True))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([way(x) for way in self.ways], -1)
+
+
+def _words(inputs: int, layer: nn.Module, states: int, outputs: int) -> nn.Module:
+    embedding = nn.Embedding(VOCABULARY, inputs)
+    return nn.Sequential(embedding, layer, nn.Linear(states, outputs))
 
 
 def lstm_language_model() -> Definition:
     """LSTM language model: two layers 650 wide, 6 tokens, scores of 1000 words."""
-    layer = nn.LSTM(650, 650, num_layers=2, batch_first=True)
-    return _Recurrent(layer, 650, 650, VOCABULARY), (d.tokens(6, VOCABULARY),)
+    layers = nn.Sequential(_Memory(650, 650), _Memory(650, 650))
+    return _words(650, layers, 650, VOCABULARY), (d.tokens(6, VOCABULARY),)
 
 
 def lstm_tagger() -> Definition:
     """Bidirectional LSTM tagger: 100 in, 192 each way, 9 tokens of four sentences, 17 tags."""
-    layer = nn.LSTM(100, 192, bidirectional=True, batch_first=True)
-    return _Recurrent(layer, 100, 384, 17), (d.tokens(9, VOCABULARY).repeat(4, 1),)
+    return _words(100, _Ways(100, 192), 384, 17), (d.tokens(9, VOCABULARY).repeat(4, 1),)
 
 
 def gru_encoder() -> Definition:
     """GRU encoder: 240 in, 480 wide, 8 steps of two sequences."""
-    layer = nn.GRU(240, 480, batch_first=True)
-    return _Recurrent(layer, 240, 480, 96), (d.tokens(8, VOCABULARY).repeat(2, 1),)
+    return _words(240, _Gated(240, 480), 480, 96), (d.tokens(8, VOCABULARY).repeat(2, 1),)
 
 
 class _Cells(nn.Module):

@@ -114,3 +114,18 @@ def broken(*_: Any) -> Any:
 
 def other() -> Any:
     """Never built."""
+
+
+def test_networks_have_names_of_their_own_and_say_what_they_are() -> None:
+    pytest.importorskip("torch")
+    from benchmarks._training.networks import NETWORKS
+    from foretune.workload import catalog
+
+    names = [build.__name__ for build in NETWORKS]
+    assert len(set(names)) == len(names) >= 50
+    assert not set(names) & set(catalog.names("network"))
+    assert all((build.__doc__ or "").strip().endswith(".") for build in NETWORKS)
+    known = dict.fromkeys(("plain", "avx2", "parts"), Variant(probe("llvm", 1)))
+    given = Counter(v for name in names for v in benchmark.variants_of(name, known))
+    assert given["plain"] == len(names)
+    assert min(given["avx2"], given["parts"]) > len(names) // 5
