@@ -124,14 +124,14 @@ def buffer_bytes(workload: Workload) -> int:
 
 
 def structure(workload: Workload) -> tuple[str, ...]:
-    """Names of the blocks beside the main one, without the counters of fusion."""
+    """Names of the blocks beside the main one, without the counters of variables and fusion."""
     blocks = _blocks(workload)
     main = _main(blocks) if blocks else None
     return tuple(sorted(_plain(block) for block in blocks if block is not main))
 
 
 def _plain(block: _Block) -> str:
-    return re.sub(r"_?\d+$", "", block.name)
+    return re.sub(r"^lv\d*_|_?\d+$", "", block.name)
 
 
 def _distinct(
