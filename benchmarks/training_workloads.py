@@ -25,6 +25,7 @@ from typing import Any
 from benchmarks._training.extraction import Extracted, Variant, extracted
 from benchmarks._training.selection import Rules, Selected, has_space, named, select
 from benchmarks.results import say, table
+from foretune._files import write_text
 from foretune.dataset import write_dataset
 from foretune.hardware import probe
 
@@ -107,7 +108,7 @@ class _Spaces:
             hardware = self._variants[each.variant].hardware
             self._reasons[key] = has_space(each.workload, hardware, self._candidates)
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            self._file.write_text(json.dumps(self._reasons))
+            write_text(self._file, json.dumps(self._reasons))
         if self._reasons[key]:
             say(f"no space: {each.network}/{each.workload.name}: {self._reasons[key]}")
         return not self._reasons[key]

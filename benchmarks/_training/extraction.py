@@ -8,13 +8,13 @@ from __future__ import annotations
 import gzip
 import json
 import multiprocessing
-import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from foretune._files import write_bytes
 from foretune.hardware import Hardware
 from foretune.workload import Workload
 
@@ -134,9 +134,7 @@ def _write(file: Path, workloads: Sequence[Workload]) -> None:
         for w in workloads
     ]  # fmt: skip
     file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_suffix(f".{time.time_ns()}.part")
-    part.write_bytes(gzip.compress(json.dumps(rows).encode(), mtime=0))
-    part.rename(file)
+    write_bytes(file, gzip.compress(json.dumps(rows).encode(), mtime=0))
 
 
 def _read(file: Path) -> list[Workload]:
