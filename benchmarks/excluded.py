@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import multiprocessing
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -42,17 +43,27 @@ def single() -> Iterator[dict[str, Any]]:
 
 
 def of_networks(names: Iterable[str] | None = None) -> Iterator[dict[str, Any]]:
-    """Entries of the tasks of networks, of all in the set if none are named."""
-    machines = [probe(f"llvm -mcpu={target}", threads=1) for target in _TARGETS]
-    for name in networks() if names is None else names:
-        model = catalog.get(name)
-        assert isinstance(model, Model)
-        found: dict[str, Workload] = {}
-        for machine, without in itertools.product(machines, ((), _CHOOSING)):
-            for workload in extract(model, machine, without).workloads:
-                found.setdefault(workload.key, workload)
-        say(f"{name}: {len(found)} workloads")
-        yield from (entry(workload, name) for workload in found.values())
+    """Entries of the tasks of networks, of all in the set if none are named.
+
+    Each extraction has a process of its own: what it leaves in memory adds up otherwise.
+    """
+    chosen = networks() if names is None else names
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1, maxtasksperchild=1) as pool:
+        for name in chosen:
+            found: dict[str, dict[str, Any]] = {}
+            for target, without in itertools.product(_TARGETS, ((), _CHOOSING)):
+                for each in pool.apply(_tasks, (name, target, without)):
+                    found.setdefault(each["key"], each)
+            say(f"{name}: {len(found)} workloads")
+            yield from found.values()
+
+
+def _tasks(name: str, target: str, without: tuple[str, ...]) -> list[dict[str, Any]]:
+    model = catalog.get(name)
+    assert isinstance(model, Model)
+    machine = probe(f"llvm -mcpu={target}", threads=1)
+    return [entry(workload, name) for workload in extract(model, machine, without).workloads]
 
 
 def entry(workload: Workload, network: str | None) -> dict[str, Any]:

@@ -116,6 +116,15 @@ def add_tune(commands: Any) -> None:
         "--work-dir", type=Path, metavar="DIR", help="journal and result; resumed if present"
     )
     tune.add_argument(
+        "--learn-from",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="work directory of an earlier run, perhaps of another model, whose measurements are "
+        "used; may be repeated",
+    )
+    tune.add_argument(
         "--fresh", action="store_true", help="set aside what DIR holds and start anew"
     )
     tune.add_argument("-o", "--output", type=Path, metavar="ARTIFACT.so", help="compiled artifact")
@@ -145,6 +154,7 @@ def _tune(args: argparse.Namespace) -> int:
     chosen += [] if plan is None else [f"plan={zlib.crc32(json.dumps(plan).encode()):08x}"]
     chosen += [] if devices is None else [f"devices={_mark(devices)}"]
     chosen += [] if args.batch is None else [f"batch={args.batch}"]
+    chosen += [f"learned={place.name}" for place in args.learn_from]
     chosen += [] if llm is None else [llm.name[:_LONGEST_NAME], llm_identity(args.llm)]
     work_dir = args.work_dir or default_work_dir(
         args.input, hardware, strategy, cost_model, args.seed, *chosen
@@ -174,6 +184,7 @@ def _tune(args: argparse.Namespace) -> int:
             without=without,
             plan=plan,
             devices=devices,
+            learn_from=args.learn_from,
         )
     data = {**result.to_json(), "input": args.input}
     if args.json is not None:

@@ -31,7 +31,7 @@ class Ensemble(Protocol):
 
 def opinion(ranker: Ranker, candidates: Sequence[Candidate]) -> FloatArray:
     """What the ranker expects, shape (n,); NaN where it finds that a candidate is illegal."""
-    return ranker.scale * _answers(candidates, lambda p, h: ranker.score(p, h, h.key))
+    return ranker.scale * answers(candidates, lambda p, h: ranker.score(p, h, h.key))
 
 
 def expectation(ranker: Ranker, candidates: Sequence[Candidate]) -> FloatArray:
@@ -43,7 +43,7 @@ def expectation(ranker: Ranker, candidates: Sequence[Candidate]) -> FloatArray:
 def doubt(ranker: Ranker, candidates: Sequence[Candidate]) -> FloatArray:
     """How far the members of an ``Ensemble`` disagree, shape (n,), in the unit of ``opinion``."""
     assert isinstance(ranker, Ensemble), "who asks has refused others"
-    return ranker.scale * _answers(candidates, ranker.member_spread)
+    return ranker.scale * answers(candidates, ranker.member_spread)
 
 
 def illegal_last(scores: FloatArray) -> FloatArray:
@@ -55,13 +55,24 @@ def illegal_last(scores: FloatArray) -> FloatArray:
     return ordered
 
 
-def _answers(
-    candidates: Sequence[Candidate], ask: Callable[[list[Program], Hardware], FloatArray]
+def answers(
+    candidates: Sequence[Candidate],
+    ask: Callable[[list[Program], Hardware], FloatArray],
+    width: int = 0,
 ) -> FloatArray:
-    """Answers about candidates, shape (n,): each question is about one workload and hardware."""
+    """Answers about candidates: each question is about one workload and hardware.
+
+    Args:
+        candidates: Of any workloads.
+        ask: Programs of one workload and their hardware to numbers, a row or one for each.
+        width: Numbers of a row; 0: there is one number each.
+
+    Returns:
+        Shape (n, width), or (n,).
+    """
     from foretune.dataset import Program
 
-    found = np.zeros(len(candidates))
+    found = np.zeros((len(candidates), width) if width else len(candidates))
     groups: dict[tuple[str, int], list[int]] = {}
     for row, candidate in enumerate(candidates):
         groups.setdefault((candidate.workload.key, id(candidate.hardware)), []).append(row)

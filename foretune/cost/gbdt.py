@@ -143,7 +143,7 @@ class _Group:
 
     vectors: dict[str, Rows] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
-    fits: dict[str, float] = field(default_factory=dict)
+    fits: dict[str, Any] = field(default_factory=dict)
 
     def matrix(self) -> Rows:
         return np.stack(list(self.vectors.values()))
@@ -234,7 +234,7 @@ class GradientBoosting(CostModel):
         kept = [r for r in records if r.candidate is not None]
         vectors = self._vectors([r.candidate for r in kept if r.candidate is not None])
         fits = self._prior_of([r.candidate for r in kept if r.candidate is not None])
-        for record, vector, fit in zip(kept, vectors, fits.tolist(), strict=True):
+        for record, vector, fit in zip(kept, vectors, fits, strict=True):
             if vector is None:
                 continue
             group = self._groups.setdefault(record.workload, _Group())
@@ -279,13 +279,17 @@ class GradientBoosting(CostModel):
 
     def _margins(self, workloads: Sequence[str], fits: FloatArray) -> FloatArray:
         """Scores before any tree, shape (n,)."""
-        config = self.config
-        slopes = {
-            key: self._groups.get(key, _Group()).slope(config.prior, config.prior_strength)
-            for key in set(workloads)
-        }
-        slope: FloatArray = np.array([slopes[key] for key in workloads])
-        return fits * slope
+        found = np.zeros(len(workloads))
+        names = np.array(workloads)
+        for key in dict.fromkeys(workloads):
+            mine = names == key
+            found[mine] = self._weighed(self._groups.get(key, _Group()), fits[mine])
+        return found
+
+    def _weighed(self, group: _Group, fits: FloatArray) -> FloatArray:
+        """What the prior says of programs of a group, as far as it explains those measured."""
+        weighed: FloatArray = group.slope(self.config.prior, self.config.prior_strength) * fits
+        return weighed
 
     def _vectors(self, candidates: Sequence[Candidate]) -> list[Rows | None]:
         keys = [(c.workload.key, c.key) for c in candidates]
@@ -322,8 +326,7 @@ class GradientBoosting(CostModel):
                 keep = np.sort(rng.choice(len(matrix), kept, replace=False))
             matrices.append(matrix[keep])
             levels.append(level[keep])
-            slope = group.slope(self.config.prior, self.config.prior_strength)
-            margins.append(slope * np.array(list(group.fits.values()))[keep])
+            margins.append(self._weighed(group, np.array(list(group.fits.values())))[keep])
         data = xgboost.DMatrix(np.concatenate(matrices), nthread=self.config.threads)
         data.set_base_margin(np.concatenate(margins))
         objective = lambda_objective(levels, self.config.opponents, rng)

@@ -54,7 +54,7 @@ DEFAULT = "default"
 
 _ITSELF = "ranker"
 """As ``draft``: the model itself."""
-_TRUST = 16.0
+TRUST = 16.0
 """``GbdtConfig.trust`` here: a trained ranker is a better belief than ``machine_fit``."""
 _BELIEF = 1.0
 """Slope of a draft before measurements."""
@@ -242,7 +242,7 @@ class PretrainedModel(CostModel):
         self._drafted: dict[str, _Group] = {}
         self._asked: OrderedDict[tuple[str, str], float] = OrderedDict()
         own = self._own_features() if extract is None else {"extract": extract}
-        learning = {"prior_strength": self.ranker.strength, "trust": _TRUST, **options}
+        learning = {"prior_strength": self.ranker.strength, "trust": TRUST, **options}
         self._trees = GradientBoosting(
             rng=rng, hardware=hardware, prior_of=self._expected, **own, **learning
         )
@@ -300,7 +300,7 @@ class PretrainedModel(CostModel):
         if self.ranker.reads_programs:
             # Read once for the ranker and the trees.
             return {"extract": partial(features.candidate_rows, source=self.ranker.source)}
-        return {"extract": _action_rows, "aggregate": _only_row}
+        return {"extract": action_rows, "aggregate": only_row}
 
     @property
     def informed(self) -> bool:
@@ -428,8 +428,8 @@ def _read_from(ranker: Ranker, source: str, given: bool) -> None:
     ranker.source = source
 
 
-def _action_rows(candidates: Sequence[Candidate]) -> list[npt.NDArray[np.float32]]:
-    """Action features as if each program had one store."""
+def action_rows(candidates: Sequence[Candidate]) -> list[npt.NDArray[np.float32]]:
+    """Of each candidate, shape (1, columns): action features as if each program had one store."""
     from foretune import features
     from foretune.dataset import Program
 
@@ -437,5 +437,6 @@ def _action_rows(candidates: Sequence[Candidate]) -> list[npt.NDArray[np.float32
     return list(matrix[:, None, :])
 
 
-def _only_row(rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+def only_row(rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """The first of some rows, shape (columns,): there is no other."""
     return np.asarray(rows[0], dtype=np.float32)

@@ -33,12 +33,16 @@ class Strategy(abc.ABC):
         space: Where candidates come from.
         model: Who scores them; strategies that need no scores ignore it.
         rng: The only source of randomness.
+
+    Attributes:
+        suggested: What ``suggest`` was told, by key.
     """
 
     def __init__(self, space: Space, model: CostModel, rng: np.random.Generator) -> None:
         self.space = space
         self.model = model
         self.rng = rng
+        self.suggested: dict[str, Candidate] = {}
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
@@ -57,6 +61,15 @@ class Strategy(abc.ABC):
     def status(self) -> str:
         """A few words for the progress of a run; empty where there is nothing to say."""
         return ""
+
+    def suggest(self, candidates: Sequence[Candidate]) -> None:
+        """Takes in candidates of this space that may be fast, the likeliest first.
+
+        Schedules that were fast for other programs, for example: nobody has measured them here. A
+        strategy may propose them or make others of them.
+        """
+        for candidate in candidates:
+            self.suggested.setdefault(candidate.key, candidate)
 
     @abc.abstractmethod
     def ask(self, n: int) -> list[Candidate]:

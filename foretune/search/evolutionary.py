@@ -70,6 +70,7 @@ class EvolutionConfig:
         temperature: Of the softmax of scores that the others are drawn from, in the unit of scores
             (log2 of a slow-down); 0: the highest scores.
         starts: Share of the proposals that are starts of the space. 0: none, for ablations.
+        suggested: Share of the proposals that are what others suggested (``Strategy.suggest``).
         warmup: Candidates measured in this space before a model that is not informed is asked.
         prior: Whether the draft has a say in what is drawn and bred. Off for ablations.
         pool: Random candidates drawn for each one that the draft keeps.
@@ -89,6 +90,7 @@ class EvolutionConfig:
     epsilon: float = 0.1
     temperature: float = 0.0
     starts: float = 0.5
+    suggested: float = 0.25
     warmup: int = 8
     prior: bool = True
     pool: int = 16
@@ -100,7 +102,7 @@ class EvolutionConfig:
     proposer: str = "random"
 
     def __post_init__(self) -> None:
-        for name in ("crossover", "fresh", "epsilon", "further_mutation", "starts"):
+        for name in ("crossover", "fresh", "epsilon", "further_mutation", "starts", "suggested"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise BadInputError(
                     f"evolutionary: 0 <= {name} <= 1 must hold, but got {getattr(self, name)}"
@@ -226,17 +228,26 @@ class Evolutionary(Strategy):
                 self.measured[record.candidate_key] = (seconds, record.candidate)
 
     def _start(self, n: int, guided: bool) -> list[Candidate]:
-        """Starts of the space that were not proposed yet, those that the model prefers if it may.
+        """Starts of the space and what was suggested, not proposed yet, the model's choice of it.
 
         Rounded up: a batch of one is a start, too.
         """
         wanted = math.ceil(self.config.starts * n)
-        found = [c for c in self.space.starts if self._sampler.is_new(c)] if wanted else []
-        if guided and found:
-            score = self.model.predict(found).score
-            order = np.argsort(-np.nan_to_num(score, nan=-np.inf), kind="stable")
-            found = [found[at] for at in order.tolist()]
-        return self._sampler.legal(wanted, found)
+        starts = self._choice(self.space.starts, guided) if wanted else []
+        chosen = self._sampler.legal(wanted, starts)
+        further = min(n - len(chosen), math.ceil(self.config.suggested * n))
+        known = {candidate.key for candidate in chosen}
+        suggested = self._choice(self.suggested.values(), guided) if further else []
+        return chosen + self._sampler.legal(further, [c for c in suggested if c.key not in known])
+
+    def _choice(self, candidates: Iterable[Candidate], guided: bool) -> list[Candidate]:
+        """Those that are new, the best first if the model may say which these are."""
+        found = [candidate for candidate in candidates if self._sampler.is_new(candidate)]
+        if not guided or not found:
+            return found
+        score = self.model.predict(found).score
+        order = np.argsort(-np.nan_to_num(score, nan=-np.inf), kind="stable")
+        return [found[at] for at in order.tolist()]
 
     def _explore(self, n: int) -> list[Candidate]:
         """A spread first batch: the sketches in turn, most of it programs that suit the machine."""
@@ -257,7 +268,7 @@ class Evolutionary(Strategy):
         size = math.ceil(per_ask * n / generations)
         scored: dict[str, Candidate] = {}
         scores = self._scores = {}
-        parents = elites
+        parents = elites or list(self.suggested.values())[: config.elites]
         for generation in range(generations):
             fresh = round(config.fresh * size) if parents else size
             children = self._fresh(fresh, scored) if generation == 0 else []

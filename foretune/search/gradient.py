@@ -138,6 +138,11 @@ class Gradient(Strategy):
                 f"make one with `foretune train {config.guide}`"
             )
 
+    def suggest(self, candidates: Sequence[Candidate]) -> None:
+        """Tells those who breed the first batches, too."""
+        super().suggest(candidates)
+        self._evolution.suggest(candidates)
+
     def ask(self, n: int) -> list[Candidate]:
         """Up to ``n`` candidates; fewer when the space (or its legal part) is exhausted."""
         opening = self.config.opening and not self._sampler.seen and self._guide is not None

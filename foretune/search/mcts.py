@@ -61,6 +61,7 @@ class MctsConfig:
         alternatives: Edits asked for, and scored, per expansion.
         roots: Random candidates that join the tree per candidate asked for, the first time.
         fresh: The same later on.
+        suggested: Share of those that are what others suggested, as long as there is any.
         pool: Random candidates drawn for each one that becomes a root.
         epsilon: Share of the proposals that is random.
         temperature: Of the softmax of scores that the others are drawn from, in the unit of scores
@@ -82,6 +83,7 @@ class MctsConfig:
     alternatives: int = 6
     roots: int = 2
     fresh: float = 0.5
+    suggested: float = 0.5
     pool: int = 32
     epsilon: float = 0.1
     temperature: float = 0.0
@@ -99,8 +101,11 @@ class MctsConfig:
                 raise BadInputError(
                     f"mcts: {name} >= 0 must hold, and be finite, but got {getattr(self, name)}"
                 )
-        if not 0.0 <= self.epsilon <= 1.0:
-            raise BadInputError(f"mcts: 0 <= epsilon <= 1 must hold, but got {self.epsilon}")
+        for name in ("epsilon", "suggested"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise BadInputError(
+                    f"mcts: 0 <= {name} <= 1 must hold, but got {getattr(self, name)}"
+                )
 
 
 class Mcts(Strategy):
@@ -197,13 +202,24 @@ class Mcts(Strategy):
         return node
 
     def _plant(self, n: int) -> None:
-        """Adds random candidates under the root, those of which the draft thinks most."""
+        """Adds random candidates under the root, those of which the draft thinks most.
+
+        Before all others a few of what was suggested.
+        """
         size = self.config.pool * n
         if n and self.model.informed_draft and not self.expanded:
             size = max(size, _LEAST_POOL)
         pool = self._sampler.unseen(size, self.tree.nodes)
-        if pool:
-            roots = drawn(pool, self.model.draft(pool), _NOISE, self.rng)[:n]
+        told = [
+            candidate
+            for key, candidate in self.suggested.items()
+            if key not in self.tree.nodes and self._sampler.is_new(candidate)
+        ][: math.ceil(self.config.suggested * n)]
+        taken = {candidate.key for candidate in told}
+        pool = [candidate for candidate in pool if candidate.key not in taken]
+        if pool or told:
+            drafted = drawn(pool, self.model.draft(pool), _NOISE, self.rng) if pool else []
+            roots = [*told, *drafted][:n]
             self._score([self.tree.add(root) for root in roots])
         self.tree.revalue()
 

@@ -14,6 +14,7 @@ from foretune.space.decision import (
     Variable,
     location_name,
 )
+from foretune.space.recipe import Recipe, frame_of
 from foretune.space.sketch import Candidate, Sketch
 from foretune.space.space import Space
 
@@ -27,11 +28,13 @@ __all__ = [
     "ComputeLocation",
     "Decision",
     "PerfectTile",
+    "Recipe",
     "Sketch",
     "Space",
     "Variable",
     "default_schedule",
     "device_schedule",
+    "frame_of",
     "is_scheduled",
     "location_name",
     "results_per_thread",

@@ -20,6 +20,7 @@ from foretune.measure import LocalMeasurer, MeasurePolicy, Measurer, require_dev
 from foretune.measure.gate import Signature
 from foretune.space import Space
 from foretune.tuning.contenders import Contender, contenders
+from foretune.tuning.experience import experience, require_journals
 from foretune.tuning.explained import explained_kernels
 from foretune.tuning.network import Proof
 from foretune.tuning.result import TaskResult, TuneResult
@@ -113,6 +114,7 @@ def tune(
     without: Collection[str] = (),
     plan: Plan | None = None,
     devices: Devices | None = None,
+    learn_from: Sequence[str | Path] = (),
 ) -> TuneResult:
     """Tunes a model or a workload and returns the result, which compiles, runs and reports.
 
@@ -149,6 +151,8 @@ def tune(
         plan: What is chosen for some operators, as ``network.plan`` of a result has it.
         devices: Data sheets that come before those of foretune's table, for cost models that look
             at the device. One that is called like the hardware is used; see ``read_devices``.
+        learn_from: Work directories of earlier runs. Their fast schedules are tried on programs
+            that are alike, and what they measured on this hardware teaches the cost model.
 
     Raises:
         BadInputError: An argument is unusable, or a model cannot be compiled to what it computes;
@@ -161,6 +165,7 @@ def tune(
     budget = Budget(trials=trials, seconds=time_s, patience=patience)
     check_batch(batch)
     _require_passes(without)
+    require_journals(learn_from)
     strategy, model_name = _checked_names(strategy, cost_model, seed)
     scored = isinstance(cost_model, str) and cost.asks_llm(model_name)
     options = strategy_options(strategy, options or {}, has_llm=llm is not None, scored=scored)
@@ -202,9 +207,11 @@ def tune(
             if prepared.extraction is not None:
                 passes = [report.to_json() for report in prepared.extraction.passes]
                 journal.add_network(prepared.source.name, passes, prepared.extraction.plan)
+        known = experience(hardware, learn_from)
         if isinstance(cost_model, str):
             asked = {"llm": llm} if scored else {}
             cost_model = cost.create(model_name, rng=seed, hardware=hardware, **asked)
+        cost_model.update(known.records)
         # The workers start while the spaces are generated.
         measurer = measurer or stack.enter_context(
             LocalMeasurer(hardware, _policy(policy or MeasurePolicy(), without, proof))
@@ -216,6 +223,7 @@ def tune(
             cost_model=cost_model,
             seed=seed + _STRIDE * place,
             options=options,
+            portfolio=known.portfolio,
         )
         tuner = Tuner(
             tasks,

@@ -25,12 +25,16 @@ from foretune.errors import BadInputError, IllegalCandidateError, unknown_name
 from foretune.hardware import Hardware
 from foretune.measure import Measurement
 from foretune.records import CONFIRM, DEFAULT, KNOWLEDGE, UNTUNED, Record, Standings, is_trial
+from foretune.search.portfolio import Portfolio
+from foretune.search.portfolio import shipped as shipped_portfolio
 from foretune.space import Candidate, Space
 from foretune.workload import Workload
 
 DEFAULT_STRATEGY = "evolutionary"
 DEFAULT_COST_MODEL = "gbdt"
 
+_SUGGESTED = 32
+"""Schedules of other programs that a strategy is told of at a time."""
 _LONG_S = 1.0
 _NO_RIVAL = 10.0
 """A program that takes longer than a second and than ten times the best is not timed again."""
@@ -111,6 +115,9 @@ class Task:
         seed: Seeds the strategy and a model made here.
         space: The space, when the caller has generated it already.
         options: Of the strategy, as ``foretune.search.create`` takes them.
+        portfolio: Fast schedules of other programs, which the strategy is told of and to which this
+            task adds its own: tasks that share one learn from each other. What comes with the
+            package if None; ``Portfolio()`` knows nothing.
 
     Attributes:
         environment: What records of this run carry. Baselines and comparisons that carry another
@@ -130,6 +137,7 @@ class Task:
         seed: int = 0,
         space: Space | None = None,
         options: Mapping[str, Any] | None = None,
+        portfolio: Portfolio | None = None,
     ) -> None:
         if seed < 0:
             raise BadInputError(f"`seed >= 0` must hold, but got seed={seed}: pass another one")
@@ -147,6 +155,10 @@ class Task:
         self.strategy = search.create(
             self.strategy_name, self.space, self.model, rng, **(options or {})
         )
+        self.portfolio = (
+            Portfolio(shipped_portfolio(hardware.kind)) if portfolio is None else portfolio
+        )
+        self._asked_portfolio: int | None = None
         self.trials: list[Trial] = []
         self.exhausted = False
         self.environment: Mapping[str, Any] | None = None
@@ -213,6 +225,9 @@ class Task:
         """Up to ``n`` candidates worth measuring next; empty when the space is exhausted."""
         if n < 1:
             raise BadInputError(f"`n >= 1` must hold, but got n={n}: ask for at least one")
+        if self._asked_portfolio != self.portfolio.version:
+            self._asked_portfolio = self.portfolio.version
+            self.strategy.suggest(self.portfolio.suggest(self.space, _SUGGESTED))
         suggested = self._best_of_others(max(1, n // 2))
         known = {candidate.key for candidate in suggested}
         asked = self.strategy.ask(n - len(suggested)) if n > len(suggested) else []
@@ -274,6 +289,7 @@ class Task:
         if trials:
             self.model.update(trials)
             self.strategy.tell(trials)
+            self._remember(trials)
 
     def restore(self, records: Iterable[Record]) -> list[Record]:
         """Takes in records read from a journal and not yet seen here, and teaches the model.
@@ -310,7 +326,14 @@ class Task:
             self.model.update([*others, *told])
         if told:
             self.strategy.tell(told)
+            self._remember(told)
         return told
+
+    def _remember(self, trials: Iterable[Record]) -> None:
+        """Keeps fast schedules where tasks of other programs find them."""
+        for record in trials:
+            if record.candidate is not None and record.measurement.ok:
+                self.portfolio.add(record.candidate, _seconds(record))
 
     def take(self, records: Sequence[Record]) -> None:
         """Book-keeping of records: trials, baselines, comparisons, the best."""

@@ -1,0 +1,257 @@
+"""The portfolio: schedules that were fast for other programs, moved to the one at hand.
+
+Idea. What is best for one product is rarely bad for another of nearly the same shape. So the
+fastest schedules of programs that were tuned before are kept as recipes
+(``foretune.space.Recipe``), and those of the most similar programs are tried in the first batches
+of the next one. Similar are programs whose spaces have a sketch of the same frame; the nearest ones
+have loops of nearly the same lengths, on a machine that is alike.
+
+A portfolio may be filled while it is used: what one task of a network finds is there for its
+sisters in the next round.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import importlib.resources
+import json
+import math
+import zlib
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretune._files import write_bytes
+from foretune.errors import BadInputError, IllegalCandidateError, RecordError
+from foretune.space import Decision, Recipe, Variable, frame_of
+from foretune.space.decision import variable_from_json, variable_to_json
+
+if TYPE_CHECKING:
+    from foretune.hardware import Hardware
+    from foretune.space import Candidate, Sketch, Space
+
+SCHEMA = "foretune.portfolio/1"
+KEPT = 4
+"""Schedules of one program on one hardware that are kept."""
+WITHIN = 1.15
+"""None that takes this many times as long as the fastest."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What of a machine decides whether a schedule for it is one for another.
+
+    Attributes:
+        kind: Of its target.
+        threads: Threads a kernel runs on.
+        simd_bits: Width of a vector.
+    """
+
+    kind: str
+    threads: int
+    simd_bits: int
+
+    @classmethod
+    def of(cls, hardware: Hardware) -> Machine:
+        """The one of a hardware."""
+        return cls(hardware.kind, hardware.threads, hardware.simd_bits)
+
+    def distance(self, other: Machine) -> float:
+        """Doublings between vectors, and half of those between threads; infinite between kinds."""
+        if self.kind != other.kind:
+            return math.inf
+        vectors = math.log2(max(1, self.simd_bits) / max(1, other.simd_bits))
+        threads = math.log2(max(1, self.threads) / max(1, other.threads))
+        return abs(vectors) + abs(threads) / 2
+
+
+@dataclass
+class _Program:
+    """The fastest schedules of a program on a machine.
+
+    Attributes:
+        machine: Where they were measured.
+        known: Candidate key -> seconds, frame and decisions.
+        variables: Frame -> variables, as JSON has them: most programs are never looked at.
+    """
+
+    machine: Machine
+    known: dict[str, tuple[float, str, tuple[Decision, ...]]] = field(default_factory=dict)
+    variables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    _made: dict[str, tuple[Variable, ...]] = field(default_factory=dict, repr=False)
+
+    def add(self, candidate: Candidate, seconds: float) -> bool:
+        """Keeps a candidate that is one of the fastest; whether it is."""
+        ranking = [known[0] for known in self.known.values()]
+        before = self.known.get(candidate.key)
+        full = before is None and len(ranking) >= KEPT and seconds >= ranking[-1]
+        slow = bool(ranking) and seconds > WITHIN * ranking[0]
+        if full or slow or (before is not None and seconds >= before[0]):
+            return False
+        frame = frame_of(candidate.sketch)
+        self.known[candidate.key] = (seconds, frame, candidate.decisions)
+        self.variables[frame] = [variable_to_json(v) for v in candidate.sketch.variables]
+        self._thin_out()
+        return True
+
+    def _thin_out(self) -> None:
+        best = min(seconds for seconds, *_ in self.known.values())
+        ranked = sorted(self.known.items(), key=lambda item: (item[1][0], item[0]))
+        self.known = {k: v for k, v in ranked[:KEPT] if v[0] <= WITHIN * best}
+        frames = {frame for _, frame, _ in self.known.values()}
+        self.variables = {f: v for f, v in self.variables.items() if f in frames}
+        self._made = {}
+
+    def recipes(self, frames: Container[str]) -> list[Recipe]:
+        """Those of some frames, the fastest first."""
+        for frame in self.variables:
+            if frame in frames and frame not in self._made:
+                self._made[frame] = tuple(map(variable_from_json, self.variables[frame]))
+        return [
+            Recipe(frame, self._made[frame], decisions)
+            for _, frame, decisions in self.known.values()
+            if frame in frames
+        ]
+
+
+class Portfolio:
+    """Fast schedules by program and machine, to be moved to other programs.
+
+    Args:
+        before: Portfolios whose schedules are known, too; they stay as they are.
+    """
+
+    def __init__(self, *before: Portfolio) -> None:
+        self._before = before
+        self._programs: dict[tuple[str, Machine], _Program] = {}
+        self._changes = 0
+
+    def __len__(self) -> int:
+        """Programs of which schedules are known, each machine for itself."""
+        return len(self._programs) + sum(map(len, self._before))
+
+    @property
+    def version(self) -> int:
+        """A number that is another one whenever something was added."""
+        return self._changes
+
+    def add(self, candidate: Candidate, seconds: float) -> None:
+        """Keeps a measured candidate, if it is one of the fastest of its program and machine.
+
+        Args:
+            candidate: One with decisions; what has none is no schedule to be moved.
+            seconds: Per call, above 0.
+        """
+        if candidate.decisions:
+            machine = Machine.of(candidate.hardware)
+            place = (candidate.workload.key, machine)
+            program = self._programs.setdefault(place, _Program(machine))
+            self._changes += program.add(candidate, seconds)
+
+    def suggest(self, space: Space, n: int) -> list[Candidate]:
+        """Up to ``n`` candidates of a space: schedules of the nearest programs, moved.
+
+        The fastest of each program first, then the second of each; nearest programs come first,
+        and the program itself, where it is known, before all others.
+        """
+        machine = Machine.of(space.hardware)
+        sketches: dict[str, list[Sketch]] = {}
+        for sketch in space.sketches:
+            sketches.setdefault(frame_of(sketch), []).append(sketch)
+        near: list[tuple[bool, float, int, list[tuple[Recipe, Sketch]]]] = []
+        for number, (workload, program) in enumerate(self._all()):
+            apart = machine.distance(program.machine)
+            fitting = [
+                (recipe, sketch)
+                for recipe in program.recipes(sketches)
+                for sketch in sketches[recipe.frame]
+            ]
+            if fitting and apart < math.inf:
+                least = min(recipe.distance(sketch) for recipe, sketch in fitting)
+                other = workload != space.workload.key
+                near.append((other, apart + least, number, fitting))
+        near.sort(key=lambda entry: entry[:3])
+        found: dict[str, Candidate] = {}
+        for candidate in _in_turns([fitting for *_, fitting in near[: max(n, 1)]]):
+            found.setdefault(candidate.key, candidate)
+            if len(found) >= n:
+                break
+        return list(found.values())[:n]
+
+    def _all(self) -> Iterator[tuple[str, _Program]]:
+        for (workload, _), program in self._programs.items():
+            yield workload, program
+        for portfolio in self._before:
+            yield from portfolio._all()
+
+    def save(self, path: Path) -> None:
+        """Writes what was added into one file, compressed; not what was known before."""
+        entries = [
+            {
+                "workload": workload,
+                "machine": [machine.kind, machine.threads, machine.simd_bits],
+                "variables": program.variables,
+                "known": [[key, *rest] for key, rest in program.known.items()],
+            }
+            for (workload, machine), program in self._programs.items()
+        ]
+        text = json.dumps({"schema": SCHEMA, "programs": entries}, separators=(",", ":"))
+        write_bytes(path, gzip.compress(text.encode(), 9, mtime=0))
+
+    @classmethod
+    def load(cls, path: Path) -> Portfolio:
+        """Reads what ``save`` wrote.
+
+        Raises:
+            RecordError: The file cannot be read or is no such file.
+        """
+        portfolio = cls()
+        try:
+            document = json.loads(gzip.decompress(Path(path).read_bytes()))
+            if document["schema"] != SCHEMA:
+                raise BadInputError(f"its schema is {document['schema']!r}, not {SCHEMA!r}")
+            for entry in document["programs"]:
+                machine = Machine(*entry["machine"])
+                known = dict(map(_known, entry["known"]))
+                program = _Program(machine, known, dict(entry["variables"]))
+                portfolio._programs[str(entry["workload"]), machine] = program
+        except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError) as error:
+            raise RecordError(
+                f"{path} is no portfolio ({error}): make it again with `foretune train portfolio`"
+            ) from error
+        return portfolio
+
+
+@functools.cache
+def shipped(kind: str) -> Portfolio:
+    """What comes with the package for targets of a kind, empty if nothing does.
+
+    Raises:
+        RecordError: The file is damaged.
+    """
+    file = importlib.resources.files("foretune.search") / "weights" / f"portfolio-{kind}.json.gz"
+    if not file.is_file():
+        return Portfolio()
+    with importlib.resources.as_file(file) as path:
+        return Portfolio.load(path)
+
+
+def _known(entry: Sequence[Any]) -> tuple[str, tuple[float, str, tuple[Decision, ...]]]:
+    key, seconds, frame, decisions = entry
+    made = tuple(tuple(d) if isinstance(d, list) else d for d in decisions)
+    return str(key), (float(seconds), str(frame), made)
+
+
+def _in_turns(queues: Iterable[list[tuple[Recipe, Sketch]]]) -> Iterator[Candidate]:
+    """The first of each, moved, then the second of each; what fits nowhere is left out."""
+    waiting = [list(queue) for queue in queues]
+    while any(waiting):
+        for queue in waiting:
+            if queue:
+                recipe, sketch = queue.pop(0)
+                try:
+                    yield recipe.follow(sketch)
+                except IllegalCandidateError:
+                    continue

@@ -1,0 +1,61 @@
+"""What earlier runs found, for a new one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foretune.errors import BadInputError
+from foretune.measure import Measurement, Status
+from foretune.records import Journal, Record
+from foretune.tuning import tune
+from foretune.tuning.experience import experience
+from foretune.tuning.work_dir import JOURNAL
+from tests.space import programs
+from tests.space.test_recipe import product
+
+
+@pytest.fixture
+def earlier(tmp_path: Path) -> Path:
+    """A work directory with eight trials of a product, one of which failed."""
+    space = product(64, 128, 96)
+    with Journal(tmp_path / JOURNAL) as journal:
+        journal.add_workload(space.workload)
+        journal.add_hardware(space.hardware)
+        for at, candidate in enumerate(space.sample(np.random.default_rng(0), 8)):
+            seconds = 1e-3 * (1 + at / 100)
+            status = Status.WRONG_OUTPUT if at == 0 else Status.OK
+            measured = Measurement(status, (seconds, seconds), (True, True))
+            journal.append(Record.of(candidate, measured, "evolutionary", {}))
+    return tmp_path
+
+
+def test_fast_schedules_and_records_of_an_earlier_run_are_known(earlier: Path) -> None:
+    known = experience(programs.CPU, [earlier])
+    assert len(known.records) == 8
+    assert all(record.candidate is not None for record in known.records)
+    fastest = known.records[1].candidate
+    assert fastest is not None
+    other = product(48, 160, 96)
+    before = experience(programs.CPU).portfolio.suggest(other, 32)
+    told = known.portfolio.suggest(other, 32)
+    assert len(told) > len(before)
+    # What failed is no schedule to be moved, and the fastest comes first for its own program.
+    assert known.portfolio.suggest(product(64, 128, 96), 1) == [fastest]
+
+
+def test_what_was_measured_elsewhere_teaches_no_model(earlier: Path) -> None:
+    known = experience(programs.space("matmul").hardware, [earlier])
+    assert known.records
+    narrow = replace(programs.CPU, name="another processor")
+    known = experience(narrow, [earlier])
+    assert not known.records and len(known.portfolio)
+
+
+def test_a_directory_without_a_journal_is_refused(tmp_path: Path) -> None:
+    space = product(64, 128, 96)
+    with pytest.raises(BadInputError, match="holds no journal"):
+        tune(space.workload, target=space.hardware, trials=4, learn_from=[tmp_path])
