@@ -9,6 +9,9 @@ they have in common with it is left out. The list is a data set without measurem
 All networks are extracted for this machine; one in three also for AVX2, whose vectors are half as
 long, and another one in three without the passes whose kernels are not tuned, so that attention and
 norms are in the list with their parts. What was extracted is kept in the work directory.
+
+With ``--count N`` the list is the built-in one (``training``) and as many kernels as make it N, in
+turns, so that a collection that is cut short has both.
 """
 
 from __future__ import annotations
@@ -26,8 +29,9 @@ from benchmarks._training.extraction import Extracted, Variant, extracted
 from benchmarks._training.selection import Rules, Selected, has_space, named, select
 from benchmarks.results import say, table
 from foretune._files import write_text
-from foretune.dataset import write_dataset
+from foretune.dataset import StoredWorkload, write_dataset
 from foretune.hardware import probe
+from foretune.workload import training
 
 _PLAIN, _SHORT, _PARTS = "plain", "avx2", "parts"
 _UNTUNED_PASSES = ("attention", "normalizations")
@@ -131,6 +135,25 @@ def report(result: Result) -> str:
     return "\n".join(lines)
 
 
+def beside_built_in(listed: Sequence[StoredWorkload], count: int) -> list[StoredWorkload]:
+    """The built-in training workloads and the first of others, ``count`` in all, in turns."""
+    excluded = training.excluded()
+    built_in = [
+        StoredWorkload(each.workload, each.kind)
+        for each in training.training_workloads()
+        if not excluded.has(each.workload)
+    ]
+    known = {stored.workload.key for stored in built_in}
+    others = [stored for stored in listed if stored.workload.key not in known]
+    others = others[: max(0, count - len(built_in))]
+    placed = [
+        (at / len(part), number, stored)
+        for number, part in enumerate((built_in, others))
+        for at, stored in enumerate(part)
+    ]
+    return [stored for _, _, stored in sorted(placed, key=lambda entry: entry[:2])]
+
+
 def _counts(title: str, names: Iterable[str]) -> str:
     return table(
         [title, "workloads"], [[n, str(count)] for n, count in Counter(names).most_common()]
@@ -149,10 +172,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--work-dir", type=Path, default=Path("foretune-work/training_workloads"),
         help="keeps what was extracted",
     )  # fmt: skip
+    parser.add_argument("--count", type=int, help="workloads of the list, the built-in ones too")
     options = parser.parse_args(arguments)
     transformers.logging.set_verbosity_error()
     result = collect(NETWORKS, variants(), options.work_dir, Rules())
-    write_dataset(options.output, named(result.selected), (), (), ())
+    listed = named(result.selected)
+    if options.count is not None:
+        listed = beside_built_in(listed, options.count)
+    write_dataset(options.output, listed, (), (), ())
     print(report(result))
 
 

@@ -59,6 +59,8 @@ unit minus log2 of a slow-down. ``machine_fit`` needs no training."""
 VECTOR_VERSION = 2
 """Number of what ``program_vector`` gives. Raised whenever a place in it changes its meaning."""
 
+_HALF = 64.0
+"""Measurements of other workloads that are worth half of what any number of them is."""
 _FLOAT_COLUMNS = 7
 """Leading columns of a row: log2(1 + floating-point operations) of each kind."""
 
@@ -85,6 +87,9 @@ class GbdtConfig:
         prior_strength: Measurements that weigh as much as that belief.
         trust: Measurements of a workload at which the trees have half their say there; 0: they
             have all of it from the start.
+        sisters: Measurements of a workload that those of all others are worth together, at most:
+            what trees learned of one task of a network is used on the next one at once. Half as
+            much where there are 64 of them.
     """
 
     rounds: int = 30
@@ -103,6 +108,7 @@ class GbdtConfig:
     prior: float = 1.0
     prior_strength: float = 8.0
     trust: float = 0.0
+    sisters: float = 8.0
 
     def __post_init__(self) -> None:
         for name in (
@@ -116,7 +122,7 @@ class GbdtConfig:
         ):
             if getattr(self, name) < 1:
                 raise BadInputError(f"gbdt: {name} >= 1 must hold, but got {getattr(self, name)}")
-        for name in ("prior", "prior_strength", "trust"):
+        for name in ("prior", "prior_strength", "trust", "sisters"):
             if getattr(self, name) < 0:
                 raise BadInputError(f"gbdt: {name} >= 0 must hold, but got {getattr(self, name)}")
 
@@ -272,9 +278,17 @@ class GradientBoosting(CostModel):
 
     def _say(self, workloads: Sequence[str]) -> FloatArray:
         """How far the trees are believed beside the prior, shape (n,), at most 1."""
-        trust = self.config.trust
-        timed = {key: self._groups.get(key, _Group()).timed() for key in set(workloads)}
-        says = {key: 1.0 if trust == 0 else n / (n + trust) for key, n in timed.items()}
+        trust, sisters = self.config.trust, self.config.sisters
+        if trust == 0:
+            return np.ones(len(workloads))
+        timed = {key: group.timed() for key, group in self._groups.items()}
+        every = sum(timed.values())
+        says = {}
+        for key in set(workloads):
+            mine = timed.get(key, 0)
+            others = every - mine
+            known = mine + sisters * others / (others + _HALF)
+            says[key] = known / (known + trust)
         return np.array([says[key] for key in workloads])
 
     def _margins(self, workloads: Sequence[str], fits: FloatArray) -> FloatArray:

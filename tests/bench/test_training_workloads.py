@@ -12,6 +12,7 @@ from benchmarks import training_workloads as benchmark
 from benchmarks._training import extraction, selection
 from benchmarks._training.extraction import Extracted, Variant
 from benchmarks._training.selection import Rules, Selected
+from foretune.dataset import StoredWorkload
 from foretune.hardware import probe
 from foretune.workload import Workload, load_input, training
 from foretune.workload.training import Excluded
@@ -129,3 +130,15 @@ def test_networks_have_names_of_their_own_and_say_what_they_are() -> None:
     given = Counter(v for name in names for v in benchmark.variants_of(name, known))
     assert given["plain"] == len(names)
     assert min(given["avx2"], given["parts"]) > len(names) // 5
+
+
+def test_the_built_in_list_and_kernels_of_networks_take_turns() -> None:
+    built_in = training.training_workloads()
+    others = [
+        StoredWorkload(program(f"matmul:72x{n}x72").workload, "dense") for n in range(24, 324, 3)
+    ]
+    listed = benchmark.beside_built_in(others, len(built_in) + 50)
+    assert len({stored.workload.key for stored in listed}) == len(listed) > len(built_in)
+    assert not any(training.excluded().has(stored.workload) for stored in listed)
+    half = listed[: len(listed) // 2]
+    assert 20 <= sum(stored in others for stored in half) <= 30

@@ -245,7 +245,7 @@ class TestPrior:
         assert spreads[1] == pytest.approx(spreads[0] / 2)
         assert spreads[2] == pytest.approx(0, abs=1e-6)
 
-    @pytest.mark.parametrize("name", ["prior", "prior_strength", "trust"])
+    @pytest.mark.parametrize("name", ["prior", "prior_strength", "trust", "sisters"])
     def test_negative_weights_are_refused(self, name):
         with pytest.raises(BadInputError, match=f"{name} >= 0 must hold, but got -1"):
             make(**{name: -1})

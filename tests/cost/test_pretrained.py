@@ -175,12 +175,22 @@ class TestBlend:
         assert (many.predict(unseen).spread > 0).any()
 
     def test_workloads_are_told_apart(self):
-        made = model()
+        made = model(sisters=0)
         other = nests(24, shape=(64, 64, 64))
         made.update(records(nests(24)))
         mixed = [*other, *nests(8, seed=2)]
         score = made.predict(mixed).score
         np.testing.assert_allclose(score[:24], levels(other))
+
+    def test_what_one_workload_taught_is_used_on_another(self):
+        made, plain = model(), model(sisters=0)
+        other, seconds = nests(48, shape=(64, 64, 64)), lambda c: nest_seconds(c) ** -2
+        for each in (made, plain):
+            each.update(records(nests(64), seconds))
+        truth = -np.log2([seconds(c) for c in other])
+        told = np.corrcoef(made.predict(other).score, truth)[0, 1]
+        untold = np.corrcoef(plain.predict(other).score, truth)[0, 1]
+        assert untold == pytest.approx(-1) and told > untold
 
     def test_illegal_programs_are_nan_and_failures_are_taken(self):
         made = model()
