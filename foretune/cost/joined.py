@@ -31,7 +31,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import nnls
 
-from foretune._files import write_bytes
 from foretune._model_file import check
 from foretune.cost._base import FloatArray
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
@@ -228,33 +227,60 @@ class JoinedRanker(Ranker):
             validation: Groups of other workloads that members may stop early by.
         """
         usable = [group for group in groups if judgeable(group.seconds)]
-        folds = _dealt(usable, self.folds, np.random.default_rng(self.seed))
-        judged: list[tuple[FloatArray, FloatArray]] = []
-        for number in range(self.folds):
-            learned = [g for g, fold in zip(usable, folds, strict=True) if fold != number]
-            held = [g for g, fold in zip(usable, folds, strict=True) if fold == number]
-            members = {name: self._untrained(name) for name in self.members}
-            for name, member in members.items():
-                began = time.perf_counter()
-                member.fit(learned, validation)
-                logger.info(
-                    "joined: %s without part %d of %d, %.0f s",
-                    name, number + 1, self.folds, time.perf_counter() - began,
-                )  # fmt: skip
-            judged += [_judged(members, group) for group in held]
-        judged = [(x, y) for x, y in judged if len(y) > 1]
-        if not judged:
+        if not usable:
             raise BadInputError(
-                "joined: shares are learned on groups with two programs that can be applied, but "
+                f"joined: a group to learn from needs two programs with different seconds, but "
                 f"none of {len(groups)} has: collect more measurements"
             )
-        self.near = Shares.fitted(judged)
-        first = len(self.far_members)
-        self.far = Shares.fitted([(x[:, :first], y) for x, y in judged])
+        folds = self._dealt(usable)
+        judged: list[tuple[FloatArray, FloatArray]] = []
+        for number in sorted(set(folds.tolist())):
+            learned = [g for g, fold in zip(usable, folds, strict=True) if fold != number]
+            held = [g for g, fold in zip(usable, folds, strict=True) if fold == number]
+            if learned:
+                part = f"without part {number + 1} of {self.folds}"
+                members = self._fitted(learned, validation, part)
+                judged += [_judged(members, group) for group in held]
+        self._share([(x, y) for x, y in judged if len(y) > 1])
+        self.members = self._fitted(usable, validation, "on all")
+
+    def _dealt(self, groups: Sequence[Group]) -> npt.NDArray[np.intp]:
+        """Of each group its fold: one for all groups of workloads that compute the same."""
+        family = [self._family(group) for group in groups]
+        families = sorted(set(family))
+        places = np.random.default_rng(self.seed).permutation(len(families)) % self.folds
+        fold = dict(zip(families, places.tolist(), strict=True))
+        return np.array([fold[each] for each in family], dtype=np.intp)
+
+    @staticmethod
+    def _family(group: Group) -> str:
+        """What workloads share that differ in what is fused behind."""
+        from foretune.workload.training import signature
+
+        if group.family:
+            return group.family
+        made = next((p.candidate for p in group.programs if p.candidate is not None), None)
+        return group.workload if made is None else signature(made.workload)
+
+    def _fitted(
+        self, groups: Sequence[Group], validation: Sequence[Group], part: str
+    ) -> dict[str, Ranker]:
+        """New members that learned from some groups."""
+        members = {name: self._untrained(name) for name in self.members}
+        for name, member in members.items():
+            began = time.perf_counter()
+            member.fit(groups, validation)
+            logger.info("joined: %s %s, %.0f s", name, part, time.perf_counter() - began)
+        return members
+
+    def _share(self, judged: Sequence[tuple[FloatArray, FloatArray]]) -> None:
+        """Fits the shares, scale and strength; equal shares where nothing could be judged."""
+        first, width = len(self.far_members), len(self.members)
+        self.near, self.far = self._equal(width), self._equal(first)
+        if judged:
+            self.near = Shares.fitted(judged)
+            self.far = Shares.fitted([(x[:, :first], y) for x, y in judged])
         logger.info("joined: shares near %s, far %s", self.near.belief, self.far.belief)
-        for name in self.members:
-            self.members[name] = self._untrained(name)
-            self.members[name].fit(usable, validation)
         scores = [(x @ np.array(self.near.belief), np.exp2(-y)) for x, y in judged]
         self.scale = fitted_scale(scores)
         self.strength = fitted_strength(scores, self.scale)
@@ -343,19 +369,20 @@ class JoinedRanker(Ranker):
             **texts,
         )
         for name in meta["members"]:
-            ranker.members[name] = ranker._placed(_member(arrays[f"member.{name}"], path))
+            ranker.members[name] = ranker._placed(cls._read(arrays[f"member.{name}"], path))
         ranker.near, ranker.far = (Shares.from_json(meta[which]) for which in ("near", "far"))
         ranker.scale, ranker.strength = float(meta["scale"]), float(meta["strength"])
         return ranker
 
+    @staticmethod
+    def _read(data: npt.NDArray[Any], path: Path) -> Ranker:
+        """A member of a file, ready for a run."""
+        from foretune.cost import rankers
 
-def _member(data: npt.NDArray[Any], path: Path) -> Ranker:
-    from foretune.cost import rankers
-
-    with tempfile.TemporaryDirectory(prefix="foretune-") as folder:
-        file = Path(folder, path.name)
-        write_bytes(file, data.tobytes())
-        return rankers.load_for_run(file)
+        with tempfile.TemporaryDirectory(prefix="foretune-") as folder:
+            file = Path(folder, path.name)
+            file.write_bytes(data.tobytes())
+            return rankers.load_for_run(file)
 
 
 def _options(name: str, text: str) -> dict[str, Any]:
@@ -369,30 +396,6 @@ def _options(name: str, text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise BadInputError(f"joined: options of {name} are a JSON object, but got {text!r}")
     return found
-
-
-def _dealt(groups: Sequence[Group], count: int, rng: np.random.Generator) -> npt.NDArray[np.intp]:
-    """Of each group its fold: one for all groups of workloads that compute the same."""
-    family = [_family(group) for group in groups]
-    families = sorted(set(family))
-    if len(families) < count:
-        raise BadInputError(
-            f"joined: shares are learned on {count} parts of the workloads, but there are only "
-            f"{len(families)}: collect more, or ask for fewer folds"
-        )
-    places = rng.permutation(len(families)) % count
-    fold = dict(zip(families, places.tolist(), strict=True))
-    return np.array([fold[each] for each in family], dtype=np.intp)
-
-
-def _family(group: Group) -> str:
-    """What workloads share that differ in what is fused behind."""
-    from foretune.workload.training import signature
-
-    if group.family:
-        return group.family
-    made = next((p.candidate for p in group.programs if p.candidate is not None), None)
-    return group.workload if made is None else signature(made.workload)
 
 
 def _judged(members: Mapping[str, Ranker], group: Group) -> tuple[FloatArray, FloatArray]:

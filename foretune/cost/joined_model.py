@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -54,6 +54,8 @@ class JoinedModel(CostModel):
         BadInputError: There are no such weights, or an option is unknown or makes no sense.
         RecordError: A file cannot be read, is damaged, or is of another version.
     """
+
+    ranker_name: ClassVar[str] = JoinedRanker.name
 
     def __init__(
         self,

@@ -30,6 +30,7 @@ _RANKERS: Registry[Ranker] = Registry(
         "classifier:hf": "foretune.cost.behaviour.hf:HfClassifier",
         "gbdt": "foretune.cost.gbdt_ranker:GbdtRanker",
         "gbdt_actions": "foretune.cost.gbdt_ranker:GbdtActionRanker",
+        "joined": "foretune.cost.joined:JoinedRanker",
         "mlp": "foretune.cost.mlp:MlpRanker",
         "mlp:reference": "foretune.cost.mlp:MlpRanker",
         "mtl_tlp": "foretune.cost.tlp:TlpRanker",
@@ -135,10 +136,20 @@ def load_for_run(path: Path | str) -> Ranker:
     return _read(Path(path), lambda factory: getattr(factory, "run_parts", {}))
 
 
-def _read(path: Path, parts_of: Callable[[Any], Mapping[str, Any]]) -> Ranker:
-    name = read_model(path)[0].get("ranker")
+def name_in(path: Path | str) -> str:
+    """The name of the ranker that a file holds.
+
+    Raises:
+        RecordError: The file cannot be read, or does not say.
+    """
+    name = read_model(Path(path))[0].get("ranker")
     if not isinstance(name, str):
         raise RecordError(f"{path} does not say which ranker it holds: train it again")
+    return name
+
+
+def _read(path: Path, parts_of: Callable[[Any], Mapping[str, Any]]) -> Ranker:
+    name = name_in(path)
     factory = _RANKERS.factory(name)
     reader = getattr(factory, "load", None)
     if reader is None:
