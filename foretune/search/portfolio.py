@@ -29,6 +29,8 @@ from foretune.space import Decision, Recipe, Variable, frame_of
 from foretune.space.decision import variable_from_json, variable_to_json
 
 if TYPE_CHECKING:
+    from importlib.abc import Traversable
+
     from foretune.hardware import Hardware
     from foretune.space import Candidate, Sketch, Space
 
@@ -224,6 +226,11 @@ class Portfolio:
         return portfolio
 
 
+def file_of(kind: str) -> Traversable:
+    """Where the portfolio lies that comes with the package for targets of a kind."""
+    return importlib.resources.files("foretune.search") / "weights" / f"portfolio-{kind}.json.gz"
+
+
 @functools.cache
 def shipped(kind: str) -> Portfolio:
     """What comes with the package for targets of a kind, empty if nothing does.
@@ -231,7 +238,7 @@ def shipped(kind: str) -> Portfolio:
     Raises:
         RecordError: The file is damaged.
     """
-    file = importlib.resources.files("foretune.search") / "weights" / f"portfolio-{kind}.json.gz"
+    file = file_of(kind)
     if not file.is_file():
         return Portfolio()
     with importlib.resources.as_file(file) as path:
