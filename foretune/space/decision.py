@@ -102,9 +102,9 @@ class PerfectTile:
         index = int(rng.integers(len(table) - 1))
         return table[index] if table[index] != tile else table[-1]
 
-    def neighbours(self, tile: Tile) -> list[Tile]:
+    def neighbours(self, tile: Tile) -> tuple[Tile, ...]:
         """The legal tilings in which one prime factor is in another part."""
-        return [t for t in self._moved(tile) if self.accepts(t)]
+        return _neighbours(self, tile)
 
     def _moved(self, tile: Tile) -> Iterator[Tile]:
         for source, target in itertools.permutations(range(self.parts), 2):
@@ -260,6 +260,11 @@ def variable_from_json(data: dict[str, Any]) -> Variable:
 
 def _illegal(rule: str, name: str, value: Any, remedy: str) -> IllegalCandidateError:
     return IllegalCandidateError(f"{rule}, but {name} is {value!r}: {remedy}")
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _neighbours(variable: PerfectTile, tile: Tile) -> tuple[Tile, ...]:
+    return tuple(t for t in variable._moved(tile) if variable.accepts(t))
 
 
 @functools.lru_cache(maxsize=4096)
