@@ -81,7 +81,9 @@ class Network(nn.Module):
         return found
 
 
-def trained(columns: Floats, ends: Floats, owner: Integers, seed: int) -> Network:
+def trained(
+    columns: Floats, ends: Floats, owner: Integers, seed: int, within_weight: float = _WITHIN
+) -> Network:
     """A network that was trained to say where programs end.
 
     Args:
@@ -89,6 +91,8 @@ def trained(columns: Floats, ends: Floats, owner: Integers, seed: int) -> Networ
         ends: Its terminal state, shape (n, d).
         owner: Number of its workload, shape (n,).
         seed: Of weights and batches.
+        within_weight: Of the differences between programs of a workload, which the loss asks for
+            besides.
     """
     rng = np.random.default_rng(seed)
     rows = [np.flatnonzero(owner == number) for number in np.unique(owner)]
@@ -102,7 +106,7 @@ def trained(columns: Floats, ends: Floats, owner: Integers, seed: int) -> Networ
             at = np.concatenate([rng.choice(rows[number], _PROGRAMS) for number in drawn])
             off = (network.layers(given[at]) - wanted[at]).unflatten(0, (_WORKLOADS, _PROGRAMS))
             within = off - off.mean(dim=1, keepdim=True)
-            loss = (off.square() + _WITHIN * within.square()).sum(dim=-1).mean()
+            loss = (off.square() + within_weight * within.square()).sum(dim=-1).mean()
             descent.zero_grad()
             loss.backward()
             descent.step()

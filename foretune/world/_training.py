@@ -255,9 +255,12 @@ class Side:
     def error(self, member: Member) -> float:
         """Mean of 1 - cos(p_T, z_T)."""
         initial, plan = self._plan
+        member.eval()
         with torch.inference_mode():
             ends = member.rolled(self.at(initial), self.inputs, plan, len(self.paths))
-            return float(1.0 - (ends * self.at(self.paths.terminal)).sum(dim=1).mean())
+            found = float(1.0 - (ends * self.at(self.paths.terminal)).sum(dim=1).mean())
+        member.train()
+        return found
 
 
 def follow(
@@ -291,7 +294,7 @@ def follow(
     phases = config.phases
     history: list[TransitionEpoch] = []
     kept, best = None, math.inf
-    with limited_threads(threads):
+    with limited_threads(threads), seeded(seed):
         for at, (horizon, terminal) in enumerate(phases):
             start = time.monotonic()
             draws = list(_draws(learned.paths, horizon, config, rng))

@@ -17,6 +17,8 @@ Source: Pan et al., Toward Compiler World Models, 2026, section 3.4. What is our
   counts: at inference paths are longer than the paper's windows.
 - Margins that no prediction could keep are lowered (``attainable``).
 - States are read at the size of actions (``scaled``).
+- The initial state can come in again, at every step or at the end (``joins``), and factors of tiles
+  can be given as shares of the extent (``relative``), which only the initial state tells then.
 - Sequences that begin alike are rolled out once as far as they are alike.
 """
 
@@ -54,6 +56,14 @@ __all__ = [
 
 SCHEMA = "foretune.transition/2"
 """Of what ``TransitionModel.dump`` gives. Another number when weights or inputs change meaning."""
+JOINED_SCHEMA = "foretune.transition/3"
+"""The same of models that know more than that: with ``joins`` or ``relative``."""
+JOINS: Mapping[str, tuple[bool, bool]] = {
+    "none": (False, False),
+    "change": (True, False),
+    "end": (False, True),
+}
+"""Where the initial state comes in again -> whether in the change of every step, and at the end."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,12 @@ class TransitionConfig:
             and a path's end depends on its actions alone: a control.
         scaled: Whether steps read states times sqrt(d), so that their numbers are of the size of
             actions'; the paper does not.
+        joins: Where the initial state comes in again, besides being what the first action moves:
+            ``"none"`` (the paper's), in the ``"change"`` of every step, or at the ``"end"`` of the
+            path, where all of its actions are looked at once more besides. If not ``initial``, a
+            learned vector stands for it there, too.
+        relative: Whether the factors of a split are given as shares of the logarithm of its extent,
+            so that actions alone do not tell how long loops are.
         members: Networks, each from its own seed.
         horizons: Phases of training in order: actions of a window at most, 0 for whole paths, and
             passes over the paths. No phase at all: an untrained model, a control.
@@ -90,6 +106,8 @@ class TransitionConfig:
     action_embedding: str = "both"
     initial: bool = True
     scaled: bool = True
+    joins: str = "none"
+    relative: bool = False
     members: int = 3
     horizons: tuple[tuple[int, int], ...] = ((1, 6), (8, 8), (0, 12))
     terminal_epochs: int = 8
@@ -108,6 +126,8 @@ class TransitionConfig:
     def __post_init__(self) -> None:
         if self.action_embedding not in PARTS:
             raise unknown_name("action_embedding", self.action_embedding, PARTS)
+        if self.joins not in JOINS:
+            raise unknown_name("joins", self.joins, JOINS)
         for name in ("members", "batch"):
             self._require(f"{name} >= 1", getattr(self, name) >= 1, getattr(self, name))
         for name in ("terminal_epochs", "margin", "cross", "same", "weight_decay"):
@@ -125,6 +145,12 @@ class TransitionConfig:
     def _require(self, rule: str, holds: bool, value: object) -> None:
         if not holds:
             raise BadInputError(f"transition model: {rule} must hold, but got {value}")
+
+    @property
+    def schema(self) -> str:
+        """Of a model of this kind in a file."""
+        plain = self.joins == "none" and not self.relative
+        return SCHEMA if plain else JOINED_SCHEMA
 
     @property
     def phases(self) -> list[tuple[int, bool]]:
@@ -327,7 +353,11 @@ class TransitionModel(Part):
         """All of the model as a JSON object and arrays, to be stored in a file of one's own."""
         from foretune.world._weights import weights_of
 
-        meta = {"schema": SCHEMA, "config": asdict(self.config), "kinds": self.kinds}
+        config = asdict(self.config)
+        if self.config.schema == SCHEMA:
+            # A reader of that schema does not know them.
+            del config["joins"], config["relative"]
+        meta = {"schema": self.config.schema, "config": config, "kinds": self.kinds}
         arrays: Arrays = {
             "mean_terminal": self.mean_terminal,
             "shift": self._inputs.shift,
@@ -354,13 +384,16 @@ class TransitionModel(Part):
             RecordError: Something is missing or does not fit.
             MissingDependencyError: PyTorch is not installed.
         """
-        check("the transition model", meta, schema=SCHEMA)
+        known = meta.get("schema") == JOINED_SCHEMA
+        check("the transition model", meta, schema=JOINED_SCHEMA if known else SCHEMA)
         require("torch")
         from foretune.world._weights import with_weights
 
         try:
             config = _configured(meta["config"])
-            inputs = ActionInputs(tuple(meta["kinds"]), arrays["shift"], arrays["factor"])
+            inputs = ActionInputs(
+                tuple(meta["kinds"]), arrays["shift"], arrays["factor"], config.relative
+            )
             mean = arrays["mean_terminal"]
             members = []
             for number in range(config.members):
@@ -396,9 +429,16 @@ def _member(config: TransitionConfig, inputs: ActionInputs, dimension: int, seed
 
     texts, numbers = PARTS[config.action_embedding]
     columns = (inputs.text_columns * texts, NUMBERS * numbers)
+    tuned, joined = JOINS[config.joins]
     with seeded(seed):
         return Member(
-            *columns, len(inputs.kinds), dimension, initial=config.initial, scaled=config.scaled
+            *columns,
+            len(inputs.kinds),
+            dimension,
+            initial=config.initial,
+            scaled=config.scaled,
+            tuned=tuned,
+            joined=joined,
         )
 
 
@@ -445,7 +485,7 @@ def train_transition(
     from foretune._torch import choose_device
     from foretune.world import _training
 
-    inputs = ActionInputs.fitted(paths.actions)
+    inputs = ActionInputs.fitted(paths.actions, config.relative)
     where = choose_device(device)
     sides = [
         _training.Side(side, inputs.of(side.actions, config.action_embedding, where))
