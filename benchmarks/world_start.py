@@ -51,6 +51,7 @@ from foretune.evaluate.metrics import average
 Floats = npt.NDArray[np.float64]
 Interval = dict[str, float]
 
+EXPLAINED, PREDICTED, JUDGED = TABLES = ("explained", "predicted", "ranked")
 METRICS = ("top1", "kendall_tau")
 RANKED = (
     DECISIONS,
@@ -88,14 +89,25 @@ def chosen(
 
 
 def fill(
-    groups: Sequence[Group], learning: Learning, seeds: Sequence[int]
+    groups: Sequence[Group],
+    learning: Learning,
+    seeds: Sequence[int],
+    tables: Sequence[str] = TABLES,
+    transitions: Sequence[str] = tuple(TRANSITIONS),
 ) -> dict[str, list[dict[str, Any]]]:
     """All cells, made where they are not there.
 
+    Args:
+        groups: Judgeable ones, thinned.
+        learning: What folds learn.
+        seeds: Of what is learned.
+        tables: Names in ``TABLES``.
+        transitions: Names in ``TRANSITIONS``, ``PLAIN`` among them.
+
     Returns:
-        ``explained``, ``predicted`` and ``ranked``: a cell per seed, part of the split and row.
+        By the name of a table, a cell per seed, part of the split and row.
     """
-    found: dict[str, list[dict[str, Any]]] = {"explained": [], "predicted": [], "ranked": []}
+    found: dict[str, list[dict[str, Any]]] = {table: [] for table in TABLES}
     settings = {
         "config": asdict(learning.config),
         "folds": learning.folds,
@@ -109,24 +121,28 @@ def fill(
         for number, part in enumerate(parts):
             say_why = f"{part.name}, seed {seed}"
             fold = _fold(learning, part, number, seed)
-            for kind, row, make in _wanted(fold, networks=seed == seeds[0]):
+            for kind, row, make in _wanted(fold, transitions):
+                if kind not in tables or (kind == EXPLAINED and seed != seeds[0]):
+                    continue
                 result = cells.get(f"{kind} {number} {row}", make, f"{say_why}: {kind}, {row}")
                 found[kind].append({"row": row, "seed": seed, "result": result})
     return found
 
 
-def _wanted(fold: StartFold, networks: bool) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+def _wanted(
+    fold: StartFold, transitions: Sequence[str]
+) -> Iterator[tuple[str, str, Callable[[], Any]]]:
     """Kind, row and maker of every cell of a fold, in the order in which worlds are learned."""
-    for row in INPUTS if networks else ():
-        yield "explained", row, partial(fold.explained, row)
-    for row in TRANSITIONS:
-        yield "predicted", row, partial(fold.predicted, row)
+    for row in INPUTS:
+        yield EXPLAINED, row, partial(fold.explained, row)
+    for row in transitions:
+        yield PREDICTED, row, partial(fold.predicted, row)
         # Those at hand are ranked with before the next are learned.
         for ranked in RANKED:
             if ranked.partition("; ")[0] == row:
-                yield "ranked", ranked, partial(fold.ranked, ranked)
+                yield JUDGED, ranked, partial(fold.ranked, ranked)
     for row in (DECISIONS, TRUE):
-        yield "ranked", row, partial(fold.ranked, row)
+        yield JUDGED, row, partial(fold.ranked, row)
 
 
 def start_code() -> str:
@@ -241,23 +257,23 @@ def ranking(groups: Sequence[Group], cells: Sequence[Mapping[str, Any]]) -> list
     return rows
 
 
-def run(groups: Sequence[Group], learning: Learning, seeds: Sequence[int]) -> dict[str, Any]:
-    """Everything, as a JSON object.
-
-    Args:
-        groups: Judgeable ones, thinned.
-        learning: What folds learn.
-        seeds: Of what is learned.
-    """
-    cells = fill(groups, learning, seeds)
+def run(
+    groups: Sequence[Group],
+    learning: Learning,
+    seeds: Sequence[int],
+    tables: Sequence[str] = TABLES,
+    transitions: Sequence[str] = tuple(TRANSITIONS),
+) -> dict[str, Any]:
+    """Everything, as a JSON object; arguments as for ``fill``."""
+    cells = fill(groups, learning, seeds, tables, transitions)
 
     def of(kind: str, row: str) -> list[dict[str, Any]]:
         return [cell for cell in cells[kind] if cell["row"] == row]
 
-    plain = sums_of(of("predicted", PLAIN), "own")
+    plain = sums_of(of(PREDICTED, PLAIN), "own")
     predicted = []
-    for row in TRANSITIONS:
-        own, swapped = (sums_of(of("predicted", row), start) for start in ("own", "swapped"))
+    for row in transitions:
+        own, swapped = (sums_of(of(PREDICTED, row), start) for start in ("own", "swapped"))
         found: dict[str, Any] = {"row": row, **shares(own, None if row == PLAIN else plain)}
         if swapped:
             same = {key: own[key] for key in swapped}
@@ -276,17 +292,21 @@ def run(groups: Sequence[Group], learning: Learning, seeds: Sequence[int]) -> di
         "workloads": len({group.workload for group in groups}),
         "programs": sum(map(len, groups)),
         "paths": round(sum(float(sums[0]) for sums in plain.values()) / len(seeds)),
-        "partners": len(sums_of(of("predicted", PLAIN), "swapped")),
+        "partners": len(sums_of(of(PREDICTED, PLAIN), "swapped")),
         "between": float(there[1] / there[0]),
-        "explained": [{"row": row, **shares(sums_of(of("explained", row)))} for row in INPUTS],
+        "explained": [
+            {"row": row, **shares(sums_of(of(EXPLAINED, row)))}
+            for row in INPUTS
+            if EXPLAINED in tables
+        ],
         "predicted": predicted,
-        "ranked": ranking(groups, cells["ranked"]),
+        "ranked": ranking(groups, cells[JUDGED]),
         "readings": {
             row: {
                 key: " ".join(f"{each:.4g}" for each in sums)
-                for key, sums in sums_of(of("predicted", row), "own").items()
+                for key, sums in sums_of(of(PREDICTED, row), "own").items()
             }
-            for row in TRANSITIONS
+            for row in transitions
         },
     }
 
@@ -311,13 +331,7 @@ def body_of(result: Mapping[str, Any], data: str) -> str:
             "Explained: 1 - squared distances of predictions to the programs' own terminal states "
             "/ those of the mean terminal state of training. Between: of the means of workloads, "
             f"which are {100 * result['between']:.0f} % of it; within: of the differences to them.",
-            "## What tells the terminal state",
-            "A network reads this at once, with nothing else between: the initial state, actions "
-            "(their words and numbers as transitions read them, without order), actions whose "
-            "factors are shares of the extents, or the action features of trees, which look at the "
-            "untransformed program, too (footprints, operations, extents), with and without those "
-            "columns. First seed.",
-            _explained(result["explained"]),
+            *_networks(result["explained"]),
             "## Transitions",
             f"{PLAIN}: as without options. change, end: `joins`. relative: factors of tiles as "
             "shares of the extents. actions only: a learned vector in place of the initial state. "
@@ -329,10 +343,7 @@ def body_of(result: Mapping[str, Any], data: str) -> str:
             "makes. Moved: squared distance between both predictions / that of predictions to "
             "their mean over all workloads.",
             _swapped(result["predicted"]),
-            "## Ranking",
-            f"Behind each figure stands the paired difference to {DECISIONS}. Swapped: as above, "
-            f"trees as before. {STATES_ALONE}: trees see no actions.",
-            _ranked(result["ranked"]),
+            *_trees(result["ranked"]),
         ]
     )
 
@@ -341,11 +352,21 @@ def _told(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in options.items()) or "default options"
 
 
-def _explained(rows: Sequence[Mapping[str, Any]]) -> str:
-    return table(
-        ["read", "explained", "between", "within"],
-        [[row["row"], *(figure(row[name]) for name in _PARTS)] for row in rows],
-    )
+def _networks(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not rows:
+        return []
+    return [
+        "## What tells the terminal state",
+        "A network reads this at once, with nothing else between: the initial state, actions "
+        "(their words and numbers as transitions read them, without order), actions whose "
+        "factors are shares of the extents, or the action features of trees, which look at the "
+        "untransformed program, too (footprints, operations, extents), with and without those "
+        "columns. First seed.",
+        table(
+            ["read", "explained", "between", "within"],
+            [[row["row"], *(figure(row[name]) for name in _PARTS)] for row in rows],
+        ),
+    ]
 
 
 def _predicted(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -380,19 +401,26 @@ def _swapped(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _ranked(rows: Sequence[Mapping[str, Any]]) -> str:
+def _trees(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     def cell(row: Mapping[str, Any], metric: str) -> str:
         if row["row"] == DECISIONS:
             return figure(row[metric])
         return f"{figure(row[metric])}; {figure(row[f'{metric} - decisions'], '+')}"
 
-    return table(
-        ["states", "groups", "top-1", "tau"],
-        [
-            [row["row"], str(row["groups"]), *(cell(row, metric) for metric in METRICS)]
-            for row in rows
-        ],
-    )
+    if not rows:
+        return []
+    return [
+        "## Ranking",
+        f"Behind each figure stands the paired difference to {DECISIONS}. Swapped: as above, "
+        f"trees as before. {STATES_ALONE}: trees see no actions.",
+        table(
+            ["states", "groups", "top-1", "tau"],
+            [
+                [row["row"], str(row["groups"]), *(cell(row, metric) for metric in METRICS)]
+                for row in rows
+            ],
+        ),
+    ]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -403,10 +431,24 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--workloads", type=int, default=0, help="that are drawn; 0: all")
     parser.add_argument("--members", type=int, default=2, help="networks of transitions")
     parser.add_argument("--epochs", type=int, default=30, help="of transitions")
+    parser.add_argument("--batch", type=int, default=512, help="actions of a training step")
+    parser.add_argument("--tables", default=",".join(TABLES), help="which to make")
+    parser.add_argument("--transitions", default=";".join(TRANSITIONS), help="which to learn")
     parser.add_argument("--page", default="world_start", help="name of what --write writes")
     options = parser.parse_args(arguments)
     if options.target != FeatureReader.target:
         parser.error(f"--target must be {FeatureReader.target}: of texts there is no start to ask")
+    tables = options.tables.split(",")
+    if PREDICTED not in tables or not set(tables) <= set(TABLES):
+        parser.error(f"tables are {', '.join(TABLES)}; {PREDICTED} has to be among them")
+    rows = options.transitions.split(";")
+    if PLAIN not in rows or not set(rows) <= set(TRANSITIONS):
+        parser.error(f"transitions are {'; '.join(TRANSITIONS)}; {PLAIN} has to be among them")
+    if options.members < 2 and JUDGED in tables:
+        parser.error(
+            f"--members must be at least 2 where --tables has {JUDGED}: trees learn from states "
+            "that were predicted by one that has not seen the workload"
+        )
     seeds = [int(seed) for seed in options.seeds.split(",")]
     where = conditions("world_start", seeds)
     say("reading the data")
@@ -416,10 +458,15 @@ def main(arguments: list[str] | None = None) -> None:
     if not groups:
         parser.error(f"--hardware: no group of {options.data} is of {', '.join(hardware)}")
     learning = learning_of(options)
-    given = {"members": options.members, "terminal_epochs": options.epochs}
-    learning = replace(learning, config=replace(learning.config, transition_options=given))
+    given = {
+        "members": options.members,
+        "terminal_epochs": options.epochs,
+        "batch": options.batch,
+    }
+    config = replace(learning.config, transition_options=given, crossfit=options.members > 1)
+    learning = replace(learning, config=config)
     with told():
-        result = run(groups, learning, seeds)
+        result = run(groups, learning, seeds, tables, rows)
     inside = options.data.resolve().is_relative_to(ROOT)
     data = options.data.resolve().relative_to(ROOT) if inside else options.data
     publish(options.page, _TITLE, body_of(result, f"`{data}`"), result, where.end(), options.write)
