@@ -43,7 +43,8 @@ def test_variance_is_told_apart_between_workloads_and_within() -> None:
                             np.repeat(true[4:].mean(0)[None], 6, 0)])  # fmt: skip
     right, of_means = explained(true), explained(means)
     assert [right[name] for name in ("all", "between", "within")] == pytest.approx([1, 1, 1])
-    assert of_means["between"] == pytest.approx(1) and of_means["within"] == pytest.approx(0, abs=1e-5)
+    assert of_means["between"] == pytest.approx(1)
+    assert of_means["within"] == pytest.approx(0, abs=1e-5)
     assert 0 < of_means["all"] < 1
     within = explained(true - means)
     assert within["within"] == pytest.approx(1) and within["between"] == pytest.approx(0, abs=1e-5)
