@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
+from foretune.operators.recurrent import recurrence_of
 from foretune.workload.model import element_type, is_float
 
 if TYPE_CHECKING:
@@ -80,16 +81,21 @@ def arithmetic_of(model: Model) -> Arithmetic:
     epsilons: dict[bool, float] = {}
     for call in calls:
         name = str(getattr(call.op, "name", "")).removeprefix("relax.")
+        marked = recurrence_of(call)
+        steps = 1 if marked is None else marked[0].steps
         for dtype in _dtypes(call.ty):
             epsilon = float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
             seen.add(dtype)
             is_half = dtype.itemsize <= 2
             epsilons[is_half] = max(epsilons.get(is_half, 0.0), epsilon)
-            halves += is_half and name not in _MOVES
+            halves += steps * (is_half and name not in _MOVES)
         to_bytes |= _rounds_to_bytes(name, call)
         additions = _additions(name, call)
         depth += float(np.sqrt(additions))
         work += additions * float(np.prod([int(e) for e in getattr(call.ty, "shape", None) or ()]))
+        if marked is not None:
+            depth += steps * float(np.sqrt(marked[0].width))
+            work += float(marked[0].multiplications)
     wide = [element_type(s.dtype) for s in (*model.inputs, *model.outputs)]
     for dtype in (d for d in wide if is_float(d)):
         epsilons.setdefault(dtype.itemsize <= 2, float(ml_dtypes.finfo(dtype).eps))  # type: ignore[no-untyped-call]

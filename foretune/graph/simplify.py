@@ -94,5 +94,6 @@ def _run(
 ) -> IRModule:
     if off:
         passes.skip(each.name, off)
-        return module
-    return passes.run(each.name, module, *each.changes(hardware, decisions))
+    else:
+        module = passes.run(each.name, module, *each.changes(hardware, decisions))
+    return module if each.always is None else each.always(module)

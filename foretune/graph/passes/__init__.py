@@ -27,6 +27,7 @@ from foretune.graph.passes.layouts import assign_layouts
 from foretune.graph.passes.normalizations import find_normalizations, lower_normalizations
 from foretune.graph.passes.one_function import OneFunction, one_function
 from foretune.graph.passes.packed_weights import pack_weights
+from foretune.graph.passes.recurrences import recurrence_kernels, unrolled_recurrences
 from foretune.graph.passes.reshapes import sink_reshapes
 from foretune.graph.passes.rewrites import drop_masks, rewrite_operators
 from foretune.graph.passes.transposed_convolutions import split_phases
@@ -67,12 +68,14 @@ class Pass:
         changes: What it consists of, for a hardware and the decisions of a plan.
         only: Kind of target that it is for; empty if it is for all.
         decides: Whether it has a choice for some operators, which a plan may make.
+        always: What is done behind it, also where it is off or failed.
     """
 
     name: str
     changes: _Changes
     only: str = ""
     decides: bool = False
+    always: Change | None = None
 
 
 def _relax(*names: str) -> _Changes:
@@ -113,6 +116,12 @@ _NORMALIZATIONS = "normalizations"
 
 OPERATORS = (
     Pass("normal-form", _relax("Normalize", "CanonicalizeBindings")),
+    Pass(
+        "recurrences",
+        lambda hardware, _: [lambda module: recurrence_kernels(module, hardware)],
+        only="llvm",
+        always=unrolled_recurrences,
+    ),
     Pass("integers", lambda hardware, _: [lambda module: integer_products(module, hardware)]),
     _REWRITES,
     Pass("batch-norms", _ours(fold_batch_norms)),

@@ -9,39 +9,57 @@ from foretune import _tvm
 from foretune.operators import recurrent
 from foretune.workload.importers.onnx._node import Lowering, Node, NotLoweredError
 
-_LONGEST = 512
-"""Steps up to which a layer is unrolled."""
-
 
 def _rnn(node: Node) -> Any:
-    return _layer(node, 1, ["Tanh"], lambda _direction: recurrent.rnn_step)
+    names = _names(node, ["Tanh"])
+    kinds = {"tanh": recurrent.RNN_TANH, "relu": recurrent.RNN_RELU}
+    kind = kinds.get(names[0]) if len(set(names)) == 1 else None
+    return _layer(node, 1, names, kind or "", lambda _direction: recurrent.rnn_step)
 
 
 def _gru(node: Node) -> Any:
     behind = bool(node.attribute("linear_before_reset", 0))
+    names = _names(node, ["Sigmoid", "Tanh"])
+    usual = behind and names == ["sigmoid", "tanh"] * (len(names) // 2)
     step = recurrent.gru_step if behind else recurrent.gru_step_before
-    return _layer(node, 3, ["Sigmoid", "Tanh"], lambda _direction: step)
+    return _layer(node, 3, names, recurrent.GRU if usual else "", lambda _direction: step)
 
 
 def _lstm(node: Node) -> Any:
     op = _tvm.tvm.relax.op
     hidden = int(node.attribute("hidden_size"))
-    clip = node.attribute("clip")
+    clip, peepholes = node.attribute("clip"), node.get(7)
+    coupled = bool(node.attribute("input_forget", 0))
+    names = _names(node, ["Sigmoid", "Tanh", "Tanh"])
+    usual = names == ["sigmoid", "tanh", "tanh"] * (len(names) // 3)
+    usual = usual and clip is None and peepholes is None and not coupled
 
-    def step_of(direction: int) -> Any:
-        peepholes = node.get(7)
+    def step_of(direction: int) -> recurrent.Step:
         weights = None
         if peepholes is not None:
             row = op.reshape(_direction(peepholes, direction), (3, hidden))
             weights = [op.reshape(_row(row, at), (hidden,)) for at in range(3)]
-        coupled = bool(node.attribute("input_forget", 0))
         return recurrent.lstm_step(weights, None if clip is None else float(clip), coupled)
 
-    return _layer(node, 4, ["Sigmoid", "Tanh", "Tanh"], step_of)
+    return _layer(node, 4, names, recurrent.LSTM if usual else "", step_of)
+
+
+def _names(node: Node, default: Sequence[str]) -> list[str]:
+    """Activations of all directions, in lower case."""
+    given = node.attribute("activations", list(default) * _directions(node))
+    return [str(name).lower() for name in given]
+
+
+def _directions(node: Node) -> int:
+    return 2 if str(node.attribute("direction", "forward")) == "bidirectional" else 1
 
 
 def _layer(
-    node: Node, gates: int, default: Sequence[str], step_of: Callable[[int], Any]
+    node: Node,
+    gates: int,
+    names: Sequence[str],
+    kind: str,
+    step_of: Callable[[int], recurrent.Step],
 ) -> list[Any]:
     """All directions of a layer, and its outputs in ONNX's layout."""
     op = _tvm.tvm.relax.op
@@ -49,35 +67,43 @@ def _layer(
     batch_first = bool(node.attribute("layout", 0))
     data = emit(op.permute_dims(node[0], [1, 0, 2])) if batch_first else node[0]
     steps, batch, _inputs = (int(extent) for extent in data.ty.shape)
-    way = str(node.attribute("direction", "forward"))
-    directions = 2 if way == "bidirectional" else 1
-    if steps * directions > _LONGEST:
-        raise NotLoweredError("the sequence is too long to be unrolled")
-    names = [str(n) for n in node.attribute("activations", list(default) * directions)]
+    directions, lengths = _directions(node), node.get(4)
+    if steps > recurrent.LONGEST and (not kind or lengths is not None):
+        raise NotLoweredError(f"more than {recurrent.LONGEST} steps of a cell of this kind")
     hidden = int(node.attribute("hidden_size"))
     found = []
     for at in range(directions):
-        own = names[at * len(default) : (at + 1) * len(default)]
-        cell = _cell(node, emit, at, gates, hidden, own)
+        each = len(names) // directions
+        own = [_activation(name, node) for name in names[at * each : (at + 1) * each]]
+        cell = _cell(node, emit, at, gates, hidden, kind, own)
         initial = [
             _initial(node, emit, at, source, batch, hidden, batch_first) for source in (5, 6)
         ]
-        order = list(range(steps))
-        if way == "reverse" or at == 1:
-            order.reverse()
+        reverse = at == 1 or str(node.attribute("direction", "forward")) == "reverse"
         if gates != 4:
             initial[1] = None
-        lengths = node.get(4)
         found.append(
             recurrent.run(
-                node.builder, data, order, cell, (initial[0], initial[1]), step_of(at), lengths
+                node.builder,
+                data,
+                cell,
+                (initial[0], initial[1]),
+                reverse,
+                lengths,
+                None if kind else step_of(at),
             )
         )
     return _outputs(emit, found, batch_first)
 
 
 def _cell(
-    node: Node, emit: Any, at: int, gates: int, hidden: int, names: Sequence[str]
+    node: Node,
+    emit: Any,
+    at: int,
+    gates: int,
+    hidden: int,
+    kind: str,
+    activations: Sequence[recurrent.Activation],
 ) -> recurrent.Cell:
     op = _tvm.tvm.relax.op
     bias, inner = None, None
@@ -87,12 +113,13 @@ def _cell(
         bias = emit(op.strided_slice(both, [0], [0], [size]))
         inner = emit(op.strided_slice(both, [0], [size], [2 * size]))
     return recurrent.Cell(
+        kind,
         emit(_direction(node[1], at)),
         emit(_direction(node[2], at)),
         bias,
         inner,
-        [_activation(name, node, place) for place, name in enumerate(names)],
-        hidden,
+        tuple(range(gates)),
+        activations=activations,
     )
 
 
@@ -135,7 +162,7 @@ def _row(value: Any, at: int) -> Any:
     return _tvm.tvm.relax.op.strided_slice(value, [0], [at], [at + 1])
 
 
-def _activation(name: str, node: Node, place: int) -> recurrent.Activation:
+def _activation(name: str, node: Node) -> recurrent.Activation:
     relax, op = _tvm.tvm.relax, _tvm.tvm.relax.op
     if node.attribute("activation_alpha") or node.attribute("activation_beta"):
         raise NotLoweredError("activations with parameters")
@@ -148,9 +175,9 @@ def _activation(name: str, node: Node, place: int) -> recurrent.Activation:
         "relu": op.nn.relu,
         "softsign": lambda x: op.divide(x, op.add(relax.const(1, dtype), op.abs(x))),
     }
-    if name.lower() not in known:
+    if name not in known:
         raise NotLoweredError(f"activation {name}")
-    return known[name.lower()]
+    return known[name]
 
 
 TABLE: dict[str, Lowering] = {"GRU": _gru, "LSTM": _lstm, "RNN": _rnn}

@@ -24,6 +24,7 @@ class Attributes:
 
     def __init__(self, module: Any) -> None:
         self._parts = list(module.named_modules())
+        self._derived = [derived(part) for _, part in self._parts]
         self._start = self._after = self._held()
         self._seen = self._latest = self._look()
 
@@ -52,13 +53,13 @@ class Attributes:
 
     def _held(self) -> tuple[list[dict[str, Any]], list[tuple[Any, Any]]]:
         """Values by part, and what containers among them hold."""
-        values = [_own(part) for _, part in self._parts]
+        values = [own for _, _, own in self._each()]
         held = [value for own in values for value in own.values()]
         return values, [(value, value.copy()) for value in held if isinstance(value, _CONTAINERS)]
 
     def _put(self, values: list[dict[str, Any]], contents: list[tuple[Any, Any]]) -> None:
-        for (_, part), own in zip(self._parts, values, strict=True):
-            for name in _own(part):
+        for (_, part, have), own in zip(self._each(), values, strict=True):
+            for name in have:
                 if name not in own:
                     del vars(part)[name]
             vars(part).update(own)
@@ -70,11 +71,34 @@ class Attributes:
     def _look(self) -> dict[str, Any]:
         return {
             f"{path}.{name}" if path else name: _frozen(value, _DEPTH)
-            for path, part in self._parts
-            for name, value in _own(part).items()
+            for path, _, own in self._each()
+            for name, value in own.items()
         }
 
+    def _each(self) -> list[tuple[str, Any, dict[str, Any]]]:
+        """Path, part and its attributes that are its own."""
+        return [
+            (path, part, {n: v for n, v in _own(part).items() if n not in derived})
+            for (path, part), derived in zip(self._parts, self._derived, strict=True)
+        ]
 
+
+def derived(part: Any) -> frozenset[str]:
+    """Attributes of a module that PyTorch itself computes from its parameters in each call.
+
+    Recurrent layers list their weights; weight norm, spectral norm and pruning write a weight ahead
+    of each call. Nobody reads what the call before has left there.
+    """
+    import torch
+
+    names = set(_LISTS_OF_WEIGHTS) if isinstance(part, torch.nn.RNNBase) else set()
+    for hook in part._forward_pre_hooks.values():
+        if type(hook).__module__.startswith("torch.nn.utils."):
+            names |= {vars(hook)[key] for key in ("name", "_tensor_name") if key in vars(hook)}
+    return frozenset(names)
+
+
+_LISTS_OF_WEIGHTS = ("_flat_weights", "_flat_weight_refs")
 _LISTS = (list, collections.deque)
 _CONTAINERS = (*_LISTS, dict, set)
 

@@ -8,13 +8,21 @@ import functools
 import io
 import logging
 import re
-import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from foretune.errors import BadInputError, UnsupportedModelError
-from foretune.workload.importers.torch._attributes import Attributes
+from foretune.workload.importers.torch._attributes import Attributes, derived
+from foretune.workload.importers.torch._recurrent import shapes_at_once
+from foretune.workload.importers.torch._refusals import (
+    aliased,
+    is_of_packed_sequence,
+    no_buffer,
+    registering,
+    set_to_none,
+    why_no_state,
+)
 from foretune.workload.importers.torch._table import IGNORED, INLINED, KEPT, LOWERINGS
 from foretune.workload.importers.torch._walk import name_of
 from foretune.workload.model import without_leaf_warning
@@ -47,17 +55,11 @@ def export(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], name: 
             raise UnsupportedModelError(
                 f"model {name!r} computes something else in each call, because it changes its own "
                 f"attribute {changed[0]!r}, which is a constant of an artifact: keep it in a "
-                f"buffer, a tensor of fixed shape: {_registering(changed[0], 'torch.tensor(...)')}"
+                f"buffer, a tensor of fixed shape: {registering(changed[0], 'torch.tensor(...)')}"
             )
         return again
     finally:
         attributes.restore()
-
-
-def _registering(path: str, value: str) -> str:
-    """The line of Python that makes an attribute of a module's part a buffer."""
-    where, _, name = path.rpartition(".")
-    return f"{'.'.join(filter(None, ('self', where)))}.register_buffer({name!r}, {value})"
 
 
 def _are_equal(one: Any, other: Any) -> bool:
@@ -92,6 +94,7 @@ def _exported(
         with (
             quiet_export(),
             torch.no_grad(),
+            shapes_at_once(),
             _writing_buffers_in_place(module, name, attributes),
             warnings.catch_warnings(record=True) as said,
         ):
@@ -100,33 +103,37 @@ def _exported(
     except UnsupportedModelError:
         raise
     except Exception as error:  # torch.export raises anything the model's own code may raise
-        unset = _set_to_none(error)
+        unset = set_to_none(error)
         if unset:
             raise UnsupportedModelError(
-                f"model {name!r} {_why_no_state(unset, torch.empty(0), None)}"
+                f"model {name!r} {why_no_state(unset, torch.empty(0), None)}"
+            ) from error
+        if is_of_packed_sequence(error):
+            raise UnsupportedModelError(
+                f"model {name!r} packs sequences, and the size of a packed one depends on values: "
+                "give its recurrent layers padded tensors, and sequences of different lengths one "
+                "in a call"
             ) from error
         raise UnsupportedModelError(
             f"PyTorch could not export {name!r}: {first_line(error)}; "
             "make torch.export.export(module, inputs, strict=False) pass first"
         ) from error
     for warning in said:
-        lost = _LOST_ATTRIBUTE.search(str(warning.message))
-        if lost:
-            raise _no_buffer(name, lost.group(1))
+        for attribute in _lost(module, str(warning.message)):
+            raise no_buffer(name, attribute)
     return program
 
 
-def _no_buffer(name: str, attribute: str) -> UnsupportedModelError:
-    if attribute.startswith("lifted_tensor"):  # PyTorch's name for what the module does not name
-        return UnsupportedModelError(
-            f"model {name!r} writes a tensor that is neither an attribute of a module nor an "
-            "input, one in a container or a global variable: make it a buffer with "
-            "register_buffer: an input and an output of the artifact"
-        )
-    return UnsupportedModelError(
-        f"model {name!r} writes its own attribute {attribute!r}, which PyTorch does not export: "
-        "make it a buffer with register_buffer: an input and an output of the artifact"
-    )
+def _lost(module: Any, message: str) -> list[str]:
+    """Attributes that a call assigns, in PyTorch's words, without those that it derives anew."""
+    said = _LOST_ATTRIBUTE.search(message)
+    known = {
+        f"{path}.{name}" if path else name
+        for path, part in module.named_modules()
+        for name in derived(part)
+    }
+    listed = re.split(r", self\.", said.group(1)) if said else []
+    return [each for each in listed if each.partition("[")[0] not in known]
 
 
 @contextlib.contextmanager
@@ -151,7 +158,7 @@ def _writing_buffers_in_place(module: Any, name: str, attributes: Attributes) ->
                 new: Any = part._buffers.get(key)
                 if new is old:
                     continue
-                fault = _why_no_state(f"{path}.{key}" if path else key, old, new)
+                fault = why_no_state(f"{path}.{key}" if path else key, old, new)
                 if fault:
                     faults.append(fault)
                 else:
@@ -170,45 +177,6 @@ def _writing_buffers_in_place(module: Any, name: str, attributes: Attributes) ->
             module.forward = forward
         else:
             del module.forward
-
-
-def _why_no_state(path: str, old: Any, new: Any) -> str:
-    """Why a buffer that is assigned cannot be a state; empty if it can."""
-    if old is None:
-        value = f"torch.zeros({tuple(new.shape)}, dtype={new.dtype})"
-        return (
-            f"gives its buffer {path!r} a value in a call, and a state has one before: start with "
-            f"{_registering(path, value)}, or call the module once before it is imported"
-        )
-    if new is None:
-        return (
-            f"sets its buffer {path!r} to None in a call, and a state is always a tensor: write "
-            "zeros there, and a flag into another buffer"
-        )
-    if new.shape != old.shape:
-        return (
-            f"gives its buffer {path!r} another shape in a call, {tuple(new.shape)} in place of "
-            f"{tuple(old.shape)}, and shapes of artifacts are fixed: register it at its largest "
-            "size and write into it"
-        )
-    if new.dtype != old.dtype:
-        return (
-            f"gives its buffer {path!r} another type in a call, {new.dtype} in place of "
-            f"{old.dtype}: register it with that type, or convert what is assigned"
-        )
-    return ""
-
-
-def _set_to_none(error: BaseException) -> str:
-    """The buffer that PyTorch's export would not set to None; empty if that was not it.
-
-    It raises inside of the assignment, without the name.
-    """
-    if "got <class 'NoneType'>" in str(error):
-        for frame, _ in traceback.walk_tb(error.__traceback__):
-            if frame.f_code.co_name == "register_buffer":
-                return str(frame.f_locals.get("name", ""))
-    return ""
 
 
 @contextlib.contextmanager
@@ -302,7 +270,7 @@ def states_of(program: Any, name: str) -> dict[str, str]:
     written = set(signature.buffers_to_mutate.values())
     for shared in _shared_memory(program):
         if written.intersection(shared):
-            raise _aliased(name, shared)
+            raise aliased(name, shared)
     return {
         placeholder: buffer
         for placeholder, buffer in signature.inputs_to_buffers.items()
@@ -321,14 +289,6 @@ def _shared_memory(program: Any) -> list[list[str]]:
                 names = places.setdefault(tensor.untyped_storage().data_ptr(), [])
                 names += [name] if name not in names else []
     return [names for names in places.values() if len(names) > 1]
-
-
-def _aliased(name: str, shared: Sequence[str]) -> UnsupportedModelError:
-    return UnsupportedModelError(
-        f"model {name!r} writes a buffer that shares its memory with another one: "
-        f"{' and '.join(map(repr, shared))} are one tensor, and states are apart: register one of "
-        "them alone, or a copy (tensor.clone())"
-    )
 
 
 def decompose(program: Any, name: str) -> Any:
@@ -351,16 +311,16 @@ def decompose(program: Any, name: str) -> Any:
     # it is in the first one, so that its rule from the other table is taken at once.
     more = _missing(program, set(rules), decomposition_table)
     tried = set(more)
-    with quiet_export(), without_leaf_warning(), _operators_listed_once():
+    with quiet_export(), without_leaf_warning(), _operators_listed_once(), shapes_at_once():
         try:
             program, rules = _taken_apart(program, rules, more)
         except Exception as error:  # PyTorch asserts and raises many kinds, of its own and others
             attribute = _WRITTEN_CONSTANT.search(str(error))
             if attribute:
-                raise _no_buffer(name, attribute.group(1)) from error
+                raise no_buffer(name, attribute.group(1)) from error
             shared = _shared_memory(program)
             if shared:
-                raise _aliased(name, shared[0]) from error
+                raise aliased(name, shared[0]) from error
             raise UnsupportedModelError(
                 f"PyTorch could not take {name!r} apart ({first_line(error)}): make "
                 "torch.export.export(module, inputs).run_decompositions() pass first"

@@ -6,6 +6,7 @@ from foretune.workload.importers.torch._index import INDEX
 from foretune.workload.importers.torch._network import NETWORK
 from foretune.workload.importers.torch._node import Lowering
 from foretune.workload.importers.torch._pointwise import POINTWISE
+from foretune.workload.importers.torch._recurrent import RECURRENT
 from foretune.workload.importers.torch._reduce import REDUCTIONS
 from foretune.workload.importers.torch._shapes import SHAPES
 
@@ -15,6 +16,7 @@ LOWERINGS: dict[str, Lowering] = {
     **SHAPES,
     **INDEX,
     **NETWORK,
+    **RECURRENT,
 }
 """Operator (``name.overload``) to its lowering. All others are decomposed by PyTorch, or refused.
 
@@ -32,6 +34,7 @@ KEPT = (
     "upsample_linear1d.vec",
     "upsample_trilinear3d.vec",
     "upsample_bicubic2d.vec",
+    *RECURRENT,
 )
 """Operators that PyTorch would take apart, kept whole because they tune better so."""
 
