@@ -335,6 +335,7 @@ def body_of(result: Mapping[str, Any], data: str) -> str:
             "## Transitions",
             f"{PLAIN}: as without options. change, end: `joins`. relative: factors of tiles as "
             "shares of the extents. actions only: a learned vector in place of the initial state. "
+            "60 passes: trained that long. "
             "Behind what is explained stands the paired difference to "
             f"{PLAIN}. Distance: 1 - cosine.",
             _predicted(result["predicted"]),
@@ -425,7 +426,7 @@ def _trees(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = learning_options(__doc__)
-    parser.set_defaults(folds=2, trajectories=4000, work_dir=Path("foretune-work/world_start"))
+    parser.set_defaults(folds=2, trajectories=3000, work_dir=Path("foretune-work/world_start"))
     parser.add_argument("--seeds", default="0,1,2", help="of what is learned; --seed is not read")
     parser.add_argument("--hardware", default="", help="keys of machines; none: all")
     parser.add_argument("--workloads", type=int, default=0, help="that are drawn; 0: all")

@@ -29,6 +29,7 @@ from foretune._torch import limited_threads
 from foretune.cost import Ranker, score_group
 from foretune.cost.world import WorldRanker
 from foretune.cost.world.learning import Lesson, learn
+from foretune.cost.world.model import World
 from foretune.cost.world.ranker import MACHINE_COLUMNS
 from foretune.dataset import Group, Program
 from foretune.evaluate import judge
@@ -46,6 +47,7 @@ PLAIN = "plain"
 UNTRAINED = "untrained"
 TRANSITIONS: Mapping[str, Mapping[str, Any]] = {
     PLAIN: {},
+    "plain, 60 passes": {"terminal_epochs": 60},
     "change": {"joins": "change"},
     "end": {"joins": "end"},
     "relative": {"relative": True},
@@ -209,9 +211,10 @@ class StartFold(Fold):
         world = None
         if transition in fixed:
             options["state"] = fixed[transition]
-        if transition != DECISIONS:
-            world = self.world(PLAIN if transition == TRUE else transition)
-        # What is kept belongs to transitions by name, which are others for every seed.
+        if transition == TRUE:
+            world = Swapped(World(self.learned.lesson.reader, None))
+        elif transition != DECISIONS:
+            world = self.world(transition)
         ranker: WorldRanker = SharedRanker(
             self._kept, self._known, Variant(options, transition),
             seed=self.seed, threads=self.threads, world=world, cache=self.cache,
