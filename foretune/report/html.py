@@ -183,6 +183,7 @@ def _call(data: Mapping[str, Any], hardware: Mapping[str, Any]) -> str:
         "without": tuple(data.get("passes_off", ())) or None,
         # What was chosen: given back, the passes choose the same.
         "plan": (data.get("network") or {}).get("plan") or None,
+        "learn_from": tuple(data.get("learn_from", ())) or None,
     }
     lines = [f"    {name}={value!r}," for name, value in arguments.items() if value is not None]
     lines += ["    llm=llm,"] if data.get("llm") else []

@@ -240,7 +240,7 @@ def tune(
         )
         run = _Run(
             tuner, measurer, prepared, hardware, untunable, strategy, model_name, seed, command,
-            options, llm, proof, tuple(sorted(without)),
+            options, llm, proof, tuple(sorted(without)), tuple(map(str, learn_from)),
         )  # fmt: skip
         tuner.after_restore = partial(_end_answers, llm, tuner)
         if work_dir is not None:
@@ -478,6 +478,7 @@ class _Run:
     llm: Session | None
     proof: Proof | None
     without: tuple[str, ...]
+    learn_from: tuple[str, ...]
 
     def result(self) -> TuneResult:
         """What was reached so far."""
@@ -503,6 +504,7 @@ class _Run:
             llm=None if self.llm is None else {**self.llm.to_json(), **self._scores()},
             network=None if self.proof is None else self.proof.network,
             without=self.without,
+            learn_from=self.learn_from,
         )
 
     def _scores(self) -> dict[str, Any]:

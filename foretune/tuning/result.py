@@ -107,6 +107,7 @@ class TuneResult:
         artifact: What is shipped of a model, compared with the original; compiled by ``compile``
             if None, unless nothing right is left.
         without: Names of passes that were switched off.
+        learn_from: Work directories of earlier runs that it learned from.
         kernels: What bounds the heaviest kernels, as ``foretune.explain/1`` has them.
     """
 
@@ -129,6 +130,7 @@ class TuneResult:
     budget: Budget | None = None
     network: Network | None = None
     without: tuple[str, ...] = ()
+    learn_from: tuple[str, ...] = ()
     kernels: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
     artifact: Artifact | None = field(default=None, repr=False, compare=False)
 
@@ -227,6 +229,7 @@ class TuneResult:
             "command": self.command,
             "options": dict(self.options),
             "passes_off": list(self.without),
+            "learn_from": list(self.learn_from),
             **({} if self.llm is None else {"llm": dict(self.llm)}),
         }
 

@@ -201,6 +201,7 @@ def test_the_call_that_is_shown_has_every_argument_that_matters(tmp_path: Path) 
         "options": {"branching": 3, "proposer": "random", "depth": 2},
         "without": ("layouts", "vector-math"),
         "plan": {"algorithms": {"conv2d 1x8x8x4, 3x3x4x4": "winograd2"}},
+        "learn_from": ("earlier/run",),
     }
     sheet = device("ryzen-3700x")
     hardware = Hardware("test", '{"kind": "llvm", "mcpu": "x86-64-v3"}', threads=2, device=sheet)
