@@ -58,9 +58,19 @@ def read_model(path: Path, what: str) -> tuple[dict[str, Any], Arrays]:
     Raises:
         RecordError: The file cannot be read or is not such a file.
     """
+    return _read(path, what, with_arrays=True)
+
+
+def read_meta(path: Path, what: str) -> dict[str, Any]:
+    """The meta data alone, as ``read_model`` gives them: no array is unpacked."""
+    return _read(path, what, with_arrays=False)[0]
+
+
+def _read(path: Path, what: str, with_arrays: bool) -> tuple[dict[str, Any], Arrays]:
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+            names = file.files if with_arrays else ["meta"]
+            arrays = {name: file[name] for name in names}
         meta = json.loads(str(arrays.pop("meta")))
         if not isinstance(meta, dict):
             raise ValueError("its meta data are no object")

@@ -15,17 +15,16 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from foretune import cost, search
 from foretune._files import write_bytes, write_json
 from foretune.collect.plan import EVOLVED, PREDICTED, SCRATCH, UNIFORM, Plan
 from foretune.dataset import AUDIT, Dataset, StoredWorkload
-from foretune.errors import BadInputError, IllegalCandidateError, RecordError
+from foretune.errors import BadInputError, RecordError
 from foretune.hardware import Hardware
 from foretune.measure import LocalMeasurer, MeasurePolicy, Measurer
-from foretune.records import Journal, Record
+from foretune.records import Journal, Record, with_candidates
 from foretune.search import Strategy
 from foretune.space import Candidate, Sketch, Space
 from foretune.tuning.task import Task
@@ -311,14 +310,8 @@ class _Group:
 
     def restore(self, records: Sequence[Record]) -> None:
         """Takes in what an earlier run measured."""
-        kept = []
-        for record in records:
-            try:
-                candidate = self.space.candidate(record.decisions)
-            except (BadInputError, IllegalCandidateError):
-                self._count += 1
-                continue
-            kept.append(replace(record, candidate=candidate))
+        kept = with_candidates(records, self.space)
+        self._count += len(records) - len(kept)
         self.tell(kept)
         if kept:
             # Another stream than the one that drew those.
@@ -361,8 +354,8 @@ class _Group:
 
 def _are_alike(one: Hardware, other: Hardware) -> bool:
     """Whether they differ in the processor only, not in threads and width of vectors."""
-    kinds = (one.kind, one.threads, one.simd_bits), (other.kind, other.threads, other.simd_bits)
-    return one.key != other.key and kinds[0] == kinds[1]
+    same = (one.kind, one.threads, one.simd_bits) == (other.kind, other.threads, other.simd_bits)
+    return same and one.key != other.key
 
 
 def _interleaved(queues: Sequence[list[Candidate]]) -> list[Candidate]:

@@ -103,11 +103,11 @@ def create(
     base, named = split_name(name)
     given = {"rng": np.random.default_rng(rng), "hardware": hardware, **named, **options}
     if base.endswith(_TRAINED):
-        from foretune.cost import rankers
+        from foretune.cost._ranker_file import read_name
         from foretune.cost.joined_model import JoinedModel
         from foretune.cost.pretrained import PretrainedModel
 
-        joined = rankers.name_in(base) == JoinedModel.ranker_name
+        joined = read_name(Path(base)) == JoinedModel.ranker_name
         made: Callable[..., CostModel] = JoinedModel if joined else PretrainedModel
         return made(**{"ranker": Path(base), **given})
     return _MODELS.factory(base)(**given)

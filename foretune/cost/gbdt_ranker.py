@@ -46,7 +46,7 @@ from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost._tables import Integers, Rows, Table, folds, informative
 from foretune.cost.gbdt import program_vector
 from foretune.dataset import judgeable
-from foretune.errors import BadInputError, RecordError, unknown_name
+from foretune.errors import BadInputError, unknown_name
 from foretune.features import require_source
 from foretune.hardware import FEATURE_COLUMNS
 from foretune.hardware import FEATURE_VERSION as HARDWARE_VERSION
@@ -291,12 +291,7 @@ class GbdtRanker(Ranker):
             RecordError: The file cannot be read or is not such a file.
             VersionMismatchError: Written under another schema or feature version.
         """
-        meta, arrays = read_model(path)
-        if meta["ranker"] != cls.name:
-            raise RecordError(
-                f"{path} must hold the ranker {cls.name!r}, but holds {meta['ranker']!r}: "
-                "load it by that name"
-            )
+        meta, arrays = read_model(path, cls.name)
         # First of all: a file of another version may have options that are not known here.
         check(path, meta, versions=cls._versions(parts.get("feature_version")))
         ranker = cls(seed=meta["seed"], features=meta["features"], **{**meta["config"], **parts})

@@ -18,7 +18,6 @@ Source: stacked generalisation (Wolpert, 1992), with shares that cannot be negat
 
 from __future__ import annotations
 
-import json
 import logging
 import tempfile
 import time
@@ -32,11 +31,12 @@ import numpy.typing as npt
 from scipy.optimize import nnls
 
 from foretune._model_file import check
+from foretune._options import refuse_unknown, require_type
 from foretune.cost._base import FloatArray
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
 from foretune.cost._ranker_file import read_model, write_model
 from foretune.dataset import judgeable
-from foretune.errors import BadInputError, RecordError
+from foretune.errors import BadInputError
 
 if TYPE_CHECKING:
     from foretune.dataset import Group, Program
@@ -153,7 +153,7 @@ class JoinedRanker(Ranker):
         folds: In how many parts the training workloads judge members trained on the others.
         cache: Folder where members keep the features of programs; None: in memory only.
         source: Where they read these, one of ``foretune.features.SOURCES``.
-        mlp, gbdt, gbdt_actions, world: Options of a member, as a JSON object.
+        options: Of each member that is to have any, by its name, a mapping of its options.
 
     Attributes:
         members: The trained members by name.
@@ -176,18 +176,18 @@ class JoinedRanker(Ranker):
         folds: int = 3,
         cache: Path | str | None = None,
         source: str = "formulas",
-        mlp: str = "{}",
-        gbdt: str = "{}",
-        gbdt_actions: str = "{}",
-        world: str = "{}",
+        **options: Mapping[str, Any],
     ) -> None:
         if folds < 2:
             raise BadInputError(f"joined: folds >= 2 must hold, but got {folds}")
         self.seed, self.folds = seed, folds
-        texts = {"mlp": mlp, "gbdt": gbdt, "gbdt_actions": gbdt_actions, "world": world}
-        self.options = {name: _options(name, text) for name, text in texts.items()}
+        names = [name.strip() for name in members.split(",")]
+        refuse_unknown(self.name, options, names)
+        for name, given in options.items():
+            require_type(self.name, name, given, dict)
+        self.options = options
         self._cache, self._source = cache, source
-        self.members = {name.strip(): self._untrained(name.strip()) for name in members.split(",")}
+        self.members = {name: self._untrained(name) for name in names}
         far = self.far_members
         if not far or list(self.members)[: len(far)] != far:
             raise BadInputError(
@@ -352,21 +352,15 @@ class JoinedRanker(Ranker):
             RecordError: The file cannot be read or is not such a file.
             VersionMismatchError: Written under another schema or feature version.
         """
-        meta, arrays = read_model(path)
-        if meta["ranker"] != cls.name:
-            raise RecordError(
-                f"{path} must hold the ranker {cls.name!r}, but holds {meta['ranker']!r}: "
-                "load it by that name"
-            )
+        meta, arrays = read_model(path, cls.name)
         check(path, meta, format=_FORMAT)
         own = {name: parts[name] for name in ("cache", "source") if name in parts}
-        texts = {name: json.dumps(options) for name, options in meta["options"].items()}
         ranker = cls(
             seed=int(meta["seed"]),
             members=",".join(meta["members"]),
             folds=int(meta["folds"]),
             **own,
-            **texts,
+            **meta["options"],
         )
         for name in meta["members"]:
             ranker.members[name] = ranker._placed(cls._read(arrays[f"member.{name}"], path))
@@ -383,19 +377,6 @@ class JoinedRanker(Ranker):
             file = Path(folder, path.name)
             file.write_bytes(data.tobytes())
             return rankers.load_for_run(file)
-
-
-def _options(name: str, text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise BadInputError(
-            f"joined: options of {name} are a JSON object, but got {text!r} ({error}): write, for "
-            'example, {"members": 3}'
-        ) from None
-    if not isinstance(found, dict):
-        raise BadInputError(f"joined: options of {name} are a JSON object, but got {text!r}")
-    return found
 
 
 def _judged(members: Mapping[str, Ranker], group: Group) -> tuple[FloatArray, FloatArray]:

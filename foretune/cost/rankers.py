@@ -18,7 +18,7 @@ from typing import Any, cast
 from foretune._options import require_type
 from foretune._registry import Registry
 from foretune.cost._ranker import Ranker
-from foretune.cost._ranker_file import read_model
+from foretune.cost._ranker_file import read_name
 from foretune.errors import BadInputError, RecordError
 
 _RANKERS: Registry[Ranker] = Registry(
@@ -136,20 +136,8 @@ def load_for_run(path: Path | str) -> Ranker:
     return _read(Path(path), lambda factory: getattr(factory, "run_parts", {}))
 
 
-def name_in(path: Path | str) -> str:
-    """The name of the ranker that a file holds.
-
-    Raises:
-        RecordError: The file cannot be read, or does not say.
-    """
-    name = read_model(Path(path))[0].get("ranker")
-    if not isinstance(name, str):
-        raise RecordError(f"{path} does not say which ranker it holds: train it again")
-    return name
-
-
 def _read(path: Path, parts_of: Callable[[Any], Mapping[str, Any]]) -> Ranker:
-    name = name_in(path)
+    name = read_name(path)
     factory = _RANKERS.factory(name)
     reader = getattr(factory, "load", None)
     if reader is None:

@@ -17,6 +17,7 @@ from foretune.records.queries import (
     spent_trials,
     time_split,
     top,
+    with_candidates,
 )
 from foretune.records.replay import ReplayMeasurer
 from foretune.records.standings import Standings
@@ -51,4 +52,5 @@ __all__ = [
     "time_split",
     "top",
     "trace_form",
+    "with_candidates",
 ]

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from foretune.errors import BadInputError, IllegalCandidateError
 from foretune.measure import Status
 from foretune.records._record import CONFIRM, DEFAULT, KNOWLEDGE, UNTUNED, Record
 from foretune.records.standings import Standings
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from foretune.records.journal import Journal
+    from foretune.space import Space
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,21 @@ def best_of_each(journal: Journal) -> list[Record]:
     pairs = dict.fromkeys((r.workload, r.hardware) for r in journal.records())
     bests = (journal.best(*pair) for pair in pairs)
     return [best for best in bests if best is not None]
+
+
+def with_candidates(records: Iterable[Record], space: Space) -> list[Record]:
+    """Those whose decisions this TVM still generates, each with its candidate.
+
+    The others were made for another program, target or version: an invalid entry is a miss.
+    """
+    found = []
+    for record in records:
+        try:
+            candidate = space.candidate(record.decisions)
+        except (BadInputError, IllegalCandidateError):
+            continue
+        found.append(replace(record, candidate=candidate))
+    return found
 
 
 def counts_by_status(records: Iterable[Record]) -> dict[Status, int]:

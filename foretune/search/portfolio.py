@@ -118,6 +118,10 @@ class _Program:
         ]
 
 
+_Near = tuple[bool, float, list[tuple[Recipe, "Sketch"]]]
+"""Whether it is another program, how far away, and its recipes with sketches that they fit."""
+
+
 class Portfolio:
     """Fast schedules by program and machine, to be moved to other programs.
 
@@ -129,6 +133,9 @@ class Portfolio:
         self._before = before
         self._programs: dict[tuple[str, Machine], _Program] = {}
         self._changes = 0
+        self._ranked: dict[tuple[str, str], list[_Near]] = {}
+        """What those before say of a workload on a hardware: they stay as they are, and a task asks
+        in every round."""
 
     def __len__(self) -> int:
         """Programs of which schedules are known, each machine for itself."""
@@ -158,35 +165,36 @@ class Portfolio:
         The fastest of each program first, then the second of each; nearest programs come first,
         and the program itself, where it is known, before all others.
         """
-        machine = Machine.of(space.hardware)
-        sketches: dict[str, list[Sketch]] = {}
-        for sketch in space.sketches:
-            sketches.setdefault(frame_of(sketch), []).append(sketch)
-        near: list[tuple[bool, float, int, list[tuple[Recipe, Sketch]]]] = []
-        for number, (workload, program) in enumerate(self._all()):
-            apart = machine.distance(program.machine)
-            fitting = [
-                (recipe, sketch)
-                for recipe in program.recipes(sketches)
-                for sketch in sketches[recipe.frame]
-            ]
-            if fitting and apart < math.inf:
-                least = min(recipe.distance(sketch) for recipe, sketch in fitting)
-                other = workload != space.workload.key
-                near.append((other, apart + least, number, fitting))
-        near.sort(key=lambda entry: entry[:3])
+        place = (space.workload.key, space.hardware.key)
+        if place not in self._ranked:
+            before = [near for each in self._before for near in each._near(space)]
+            self._ranked[place] = sorted(before, key=lambda near: near[:2])[:n]
+        near = sorted([*self._near(space), *self._ranked[place]], key=lambda near: near[:2])[:n]
         found: dict[str, Candidate] = {}
-        for candidate in _in_turns([fitting for *_, fitting in near[: max(n, 1)]]):
+        for candidate in _in_turns([fitting for *_, fitting in near]):
             found.setdefault(candidate.key, candidate)
             if len(found) >= n:
                 break
         return list(found.values())[:n]
 
-    def _all(self) -> Iterator[tuple[str, _Program]]:
+    def _near(self, space: Space) -> list[_Near]:
+        """Its own programs that have a recipe for a sketch of the space."""
+        machine = Machine.of(space.hardware)
+        sketches: dict[str, list[Sketch]] = {}
+        for sketch in space.sketches:
+            sketches.setdefault(frame_of(sketch), []).append(sketch)
+        found: list[_Near] = []
         for (workload, _), program in self._programs.items():
-            yield workload, program
-        for portfolio in self._before:
-            yield from portfolio._all()
+            fitting = [
+                (recipe, sketch)
+                for recipe in program.recipes(sketches)
+                for sketch in sketches[recipe.frame]
+            ]
+            apart = machine.distance(program.machine)
+            if fitting and apart < math.inf:
+                least = min(recipe.distance(sketch) for recipe, sketch in fitting)
+                found.append((workload != space.workload.key, apart + least, fitting))
+        return found
 
     def save(self, path: Path) -> None:
         """Writes what was added into one file, compressed; not what was known before."""
@@ -221,7 +229,8 @@ class Portfolio:
                 portfolio._programs[str(entry["workload"]), machine] = program
         except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError) as error:
             raise RecordError(
-                f"{path} is no portfolio ({error}): make it again with `foretune train portfolio`"
+                f"{path} is no portfolio ({error}): make it again with "
+                "`python -m benchmarks.portfolio --train`"
             ) from error
         return portfolio
 

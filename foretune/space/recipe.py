@@ -17,7 +17,7 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,8 +32,6 @@ from foretune.space.decision import (
     PerfectTile,
     Tile,
     Variable,
-    variable_from_json,
-    variable_to_json,
 )
 from foretune.space.sketch import Candidate, Sketch
 
@@ -128,29 +126,6 @@ class Recipe:
             if isinstance(a, PerfectTile) and isinstance(b, PerfectTile)
         ]
         return math.sqrt(sum(squares) / len(squares)) if squares else 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object; ``from_json`` reverses it."""
-        return {
-            "frame": self.frame,
-            "variables": [variable_to_json(variable) for variable in self.variables],
-            "decisions": [list(d) if isinstance(d, tuple) else d for d in self.decisions],
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Recipe:
-        """Reads what ``to_json`` wrote.
-
-        Raises:
-            BadInputError: A field is missing or makes no sense.
-        """
-        try:
-            decisions = [tuple(d) if isinstance(d, list) else d for d in data["decisions"]]
-            variables = [variable_from_json(v) for v in data["variables"]]
-            frame = str(data["frame"])
-        except (KeyError, TypeError) as error:
-            raise BadInputError(f"not a recipe: {error!r}; make it again") from error
-        return cls(frame, tuple(variables), tuple(decisions))
 
 
 def _moved(variable: Variable, source: Variable, decision: Decision) -> Decision:

@@ -211,7 +211,8 @@ def tune(
         if isinstance(cost_model, str):
             asked = {"llm": llm} if scored else {}
             cost_model = cost.create(model_name, rng=seed, hardware=hardware, **asked)
-        cost_model.update(known.records)
+        if known.records:
+            cost_model.update(known.records)
         # The workers start while the spaces are generated.
         measurer = measurer or stack.enter_context(
             LocalMeasurer(hardware, _policy(policy or MeasurePolicy(), without, proof))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from foretune.errors import BadInputError, IllegalCandidateError
+from foretune.errors import BadInputError
 from foretune.hardware import Hardware
-from foretune.records import Journal, Record, is_trial
+from foretune.records import Journal, Record, is_trial, with_candidates
 from foretune.search.portfolio import Portfolio, shipped
 from foretune.space import Space
 from foretune.tuning.work_dir import JOURNAL
@@ -80,7 +80,7 @@ def _with_candidates(journal: Journal, hardware: Hardware) -> Sequence[Record]:
     for record in journal.records():
         if is_trial(record) and record.hardware in machines:
             groups.setdefault((record.workload, record.hardware), []).append(record)
-    found = []
+    found: list[Record] = []
     for (workload, machine), records in groups.items():
         program = journal.workloads().get(workload)
         if program is None:
@@ -90,10 +90,5 @@ def _with_candidates(journal: Journal, hardware: Hardware) -> Sequence[Record]:
         except BadInputError as error:
             logger.warning("nothing is learned from %s: %s", program.name, error)
             continue
-        for record in records:
-            try:
-                candidate = space.candidate(record.decisions)
-            except (BadInputError, IllegalCandidateError):
-                continue  # this TVM makes another space: an invalid entry is a miss
-            found.append(replace(record, candidate=candidate))
+        found += with_candidates(records, space)
     return found

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -21,10 +21,19 @@ import numpy as np
 
 from foretune import cost, search
 from foretune.cost import CostModel
-from foretune.errors import BadInputError, IllegalCandidateError, unknown_name
+from foretune.errors import BadInputError, unknown_name
 from foretune.hardware import Hardware
 from foretune.measure import Measurement
-from foretune.records import CONFIRM, DEFAULT, KNOWLEDGE, UNTUNED, Record, Standings, is_trial
+from foretune.records import (
+    CONFIRM,
+    DEFAULT,
+    KNOWLEDGE,
+    UNTUNED,
+    Record,
+    Standings,
+    is_trial,
+    with_candidates,
+)
 from foretune.search.portfolio import Portfolio
 from foretune.search.portfolio import shipped as shipped_portfolio
 from foretune.space import Candidate, Space
@@ -302,15 +311,11 @@ class Task:
             longer generates is left out: an invalid entry is a miss.
         """
         told, others = [], []
-        for record in sorted(records, key=lambda r: r.time):
-            key = record.candidate_key
-            if record.identity in self._known:
-                continue
-            try:
-                candidate = self.space.candidate(record.decisions)
-            except (IllegalCandidateError, BadInputError):
-                continue
-            whole = replace(record, candidate=candidate)
+        ordered = sorted(records, key=lambda r: r.time)
+        # Records of one identity are copies of one line.
+        fresh = {r.identity: r for r in ordered if r.identity not in self._known}
+        for whole in with_candidates(fresh.values(), self.space):
+            key = whole.candidate_key
             if whole.origin in KNOWLEDGE:
                 if self._suggested.record(key) is None:
                     others.append(whole)

@@ -142,8 +142,8 @@ def test_one_workload_leaves_the_shares_equal() -> None:
         ({"members": "mlp"}, "reads? decisions only"),
         ({"members": "mlp,gbdt_actions"}, "reads? decisions only"),
         ({"folds": 1}, "folds >= 2 must hold"),
-        ({"mlp": "three"}, "options of mlp are a JSON object"),
-        ({"mlp": "[]"}, "options of mlp are a JSON object"),
+        ({"mlp": 3}, "mlp must be"),
+        ({"world": {}}, "world"),
         ({"members": "gbdt_actions,nobody"}, "unknown ranker"),
     ],
 )

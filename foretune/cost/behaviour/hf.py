@@ -246,9 +246,7 @@ class HfClassifier(Ranker):
             BadInputError: The model is not there, or is another one.
             MissingDependencyError: PyTorch, transformers or PEFT is not installed.
         """
-        meta, arrays = read_model(path)
-        if meta.get("ranker") != NAME:
-            raise RecordError(f"{path} must hold the ranker {NAME!r}, but holds {meta['ranker']!r}")
+        meta, arrays = read_model(path, NAME)
         require_packages()
         try:
             given = {"model": meta["model"], "seed": meta["seed"], **meta["config"], **parts}

@@ -53,7 +53,7 @@ from foretune.cost.behaviour.scores import (
 from foretune.cost.behaviour.targets import OCTAVES
 from foretune.dataset import judgeable
 from foretune.describe import SCHEMA_VERSION
-from foretune.errors import BadInputError, RecordError, unknown_name
+from foretune.errors import BadInputError, unknown_name
 
 if TYPE_CHECKING:
     from foretune.dataset import Group, Program
@@ -447,12 +447,7 @@ class BehaviourRanker(Ranker):
             VersionMismatchError: Written under another schema or version of columns.
             BadInputError: A part is unknown, or the file knows nothing of such scores.
         """
-        meta, arrays = read_model(path)
-        if meta["ranker"] != cls.name:
-            raise RecordError(
-                f"{path} must hold the ranker {cls.name!r}, but holds {meta['ranker']!r}: "
-                "load it by that name"
-            )
+        meta, arrays = read_model(path, cls.name)
         check(path, meta, versions=_versions())
         # Who loads it may give the source of scores later, or ask nothing of it.
         options = {**meta["options"], **parts}
