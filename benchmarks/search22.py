@@ -1,9 +1,9 @@
 """The first trials of a search on 22 subgraphs: the pretrained default against TVM MetaSchedule.
 
 Two sides in one run with every seed: foretune with its default cost model, which comes pretrained,
-and TVM's own tuner. With the first seed two controls beside them: foretune with a model that starts
-from nothing, and TVM's own tuner with its warm-up lowered, so that a gain is not an artefact of its
-random start. TVM's tuner is spared the import of intrinsics that it does not use, as it would cost
+and TVM's own tuner. With the first seed three controls beside them: foretune with a model that
+starts from nothing, TVM's own tuner with its warm-up lowered, so that a gain is not an artefact of
+its random start, and TVM's own tuner on foretune's space, so that space and search are told apart. TVM's tuner is spared the import of intrinsics that it does not use, as it would cost
 the benchmark hours and no trial; on a single core its builders would time out over it.
 
 What a side is to reach goes by its names (``benchmarks._search.goals``). Runs are kept in
@@ -43,7 +43,7 @@ from foretune.workload import catalog
 PAGE = "search22"
 STRATEGY = "evolutionary"
 COST_MODEL, CONTROL = "default", "gbdt:scratch"
-EARLY_PEER = "metaschedule-early"
+EARLY_PEER, SPACE_PEER = "metaschedule-early", "metaschedule-our-space"
 _TITLE = "The first trials on 22 subgraphs: foretune and TVM MetaSchedule"
 _SHOWN = (8, 16, 64)
 _SECONDS = (
@@ -92,7 +92,8 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--strategies", default=f"{STRATEGY},{PEER}")
     parser.add_argument("--cost-models", default=COST_MODEL)
-    parser.add_argument("--controls", default=f"{CONTROL},{EARLY_PEER}", help="models and peers")
+    controls = ",".join((CONTROL, EARLY_PEER, SPACE_PEER))
+    parser.add_argument("--controls", default=controls, help="models and peers")
     parser.add_argument("--control-seeds", type=int, default=1, help="the first so many")
     options = parser.parse_args(arguments)
     seeds = seeds_of(options)

@@ -6,8 +6,8 @@ TVM's own: builder, runner, database, cost model, search, task scheduler. This f
 
 A request has one program (``module``), or a model (``model``, an INPUT), which is taken apart here
 by foretune, so that all tuners have the same tasks and each pays for them. Nothing else of foretune
-is imported unless the request asks to remove the import trap: start-up is part of what the peer
-costs.
+is imported unless the request asks to remove the import trap, or for our space: start-up is part of
+what the peer costs.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _listener(log_path: str) -> Any:
     return Listener()
 
 
-def _quick_builder(target: dict[str, Any]) -> Any:
+def _quick_builder(request: dict[str, Any]) -> Any:
     """TVM's own builder, whose workers load only the intrinsics of this target.
 
     TVM's builder imports all intrinsics in every worker it starts, for every batch anew, and the
@@ -71,13 +71,24 @@ def _quick_builder(target: dict[str, Any]) -> Any:
     from tvm.s_tir import meta_schedule as ms
     from tvm.s_tir.meta_schedule.utils import cpu_count
 
+    target, hardware, ours = request["target"], request["hardware"], request["our_space"]
+
     def load() -> None:
         from foretune import _tvm
 
         _tvm.load_intrinsics(_tvm.Target(target))
+        if ours:
+            from foretune.hardware import Hardware
+            from foretune.metaschedule import _our_space
+
+            _our_space.register_build(Hardware.from_json(hardware))
 
     load()
-    return ms.builder.LocalBuilder(max_workers=cpu_count(logical=False), initializer=load)
+    return ms.builder.LocalBuilder(
+        max_workers=cpu_count(logical=False),
+        initializer=load,
+        f_build="foretune.metaschedule.build" if ours else None,
+    )
 
 
 def _tune(request: dict[str, Any]) -> None:
@@ -92,7 +103,13 @@ def _tune(request: dict[str, Any]) -> None:
     parts = _workloads(request) if "model" in request else []
     options: dict[str, Any] = {}
     if request["remove_import_trap"]:
-        options["builder"] = _quick_builder(request["target"])
+        options["builder"] = _quick_builder(request)
+    if request["our_space"]:
+        from foretune.hardware import Hardware
+        from foretune.metaschedule import _our_space
+
+        hardware = Hardware.from_json(request["hardware"])
+        options["space"] = _our_space.space_generator(hardware)
     if request["num_trials_per_iter"] is not None:
         options["num_trials_per_iter"] = request["num_trials_per_iter"]
     if request["num_warmup_samples"] is not None:

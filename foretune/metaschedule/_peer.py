@@ -48,12 +48,15 @@ class PeerOptions:
         remove_import_trap: Spare it the import of every tensor intrinsic TVM knows, as foretune
             spares itself. It costs tens of seconds, in the tuning process and again in every
             builder worker (new ones for each batch). A user of TVM does not have this.
+        our_space: Give it our space, and build its programs as ours are (``_our_space``), so that
+            only the search differs. For single programs, with ``remove_import_trap``.
         note: What a reader of the results must know.
     """
 
     num_trials_per_iter: int | None = None
     num_warmup_samples: int | None = None
     remove_import_trap: bool = False
+    our_space: bool = False
     note: str = ""
 
 
@@ -90,6 +93,12 @@ PEERS: Mapping[str, PeerOptions] = {
         note="TVM MetaSchedule with its defaults, partly random search like metaschedule, but "
         "spared the import of every tensor intrinsic in the tuning process and in each builder "
         "worker",
+    ),
+    "metaschedule-our-space": PeerOptions(
+        remove_import_trap=True,
+        our_space=True,
+        note="TVM MetaSchedule as metaschedule-quick-start is, but it searches foretune's space "
+        "and its programs are built as foretune's are, so that only the search differs",
     ),
 }
 """The peers that ``bench`` knows, by strategy name."""
@@ -212,7 +221,6 @@ def run_peer_on_model(
         log, tasks = Path(folder) / "trials.jsonl", Path(folder) / "tasks.json"
         request = {
             "model": model,
-            "hardware": hardware.to_json(),
             "tasks": str(tasks),
             "trials": _WITHOUT_END,
         }
@@ -241,11 +249,13 @@ def _run(
     """Runs the child to its end; its exit status, None if its time ran out."""
     log, options = folder / "trials.jsonl", options or PeerOptions()
     request |= {
+        "hardware": hardware.to_json(),
         "target": json.loads(hardware.target),
         "seed": seed % (2**31 - 1) + 1,
         "num_trials_per_iter": options.num_trials_per_iter,
         "num_warmup_samples": options.num_warmup_samples,
         "remove_import_trap": options.remove_import_trap,
+        "our_space": options.our_space,
         "work_dir": str(folder / "work"),
         "log": str(log),
     }
