@@ -3,8 +3,9 @@
 Two sides in one run with every seed: foretune with its default cost model, which comes pretrained,
 and TVM's own tuner. With the first seed three controls beside them: foretune with a model that
 starts from nothing, TVM's own tuner with its warm-up lowered, so that a gain is not an artefact of
-its random start, and TVM's own tuner on foretune's space, so that space and search are told apart. TVM's tuner is spared the import of intrinsics that it does not use, as it would cost
-the benchmark hours and no trial; on a single core its builders would time out over it.
+its random start, and TVM's own tuner on foretune's space, so that space and search are told apart.
+TVM's tuner is spared the import of intrinsics that it does not use, as it would cost the benchmark
+hours and no trial; on a single core its builders would time out over it.
 
 What a side is to reach goes by its names (``benchmarks._search.goals``). Runs are kept in
 the work directory, and calls can share it (``benchmarks._search.runs``).
