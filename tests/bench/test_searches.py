@@ -250,9 +250,10 @@ def test_search22_runs_controls_with_the_first_seed_only(
     calls: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     search22.main([])
-    ours, peer, early = "evolutionary", PEER, search22.EARLY_PEER
+    ours, peer = "evolutionary", PEER
+    early, space = search22.EARLY_PEER, search22.SPACE_PEER
     assert [call[1:4] for call in calls] == [
-        ([ours, peer, early, f"{ours}+gbdt:scratch"], ["default"], [0]),
+        ([ours, peer, early, space, f"{ours}+gbdt:scratch"], ["default"], [0]),
         ([ours, peer], ["default"], [1, 2]),
     ]
     assert all(len(call[0]) == 22 for call in calls)
