@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from foretune.describe._nests import PARALLEL, Access, Buffer, Nests, Statement
+from foretune.describe._nests import PARALLEL, SERIAL, Access, Buffer, Nests, Statement
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -71,7 +71,7 @@ class Loops:
     Attributes:
         statement: The statement.
         path: Its loops, outermost first, without those of one iteration.
-        extents: Iterations per thread, shape (n, d).
+        extents: Iterations per thread, shape (n, d); d is at least 1, also without loops.
         kinds: Of shape (n, d).
         threads: How it is spread.
         motions: Of its accesses; the load of what it adds to is that of its store.
@@ -97,6 +97,9 @@ def _of_statement(nests: Nests, statement: Statement, real: BoolArray, cores: fl
     places = [place for place, loop in enumerate(statement.path) if real[loop]]
     path = tuple(statement.path[place] for place in places)
     whole, kinds = nests.extents[:, path], nests.kinds[:, path]
+    if not path:
+        # A single run: in numbers that is a loop of one iteration, which no other one shares.
+        whole, kinds = np.ones((len(nests), 1)), np.full((len(nests), 1), SERIAL, dtype=np.int8)
     extents, threads = _spread(whole, kinds, cores)
     at = {place: number for number, place in enumerate(places)}
     sums = {a.buffer for a in statement.accesses if a.store and statement.reduces}

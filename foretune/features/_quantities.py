@@ -28,6 +28,14 @@ from foretune.space.symbolic import (
     walk,
 )
 
+_INTEGER_OPS = {
+    "floordiv": "int_div_mod",
+    "floormod": "int_div_mod",
+    "minimum": "int_cmp",
+    "maximum": "int_cmp",
+    "product": "int_mul",
+}
+"""What an operation that is not linear counts as."""
 FLOAT_OPS = ("mad", "add_sub", "mul", "div_mod", "cmp", "math_func", "other_func")
 KINDS = (*(f"float_{k}" for k in FLOAT_OPS), *(f"int_{k}" for k in FLOAT_OPS), "bool_op",
          "select_op")  # fmt: skip
@@ -352,7 +360,7 @@ class _Measured:
         for _, atom in index.terms:
             if isinstance(atom, Opaque):
                 shown = shown + self.one
-                kind = "int_cmp" if atom.kind in ("minimum", "maximum") else "int_div_mod"
+                kind = _INTEGER_OPS[atom.kind]
                 counts[kind] = counts[kind] + weight
                 for argument in atom.args:
                     self._index_ops(argument, counts, weight)

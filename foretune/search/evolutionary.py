@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from foretune._options import configured, refuse_unknown
 from foretune.errors import BadInputError
@@ -51,6 +52,8 @@ _INFORMED_NOISE = 0.25
 """The same for an informed draft, which errs less."""
 _ANCESTORS = 3
 """Of a program, that a proposer is told of: as many as a prompt shows at most."""
+_LOOKED_AT = 2
+"""Starts that a model looks closer at, for each one that is wanted."""
 _LEAST_POOL = 512
 """Random candidates that an informed draft looks at, at least."""
 
@@ -233,21 +236,28 @@ class Evolutionary(Strategy):
         Rounded up: a batch of one is a start, too.
         """
         wanted = math.ceil(self.config.starts * n)
-        starts = self._choice(self.space.starts, guided) if wanted else []
+        starts = self._choice(self.space.starts, wanted, guided) if wanted else []
         chosen = self._sampler.legal(wanted, starts)
         further = min(n - len(chosen), math.ceil(self.config.suggested * n))
         known = {candidate.key for candidate in chosen}
-        suggested = self._choice(self.suggested.values(), guided) if further else []
+        suggested = self._choice(self.suggested.values(), further, guided) if further else []
         return chosen + self._sampler.legal(further, [c for c in suggested if c.key not in known])
 
-    def _choice(self, candidates: Iterable[Candidate], guided: bool) -> list[Candidate]:
-        """Those that are new, the best first if the model may say which these are."""
+    def _choice(
+        self, candidates: Iterable[Candidate], wanted: int, guided: bool
+    ) -> list[Candidate]:
+        """Those that are new, the best first if the model may say which these are.
+
+        It looks closer at some more than are wanted, where it does that.
+        """
         found = [candidate for candidate in candidates if self._sampler.is_new(candidate)]
         if not guided or not found:
             return found
-        score = self.model.predict(found).score
-        order = np.argsort(-np.nan_to_num(score, nan=-np.inf), kind="stable")
-        return [found[at] for at in order.tolist()]
+        ranked = _ordered(found, self.model.predict(found).score)
+        nearer = ranked[: min(self.model.closer, _LOOKED_AT * wanted)]
+        if not nearer:
+            return ranked
+        return _ordered(nearer, self.model.look(nearer)) + ranked[len(nearer) :]
 
     def _explore(self, n: int) -> list[Candidate]:
         """A spread first batch: the sketches in turn, most of it programs that suit the machine."""
@@ -455,6 +465,12 @@ class Evolutionary(Strategy):
                 self._sampler.illegal.add(child.key)
             else:
                 scored[child.key], scores[child.key] = child, score
+
+
+def _ordered(candidates: Sequence[Candidate], scores: npt.NDArray[np.float64]) -> list[Candidate]:
+    """The highest score first; those without one last."""
+    order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
+    return [candidates[at] for at in order.tolist()]
 
 
 def _keys(candidates: Iterable[Candidate]) -> list[str]:

@@ -538,3 +538,18 @@ def test_code_of_eight_lanes_has_multiply_adds_and_of_four_has_none(
     )
     assert machine.fused == fused
     assert machine.arithmetic * machine.lanes * (2 if fused else 1) == per_core
+
+
+@pytest.mark.parametrize("path", ["i", ""], ids=["loops of one iteration", "no loops"])
+def test_a_program_that_runs_once_takes_as_long_as_its_call(path):
+    once = program(
+        {"i": ([1, 1], "serial")},
+        {"A": [1], "S": [1]},
+        [Line(path, "S[0]", ["A[0]"], reduces=True), Line(path, "S[0]", ["S[0]"])],
+    )
+    found = behaviours(once, DESKTOP)
+    assert found.seconds == pytest.approx(CONSTANTS.run_s, rel=0.2)
+    # Only what is said of GPUs is not known.
+    unknown = np.isnan(behaviours(_copy(MIB), DESKTOP).scores[0])
+    assert (np.isnan(found.scores) == unknown).all()
+    assert found.bound == ["overhead", "overhead"]

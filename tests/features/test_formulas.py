@@ -20,6 +20,7 @@ from foretune.workload import Workload, catalog
 from tests.space.programs import (
     CPU,
     PROGRAMS,
+    average_pooling,
     global_pooling,
     gpu,
     matmul,
@@ -86,6 +87,22 @@ def compiled(name: str) -> tuple[Formulas, torch.Tensor]:
 )  # fmt: skip
 def test_exact_columns_are_tvms(name: str) -> None:
     assert len(compared(sampled(here(name), 8))) >= 2
+
+
+def test_a_product_of_two_extents_is_known_but_its_count_is_not_certain(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    where = Space.generate(Workload.from_module(average_pooling(), "average_pooling"), CPU)
+    candidates = sampled(where, 8)
+    floating = [at for at, column in enumerate(columns()) if column.name.startswith("arith.float")]
+    with caplog.at_level(logging.WARNING):
+        for candidate, expected in zip(candidates, extract_per_store(candidates), strict=True):
+            made = formulas(candidate.sketch, structure_of(candidate.sketch, candidate.decisions))
+            points = made.points([candidate.decisions])
+            assert expected is not None and not made.certain(points).any()
+            got = made(points)[0].numpy()
+            np.testing.assert_allclose(got[:, floating], expected[:, floating], rtol=1e-3)
+    assert floating and not caplog.records
 
 
 def test_what_is_read_from_its_end_is_as_large_as_otherwise() -> None:

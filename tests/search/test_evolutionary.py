@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from foretune import search
+from foretune.cost import Prediction
 from foretune.cost import create as create_model
 from foretune.cost.gbdt import GradientBoosting
 from foretune.errors import BadInputError
@@ -309,6 +310,29 @@ class TestInformed:
             return np.median([c.seconds for batch in batches for c in batch])
 
         assert median(0.0) < median(0.3) < median(1e3)
+
+    def test_a_model_looks_closer_at_what_was_suggested_to_say_which_is_tried(self):
+        class Closer(InformedModel):
+            closer = 8
+
+            def predict(self, candidates):
+                found = super().predict(candidates)
+                return Prediction(-found.score, found.spread)  # the slowest first
+
+            def look(self, candidates):
+                self.looked = [*getattr(self, "looked", []), *candidates]
+                return InformedModel.predict(self, candidates).score
+
+        space, model = SyntheticSpace(seed=21), Closer()
+        legal = [c for c in space.sample(np.random.default_rng(3), 64) if c.legal]
+        told = sorted(legal, key=lambda c: c.seconds)[:10]
+        strategy = Evolutionary(space, model, np.random.default_rng(0))
+        strategy.suggest(told)
+        proposed = {c.key for c in strategy.ask(8)} & {c.key for c in told}
+        # Two are wanted: of the four that it says are best, it looks for the best two.
+        slowest = [c.key for c in told[6:]]
+        assert proposed == set(slowest[:2])
+        assert [c.key for c in model.looked[:4]] == slowest[::-1]
 
     def test_without_the_draft_it_is_not_asked(self):
         model = InformedModel()

@@ -79,6 +79,17 @@ def pooling() -> Any:
     return te.create_prim_func([a, out])
 
 
+def average_pooling() -> Any:
+    """Each sum is divided by the number of places in the image: a product of two extents."""
+    from tvm import topi
+
+    a = _input("A", 1, 14, 14, 16)
+    padding = (1, 1, 1, 1)
+    return te.create_prim_func(
+        [a, topi.nn.pool2d(a, (3, 3), (2, 2), (1, 1), padding, "avg", False, "NHWC", False)]
+    )
+
+
 def global_pooling() -> Any:
     from tvm import topi
 

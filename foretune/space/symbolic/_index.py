@@ -8,6 +8,7 @@ a tiled program is a sum of digits times coefficients, however often its loops w
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ _INTEGERS: dict[str, Callable[[int, int], int]] = {
     "floormod": operator.mod,
     "minimum": min,
     "maximum": max,
+    "product": operator.mul,
 }
 
 
@@ -57,10 +59,10 @@ class Digit:
 
 @dataclass(frozen=True)
 class Opaque:
-    """An integer operation on indices that is not linear: ``//``, ``%``, min, max.
+    """An integer operation on indices that is not linear: ``//``, ``%``, min, max, a product.
 
     Attributes:
-        kind: ``"floordiv"``, ``"floormod"``, ``"minimum"`` or ``"maximum"``.
+        kind: ``"floordiv"``, ``"floormod"``, ``"minimum"``, ``"maximum"`` or ``"product"``.
         args: The operands.
     """
 
@@ -155,6 +157,9 @@ def _atom_range(atom: Atom, of: Callable[[Digit], Range | None]) -> Range:
         return low.minimum(other_low), high.minimum(other_high)
     if atom.kind == "maximum":
         return low.maximum(other_low), high.maximum(other_high)
+    if atom.kind == "product":
+        corners = [a * b for a in (low, high) for b in (other_low, other_high)]
+        return functools.reduce(Scalar.minimum, corners), functools.reduce(Scalar.maximum, corners)
     if atom.kind == "floordiv":
         return low.floor_divided(other_low), high.floor_divided(other_low)
     whole = high.less(other_low)

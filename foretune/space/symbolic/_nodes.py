@@ -455,6 +455,7 @@ class Reader:
                 return a.scaled(b.constant)
             if not a.terms:
                 return b.scaled(a.constant)
+            return opaque("product", a, b)
         if kind in _INTEGER:
             a, b = self.integer(node.a, scope), self.integer(node.b, scope)
             return opaque(_INTEGER[kind], a, b)

@@ -1,0 +1,154 @@
+"""What a tuned network is worth to the next one: ``tune --learn-from``.
+
+A network is tuned once. Then another one is tuned twice with every seed, once with the records of
+the first and once without, one after the other and in changing order. Runs are kept in the work
+directory, so that the benchmark goes on where it was interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks._networks.runs import tuned
+from benchmarks.results import conditions, publish, say, table
+
+PAGE = "learned_from"
+_TITLE = "What a tuned network teaches the next one"
+PAIRS = (
+    "mobilenet_v2>efficientnet_b0",
+    "vit_b_32>bert_base",
+    "gpt2>llama_block",
+    "resnet50>unet",
+)
+"""What is tuned first, and what learns from it."""
+WITH, WITHOUT = "with", "without"
+_SHARES = (0.1, 0.25, 0.5, 1.0)
+"""Of the time: when both sides are looked at."""
+
+
+def kernels_s(result: Mapping[str, Any], until_s: float) -> float:
+    """Seconds of all kernels of a network with the best schedules that a run knew by then.
+
+    A task counts with its default schedule until a trial is faster.
+
+    Args:
+        result: As ``foretune.tune/1`` has it.
+        until_s: Seconds since the run began.
+    """
+    total = 0.0
+    for task in result["tasks"]:
+        best = task["default_s"] or task["untuned_s"]
+        for trial in task["trials"]:
+            if trial["elapsed_s"] <= until_s and trial["best_s"] is not None:
+                best = trial["best_s"] if best is None else min(best, trial["best_s"])
+        total += task["weight"] * (best or 0.0)
+    return total
+
+
+def figures(runs: Mapping[str, Mapping[str, Any]], seconds: float) -> dict[str, float]:
+    """Of one pair and seed: without over with, of kernels at shares of the time and of networks."""
+    own, other = runs[WITH], runs[WITHOUT]
+    # Both sides measured the default schedules: what differs between their readings is noise.
+    scale = kernels_s(own, 0.0) / kernels_s(other, 0.0)
+    found = {
+        f"{share:g}": scale * kernels_s(other, share * seconds) / kernels_s(own, share * seconds)
+        for share in _SHARES
+    }
+    speedups = {
+        name: run["network"]["original_s"] / run["network"]["tuned_s"]
+        for name, run in runs.items()
+        if run["network"]["tuned_s"] and run["network"]["original_s"]
+    }
+    if len(speedups) == len(runs):
+        found["network"] = speedups[WITH] / speedups[WITHOUT]
+    return found
+
+
+def interval(values: Sequence[float]) -> str:
+    """Geometric mean and 95 % interval by bootstrap."""
+    logs = np.log(values)
+    rng = np.random.default_rng(0)
+    means = logs[rng.integers(len(logs), size=(2000, len(logs)))].mean(axis=1)
+    low, high = np.exp(np.quantile(means, (0.025, 0.975)))
+    return f"{np.exp(logs.mean()):.3f} ({low:.3f} to {high:.3f})"
+
+
+def body_of(rows: Sequence[Mapping[str, Any]], seconds: float) -> str:
+    """The answer and the table."""
+    columns = [f"{share:g}" for share in _SHARES]
+    first = interval([row["figures"][columns[0]] for row in rows])
+    last = interval([row["figures"][columns[-1]] for row in rows])
+    answer = (
+        f"After {_SHARES[0] * seconds:.0f} s the kernels of a network that learns from another one "
+        f"are {first} times as fast as without, after {seconds:.0f} s {last} times."
+    )
+    header = [
+        "first", "then", "seed", *(f"{s * seconds:.0f} s" for s in _SHARES), "network at the end",
+    ]  # fmt: skip
+    cells = [
+        [
+            row["first"], row["then"], str(row["seed"]),
+            *(f"{row['figures'][c]:.3f}" for c in columns), _or_none(row["figures"]),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    means = [interval([row["figures"][c] for row in rows]) for c in columns]
+    networks = [row["figures"]["network"] for row in rows if "network" in row["figures"]]
+    cells.append(["mean", "", "", *means, interval(networks) if networks else "–"])
+    return f"{answer}\n\n{table(header, cells)}\n\n{_READING}"
+
+
+def _or_none(found: Mapping[str, float]) -> str:
+    return f"{found['network']:.3f}" if "network" in found else "–"
+
+
+_READING = """\
+Seconds without over seconds with: above 1, learning pays. Kernels: the sum over all kernels of the
+best schedule that the run knew, by its own readings, those of the two runs made equal where both
+have the default schedules. Network: speed-up over the original at the end, as deployed, of one
+side over that of the other. Means are geometric, with a 95 % interval over pairs and seeds."""
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    """Makes what runs are missing and prints the page."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.learned_from")
+    parser.add_argument("--pairs", default=",".join(PAIRS))
+    parser.add_argument("--time", type=float, default=180.0, help="seconds of each run")
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--work-dir", type=Path, default=Path("foretune-work") / PAGE)
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args(list(arguments) or None)
+    where = conditions(PAGE, range(options.seeds))
+    rows = []
+    for pair in options.pairs.split(","):
+        first, _, then = pair.partition(">")
+        source = options.work_dir / first
+        tuned(first, source, options.time, 0)
+        for seed in range(options.seeds):
+            learning = ["--learn-from", str(source / "work")]
+            sides: dict[str, list[str]] = {WITH: learning, WITHOUT: []}
+            order = list(sides) if seed % 2 == 0 else list(reversed(sides))
+            runs = {
+                name: tuned(
+                    then,
+                    options.work_dir / f"{first}-{then}-{name}-{seed}",
+                    options.time,
+                    seed,
+                    sides[name],
+                )[1]
+                for name in order
+            }
+            found = figures(runs, options.time)
+            say(f"{pair}, seed {seed}: {found}")
+            rows.append({"first": first, "then": then, "seed": seed, "figures": found})
+    body = body_of(rows, options.time)
+    publish(PAGE, _TITLE, body, {"rows": rows, "time_s": options.time}, where.end(), options.write)
+
+
+if __name__ == "__main__":
+    main()
