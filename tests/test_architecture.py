@@ -40,6 +40,7 @@ LAYERS = (
     "dataset",
     "describe",
     "world",
+    "tgraph",
     "cost",
     "search",
     "evaluate",

@@ -19,6 +19,7 @@ from foretune import __version__
 from foretune.cli._collect import add_collect
 from foretune.cli._compare import add_bench, add_compare
 from foretune.cli._explain import add_explain
+from foretune.cli._graph import add_graph
 from foretune.cli._journals import add_db
 from foretune.cli._learn import add_eval, add_rankers, add_train
 from foretune.cli._options import INTERRUPTED, Parser
@@ -116,6 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     add_collect(commands)
     add_train(commands)
     add_eval(commands)
+    add_graph(commands)
     add_explain(commands)
     add_report(commands)
     add_probe(commands)

@@ -1,0 +1,332 @@
+"""Training one member of a TGraph, and scoring with it, in PyTorch.
+
+Idea: a step takes one graph and some of its configurations, scores them in one pass, and lets the
+loss compare them; scores of different graphs are never compared. Configurations stay packed, on a
+disk if need be, until a step draws them.
+
+Source: section 2.4 of Tatarkhanov et al., TGraph (2025).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from foretune._torch import seeded
+from foretune.errors import BadInputError
+from foretune.tgraph import _losses, metrics
+from foretune.tgraph._layers import Neighbours
+from foretune.tgraph._networks import LayoutNetwork, NodeTensors, TileNetwork
+from foretune.tgraph.configurations import Rows
+from foretune.tgraph.graphs import LAYOUT, Graph, LayoutGraph
+from foretune.tgraph.prepare import Prepared, Scaler, Scalers, prepare
+from foretune.tgraph.splits import Part, configuration_keys
+
+if TYPE_CHECKING:
+    from foretune.tgraph.config import TGraphConfig
+
+FloatArray = npt.NDArray[np.float64]
+Weights = dict[str, npt.NDArray[Any]]
+logger = logging.getLogger("foretune.tgraph")
+
+CHECKS = 10
+"""How many times a member is validated on its way."""
+_VALIDATED = 1000
+"""Configurations of a graph that validation looks at, as many as the official evaluation."""
+_SPREAD_OVER = 512
+"""Configurations of a graph over which the spread of scores is taken."""
+_TELLS = 100
+"""Steps after which a message says how far training is."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training one member gives.
+
+    Attributes:
+        weights: By name, float32.
+        spread: Deviation of its scores within a graph, the mean over the graphs it learned from.
+        validation: What it was validated by, the mean over the graphs it left out; NaN without any.
+        losses: Of each step.
+    """
+
+    weights: Weights
+    spread: float
+    validation: float
+    losses: tuple[float, ...]
+
+
+def make_network(kind: str, columns: int, layouts: int, config: TGraphConfig) -> nn.Module:
+    """A network for graphs of a kind with so many columns, and so many columns of layouts."""
+    return (LayoutNetwork if kind == LAYOUT else TileNetwork)(columns, layouts, config)
+
+
+class Loaded:
+    """A graph on a device, ready for a network."""
+
+    def __init__(
+        self, graph: Graph, scalers: Scalers, config: TGraphConfig, device: torch.device
+    ) -> None:
+        self.graph, self.device = graph, device
+        found = prepare(graph, config.hops, config.repad)
+        self.nodes = _tensors(found, scalers.nodes, config, device)
+        self._choices = scalers.choices
+        self.anchors = _anchors(graph, config)
+
+    def features(self, rows: Rows) -> Tensor:
+        """What configurations are to the network: anchors, then ``rows``."""
+        at = np.concatenate([self.anchors, rows])
+        if isinstance(self.graph, LayoutGraph):
+            unpacked = self.graph.configurations.features(at)
+            return torch.from_numpy(unpacked.astype(np.int64)).to(self.device)
+        assert self._choices is not None
+        return torch.from_numpy(self._choices(self.graph.configurations[at])).to(self.device)
+
+    def scores(self, network: nn.Module, rows: Rows) -> Tensor:
+        """Scores of some configurations in one pass, without those of the anchors."""
+        found: Tensor = network(self.nodes, self.features(rows), len(self.anchors))
+        return found[len(self.anchors) :]
+
+
+def _tensors(
+    found: Prepared, scaler: Scaler, config: TGraphConfig, device: torch.device
+) -> NodeTensors:
+    edges = torch.from_numpy(found.edges).to(device)
+    return NodeTensors(
+        torch.from_numpy(scaler(found.numbers)).to(device),
+        torch.from_numpy(found.layout).to(device),
+        torch.from_numpy(found.opcode).to(device),
+        torch.from_numpy(found.configurable).to(device),
+        Neighbours.of(edges, len(found.numbers), config),
+    )
+
+
+def _anchors(graph: Graph, config: TGraphConfig) -> Rows:
+    """Configurations that depend neither on the order of the others nor on their number."""
+    if config.attention != "anchors" or (graph.kind != LAYOUT and config.tile_attention != "fused"):
+        return np.empty(0, dtype=np.intp)
+    first = np.unique(configuration_keys(graph), return_index=True)[1]
+    return np.asarray(first[: config.anchors], dtype=np.intp)
+
+
+def score(
+    network: nn.Module, loaded: Loaded, rows: Rows, config: TGraphConfig, seed: int = 0
+) -> FloatArray:
+    """Scores of configurations, higher is slower, float64 of shape (rows,).
+
+    Where configurations are compared with their batch, the scores are means over
+    ``config.permutations`` orders. Otherwise each different configuration is scored once, in an
+    order of its own, so that neither the order of ``rows`` nor copies in it change anything.
+    """
+    network.eval()
+    with torch.no_grad():
+        if config.attention == "batch":
+            rng = np.random.default_rng(seed)
+            orders = [rng.permutation(len(rows)) for _ in range(config.permutations)]
+            return averaged_over(
+                orders or [np.arange(len(rows))],
+                lambda order: _in_chunks(network, loaded, rows[order], config.chunk),
+            )
+        keys = configuration_keys(loaded.graph)[rows]
+        _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+        return _in_chunks(network, loaded, rows[first], config.chunk)[group]
+
+
+def averaged_over(orders: Sequence[Rows], scores_of: Any) -> FloatArray:
+    """The mean of scores that were computed in several orders, each put back into place.
+
+    Args:
+        orders: Permutations, each of shape (n,).
+        scores_of: From an order to the scores in that order.
+    """
+    total = np.zeros(len(orders[0]))
+    for order in orders:
+        total[order] += scores_of(order)
+    return total / len(orders)
+
+
+def _in_chunks(network: nn.Module, loaded: Loaded, rows: Rows, chunk: int) -> FloatArray:
+    found = [
+        loaded.scores(network, rows[at : at + chunk]).double().cpu().numpy()
+        for at in range(0, len(rows), chunk)
+    ]
+    return np.concatenate(found)
+
+
+def train(
+    parts: Sequence[Part],
+    validation: Sequence[Part],
+    scalers: Scalers,
+    layouts: int,
+    config: TGraphConfig,
+    seed: int,
+    device: torch.device,
+) -> Trained:
+    """Trains one member.
+
+    Args:
+        parts: What to learn from; each has an order.
+        validation: Other graphs.
+        scalers: Fitted to ``parts``.
+        layouts: Columns of layouts: 6, or 0.
+        config: How.
+        seed: Of weights, order, samples and dropout.
+        device: Where.
+
+    Raises:
+        BadInputError: The weights are no numbers any more.
+    """
+    with seeded(seed):
+        columns = len(scalers.nodes.mean)
+        network = make_network(parts[0].graph.kind, columns, layouts, config).to(device)
+        run = _Run(network, parts, validation, scalers, config, seed, device)
+        losses = run.steps()
+        quality = run.kept_quality()
+        spread = run.spread()
+    weights = {name: w.detach().cpu().numpy() for name, w in network.state_dict().items()}
+    if not all(np.isfinite(weight).all() for weight in weights.values()):
+        raise BadInputError(
+            "tgraph: the weights grew without bound: lower learning_rate, which is "
+            f"{config.learning_rate}"
+        )
+    return Trained(weights, spread, quality, tuple(losses))
+
+
+class _Run:
+    """One member on its way."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        parts: Sequence[Part],
+        validation: Sequence[Part],
+        scalers: Scalers,
+        config: TGraphConfig,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self._network, self._config, self._parts = network, config, parts
+        self._loaded = [Loaded(part.graph, scalers, config, device) for part in parts]
+        self._rng = np.random.default_rng(seed)
+        self._validation = [
+            (Loaded(part.graph, scalers, config, device), some(part, _VALIDATED, self._rng))
+            for part in validation
+        ]
+        self._optimiser = _optimiser(network, config)
+        self._best, self._best_weights = math.nan, dict[str, Tensor]()
+
+    def steps(self) -> list[float]:
+        """All steps; their losses."""
+        config, losses = self._config, list[float]()
+        total = config.epochs * len(self._parts)
+        checks = {round(total * (n + 1) / CHECKS) for n in range(CHECKS)}
+        for _ in range(config.epochs):
+            for at in self._rng.permutation(len(self._parts)):
+                share = step_share((len(losses) + 0.5) / total, config.warm_up)
+                for group in self._optimiser.param_groups:
+                    group["lr"] = config.learning_rate * share
+                losses.append(self._step(self._loaded[at], self._parts[at]))
+                if len(losses) % _TELLS == 0:
+                    mean = np.mean(losses[-_TELLS:])
+                    logger.info("step %d of %d, loss %.4f", len(losses), total, mean)
+                if config.best_checkpoint and len(losses) in checks:
+                    self._check()
+        return losses
+
+    def _step(self, loaded: Loaded, part: Part) -> float:
+        self._network.train()
+        rows, runtime = sample(part, self._config, self._rng)
+        self._optimiser.zero_grad()
+        scores = loaded.scores(self._network, rows)
+        found = _losses.loss(scores, torch.from_numpy(runtime).to(scores.device), self._config)
+        found.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self._network.parameters(), self._config.clip)
+        self._optimiser.step()
+        return found.item()
+
+    def _check(self) -> None:
+        quality = self._quality()
+        # Without validation the last one is kept.
+        if not quality <= self._best:
+            self._best = quality
+            self._best_weights = {n: w.clone() for n, w in self._network.state_dict().items()}
+
+    def kept_quality(self) -> float:
+        """Puts the weights to keep in place, and says how they validate."""
+        if self._best_weights and not math.isnan(self._best):
+            self._network.load_state_dict(self._best_weights)
+            return self._best
+        return self._quality()
+
+    def _quality(self) -> float:
+        """tau, or the tile metric, of the validation graphs; NaN without any."""
+        found = []
+        for loaded, part in self._validation:
+            scores = score(self._network, loaded, part.rows, self._config)
+            if part.graph.kind == LAYOUT:
+                found.append(metrics.agreement(scores, part.runtime)[0])
+            else:
+                found.append(metrics.tile_metrics(scores, part.runtime)["m_tile"])
+        return float(np.mean(found)) if found else math.nan
+
+    def spread(self) -> float:
+        """The mean deviation of scores within a graph."""
+        found = []
+        for loaded, part in zip(self._loaded, self._parts, strict=True):
+            rows = some(part, _SPREAD_OVER, self._rng).rows
+            found.append(score(self._network, loaded, rows, self._config).std())
+        return float(np.mean(found))
+
+
+def some(part: Part, count: int, rng: np.random.Generator) -> Part:
+    """A part with so many of its rows at most, drawn at random."""
+    if len(part.rows) <= count:
+        return part
+    return Part(part.graph, rng.choice(part.rows, count, replace=False))
+
+
+def sample(part: Part, config: TGraphConfig, rng: np.random.Generator) -> tuple[Rows, FloatArray]:
+    """Configurations of a step and their run times, ``config.batch`` at most.
+
+    Source: section 2.2.5 of the paper (uniform); the released code's sampler, which is off there
+    (window); Gumbel noise on log run times, as in the data set's own baseline (gumbel_best).
+    """
+    runtime = part.runtime
+    count = min(config.batch, len(runtime))
+    if config.sampler == "gumbel_best":
+        rank = runtime.argsort().argsort() / len(runtime)
+        chosen = (rng.gumbel(size=len(runtime)) - rank).argsort()[-count:]
+    elif config.sampler == "window" and rng.random() < 0.5:
+        width = min(count * int(rng.integers(1, 5)), len(runtime))
+        begin = int(rng.integers(len(runtime) - width + 1))
+        chosen = rng.choice(runtime.argsort()[begin : begin + width], count, replace=False)
+    else:
+        chosen = rng.choice(len(runtime), count, replace=False)
+    return part.rows[chosen], runtime[chosen]
+
+
+def step_share(progress: float, warm_up: float) -> float:
+    """The share of the learning rate that is used at some point of training, 0 to 1."""
+    if progress < warm_up:
+        return progress / warm_up
+    return 0.5 * (1.0 + math.cos(math.pi * (progress - warm_up) / (1.0 - warm_up)))
+
+
+def _optimiser(network: nn.Module, config: TGraphConfig) -> torch.optim.Optimizer:
+    decayed = [p for p in network.parameters() if config.decay_all or p.ndim > 1]
+    others = [p for p in network.parameters() if not config.decay_all and p.ndim <= 1]
+    return torch.optim.AdamW(
+        [
+            {"params": decayed, "weight_decay": config.weight_decay},
+            {"params": others, "weight_decay": 0.0},
+        ],
+        lr=config.learning_rate,
+    )
