@@ -7,14 +7,17 @@ all. Of a matrix product half of what a search proposes can be twins.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from foretune.errors import IllegalCandidateError
+from foretune.hardware import usable_cores
 from foretune.measure import Status
 from foretune.space import MOST_RESULTS, results_per_thread
 
@@ -29,6 +32,7 @@ _DRAWS_PER_POINT = 12
 """Fruitless draws allowed per point of a small space: the last one is missed once in e^12."""
 _MAX_FRUITLESS = 4096
 _DRAW = 64
+_MOST_THREADS = 8
 _TOLD = 256
 """Programs of others that are made at a time to know them again, the fastest first: each takes
 milliseconds."""
@@ -128,16 +132,32 @@ class FreshSampler:
         return list(found.values())
 
     def legal(self, n: int, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """The first ``n`` of ``candidates`` that are new, can be applied and differ as programs."""
-        self._read_told()
+        """The first ``n`` of ``candidates`` that are new, can be applied and differ as programs.
+
+        As many as are missing are applied at once, one on each core: TVM releases the interpreter.
+        """
         chosen: dict[str, Candidate] = {}
-        for candidate in candidates:
-            if len(chosen) == n:
-                break
-            fresh = candidate.key not in chosen and self.is_new(candidate)
-            if fresh and self.is_legal(candidate) and self.is_first(candidate):
-                chosen[candidate.key] = candidate
+        rest = iter(candidates)
+        while batch := list(itertools.islice(rest, n - len(chosen))):
+            new = {c.key: c for c in batch if self.is_new(c)}
+            if len(new) > 1 and (cores := min(_MOST_THREADS, usable_cores())) > 1:
+                with ThreadPoolExecutor(cores) as pool:
+                    list(pool.map(self.is_legal, new.values()))
+            chosen |= {c.key: c for c in self._one_by_one(batch, chosen)}
         return list(chosen.values())
+
+    def _one_by_one(
+        self, candidates: Iterable[Candidate], beside: Collection[str] = ()
+    ) -> Iterator[Candidate]:
+        """Those that are new, can be applied and are the first of their program, as asked for."""
+        self._read_told()
+        found: set[str] = set()
+        for candidate in candidates:
+            key = candidate.key
+            fresh = key not in found and key not in beside and self.is_new(candidate)
+            if fresh and self.is_legal(candidate) and self.is_first(candidate):
+                found.add(key)
+                yield candidate
 
     def random(self, n: int, beside: Iterable[Candidate] = ()) -> list[Candidate]:
         """Up to ``n`` random ones that are new, legal, and no program twice.
@@ -147,7 +167,9 @@ class FreshSampler:
             beside: Candidates that are going to be proposed with them.
         """
         taken = [candidate.key for candidate in beside]
-        return self.legal(n, self.stream(_DRAWS_PER_CANDIDATE * n, taken))
+        stream = self.stream(_DRAWS_PER_CANDIDATE * n, taken)
+        # What was drawn says how long drawing goes on: one after the other.
+        return list(itertools.islice(self._one_by_one(stream), n))
 
     def _read_told(self) -> None:
         """Looks at the programs of what others proposed, here where programs are made anyway."""
