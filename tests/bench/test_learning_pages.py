@@ -85,9 +85,7 @@ def test_a_variant_and_some_workloads_are_left_out_together(
         "behaviour": knows,
     })  # fmt: skip
     monkeypatch.setattr(own_variants, "keep_judgeable", lambda found: (found, []))
-    monkeypatch.setattr(
-        own_variants, "read_data", lambda _: type("Read", (), {"groups": groups})
-    )
+    monkeypatch.setattr(own_variants, "read_data", lambda _: type("Read", (), {"groups": groups}))
     pages: list[str] = []
     monkeypatch.setattr(own_variants, "publish", lambda _name, _title, body, *_: pages.append(body))
     arguments = ["--folds", "3", "--seeds", "2", "--work-dir", str(tmp_path)]
