@@ -36,7 +36,7 @@ from foretune.cost._base import FloatArray
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
 from foretune.cost._ranker_file import read_model, write_model
 from foretune.dataset import judgeable
-from foretune.errors import BadInputError
+from foretune.errors import BadInputError, RecordError
 
 if TYPE_CHECKING:
     from foretune.dataset import Group, Program
@@ -367,6 +367,26 @@ class JoinedRanker(Ranker):
         ranker.near, ranker.far = (Shares.from_json(meta[which]) for which in ("near", "far"))
         ranker.scale, ranker.strength = float(meta["scale"]), float(meta["strength"])
         return ranker
+
+    @classmethod
+    def load_member(cls, path: Path, name: str) -> Ranker:
+        """Reads one of the rankers in a file that ``save`` wrote, ready for a run.
+
+        Args:
+            path: The file.
+            name: Of the member.
+
+        Raises:
+            RecordError: The file cannot be read, is not such a file, or has no such member.
+            VersionMismatchError: Written under another schema or feature version.
+        """
+        meta, arrays = read_model(path, cls.name)
+        check(path, meta, format=_FORMAT)
+        if name not in meta["members"]:
+            raise RecordError(
+                f"{path} joins {', '.join(meta['members'])}, but {name!r} is wanted: train it anew"
+            )
+        return cls._read(arrays[f"member.{name}"], path)
 
     @staticmethod
     def _read(data: npt.NDArray[Any], path: Path) -> Ranker:

@@ -41,6 +41,7 @@ from foretune.cost._base import CostModel, FloatArray, Prediction
 from foretune.cost._opinions import Ensemble, doubt, expectation, illegal_last, opinion
 from foretune.cost._ranker import Ranker
 from foretune.cost.gbdt import GbdtConfig, GradientBoosting, _Group, _seconds
+from foretune.cost.joined import JoinedRanker
 from foretune.errors import BadInputError
 from foretune.features import machine_fit, require_source
 
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 
 DEFAULT = "default"
 
+_JOINED: Mapping[str, str] = {DEFAULT: "gbdt_actions", "programs": "gbdt", "mlp": "mlp"}
+"""Weights that may come as a member of the joined ranker, and the member's name."""
 _ITSELF = "ranker"
 """As ``draft``: the model itself."""
 TRUST = 16.0
@@ -68,19 +71,27 @@ _OF_A_RANKER = {"draft", "online", "member_spread"}
 def shipped(name: str, kind: str) -> Ranker | None:
     """The trained ranker called ``name`` that comes with the package; None if there is none.
 
+    What the joined ranker joins is read from its file, so that it is there once.
+
     Args:
-        name: ``"default"``, ``"programs"``, ``"mlp"``, ``"tlp"``, ``"mtl_tlp"`` or ``"world"``.
+        name: ``"joined"``, ``"default"``, ``"programs"``, ``"mlp"``, ``"tlp"``, ``"mtl_tlp"``,
+            ``"world"``...
         kind: Kind of target that it is for, as ``Hardware.kind``.
 
     Raises:
         RecordError: The file is damaged or of another version.
         MissingDependencyError: The ranker needs a package that is not installed.
     """
-    file = importlib.resources.files("foretune.cost") / "weights" / f"{name}-{kind}{_SUFFIX}"
-    if not file.is_file():
+    weights = importlib.resources.files("foretune.cost") / "weights"
+    own = weights / f"{name}-{kind}{_SUFFIX}"
+    if own.is_file():
+        with importlib.resources.as_file(own) as path:
+            return rankers.load_for_run(path)
+    joined = weights / f"{JoinedRanker.name}-{kind}{_SUFFIX}"
+    if name not in _JOINED or not joined.is_file():
         return None
-    with importlib.resources.as_file(file) as path:
-        return rankers.load_for_run(path)
+    with importlib.resources.as_file(joined) as path:
+        return JoinedRanker.load_member(path, _JOINED[name])
 
 
 def gbdt(

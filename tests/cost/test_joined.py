@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretune.cost import Ranker
+from foretune.cost import Ranker, pretrained
 from foretune.cost.gbdt_ranker import GbdtActionRanker, GbdtRanker
 from foretune.cost.joined import JoinedRanker, Shares
 from foretune.cost.joined_model import JoinedModel
-from foretune.errors import BadInputError
+from foretune.errors import BadInputError, RecordError
 from foretune.measure import Measurement, Status
 from foretune.records import Record
 from foretune.testing import rankers as suite
@@ -64,6 +64,28 @@ def trained() -> Nested:
 
 def record(candidate: Any, seconds: float) -> Record:
     return Record.of(candidate, Measurement(Status.OK, (seconds, seconds), (True, True)), "", {})
+
+
+def test_a_member_is_read_from_the_file_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    trained().save(folder / "joined-llvm.npz")
+    monkeypatch.setattr(pretrained.importlib.resources, "files", lambda _: tmp_path)
+    (group, *_) = suite.training_groups(1)
+    read = pretrained.shipped("default", "llvm")
+    assert isinstance(read, GbdtActionRanker)
+    whole = trained().members["gbdt_actions"]
+    assert (read.score_group(group) == whole.score_group(group)).all()
+    # A file of its own counts more; what nobody joined is not there.
+    assert pretrained.shipped("tlp", "llvm") is None
+    assert pretrained.shipped("default", "cuda") is None
+    with pytest.raises(RecordError, match=r"joins gbdt_actions, gbdt, but 'mlp' is wanted"):
+        pretrained.shipped("mlp", "llvm")
+    (folder / "default-llvm.npz").write_bytes(b"damaged")
+    with pytest.raises(RecordError, match="default-llvm"):
+        pretrained.shipped("default", "llvm")
 
 
 class TestShares:
