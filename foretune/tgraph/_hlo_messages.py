@@ -104,10 +104,19 @@ _MESSAGES: Mapping[str, _Fields] = {
 _PACKAGE = "foretune.tgraph"
 
 
-@functools.cache
 def message(name: str) -> type[Any]:
     """The class of a message, for example ``message("TuningData")``."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    from google.protobuf import message_factory
+
+    found: type[Any] = message_factory.GetMessageClass(
+        _pool().FindMessageTypeByName(f"{_PACKAGE}.{name}")
+    )
+    return found
+
+
+@functools.cache
+def _pool() -> Any:
+    from google.protobuf import descriptor_pb2, descriptor_pool
 
     file = descriptor_pb2.FileDescriptorProto(
         name="foretune/tgraph/hlo.proto", package=_PACKAGE, syntax="proto3"
@@ -118,10 +127,7 @@ def message(name: str) -> type[Any]:
             _add_field(added, field, number, text)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    found: type[Any] = message_factory.GetMessageClass(
-        pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")
-    )
-    return found
+    return pool
 
 
 def _add_field(added: Any, name: str, number: int, text: str) -> None:

@@ -110,7 +110,11 @@ def _tensors(
 
 
 def _anchors(graph: Graph, config: TGraphConfig) -> Rows:
-    """Configurations that depend neither on the order of the others nor on their number."""
+    """Rows of the configurations that others are compared with, ``config.anchors`` at most.
+
+    They are those with the least digests: a choice at random that depends neither on the order of
+    the configurations, nor on how often one occurs, nor on which of them are scored.
+    """
     if config.attention != "anchors" or (graph.kind != LAYOUT and config.tile_attention != "fused"):
         return np.empty(0, dtype=np.intp)
     first = np.unique(configuration_keys(graph), return_index=True)[1]

@@ -53,13 +53,13 @@ def pack(features: npt.NDArray[Any]) -> Codes:
     Raises:
         BadInputError: Another number is among them.
     """
-    digits = features.astype(np.int32) + 1
-    if (digits - 1 != features).any() or (digits < 0).any() or (digits >= BASE).any():
+    known = (features >= -1) & (features < BASE - 1) & (features == np.rint(features))
+    if not known.all():
         raise BadInputError(
             f"a configuration must hold whole numbers from -1 to {BASE - 2}, but holds "
-            f"{features.min()} to {features.max()}: give a file of TpuGraphs"
+            f"{features[~known][0]}: give a file of TpuGraphs"
         )
-    lists = digits.reshape(*features.shape[:-1], LISTS, AXES)
+    lists = (features.astype(np.int32) + 1).reshape(*features.shape[:-1], LISTS, AXES)
     return np.asarray(lists @ _POWERS, dtype=np.int32)
 
 
@@ -87,15 +87,6 @@ class Configurations:
     def features(self, rows: Rows) -> npt.NDArray[np.int8]:
         """Some of them unpacked, int8 of shape (rows, nc, 18)."""
         return unpack(np.asarray(self.codes[rows]))
-
-    def anchors(self, count: int) -> Rows:
-        """Rows of the configurations that others are compared with, ``count`` at most.
-
-        They are those with the least digests: a choice at random that depends neither on the order
-        of the configurations nor on how often each occurs.
-        """
-        first = np.unique(self.keys, return_index=True)[1]
-        return np.asarray(first[:count], dtype=np.intp)
 
 
 def packed(blocks: Iterable[npt.NDArray[Any]], count: int, nodes: int) -> Configurations:

@@ -205,7 +205,11 @@ def _layout(file: NpzFile, name: str, nodes: Nodes) -> LayoutGraph:
     key = "node_config_feat"
     count = file.header(key, (None, len(ids), FEATURES))[0]
     runtime = _runtime(file, count)
-    return LayoutGraph(name, nodes, ids, packed(file.rows(key), count, len(ids)), runtime)
+    try:
+        configurations = packed(file.rows(key), count, len(ids))
+    except BadInputError as error:
+        raise BadInputError(f"{file.name}: {key}: {error}") from error
+    return LayoutGraph(name, nodes, ids, configurations, runtime)
 
 
 def _tile(file: NpzFile, name: str, nodes: Nodes) -> TileGraph:
