@@ -94,6 +94,8 @@ _LONG = {
 }
 _WITH_ARGUMENTS = {
     "retest": "retest has two phases: python -m benchmarks.retest first, then second",
+    "tgraph": "tgraph reads files of TpuGraphs: python -m benchmarks.tgraph --data DIR, "
+    "some hours on a core, resumable",
     "winograd": "winograd keeps each shape in a folder: python -m benchmarks.winograd --runs DIR, "
     "about 20 minutes, resumable",
     "favourites": "favourites reads what was measured: python -m benchmarks.favourites RUNS, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from foretune import cli
 from tests.test_cli import call
 from tests.tgraph.made import layout_arrays, tile_arrays, write
 
@@ -33,13 +35,23 @@ def tiles(tmp_path: Path) -> Path:
     return tmp_path / "tiles"
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    for seed in range(3):
+        write(folder / "data" / f"net{seed}.npz", layout_arrays(seed))
+    assert (
+        cli.main(
+            ["graph", "train", "--data", str(folder / "data"), "-o", str(folder / "m.npz"), *SMALL]
+        )
+        == 0
+    )
+    return folder / "m.npz"
+
+
 @pytest.fixture
-def weights(layouts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    path = tmp_path / "model.npz"
-    code, out, _ = call(capsys, "graph", "train", "--data", str(layouts), "-o", str(path), *SMALL)
-    assert code == 0
-    assert "2 members for layout graphs" in out
-    return path
+def weights(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(trained, tmp_path / "model.npz"))
 
 
 def read(path: Path) -> Any:
@@ -52,7 +64,9 @@ def test_train_then_eval_then_rank(config, kind, tmp_path, capsys, request):
     data = request.getfixturevalue(kind)
     model, result, order = (tmp_path / name for name in ("m.npz", "e.json", "r.json"))
     arguments = ["--data", str(data), "--config", config, "-o", str(model), *SMALL]
-    assert call(capsys, "graph", "train", *arguments)[0] == 0
+    code, out, _ = call(capsys, "graph", "train", *arguments)
+    assert code == 0
+    assert f"2 members for {kind[:-1]} graphs" in out
     arguments = [str(model), "--data", str(data), "--split", "none", "--json", str(result)]
     code, out, err = call(capsys, "graph", "eval", *arguments)
     assert code == 0

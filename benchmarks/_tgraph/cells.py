@@ -1,0 +1,159 @@
+"""One training and its figures: a cell, kept on a disk, so that a run goes on where it ended."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks._tgraph.data import resolvable_tau
+from benchmarks._tgraph.trees import layout_scores, tile_scores
+from benchmarks.results import read_json, say
+from benchmarks.sources import code_of
+from foretune._files import write_json
+from foretune.tgraph import (
+    LayoutGraph,
+    Part,
+    TileGraph,
+    by_configuration,
+    by_graph,
+    named,
+    train,
+    whole,
+)
+from foretune.tgraph.metrics import layout_metrics, tile_metrics
+
+TREES = "trees"
+Changes = Mapping[str, Any]
+MODELS: Mapping[str, tuple[str, Changes]] = {
+    "published": ("published", {}),
+    "corrected": ("corrected", {}),
+}
+ABLATIONS: Mapping[str, tuple[str, Changes]] = {
+    "corrected, no channel attention": ("corrected", {"channel_attention": False}),
+    "corrected, no cross attention": ("corrected", {"attention": "none"}),
+    "corrected, no edges": ("corrected", {"edges": "none"}),
+    "corrected, edges from consumers": ("corrected", {"edges": "consumers"}),
+    "corrected, pruned to 0 hops": ("corrected", {"prune_hops": 0}),
+    "corrected, pruned to 3 hops": ("corrected", {"prune_hops": 3}),
+    "corrected, ListMLE": ("corrected", {"loss": "listmle"}),
+    "corrected, RankNet": ("corrected", {"loss": "ranknet"}),
+    "corrected, squares": ("corrected", {"loss": "mse"}),
+    "corrected, margin 1 everywhere": ("corrected", {"tie_width": 0.0}),
+    "published, no channel attention": ("published", {"channel_attention": False}),
+    "published, no cross attention": ("published", {"attention": "none"}),
+    "published, no edges": ("published", {"edges": "none"}),
+    "published, one order": ("published", {"permutations": 0}),
+}
+"""Table 3 of the paper, and other switches. Permutations are the paper's augmentation."""
+TILES: Mapping[str, tuple[str, Changes]] = {
+    "published (inert attention)": ("published", {}),
+    "published, no attention": ("published", {"tile_attention": "none"}),
+    "published, fused attention": ("published", {"tile_attention": "fused"}),
+    "corrected": ("corrected", {}),
+    "corrected, no attention": ("corrected", {"tile_attention": "none"}),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all trainings of a run have in common.
+
+    Attributes:
+        folder: Where cells are kept.
+        options: Of every model: how wide, how long.
+        tested: Configurations of a graph that are judged at most.
+        threads: Of the trees.
+    """
+
+    folder: Path
+    options: Changes
+    tested: int
+    threads: int
+
+
+def layout_cell(graph: LayoutGraph, model: str, seed: int, settings: Settings) -> dict[str, Any]:
+    """Figures of a fifth of the configurations, learned from the others."""
+
+    def judged() -> dict[str, Any]:
+        rng = np.random.default_rng(seed)
+        learned, held = by_configuration(graph, 5, rng)
+        if len(held.rows) > settings.tested:
+            held = Part(graph, rng.choice(held.rows, settings.tested, replace=False))
+        began = time.perf_counter()
+        if model == TREES:
+            scores = layout_scores(learned, held, seed, settings.threads)
+            trained = scored = time.perf_counter()
+        else:
+            name, changes = {**MODELS, **ABLATIONS}[model]
+            config = named(name, {**settings.options, **changes})
+            made = train([learned], config, name=name, seed=seed, validate=False)
+            trained = time.perf_counter()
+            scores = made.score(graph, held.rows)
+            scored = time.perf_counter()
+        return {
+            **layout_metrics(scores, held.runtime),
+            "resolvable_tau": resolvable_tau(scores, held.runtime),
+            "learned": len(learned.rows),
+            "judged": len(held.rows),
+            "train_s": trained - began,
+            "score_s": scored - trained,
+        }
+
+    return _kept(judged, settings, graph.name, len(graph.configurations), model, seed)
+
+
+def tile_cell(
+    graphs: tuple[TileGraph, ...], model: str, seed: int, settings: Settings
+) -> dict[str, Any]:
+    """Figures of every kernel, learned from the others, as lists in the order of ``graphs``."""
+
+    def judged() -> dict[str, Any]:
+        began, found = time.perf_counter(), dict[int, dict[str, float]]()
+        for fold in by_graph(graphs, len(graphs), np.random.default_rng(seed)):
+            learned = [whole(graph) for at, graph in enumerate(graphs) if at not in set(fold)]
+            held = [whole(graphs[at]) for at in fold]
+            if model == TREES:
+                scores = tile_scores(learned, held, seed, settings.threads)
+            else:
+                name, changes = TILES[model]
+                config = named(name, {**settings.options, **changes})
+                made = train(learned, config, name=name, seed=seed, validate=False)
+                scores = [made.score(part.graph, part.rows) for part in held]
+            for at, part, each in zip(fold, held, scores, strict=True):
+                found[at] = tile_metrics(each, part.runtime)
+        return {
+            "kernels": [found[at] for at in range(len(graphs))],
+            "train_s": time.perf_counter() - began,
+        }
+
+    return _kept(judged, settings, "tiles", [graph.name for graph in graphs], model, seed)
+
+
+def _kept(
+    judged: Callable[[], dict[str, Any]],
+    settings: Settings,
+    part: str,
+    of: Any,
+    model: str,
+    seed: int,
+) -> dict[str, Any]:
+    code = code_of("foretune.tgraph.model", within=["tgraph"])
+    identity = json.dumps([part, of, model, seed, dict(settings.options), settings.tested, code])
+    digest = hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
+    file = settings.folder / f"{digest}.json"
+    if not file.exists():
+        began = time.perf_counter()
+        cell = judged()
+        settings.folder.mkdir(parents=True, exist_ok=True)
+        write_json(file, {"part": part, "model": model, "seed": seed, **cell})
+        say(f"{part}, {model}, seed {seed}: {time.perf_counter() - began:.0f} s")
+    found = read_json(file)
+    assert isinstance(found, dict)
+    return found
