@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import functools
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -61,27 +62,77 @@ def simplify(
         UnsupportedOperatorsError: Nothing can lower some of its operators.
     """
     require_deciding(plan or {})
+    return finish(begin(model, hardware, without), hardware, plan)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A network as it is before the first pass that has a choice: all plans begin with it.
+
+    Attributes:
+        module: The network.
+        passes: What became of the passes so far.
+    """
+
+    module: IRModule
+    passes: Passes
+
+
+def begin(model: Model, hardware: Hardware, without: Collection[str] = ()) -> Begun:
+    """The passes that no plan says anything about; arguments and errors as of ``simplify``."""
     passes = Passes(model.name, without)
-    taken: dict[str, dict[str, str]] = {}
     with hardware.tvm_target():
         module = model.module
-        for each in OPERATORS:
-            decisions = Decisions((plan or {}).get(each.name))
-            off = why_off(each.name, each.only, hardware, passes.without)
-            if off and each.name in (plan or {}):
-                raise BadInputError(
-                    f"the plan chooses for {each.name!r}, which is off ({off}): leave it out of "
-                    "the plan, or switch the pass on"
-                )
-            module = _run(passes, each, module, hardware, decisions, off)
-            if each.decides and passes.is_on(each.name):
-                decisions.require_kept()
-                taken[each.name] = decisions.taken
-        module = lower(module, model.name)
-        for each in PROGRAMS:
+        for each in OPERATORS[:_FIRST]:
             off = why_off(each.name, each.only, hardware, passes.without)
             module = _run(passes, each, module, hardware, Decisions(), off)
-    return Simplified(module, passes.reports, frozenset(without), taken)
+    return Begun(module, passes)
+
+
+def finish(
+    begun: Begun,
+    hardware: Hardware,
+    plan: Plan | None = None,
+    choose: Callable[[str], Decisions] | None = None,
+) -> Simplified:
+    """The passes from the first one that has a choice on.
+
+    Args:
+        begun: As ``begin`` returned it for this hardware; it is left as it is.
+        hardware: As for ``simplify``.
+        plan: As for ``simplify``.
+        choose: Says what decides in a pass, by the name of that, in place of a plan.
+
+    Raises:
+        BadInputError: The plan is for another network, or for a pass that is off.
+        UnsupportedOperatorsError: Nothing can lower some of its operators.
+    """
+    passes = begun.passes.again()
+    taken: dict[str, dict[str, str]] = {}
+
+    def run(module: IRModule, each: Pass) -> IRModule:
+        given = (plan or {}).get(each.name)
+        decisions = Decisions(given) if choose is None else choose(each.name)
+        off = why_off(each.name, each.only, hardware, passes.without)
+        if off and each.name in (plan or {}):
+            raise BadInputError(
+                f"the plan chooses for {each.name!r}, which is off ({off}): leave it out of "
+                "the plan, or switch the pass on"
+            )
+        module = _run(passes, each, module, hardware, decisions, off)
+        if each.decides and passes.is_on(each.name):
+            decisions.require_kept()
+            taken[each.name] = decisions.taken
+        return module
+
+    with hardware.tvm_target():
+        module = functools.reduce(run, OPERATORS[_FIRST:], begun.module)
+        module = functools.reduce(run, PROGRAMS, lower(module, passes.network))
+    return Simplified(module, passes.reports, passes.without, taken)
+
+
+_FIRST = next(at for at, each in enumerate(OPERATORS) if each.decides)
+"""The place of the first pass that has a choice."""
 
 
 def _run(

@@ -22,6 +22,7 @@ from foretune.graph.passes.algorithms import choose_algorithms
 from foretune.graph.passes.attention import fuse_attention
 from foretune.graph.passes.batch_norms import fold_batch_norms
 from foretune.graph.passes.element_types import legal_types
+from foretune.graph.passes.fusion import choose_fusion
 from foretune.graph.passes.integers import integer_products
 from foretune.graph.passes.layouts import assign_layouts
 from foretune.graph.passes.normalizations import find_normalizations, lower_normalizations
@@ -107,6 +108,11 @@ def _ours(*changes: Change) -> _Changes:
     return lambda _hardware, _decisions: changes
 
 
+def _fusion(hardware: Hardware, decisions: Decisions) -> Sequence[Change]:
+    annotate, *fuse = _relax("AnnotateTIROpPattern", "FuseOps", "FuseTIR")(hardware, decisions)
+    return [annotate, lambda module: choose_fusion(module, decisions), *fuse]
+
+
 _REWRITES = Pass("rewrites", _ours(rewrite_operators))
 _MASKS = Pass("masks", _ours(drop_masks))
 _CONSTANTS = Pass("constants", _relax("FoldConstant"))
@@ -178,7 +184,7 @@ OPERATORS = (
 
 PROGRAMS = (
     _CONSTANTS,
-    Pass("fusion", _relax("AnnotateTIROpPattern", "FuseOps", "FuseTIR")),
+    Pass("fusion", _fusion, decides=True),
     Pass("winograd-tiles", _ours(schedule_tiles), only="llvm"),
     _DEAD_CODE,
 )
@@ -235,7 +241,7 @@ def require_deciding(plan: Collection[str]) -> None:
     Raises:
         BadInputError: The message lists the names.
     """
-    known = [each.name for each in OPERATORS if each.decides]
+    known = [each.name for each in (*OPERATORS, *PROGRAMS) if each.decides]
     for name in plan:
         if name not in known:
             raise BadInputError(

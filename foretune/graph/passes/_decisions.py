@@ -2,17 +2,22 @@
 
 An operator is called by what it is and the shapes of its operands: ``conv2d 1x56x56x64,
 3x3x64x64``; the second of equal shapes has `` (2)`` behind its name. So a plan does not mean other
-operators where other passes chose otherwise.
+operators where other passes chose otherwise. Once an operator is a tensor program, its name is the
+program's, and its operands are those of the program.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from foretune.errors import BadInputError
 from foretune.graph.passes.rewrites import extents
+
+_PROGRAM = "call_tir"
+"""The operator that calls a tensor program."""
 
 
 class Decisions:
@@ -31,24 +36,47 @@ class Decisions:
         self._seen: Counter[str] = Counter()
         self.taken: dict[str, str] = {}
 
-    def take(self, call: Any, choices: Sequence[str], default: str) -> str:
+    def take(
+        self, call: Any, choices: Sequence[str], default: str, reader: Any | None = None
+    ) -> str:
         """The choice for an operator: what the plan says, or else ``default``.
 
         Args:
             call: Of the operator; its turn comes once.
             choices: What there is.
             default: One of them.
+            reader: The call that reads the operator's weights, where it is another one: Winograd's
+                product ahead of its last step.
         """
         operator = self._named(call)
         # What is wrong is said by ``require_kept``: a pass that raises is merely left out.
         self._choices[operator] = tuple(choices)
-        choice = self._given.get(operator, default)
+        choice = self._given.get(
+            operator, self.otherwise(call if reader is None else reader, tuple(choices), default)
+        )
         self.taken[operator] = choice if choice in choices else default
         return self.taken[operator]
 
+    def made(self, weight: Any, how: Hashable, make: Callable[[], Any]) -> Any:
+        """A constant that a pass computes from constant weights.
+
+        Args:
+            weight: The constant.
+            how: What is computed, as something that can be compared.
+            make: Computes it.
+        """
+        del weight, how
+        return make()
+
+    def otherwise(self, reader: Any, choices: tuple[str, ...], default: str) -> str:
+        """The choice for an operator of which the plan says nothing."""
+        del reader, choices
+        return default
+
     def _named(self, call: Any) -> str:
-        told = ", ".join("x".join(map(str, extents(operand))) for operand in call.args)
-        name = f"{str(call.op.name).rpartition('.')[2]} {told}"
+        what, operands = kind_of(call), operands_of(call)
+        told = ", ".join("x".join(map(str, extents(operand))) for operand in operands)
+        name = f"{what} {told}"
         self._seen[name] += 1
         return name if self._seen[name] == 1 else f"{name} ({self._seen[name]})"
 
@@ -71,3 +99,19 @@ class Decisions:
                     f"{', '.join(self._choices[operator])}, but got {choice!r}: change it, or "
                     "leave the operator out"
                 )
+
+
+def kind_of(call: Any) -> str:
+    """What a call is: the name of its operator, or that of its program without a number."""
+    name = str(call.op.name).rpartition(".")[2]
+    if name != _PROGRAM:
+        return name
+    # The dimension in conv2d belongs to the operator, only what follows it counts.
+    return re.sub(r"^(.*?\dd|.*?\D)\d+$", r"\1", str(call.args[0].name_hint))
+
+
+def operands_of(call: Any) -> list[Any]:
+    """The tensors that a call reads."""
+    if not str(call.op.name).endswith(f".{_PROGRAM}"):
+        return list(call.args)
+    return list(getattr(call.args[1], "fields", [call.args[1]]))

@@ -81,6 +81,12 @@ class Passes:
         self.without = frozenset(without)
         self._reports: dict[str, PassReport] = {}
 
+    def again(self) -> Passes:
+        """Goes on from here, while another one may go on from here, too."""
+        other = Passes(self.network, self.without)
+        other._reports = dict(self._reports)
+        return other
+
     @property
     def reports(self) -> tuple[PassReport, ...]:
         """What became of each pass, in the order in which they first had their turn."""

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 DIRECT = "direct"
 WINOGRAD = {"winograd2": 2, "winograd4": 4}
 """The other algorithms, with the outputs of a tile in one direction."""
+LAST_STEP = "winograd_output"
+"""Name of the program of the last step, which what follows joins."""
 
 _LAYOUTS = {
     "relax.nn.conv2d": ("NHWC", "HWIO"),
@@ -124,7 +126,11 @@ def _mutator(bits: int, decisions: Decisions) -> Any:
             padding = [int(p) for p in call.attrs.padding]
             channels = extents(weight)[-1]
             width = math.gcd(channels, lanes)
-            turned = constant(winograd.transformed(weight.value.numpy(), outputs, width))
+            turned = decisions.made(
+                weight,
+                ("winograd", outputs, width),
+                lambda: constant(winograd.transformed(weight.value.numpy(), outputs, width)),
+            )
             tiled = self._step(
                 _OPAQUE, "winograd_input", winograd.input_tiles, data, padding, outputs
             )
@@ -132,9 +138,7 @@ def _mutator(bits: int, decisions: Decisions) -> Any:
                 _EWISE_FUSABLE, "winograd_products", winograd.products, tiled, turned
             )
             plane = extents(call)[-3:-1]
-            result = self._step(
-                _EWISE_FUSABLE, "winograd_output", winograd.output_tiles, multiplied, plane
-            )
+            result = self._step(_EWISE_FUSABLE, LAST_STEP, winograd.output_tiles, multiplied, plane)
             return relax.op.reshape(result, call.ty.shape)
 
         def _step(self, pattern: int, name: str, make: Any, *args: Any) -> Any:

@@ -120,12 +120,17 @@ def _mutator(hardware: Hardware, decisions: Decisions) -> Any:
             # One that several calls share stays one.
             key = weight, lanes, rank
             if key not in packed:
-                values = weight.value.numpy()
-                values = values.reshape(values.shape[-rank:])
-                packed[key] = constant(panels(values, lanes))
+                packed[key] = decisions.made(
+                    weight, ("panels", lanes, rank), lambda: _packed(weight, lanes, rank)
+                )
             return packed[key]
 
     return Packer()
+
+
+def _packed(weight: Any, lanes: int, rank: int) -> Any:
+    values = weight.value.numpy()
+    return constant(panels(values.reshape(values.shape[-rank:]), lanes))
 
 
 def _fits(call: Any) -> bool:
