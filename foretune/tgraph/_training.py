@@ -41,7 +41,7 @@ CHECKS = 10
 """How many times a member is validated on its way."""
 _VALIDATED = 1000
 """Configurations of a graph that validation looks at, as many as the official evaluation."""
-_SPREAD_OVER = 512
+_SPREAD_OVER = 128
 """Configurations of a graph over which the spread of scores is taken."""
 _TELLS = 100
 """Steps after which a message says how far training is."""
@@ -279,7 +279,8 @@ class _Run:
                 found.append(metrics.agreement(scores, part.runtime)[0])
             else:
                 found.append(metrics.tile_metrics(scores, part.runtime)["m_tile"])
-        return float(np.mean(found)) if found else math.nan
+        known = [value for value in found if not math.isnan(value)]
+        return float(np.mean(known)) if known else math.nan
 
     def spread(self) -> float:
         """The mean deviation of scores within a graph."""

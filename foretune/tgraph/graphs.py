@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -231,11 +230,3 @@ def graph_names(graphs: Sequence[Graph]) -> str:
     """Names for a message."""
     return listed([graph.name for graph in graphs], 4)
 
-
-def describe(graph: Graph) -> dict[str, Any]:
-    """Its name and size, as ``foretune.graph/1`` has them."""
-    return {
-        "name": graph.name,
-        "nodes": len(graph.nodes),
-        "configurations": len(graph.configurations),
-    }

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -38,6 +38,7 @@ FEATURES = arrays.arrays(
 )
 
 
+@settings(max_examples=50, deadline=None)
 @given(FEATURES, st.integers(1, 5))
 def test_blocks_of_any_size_give_the_same(features, block):
     count, nodes = features.shape[:2]
@@ -49,6 +50,7 @@ def test_blocks_of_any_size_give_the_same(features, block):
     np.testing.assert_array_equal(found.keys, whole.keys)
 
 
+@settings(max_examples=50, deadline=None)
 @given(FEATURES)
 def test_digests_are_equal_where_configurations_are(features):
     keys = packed([features], *features.shape[:2]).keys
@@ -97,6 +99,7 @@ def test_of_equal_configurations_the_fastest_stays():
     assert distinct(keys("abaab"), None).tolist() == [0, 1]
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 9)), min_size=1, max_size=30))
 def test_distinct_keeps_the_minimum_of_each_in_order(rows):
     text = "".join(letter for letter, _ in rows)

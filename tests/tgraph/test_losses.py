@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from hypothesis import given  # noqa: E402
+from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from foretune.tgraph import named  # noqa: E402
@@ -33,6 +33,7 @@ def _pairs(rows):
     ]
 
 
+@settings(max_examples=50, deadline=None)
 @given(ROWS)
 def test_the_hinge_is_a_double_loop(rows):
     scores, runtime = (tensor(list(part)) for part in zip(*rows, strict=True))
@@ -43,6 +44,7 @@ def test_the_hinge_is_a_double_loop(rows):
     assert hinge(scores, runtime, "mean_valid").item() == pytest.approx(mean)
 
 
+@settings(max_examples=50, deadline=None)
 @given(ROWS, st.sampled_from([0.02, 0.5, 2.0]))
 def test_a_margin_is_smaller_between_times_that_are_near(rows, width):
     scores, runtime = (tensor(list(part)) for part in zip(*rows, strict=True))
@@ -50,6 +52,7 @@ def test_a_margin_is_smaller_between_times_that_are_near(rows, width):
     assert hinge(scores, runtime, "sum", width).item() == pytest.approx(sum(each), abs=1e-9)
 
 
+@settings(max_examples=50, deadline=None)
 @given(ROWS)
 def test_ranknet_is_a_double_loop(rows):
     scores, runtime = (tensor(list(part)) for part in zip(*rows, strict=True))

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -42,6 +42,7 @@ def test_ties_by_hand():
     assert opa == pytest.approx(1 / 5)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 6)), min_size=2, max_size=25))
 def test_all_figures_by_brute_force(rows):
     scores, runtime = floats(*(s for s, _ in rows)), floats(*(r for _, r in rows))
@@ -64,6 +65,7 @@ def test_all_figures_by_brute_force(rows):
         assert tau == pytest.approx(stats.kendalltau(scores, runtime).statistic)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(1, 1000), min_size=2, max_size=20, unique=True), st.randoms())
 def test_without_ties_tau_is_twice_opa_minus_one(runtime, random):
     scores = list(range(len(runtime)))

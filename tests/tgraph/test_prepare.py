@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretune.tgraph import COLUMNS, Nodes
@@ -40,6 +40,7 @@ def _distances(nodes: Nodes, ids: np.ndarray) -> dict[int, int]:
     return near
 
 
+@settings(max_examples=50, deadline=None)
 @given(graphs(), st.sampled_from([0, 1, 3]))
 def test_what_is_near_a_configurable_node_is_kept(graph, hops):
     nodes, ids = graph
@@ -59,6 +60,7 @@ def test_what_is_near_a_configurable_node_is_kept(graph, hops):
     assert [(kept[u], kept[v]) for u, v in pruned.edges.tolist()] == edges
 
 
+@settings(max_examples=50, deadline=None)
 @given(graphs())
 def test_all_keeps_all_and_more_hops_keep_more(graph):
     nodes, ids = graph
@@ -94,6 +96,7 @@ def test_layouts_are_filled_up_with_no_axis():
     np.testing.assert_array_equal(repad(mended), mended)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.permutations(range(6)), st.integers(0, 6))
 def test_a_layout_comes_back_from_its_zeros(order, rank):
     layout = [axis for axis in order if axis < rank]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretune.errors import BadInputError
@@ -15,6 +15,7 @@ from foretune.tgraph.splits import configuration_keys
 from tests.tgraph.made import layout_graph, tile_graph
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.integers(2, 9), st.integers(2, 12), st.integers(0, 99))
 def test_every_graph_is_in_one_fold(count, folds, seed):
     graphs = [tile_graph(n) for n in range(count)]
@@ -40,6 +41,7 @@ def test_one_network_cannot_be_split():
         by_graph([one, replace(one, name="again")], 5, np.random.default_rng(0))
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.integers(2, 6), st.integers(0, 99), st.sampled_from(["min", "first", "none"]))
 def test_copies_of_a_configuration_stay_together(parts, seed, keep):
     graph = layout_graph(1, configurable=1, configurations=150)
