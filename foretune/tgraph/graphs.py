@@ -229,4 +229,3 @@ def _runtime(file: NpzFile, count: int) -> Integers | None:
 def graph_names(graphs: Sequence[Graph]) -> str:
     """Names for a message."""
     return listed([graph.name for graph in graphs], 4)
-
