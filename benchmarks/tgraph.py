@@ -18,6 +18,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--work-dir", type=Path, default=Path("foretune-work/tgraph"))
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args(arguments)
-    where = conditions("tgraph", range(args.seeds))
+    began = conditions("tgraph", range(args.seeds))
+    # Where the data lie is this machine's business.
+    where = replace(began, command=began.command.replace(str(args.data), "DIR"))
     data = read(args.data)
     threads = len(os.sched_getaffinity(0))
     common = {"width": args.width, "batch": args.batch}
@@ -150,8 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 _INTRODUCTION = (
-    "Models of {width} channels, {batch} configurations a step, {epochs} steps on a layout graph "
-    "and {tile_epochs} passes over the kernels, one member each. Equal configurations are on one "
+    "Models of {width} channels, {batch} configurations a step, {epochs} passes over a graph with "
+    "layouts and {tile_epochs} over the kernels, one member each. Equal configurations are on one "
     "side and count once. *tau (0.2 %)* is tau over pairs whose run times differ by more than "
     "0.2 %; *ceiling* is the tau that no model can pass, because runs of one configuration differ. "
     "Figures are means over seeds, with their deviation."

@@ -37,8 +37,8 @@ FEATURES = LISTS * AXES
 """Numbers of a configurable node in one configuration."""
 BASE = 7
 _POWERS = BASE ** np.arange(AXES, dtype=np.int32)
-_IN_MEMORY = 256 * 2**20
-"""Bytes up to which packed configurations are held in memory."""
+_IN_MEMORY = 32 * 2**20
+"""Bytes up to which a graph's packed configurations are held in memory."""
 
 
 def pack(features: npt.NDArray[Any]) -> Codes:
