@@ -53,7 +53,9 @@ def pack(features: npt.NDArray[Any]) -> Codes:
     Raises:
         BadInputError: Another number is among them.
     """
-    known = (features >= -1) & (features < BASE - 1) & (features == np.rint(features))
+    known = (features >= -1) & (features < BASE - 1)
+    if features.dtype.kind == "f":
+        known &= features == np.rint(features)
     if not known.all():
         raise BadInputError(
             f"a configuration must hold whole numbers from -1 to {BASE - 2}, but holds "
