@@ -57,6 +57,7 @@ __all__ = [
     "make_context",
     "map_programs",
     "meta_schedule",
+    "register_function",
     "reset_thread_pool",
     "rooted",
     "same_program",
@@ -78,6 +79,11 @@ def versions() -> dict[str, str]:
     found = {"tvm": tvm.__version__, "tvm_ffi": tvm_ffi.__version__}
     llvm = tvm.target.codegen.llvm_version_major(allow_none=True)
     return found if llvm is None else {**found, "llvm": str(llvm)}
+
+
+def register_function(name: str, function: Any) -> None:
+    """Has calls of this name, from any module of this process, go to a function."""
+    tvm_ffi.register_global_func(name, function, override=True)
 
 
 def structural_mutate(node: Any, callbacks: Any) -> Any:

@@ -48,6 +48,7 @@ LAYERS = (
     "explain",
     "report",
     "tuning",
+    "plans",
     "collect",
     "metaschedule",
     "bench",

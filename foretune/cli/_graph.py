@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretune._files import write_json
 from foretune.cli._files import check_files, check_writable
+from foretune.cli._graph_collect import add_graph_collect
 from foretune.cli._options import Parser, add_command, parse_options, require_seed, say
 from foretune.errors import BadInputError, listed
 
@@ -27,6 +28,7 @@ def add_graph(commands: Any) -> None:
     text = "rank the configurations of whole networks with a graph network"
     graph = commands.add_parser("graph", help=text, description=text)
     own = graph.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
+    add_graph_collect(own)
     _add_train(own)
     _add_eval(own)
     _add_rank(own)

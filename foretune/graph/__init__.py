@@ -26,16 +26,18 @@ from foretune.graph._verify import (
 )
 from foretune.graph.artifact import Artifact, require_compiler
 from foretune.graph.compile import compile_model, compile_workload, failing_kernels
-from foretune.graph.extract import Extraction, extract
+from foretune.graph.extract import Extraction, as_workload, cut, extract
 from foretune.graph.passes import PassReport
 from foretune.graph.passes import names as pass_names
 from foretune.graph.passes import require as require_passes
-from foretune.graph.simplify import Plan, Simplified, simplify
+from foretune.graph.prebuilt import compile_prebuilt, kernels_of
+from foretune.graph.simplify import Begun, Plan, Simplified, begin, finish, simplify
 from foretune.graph.variants import compile_variants, entry_of
 
 __all__ = [
     "Arguments",
     "Artifact",
+    "Begun",
     "Difference",
     "Examination",
     "Extraction",
@@ -48,19 +50,25 @@ __all__ = [
     "Verification",
     "arguments_of",
     "artifact_files",
+    "as_workload",
+    "begin",
     "compare_outputs",
     "compile_model",
+    "compile_prebuilt",
     "compile_variants",
     "compile_workload",
+    "cut",
     "default_tolerance",
     "entry_of",
     "examine",
     "extract",
     "failing_kernels",
+    "finish",
     "first_difference",
     "integer_distance",
     "is_tuned",
     "judge_outputs",
+    "kernels_of",
     "largest_difference",
     "merged",
     "output_steps",

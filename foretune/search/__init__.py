@@ -21,7 +21,7 @@ from foretune.search._base import Strategy
 
 if TYPE_CHECKING:
     from foretune.cost import CostModel
-    from foretune.space import Space
+    from foretune.space import SearchSpace
 
 __all__ = [
     "Strategy",
@@ -48,7 +48,11 @@ _STRATEGIES: Registry[Strategy] = Registry(
 
 
 def create(
-    name: str, space: Space, model: CostModel, rng: np.random.Generator | int, **options: Any
+    name: str,
+    space: SearchSpace[Any],
+    model: CostModel,
+    rng: np.random.Generator | int,
+    **options: Any,
 ) -> Strategy:
     """Makes the strategy called ``name`` for one space.
 

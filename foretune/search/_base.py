@@ -14,7 +14,7 @@ from foretune._options import refuse_unknown
 if TYPE_CHECKING:
     from foretune.cost import CostModel
     from foretune.records import Record
-    from foretune.space import Candidate, Space
+    from foretune.space import Candidate, SearchSpace
 
 
 _GIVEN = 3
@@ -38,7 +38,7 @@ class Strategy(abc.ABC):
         suggested: What ``suggest`` was told, by key.
     """
 
-    def __init__(self, space: Space, model: CostModel, rng: np.random.Generator) -> None:
+    def __init__(self, space: SearchSpace[Any], model: CostModel, rng: np.random.Generator) -> None:
         self.space = space
         self.model = model
         self.rng = rng

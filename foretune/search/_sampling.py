@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from foretune.space import MOST_RESULTS, results_per_thread
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
     from foretune.records import Record
-    from foretune.space import Candidate, Space
+    from foretune.space import Candidate, SearchSpace
 
 _DRAWS_PER_CANDIDATE = 64
 """Draws spent on finding one legal candidate: a GPU space may refuse six out of seven."""
@@ -58,7 +58,7 @@ class FreshSampler:
         repeated: Keys of candidates that are the same program as one that was proposed or told.
     """
 
-    def __init__(self, space: Space, rng: np.random.Generator) -> None:
+    def __init__(self, space: SearchSpace[Any], rng: np.random.Generator) -> None:
         self.space = space
         self.rng = rng
         self.seen: set[str] = set()

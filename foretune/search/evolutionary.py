@@ -41,7 +41,7 @@ from foretune.search.proposers import Situation, Variant
 if TYPE_CHECKING:
     from foretune.cost import CostModel
     from foretune.records import Record
-    from foretune.space import Candidate, Space
+    from foretune.space import Candidate, SearchSpace
 
 _SUITED_SHARE = 0.75
 """Share of a first batch without an informed model that the draft chooses; the rest is uniform, in
@@ -159,7 +159,7 @@ class Evolutionary(Strategy):
 
     def __init__(
         self,
-        space: Space,
+        space: SearchSpace[Any],
         model: CostModel,
         rng: np.random.Generator,
         *,
@@ -445,8 +445,10 @@ class Evolutionary(Strategy):
             self.proposer.judged(replace(situation, program=program), judged)
 
     def _child(self, parent: Candidate, other: Candidate) -> Candidate:
+        child: Candidate
         if self.rng.random() < self.config.crossover:
-            return self.space.crossover(parent, other, self.rng)
+            child = self.space.crossover(parent, other, self.rng)
+            return child
         child = self.space.mutate(parent, self.rng)
         while self.rng.random() < self.config.further_mutation:
             child = self.space.mutate(child, self.rng)

@@ -14,14 +14,14 @@ from foretune.search._sampling import FreshSampler
 if TYPE_CHECKING:
     from foretune.cost import CostModel
     from foretune.records import Record
-    from foretune.space import Candidate, Space
+    from foretune.space import Candidate, SearchSpace
 
 
 class RandomSearch(Strategy):
     """Proposes legal candidates drawn independently from the space, none of them twice."""
 
     def __init__(
-        self, space: Space, model: CostModel, rng: np.random.Generator, **options: Any
+        self, space: SearchSpace[Any], model: CostModel, rng: np.random.Generator, **options: Any
     ) -> None:
         super().__init__(space, model, rng)
         self.check_options(options)

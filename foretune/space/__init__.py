@@ -14,6 +14,7 @@ from foretune.space.decision import (
     Variable,
     location_name,
 )
+from foretune.space.protocol import SearchCandidate, SearchSketch, SearchSpace
 from foretune.space.recipe import Recipe, frame_of
 from foretune.space.sketch import Candidate, Sketch
 from foretune.space.space import Space
@@ -29,6 +30,9 @@ __all__ = [
     "Decision",
     "PerfectTile",
     "Recipe",
+    "SearchCandidate",
+    "SearchSketch",
+    "SearchSpace",
     "Sketch",
     "Space",
     "Variable",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from foretune import codegen
 from foretune.errors import BadInputError, last_line
 from foretune.graph.passes import cuda_graph
-from foretune.graph.passes._decisions import Decisions
+from foretune.graph.passes._decisions import Decisions, kind_of, operands_of
 from foretune.graph.passes._guard import Change, Passes, PassReport, failure, why_off
 from foretune.graph.passes.algorithms import choose_algorithms
 from foretune.graph.passes.attention import fuse_attention
@@ -49,9 +49,12 @@ __all__ = [
     "PassReport",
     "Passes",
     "capture",
+    "deciding",
     "failure",
     "join",
+    "kind_of",
     "names",
+    "operands_of",
     "require",
     "require_deciding",
     "why_off",
@@ -235,18 +238,22 @@ def names() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*found, JOINING, CAPTURING, *codegen.PASSES]))
 
 
+def deciding() -> tuple[str, ...]:
+    """Names of the passes that have a choice for some operators, in order."""
+    return tuple(each.name for each in (*OPERATORS, *PROGRAMS) if each.decides)
+
+
 def require_deciding(plan: Collection[str]) -> None:
     """Refuses names of a plan that no pass with a choice has.
 
     Raises:
         BadInputError: The message lists the names.
     """
-    known = [each.name for each in (*OPERATORS, *PROGRAMS) if each.decides]
     for name in plan:
-        if name not in known:
+        if name not in deciding():
             raise BadInputError(
                 f"a plan is for passes that have a choice, but got {name!r}: these are "
-                f"{', '.join(known)}"
+                f"{', '.join(deciding())}"
             )
 
 

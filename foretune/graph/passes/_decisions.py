@@ -57,6 +57,14 @@ class Decisions:
         self.taken[operator] = choice if choice in choices else default
         return self.taken[operator]
 
+    def skip(self, reader: Any) -> None:
+        """Notes that an operator has no choice in a pass that tells of all there are.
+
+        Args:
+            reader: As for ``take``, or the operator's call.
+        """
+        del reader
+
     def made(self, weight: Any, how: Hashable, make: Callable[[], Any]) -> Any:
         """A constant that a pass computes from constant weights.
 

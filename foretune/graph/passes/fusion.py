@@ -42,12 +42,13 @@ def choose_fusion(module: IRModule, decisions: Decisions) -> IRModule:
     calls = [call for call in _programs_called(module["main"]) if _is_extended(module, call)]
     extended = _extended(module, calls)
     readers = _readers(module["main"])
-    alone = {
-        call
-        for place, call in enumerate(calls)
-        if place in extended
-        and decisions.take(call, [FUSED, ALONE], FUSED, readers.get(call)) == ALONE
-    }
+    alone = set()
+    for place, call in enumerate(calls):
+        reader = readers.get(call)
+        if place not in extended and call not in readers.values():
+            decisions.skip(call if reader is None else reader)
+        elif place in extended and decisions.take(call, [FUSED, ALONE], FUSED, reader) == ALONE:
+            alone.add(call)
     if not alone:
         return module
     return _redirected(module, {call: (_PATTERN, _OPAQUE) for call in alone}, "alone")

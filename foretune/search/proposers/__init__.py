@@ -18,7 +18,7 @@ from foretune.search.proposers._base import Proposer, Situation, Variant
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
-    from foretune.space import Space
+    from foretune.space import SearchSpace
 
 __all__ = [
     "DEFAULT",
@@ -48,7 +48,9 @@ _PROPOSERS: Registry[Proposer] = Registry(
 )
 
 
-def create(name: str, space: Space, rng: np.random.Generator | int, **options: Any) -> Proposer:
+def create(
+    name: str, space: SearchSpace[Any], rng: np.random.Generator | int, **options: Any
+) -> Proposer:
     """Makes the proposer called ``name`` for one space.
 
     Args:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from foretune.space import Candidate, Space
+    from foretune.space import Candidate, SearchSpace
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Proposer(abc.ABC):
         rng: The only source of randomness.
     """
 
-    def __init__(self, space: Space, rng: np.random.Generator) -> None:
+    def __init__(self, space: SearchSpace[Any], rng: np.random.Generator) -> None:
         self.space = space
         self.rng = rng
 

@@ -95,6 +95,7 @@ class LlmProposer(Proposer):
         **options: Any,
     ) -> None:
         super().__init__(space, rng)
+        self._space = space
         if llm is None:
             raise BadInputError(
                 "the proposer 'llm' needs a language model, but got none: give one with --llm, for "
@@ -173,7 +174,7 @@ class LlmProposer(Proposer):
         reading = read(
             answer.text,
             program,
-            self.space,
+            self._space,
             self.rng,
             form=config.form,
             alternatives=config.proposals,

@@ -1,0 +1,85 @@
+"""Readings of a whole network, with the canary beside them.
+
+As ``foretune.measure`` reads kernels: a few calls make a reading, a canary before and after it says
+whether the machine was quiet. A network takes its time from one place of memory to the next, so
+there is nothing to prepare between calls.
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from foretune.measure import MeasurePolicy
+from foretune.measure.timing import QuietFloor, Reading, Stopwatch, is_crowded
+
+if TYPE_CHECKING:
+    from foretune.hardware import Hardware
+
+_READING_S = 0.02
+_QUIET, _MOST = 5, 12
+"""Quiet readings that suffice, and readings of a network that has them not."""
+_BUDGET_S = 2.0
+"""Seconds after which ``_LEAST`` readings suffice."""
+_LEAST = 3
+
+
+class NetworkWatch:
+    """Times networks on one machine.
+
+    Args:
+        hardware: Its threads.
+    """
+
+    def __init__(self, hardware: Hardware) -> None:
+        policy = MeasurePolicy()
+        self._threads = hardware.threads
+        self._watch = Stopwatch(hardware, policy)
+        self._floor = QuietFloor(policy.quiet_tolerance)
+
+    def readings(
+        self, call: Callable[[], Any], first_s: float
+    ) -> tuple[tuple[float, ...], tuple[bool, ...]]:
+        """Seconds per call of each reading, and whether it was quiet.
+
+        Args:
+            call: Runs the network once; it was called before.
+            first_s: Seconds of a call, about.
+        """
+        from foretune._tvm import calling_from_a_free_core
+
+        calls = max(1, math.ceil(_READING_S / max(first_s, 1e-6)))
+        found: list[Reading] = []
+        began = time.perf_counter()
+        with calling_from_a_free_core():
+            before = self._canary()
+            while not self._enough(found, time.perf_counter() - began):
+                seconds, crowded = self._read(call, calls)
+                after = self._canary()
+                found.append(Reading(seconds, before, after, crowded))
+                before = after
+        quiet = tuple(self._floor.is_quiet(reading) for reading in found)
+        return tuple(reading.seconds for reading in found), quiet
+
+    def _enough(self, found: list[Reading], spent_s: float) -> bool:
+        if spent_s > _BUDGET_S and len(found) >= _LEAST:
+            return True
+        quiet = sum(map(self._floor.is_quiet, found))
+        return quiet >= _QUIET or len(found) >= _MOST
+
+    def _canary(self) -> float:
+        seconds = self._watch.canary()
+        self._floor.add([seconds])
+        return seconds
+
+    def _read(self, call: Callable[[], Any], calls: int) -> tuple[float, bool]:
+        switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+        began = time.perf_counter()
+        for _ in range(calls):
+            call()
+        lasted = time.perf_counter() - began
+        switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - switches
+        return lasted / calls, is_crowded(switches, lasted, self._threads)

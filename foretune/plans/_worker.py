@@ -1,0 +1,241 @@
+"""The child process: makes, checks and times the plans of one network, one after the other.
+
+Requests and replies are lines of JSON on two pipes; standard output is discarded, because kernels
+may print. A line ``{"step": ...}`` says that it goes on; when none comes for long, the parent ends
+the process. It dies with its parent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foretune._child import die_with_parent, tells_of_no_memory
+from foretune._files import write_all
+from foretune.errors import BadInputError, ForetuneError, last_line
+from foretune.hardware import Hardware
+from foretune.measure import Status
+from foretune.workload import Model, load_input
+
+if TYPE_CHECKING:
+    from foretune.plans.links import Walk
+    from foretune.plans.network import PlanNetwork
+    from foretune.plans.space import PlanCandidate
+
+_MEMORY_SHARE = 0.9
+"""Of the memory that is free when the network is loaded, that its plans may take."""
+
+
+class _Worker:
+    """One network.
+
+    Args:
+        reply: File descriptor of the replies.
+        spec: Of the network, as ``foretune.workload.load_input`` takes it.
+        hardware: This machine.
+        folder: Keeps kernels.
+        space: Its plans, if they are known.
+    """
+
+    def __init__(
+        self, reply: int, spec: str, hardware: Hardware, folder: Path, space: Any | None
+    ) -> None:
+        from foretune.graph import default_tolerance
+        from foretune.plans._timing import NetworkWatch
+        from foretune.plans.encode import graph_of
+        from foretune.plans.files import identity_of, write_graph
+        from foretune.plans.kernels import Kernels
+        from foretune.plans.network import PlanNetwork
+        from foretune.plans.space import PlanSpace
+
+        self._reply = reply
+        self.step("loading")
+        model = load_input(spec)
+        if not isinstance(model, Model):
+            raise BadInputError(
+                f"plans are of whole networks, but {spec} is one tensor program: name a network"
+            )
+        self.step("passes")
+        self.network: PlanNetwork = PlanNetwork(model, hardware)
+        graph = graph_of(self.network.begun.module)
+        write_graph(folder, graph)
+        identity = identity_of(graph)
+        self.step("choices")
+        if space is not None and space.get("network") == identity:
+            self.space = PlanSpace.from_json(space)
+        else:
+            self.space = PlanSpace.of(self.network, identity)
+        self.offered = {operator.number: operator.table for operator in self.space.sketch.operators}
+        self.step("timing")
+        self.watch = NetworkWatch(hardware)
+        self.kernels = Kernels(hardware, folder / "kernels", begins=lambda: self.step("kernel"))
+        self.tolerance = default_tolerance(model)
+        self.expected: list[Any] | None = None
+        self.failing: frozenset[str] = frozenset()
+        self._failed = self.failing
+        _limit_memory()
+
+    def send(self, **fields: Any) -> None:
+        write_all(self._reply, json.dumps(fields).encode() + b"\n")
+
+    def step(self, name: str) -> None:
+        self.send(step=name)
+
+    def measure(self, decisions: list[int]) -> dict[str, Any]:
+        """The measurement of a plan, as a reply has it."""
+        plan = self.space.candidate({"sketch": self.space.sketch.key, "decisions": decisions})
+        if self.expected is None:
+            call, _ = self._call(self.space.default, {})
+            self.expected = _arrays(call())
+            self.failing = self._failed
+        stages: dict[str, float] = {}
+        began = time.perf_counter()
+        built = self.kernels.built
+        try:
+            call, told = self._call(plan, stages)
+        except Exception as error:  # foreign code: whatever it raises is the plan's result
+            return _failed(error, Status.COMPILE_ERROR, time.perf_counter() - began)
+        build_s = time.perf_counter() - began
+        try:
+            result = self._checked(call, stages)
+        except Exception as error:
+            return _failed(error, Status.RUN_ERROR, build_s)
+        return {
+            **result,
+            "build_s": build_s,
+            "run_s": time.perf_counter() - began - build_s,
+            **told,
+            "built": self.kernels.built - built,
+            "stages": stages,
+        }
+
+    def _call(self, plan: PlanCandidate, stages: dict[str, float]) -> tuple[Any, dict[str, Any]]:
+        """A call of the plan's network, and where the passes did not do what it says."""
+        from foretune.graph import compile_prebuilt, cut, kernels_of
+
+        network = self.network
+        with _timed(stages, "passes"):
+            simplified, walk = network.walk(plan.wanted, self._is_offered)
+            self._failed = frozenset(r.name for r in simplified.passes if r.failed)
+            if self.expected is not None and self._failed - self.failing:
+                failed = ", ".join(sorted(self._failed - self.failing))
+                raise RuntimeError(f"with this plan a pass fails: {failed}")
+            extraction = cut(simplified)
+        with _timed(stages, "kernels"):
+            symbols = self.kernels.symbols(kernels_of(extraction))
+        self.step("compiling")
+        with _timed(stages, "calls"):
+            artifact = compile_prebuilt(network.model, network.hardware, extraction, symbols)
+        self.step("running")
+        with _timed(stages, "weights"):
+            call = artifact.prepare(network.model.examples)
+        return call, _differences(plan, walk)
+
+    def _is_offered(self, number: int, step: str, path: Any) -> bool:
+        return number in self.offered and (step, path) in self.offered[number]
+
+    def _checked(self, call: Any, stages: dict[str, float]) -> dict[str, Any]:
+        """Runs a network, compares its outputs with those of the default plan, and times it."""
+        from foretune.graph import compare_outputs, output_steps
+
+        model = self.network.model
+        assert self.expected is not None
+        with _timed(stages, "check"):
+            actual = _arrays(call())
+            names = [spec.name for spec in model.outputs]
+            differences = compare_outputs(self.expected, actual, names, output_steps(model))
+            wrong = [d for d in differences if not d.within(self.tolerance)]
+            error = max((d.absolute for d in differences), default=0.0)
+        if wrong:
+            return {
+                "status": Status.WRONG_OUTPUT.value,
+                "message": wrong[0].describe(self.tolerance),
+                "max_error": error if np.isfinite(error) else None,
+            }
+        with _timed(stages, "readings"):
+            began = time.perf_counter()
+            call()
+            seconds, quiet = self.watch.readings(call, time.perf_counter() - began)
+        return {
+            "status": Status.OK.value,
+            "seconds": seconds,
+            "quiet": quiet,
+            "max_error": error,
+        }
+
+
+def _differences(plan: PlanCandidate, walk: Walk) -> dict[str, Any]:
+    """Decisions that no pass asked for in this plan, and operators decided about otherwise.
+
+    A product whose neighbour has other axes has a transpose behind it, and then nothing else.
+    """
+    sketch, unasked, otherwise = plan.sketch, [], 0
+    for places, operator, path in zip(sketch.places, sketch.operators, plan.paths, strict=True):
+        taken = dict(walk.paths.get(operator.number, ()))
+        unasked += [places[step] for step, _ in path if step not in taken]
+        otherwise += any(dict(path).get(step) != choice for step, choice in taken.items())
+    return {"unasked": unasked, "otherwise": otherwise}
+
+
+@contextmanager
+def _timed(stages: dict[str, float], name: str) -> Iterator[None]:
+    began = time.perf_counter()
+    yield
+    stages[name] = stages.get(name, 0.0) + time.perf_counter() - began
+
+
+def _arrays(tensors: list[Any]) -> list[Any]:
+    return [tensor.numpy().copy() for tensor in tensors]
+
+
+def _failed(error: Exception, status: Status, build_s: float) -> dict[str, Any]:
+    none = isinstance(error, MemoryError) or tells_of_no_memory(str(error))
+    return {
+        "status": (Status.OUT_OF_MEMORY if none else status).value,
+        "message": f"{type(error).__name__}: {last_line(error, 300)}",
+        "build_s": build_s,
+    }
+
+
+def _limit_memory() -> None:
+    """Has an allocation without end fail here, before it takes the machine with it."""
+    page = resource.getpagesize()
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * page
+    free = os.sysconf("SC_AVPHYS_PAGES") * page
+    limit = used + int(_MEMORY_SHARE * free)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def main(requests: int, replies: int) -> None:
+    """Serves one network until its request pipe closes.
+
+    Args:
+        requests: File descriptor of lines; the first one says which network.
+        replies: Where lines go: ``{"step": ...}``, ``{"error": ...}``, or an answer.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with os.fdopen(requests, "r", encoding="utf-8") as lines:
+        first = json.loads(lines.readline())
+        die_with_parent(first["parent"])
+        try:
+            worker = _Worker(
+                replies,
+                first["spec"],
+                Hardware.from_json(first["hardware"]),
+                Path(first["folder"]),
+                first["space"],
+            )
+        except ForetuneError as error:
+            write_all(replies, json.dumps({"error": str(error)}).encode() + b"\n")
+            return
+        worker.send(space=worker.space.to_json())
+        for line in lines:
+            worker.send(**worker.measure(json.loads(line)["decisions"]))

@@ -1,0 +1,175 @@
+"""Kernels of plans: each is scheduled without a trial, built once, and called by name.
+
+What a plan's network consists of are kernels of other plans, but for a few. A kernel is known by
+its program (the workload's key), and has one schedule: the one that the pretrained cost model
+expects to be the fastest of the space's starts and of a random pool. It is a shared library in the
+work folder, so that a process that starts again does not build it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foretune import codegen, cost
+from foretune.errors import BadInputError, IllegalCandidateError, last_line
+from foretune.graph import as_workload
+from foretune.space import Space, default_schedule, is_scheduled
+
+if TYPE_CHECKING:
+    from foretune._tvm import IRModule
+    from foretune.cost import CostModel
+    from foretune.hardware import Hardware
+    from foretune.space import Candidate
+    from foretune.workload import Workload
+
+logger = logging.getLogger(__name__)
+
+Scheduler = Callable[["Workload"], "Candidate | None"]
+"""The schedule of a workload; None where it has none but the default one."""
+
+_MODEL = "gbdt"
+_POOL = 256
+"""Random candidates that the model looks at, beside the starts."""
+_LEGAL_AMONG = 16
+"""How many of the best are tried to be applied."""
+_PREFIX = "foretune.plans."
+
+
+def first_proposals(hardware: Hardware) -> Scheduler:
+    """What the pretrained default proposes first, before anything is measured.
+
+    Args:
+        hardware: What kernels are for.
+    """
+    model = cost.create(_MODEL, rng=0, hardware=hardware)
+    return lambda workload: proposed_first(workload, hardware, model)
+
+
+def proposed_first(workload: Workload, hardware: Hardware, model: CostModel) -> Candidate | None:
+    """The schedule that a cost model thinks best of a workload's starts and of a random pool.
+
+    Args:
+        workload: The program; the pool is drawn by its key.
+        hardware: What it is for.
+        model: Who judges.
+
+    Returns:
+        None where TVM makes no space for the program, or nothing of it can be applied.
+    """
+    try:
+        space = Space.generate(workload, hardware)
+    except BadInputError as error:
+        logger.warning("%s keeps its default schedule (%s)", workload.name, error)
+        return None
+    rng = np.random.default_rng(int(workload.key, 16))
+    pool = list(dict.fromkeys([*space.starts, *space.sample(rng, _POOL)]))
+    scores = model.predict(pool).score
+    for at in np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")[:_LEGAL_AMONG]:
+        with contextlib.suppress(IllegalCandidateError):
+            pool[int(at)].apply()
+            return pool[int(at)]
+    return None
+
+
+class Kernels:
+    """Kernels that were built, registered in this process by name.
+
+    Args:
+        hardware: What they run on.
+        folder: Keeps them for further processes.
+        schedule: Says how a workload is scheduled; ``first_proposals`` if None.
+        begins: Called before a kernel is built, which may take long.
+
+    Attributes:
+        built: How many were built here; others were found in the folder.
+    """
+
+    def __init__(
+        self,
+        hardware: Hardware,
+        folder: Path,
+        schedule: Scheduler | None = None,
+        begins: Callable[[], None] = lambda: None,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._hardware = hardware
+        self._folder = folder
+        self._schedule = schedule
+        self._begins = begins
+        self._modules: dict[str, Any] = {}
+        self.built = 0
+
+    def symbols(self, kernels: Mapping[str, Any]) -> dict[str, str]:
+        """The name under which each kernel is registered, built if it is not.
+
+        Args:
+            kernels: Tensor programs by name, as ``foretune.graph.kernels_of`` gives them.
+        """
+        return {name: self._symbol(name, function) for name, function in kernels.items()}
+
+    def _symbol(self, name: str, function: Any) -> str:
+        from foretune import _tvm
+
+        workload = as_workload(function, name)
+        key = workload.key
+        if key not in self._modules:
+            self._modules[key] = self._module(workload, is_scheduled(function))
+            _tvm.register_function(_PREFIX + key, self._modules[key]["main"])
+        return _PREFIX + key
+
+    def _module(self, workload: Workload, scheduled: bool) -> Any:
+        from foretune import _tvm
+
+        library = self._folder / f"{workload.key}.so"
+        if not library.is_file():
+            self._build(workload, scheduled, library)
+        return _tvm.tvm.runtime.load_module(str(library))
+
+    def _build(self, workload: Workload, scheduled: bool, library: Path) -> None:
+        """Writes a library. A build that ended this process is not tried again as it was."""
+        self._begins()
+        begun = library.with_suffix(".begun")
+        plain = begun.exists()
+        begun.touch()
+        try:
+            if scheduled:
+                self._write(workload.module, library)
+            elif plain or not self._proposed(workload, library):
+                schedule = default_schedule(workload.module["main"], self._hardware)
+                self._write(schedule.mod, library)
+        finally:
+            begun.unlink(missing_ok=True)
+        self.built += 1
+
+    def _proposed(self, workload: Workload, library: Path) -> bool:
+        """Writes the library of the proposed schedule, where there is one that compiles."""
+        if self._schedule is None:
+            self._schedule = first_proposals(self._hardware)
+        candidate = self._schedule(workload)
+        if candidate is None:
+            return False
+        try:
+            self._write(candidate.apply(), library)
+        except Exception as error:  # TVM raises what it likes
+            logger.warning(
+                "%s keeps its default schedule (%s)", workload.name, last_line(error, 160)
+            )
+            return False
+        return True
+
+    def _write(self, module: IRModule, library: Path) -> None:
+        from foretune import _tvm
+
+        finished = codegen.finish(module, self._hardware, ()).module
+        executable = _tvm.tvm.compile(finished, self._hardware.code_target())
+        # Complete or not there at all, also for a process that is killed here.
+        partial = library.with_name(f"{library.stem}.{os.getpid()}.so")
+        executable.export_library(str(partial))
+        partial.replace(library)

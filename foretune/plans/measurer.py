@@ -1,0 +1,252 @@
+"""Measuring plans: a child process for each network, which the parent looks after.
+
+The child keeps what plans have in common: the network before the first choice, weights that passes
+computed, and built kernels. So a plan costs the passes behind the first choice, the compilation of
+the calls between kernels, and its readings. A child that crashes or hangs is replaced; the plan it
+was busy with has failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from foretune import _child
+from foretune._files import write_all
+from foretune.errors import BadInputError
+from foretune.graph import require_compiler
+from foretune.hardware import Hardware
+from foretune.measure import Measurement, Measurer, Status
+from foretune.plans.space import PlanCandidate, PlanSpace
+
+STEP_TIMEOUT_S = 300.0
+"""Seconds between two signs of life of a child: building one kernel, or all readings of a plan."""
+LOAD_TIMEOUT_S = 1800.0
+"""Seconds until a network is loaded and its choices are known."""
+_MOST_STARTS = 3
+"""Children in a row that may die before the network is loaded."""
+_WORKER = "import sys; from foretune.plans._worker import main; main(*map(int, sys.argv[1:]))"
+_BLOCK = 1 << 20
+_TOLD = ("stages", "built", "unasked", "otherwise")
+
+
+class _Gone(Exception):
+    """The child is no more: what its plan's measurement is."""
+
+    def __init__(self, status: Status, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class PlanMeasurer(Measurer):
+    """Measures plans of one network on this machine.
+
+    Args:
+        spec: The network, as ``foretune.workload.load_input`` takes it.
+        hardware: This machine.
+        folder: Keeps the network's graph and its kernels; made if missing.
+        space: Its plans, where they are known from an earlier run.
+        step_timeout_s: Seconds after which a child that gives no sign of life is ended.
+
+    Attributes:
+        space: All plans of the network.
+        last: What the child said of the last plan beside its measurement: ``stages`` (seconds by
+            name), ``built`` (kernels), ``unasked`` (indices of decisions that no pass asked for,
+            because of its neighbours), ``otherwise`` (operators about which passes decided
+            otherwise).
+
+    Raises:
+        BadInputError: The network cannot be loaded.
+        MissingDependencyError: There is no C++ compiler.
+    """
+
+    def __init__(
+        self,
+        spec: str,
+        hardware: Hardware,
+        folder: Path,
+        space: Mapping[str, Any] | None = None,
+        step_timeout_s: float = STEP_TIMEOUT_S,
+    ) -> None:
+        require_compiler()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._spec = spec
+        self._hardware = hardware
+        self._folder = folder
+        self._known = space
+        self._step_timeout_s = step_timeout_s
+        self._child: _Child | None = None
+        self.last: dict[str, Any] = {}
+        self.space = PlanSpace.from_json(self._started()[1])
+
+    def measure(
+        self, candidates: Sequence[Any], best_s: Mapping[str, float] | None = None
+    ) -> Iterator[tuple[Any, Measurement]]:
+        """Yields each plan with its measurement, in the order given; nothing is cut short."""
+        del best_s
+        for candidate in candidates:
+            yield candidate, self._measured(candidate)
+
+    def compare(self, candidates: Sequence[Any]) -> list[Measurement]:
+        """Measures each once more."""
+        return [self._measured(candidate) for candidate in candidates]
+
+    def close(self) -> None:
+        """Ends the child. May be called twice."""
+        if self._child is not None:
+            self._child.end()
+            self._child = None
+
+    def _measured(self, candidate: PlanCandidate) -> Measurement:
+        began = time.monotonic()
+        child, _ = self._started()
+        try:
+            child.send({"decisions": list(candidate.decisions)})
+            answer = child.answer(self._step_timeout_s)
+        except _Gone as gone:
+            self.close()
+            self.last = {}
+            return Measurement(gone.status, build_s=time.monotonic() - began, message=str(gone))
+        self.last = {k: answer[k] for k in _TOLD if k in answer}
+        return Measurement(
+            Status(answer["status"]),
+            tuple(answer.get("seconds", ())),
+            tuple(answer.get("quiet", ())),
+            float(answer.get("build_s", 0.0)),
+            float(answer.get("run_s", 0.0)),
+            str(answer.get("message", "")),
+            answer.get("max_error"),
+        )
+
+    def _started(self) -> tuple[_Child, Mapping[str, Any]]:
+        """The child, with the network loaded, and what it said of the network's plans."""
+        if self._child is not None:
+            return self._child, self._known or {}
+        last = ""
+        for _ in range(_MOST_STARTS):
+            child = _Child(self._hardware.threads, self._folder / "worker.txt")
+            try:
+                child.send(
+                    {
+                        "parent": os.getpid(),
+                        "spec": self._spec,
+                        "hardware": _described(self._hardware),
+                        "folder": str(self._folder),
+                        "space": self._known,
+                    }
+                )
+                answer = child.answer(LOAD_TIMEOUT_S)
+            except _Gone as gone:
+                child.end()
+                last = str(gone)
+                continue
+            except BaseException:
+                child.end()
+                raise
+            if "error" in answer:
+                child.end()
+                raise BadInputError(str(answer["error"]))
+            self._child, self._known = child, answer["space"]
+            return child, answer["space"]
+        raise BadInputError(
+            f"the process that loads {self._spec} must not die, but it did {_MOST_STARTS} times "
+            f"({last}): leave this network out"
+        )
+
+
+class _Child:
+    """One process with its pipes, busy with loading.
+
+    Args:
+        threads: That kernels run on.
+        output: Takes what it prints.
+    """
+
+    def __init__(self, threads: int, output: Path) -> None:
+        request, self._requests = os.pipe()
+        self._replies, reply = os.pipe()
+        self._output = output
+        self._rest = b""
+        variables = {"TVM_THREAD_POOL_SPIN_COUNT": "2000", "PYTHONHASHSEED": "0"}
+        try:
+            with output.open("wb") as file:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", _WORKER, str(request), str(reply)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=file,
+                    pass_fds=(request, reply),
+                    start_new_session=True,
+                    env=_child.environment(threads, **variables),
+                )
+        except OSError:
+            os.close(self._requests)
+            os.close(self._replies)
+            raise
+        finally:
+            os.close(request)
+            os.close(reply)
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Writes a request; one that is gone is found out by its answer."""
+        with contextlib.suppress(BrokenPipeError):
+            write_all(self._requests, json.dumps(message).encode() + b"\n")
+
+    def answer(self, step_s: float) -> dict[str, Any]:
+        """The next answer; signs of life on the way give it more time.
+
+        Args:
+            step_s: Seconds that it has from one sign of life to the next.
+        """
+        step = "starting"
+        while True:
+            message = self._message(time.monotonic() + step_s, step, step_s)
+            if "step" not in message:
+                return message
+            step = str(message["step"])
+
+    def end(self) -> None:
+        """Kills it, with all that it started."""
+        _child.kill_group(self._process)
+        os.close(self._requests)
+        os.close(self._replies)
+
+    def _message(self, deadline: float, step: str, limit_s: float) -> dict[str, Any]:
+        while b"\n" not in self._rest:
+            left = deadline - time.monotonic()
+            ready = select.select([self._replies], [], [], max(0.0, left))[0]
+            if not ready:
+                raise _Gone(Status.TIMEOUT, f"{step} took more than {limit_s:g} s")
+            data = os.read(self._replies, _BLOCK)
+            if not data:
+                raise self._death(step)
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b"\n")
+        try:
+            message = json.loads(line)
+        except ValueError:
+            message = None
+        if not isinstance(message, dict):
+            raise _Gone(Status.CRASH, f"{step}: the process wrote into its pipe: {line[:40]!r}")
+        return message
+
+    def _death(self, step: str) -> _Gone:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        code = self._process.poll()
+        text = _child.last_lines(self._output)
+        how = "closed its pipe" if code is None else _child.how_it_ended(code)
+        status = Status.OUT_OF_MEMORY if _child.tells_of_no_memory(text) else Status.CRASH
+        return _Gone(status, f"{step}: {how} {text[-300:]}".rstrip())
+
+
+def _described(hardware: Hardware) -> dict[str, Any]:
+    return {key: value for key, value in hardware.to_json().items() if key != "key"}
