@@ -153,7 +153,9 @@ class _Measured:
         shapes = [self._extents(indices, place) for place in range(len(self.levels))]
         allocated = self.program.allocations[buffer].shape
         contiguous = self.one
-        for accessed, size in zip(shapes[0] if shapes else [], allocated, strict=True):
+        # Without loops one element is accessed, whatever the dimensions.
+        whole = shapes[0] if shapes else [self.one] * len(allocated)
+        for accessed, size in zip(whole, allocated, strict=True):
             contiguous = accessed.equal(size).choose(size * buffer.bytes, contiguous)
         return BufferUse(
             buffer,

@@ -23,7 +23,7 @@ import numpy as np
 from foretune.features._arranged import Arranged
 from foretune.features._assemble import assemble
 from foretune.features._operators import Operators
-from foretune.features._quantities import quantities
+from foretune.features._quantities import KINDS, StoreQuantities, quantities
 from foretune.features._tape import Tape
 from foretune.features.per_store import PER_STORE, FloatArray, extract_per_store
 from foretune.space.symbolic import (
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import torch
 
     from foretune.space import Candidate, Sketch
+    from foretune.space.symbolic._scalar import Scalar
 
 _log = logging.getLogger(__name__)
 
@@ -63,10 +64,12 @@ class Formulas:
 
     def __init__(self, program: SymbolicProgram) -> None:
         self.program = program
-        self._arranged = Arranged(program, quantities(program))
+        found = quantities(program)
+        self._arranged = Arranged(program, found)
         self.stores = len(self._arranged.chosen)
         self._tape = Tape(program.algebra, program.variables, self._arranged.outputs)
-        self._certain = Tape(program.algebra, program.variables, [program.certain])
+        certain = program.algebra.all_of([program.certain, *map(_has_loops, found)])
+        self._certain = Tape(program.algebra, program.variables, [certain])
         self._limits = limits(program)
         self._limited = Tape(
             program.algebra, program.variables, [limit.value for limit in self._limits]
@@ -146,6 +149,14 @@ def formulas(sketch: Sketch, structure: Structure) -> Formulas:
     return found
 
 
+def _has_loops(store: StoreQuantities) -> Scalar:
+    """Whether a store that runs once has loops, if it ever has some: TVM takes bytes from these."""
+    algebra = store.counts[KINDS[0]].algebra
+    if not store.levels or algebra.product([each.extent for each in store.levels]).constant != 1:
+        return algebra.number(1)
+    return algebra.any_of([each.kept for each in store.levels])
+
+
 @functools.lru_cache(maxsize=_CACHED)
 def _compiled(sketch: Sketch, structure: Structure) -> Formulas | UnsupportedTraceError:
     # What cannot be interpreted is not tried again with every batch.
@@ -153,6 +164,9 @@ def _compiled(sketch: Sketch, structure: Structure) -> Formulas | UnsupportedTra
         return Formulas(symbolic_program(sketch, structure))
     except UnsupportedTraceError as error:
         return error.with_traceback(None)
+    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+        # A program that nobody thought of: tuning goes on without formulas of it, and says so.
+        return UnsupportedTraceError("this program", f"is beyond them ({error!r})")
 
 
 @functools.lru_cache(maxsize=_CACHED)

@@ -105,6 +105,34 @@ def test_a_product_of_two_extents_is_known_but_its_count_is_not_certain(
     assert floating and not caplog.records
 
 
+@pytest.mark.parametrize(
+    ("shape", "make"),
+    [
+        ((1, 1, 1), lambda a: te.compute((1, 1, 1), lambda i, j, k: 2.0 * a[i, j, k], name="B")),
+        ((), lambda a: te.compute((), lambda *at: 2.0 * a(*at), name="B")),
+        ((4, 3), lambda a: te.compute((1, 1), lambda i, j: 2.0 * a[i + 2, j + 1], name="B")),
+        ((1, 1), lambda a: _sum_of_row(a)),
+    ],
+    ids=["one iteration", "no loops", "one of many", "a sum"],
+)
+def test_programs_that_run_once_have_the_rows_that_tvm_has(
+    shape: tuple[int, ...], make: Callable[[Any], Any]
+) -> None:
+    a = te.placeholder(shape, name="A")
+    workload = Workload.from_module(te.create_prim_func([a, make(a)]), "once")
+    candidates = sampled(Space.generate(workload, CPU), 6)
+    assert compared(candidates)
+    expected = extract_per_store(candidates)
+    for rows, right in zip(extract_batch(candidates), expected, strict=True):
+        assert rows is not None and right is not None
+        np.testing.assert_allclose(rows, right, rtol=1e-3, atol=1e-6)
+
+
+def _sum_of_row(a: Any) -> Any:
+    k = te.reduce_axis((0, 1), name="k")
+    return te.compute((1,), lambda i: te.sum(a[i, k], axis=k), name="S")
+
+
 def test_what_is_read_from_its_end_is_as_large_as_otherwise() -> None:
     # How TVM writes the negative terms of an index differs: multiplications of whole numbers.
     others = [at for at, column in enumerate(columns()) if column.name != "arith.int_mul"]
@@ -291,6 +319,25 @@ def test_batches_keep_the_order_of_candidates() -> None:
         assert b is not None
         assert a.shape[1] == PER_STORE
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)
+
+
+def test_a_program_that_nobody_thought_of_is_read_from_its_programs(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise ValueError("an index out of nowhere")
+
+    monkeypatch.setattr(formulas_module, "symbolic_program", fails)
+    formulas_module._compiled.cache_clear()
+    formulas_module._warn.cache_clear()
+    candidates = sampled(space("matmul"), 3)
+    with caplog.at_level(logging.WARNING):
+        got = extract_batch(candidates)
+    formulas_module._compiled.cache_clear()
+    for rows, expected in zip(got, extract_per_store(candidates), strict=True):
+        assert rows is not None and expected is not None
+        np.testing.assert_array_equal(rows, expected)
+    assert "this program is beyond them (ValueError('an index out of nowhere'))" in caplog.text
 
 
 def test_unknown_instructions_fall_back_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
