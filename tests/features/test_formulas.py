@@ -105,13 +105,18 @@ def test_a_product_of_two_extents_is_known_but_its_count_is_not_certain(
     assert floating and not caplog.records
 
 
+def _sum_of_row(a: Any) -> Any:
+    k = te.reduce_axis((0, 1), name="k")
+    return te.compute((1,), lambda i: te.sum(a[i, k], axis=k), name="S")
+
+
 @pytest.mark.parametrize(
     ("shape", "make"),
     [
         ((1, 1, 1), lambda a: te.compute((1, 1, 1), lambda i, j, k: 2.0 * a[i, j, k], name="B")),
         ((), lambda a: te.compute((), lambda *at: 2.0 * a(*at), name="B")),
         ((4, 3), lambda a: te.compute((1, 1), lambda i, j: 2.0 * a[i + 2, j + 1], name="B")),
-        ((1, 1), lambda a: _sum_of_row(a)),
+        ((1, 1), _sum_of_row),
     ],
     ids=["one iteration", "no loops", "one of many", "a sum"],
 )
@@ -126,11 +131,6 @@ def test_programs_that_run_once_have_the_rows_that_tvm_has(
     for rows, right in zip(extract_batch(candidates), expected, strict=True):
         assert rows is not None and right is not None
         np.testing.assert_allclose(rows, right, rtol=1e-3, atol=1e-6)
-
-
-def _sum_of_row(a: Any) -> Any:
-    k = te.reduce_axis((0, 1), name="k")
-    return te.compute((1,), lambda i: te.sum(a[i, k], axis=k), name="S")
 
 
 def test_what_is_read_from_its_end_is_as_large_as_otherwise() -> None:
