@@ -166,8 +166,9 @@ class PlanCollector:
             space = measurer.space
             write_json(place / SPACE, space.to_json())
             write_json(place / _SPEC, {"spec": spec})
-            if space.size < 2:
-                raise BadInputError("no pass has a choice for any of its operators")
+            if space.size == 1:
+                self._say(f"{spec} has one plan only: there is nothing to collect")
+                return True
             self._journal.add_workload(space.workload)
             self._journal.add_hardware(self.hardware)
             complete = self._plans(space, measurer)
@@ -212,7 +213,7 @@ class PlanCollector:
 
     def _is_complete(self, space: PlanSpace) -> bool:
         count = len({record.candidate_key for record in self._records(space)})
-        return count >= min(self.collection.plans, space.size)
+        return space.size == 1 or count >= min(self.collection.plans, space.size)
 
     def _report(self, space: PlanSpace, proposals: _Proposals, records: Sequence[Record]) -> None:
         spent = sum(r.measurement.build_s + r.measurement.run_s for r in records) / len(records)

@@ -75,6 +75,8 @@ def pack(folder: Path, output: Path) -> Packed:
         for place in sorted(file.parent for file in folder.glob(f"*/{SPACE}")):
             space = read_space(place)
             assert space is not None
+            if space.size == 1:
+                continue
             records = _first(journal.records(space.workload.key, space.hardware.key))
             for origin in (RANDOM, EVOLVED):
                 chosen = [r for r in records if r.origin in (DEFAULT, origin)]

@@ -1,0 +1,113 @@
+"""Plans in a child process, which may crash or hang."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from foretune.errors import BadInputError
+from foretune.measure import Status
+from foretune.plans import _worker
+from foretune.plans.kernels import Kernels
+from foretune.plans.measurer import PlanMeasurer
+from foretune.workload import load_input
+from tests.graph.test_algorithms import hardware
+
+FILE = Path(__file__).with_name("networks.py")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("network")
+
+
+@pytest.fixture(scope="module")
+def measurer(folder):
+    with PlanMeasurer(f"{FILE}:products", hardware(), folder) as found:
+        yield found
+
+
+def test_plans_are_built_once_checked_and_timed(measurer, folder):
+    plan = measurer.space.uniform({"packed-weights": "plain", "fusion": "alone"})
+    pairs = list(measurer.measure([measurer.space.default, plan]))
+    assert [found for found, _ in pairs] == [measurer.space.default, plan]
+    for _, measurement in pairs:
+        assert measurement.status is Status.OK, measurement.message
+        assert len(measurement.seconds) == len(measurement.quiet) >= 3
+        assert measurement.max_error < 1e-3
+    assert measurer.last["built"] > 0
+    assert not measurer.last["unasked"]
+    assert set(measurer.last["stages"]) == {
+        "passes", "kernels", "calls", "weights", "check", "readings",
+    }  # fmt: skip
+    (again,) = measurer.compare([plan])
+    assert again.ok
+    assert measurer.last["built"] == 0
+    assert list(folder.glob("kernels/*.so"))
+    assert not list(folder.glob("kernels/*.begun"))
+
+
+def test_a_child_that_dies_is_replaced_and_finds_the_kernels_again(measurer):
+    child = measurer._child._process
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    (crashed,) = measurer.compare([measurer.space.default])
+    assert crashed.status is Status.CRASH
+    assert "SIGKILL" in crashed.message
+    (measurement,) = measurer.compare([measurer.space.default])
+    assert measurement.ok
+    assert measurer.last["built"] == 0
+
+
+def test_a_child_that_hangs_is_ended(measurer, monkeypatch):
+    monkeypatch.setattr(measurer, "_step_timeout_s", 0.3)
+    os.killpg(measurer._child._process.pid, signal.SIGSTOP)
+    (measurement,) = measurer.compare([measurer.space.default])
+    assert measurement.status is Status.TIMEOUT
+    assert "0.3 s" in measurement.message
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [(f"{FILE}:no_such", "no function"), ("matmul:8x8x8", "one tensor program")],
+)
+def test_what_is_no_network_is_refused(tmp_path, spec, named):
+    with pytest.raises(BadInputError, match=named):
+        PlanMeasurer(spec, hardware(), tmp_path)
+
+
+class Tensor:
+    """What a network returns."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def numpy(self):
+        return self._array
+
+
+def test_what_differs_from_the_default_plans_output_is_not_timed():
+    worker = object.__new__(_worker._Worker)
+    worker.tolerance, worker.expected = 1e-4, [np.ones((4, 4), np.float32)]
+    worker.network = SimpleNamespace(model=load_input(f"{FILE}:nothing"))
+    found = worker._checked(lambda: [Tensor(np.full((4, 4), 1.1, np.float32))], {})
+    assert found["status"] == Status.WRONG_OUTPUT.value
+    assert "differs by 0.1" in found["message"]
+    assert "seconds" not in found
+
+
+def test_a_build_that_ended_its_process_is_not_tried_again_as_it_was(tmp_path):
+    asked = []
+    kernels = Kernels(hardware(), tmp_path, lambda workload: asked.append(workload.name))
+    workload = load_input("matmul:8x8x8")
+    (tmp_path / f"{workload.key}.begun").touch()
+    symbols = kernels.symbols({"product": workload.module["main"]})
+    assert symbols == {"product": f"foretune.plans.{workload.key}"}
+    assert not asked
+    assert kernels.built == 1
+    assert Kernels(hardware(), tmp_path).symbols({"again": workload.module["main"]})
