@@ -77,6 +77,10 @@ class Begun:
     module: IRModule
     passes: Passes
 
+    def without(self, names: Collection[str]) -> Begun:
+        """The same, where further passes will not run."""
+        return Begun(self.module, self.passes.again(without=names))
+
 
 def begin(model: Model, hardware: Hardware, without: Collection[str] = ()) -> Begun:
     """The passes that no plan says anything about; arguments and errors as of ``simplify``."""
@@ -94,6 +98,7 @@ def finish(
     hardware: Hardware,
     plan: Plan | None = None,
     choose: Callable[[str], Decisions] | None = None,
+    checked: bool = True,
 ) -> Simplified:
     """The passes from the first one that has a choice on.
 
@@ -102,12 +107,14 @@ def finish(
         hardware: As for ``simplify``.
         plan: As for ``simplify``.
         choose: Says what decides in a pass, by the name of that, in place of a plan.
+        checked: Whether the result of each pass is looked at. Where plan after plan is tried, it
+            need not be: the outputs of each network are compared in the end.
 
     Raises:
         BadInputError: The plan is for another network, or for a pass that is off.
         UnsupportedOperatorsError: Nothing can lower some of its operators.
     """
-    passes = begun.passes.again()
+    passes = begun.passes.again(checked)
     taken: dict[str, dict[str, str]] = {}
 
     def run(module: IRModule, each: Pass) -> IRModule:

@@ -41,6 +41,13 @@ DEFAULT, RANDOM, EVOLVED = "default", "random", "evolved"
 """Origins of records: what the passes choose, drawn uniformly, bred from the fastest."""
 _BATCH = 10
 """Plans that are bred from the same measurements."""
+_BREEDING: dict[str, Any] = {
+    "prior": False,
+    "further_mutation": 0.75,
+    "scored_per_ask": 32,
+    "generations": 3,
+}
+"""A child differs in four decisions of dozens, on average, and is scored in no time."""
 
 
 class Measures(Protocol):
@@ -241,7 +248,7 @@ class _Proposals:
         self._rng = np.random.default_rng(seed)
         self._model = LinearPlans()
         self._random = search.create("random", space, self._model, self._rng)
-        self._evolved = search.create("evolutionary", space, self._model, self._rng, prior=False)
+        self._evolved = search.create("evolutionary", space, self._model, self._rng, **_BREEDING)
         self._of: Counter[str] = Counter()
         self._measured: set[str] = set()
         self.best_s: float | None = None

@@ -115,6 +115,9 @@ class PlanMeasurer(Measurer):
             self.close()
             self.last = {}
             return Measurement(gone.status, build_s=time.monotonic() - began, message=str(gone))
+        if answer["status"] == Status.OUT_OF_MEMORY.value:
+            # The next plan need not suffer from what this one left.
+            self.close()
         self.last = {k: answer[k] for k in _TOLD if k in answer}
         return Measurement(
             Status(answer["status"]),

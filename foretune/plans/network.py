@@ -41,6 +41,8 @@ class Operator:
 class PlanNetwork:
     """A network before the first pass that has a choice.
 
+    A pass that fails on it without a plan is left out of all its plans.
+
     Args:
         model: The network; its examples are what plans are timed with.
         hardware: What it is for.
@@ -54,7 +56,9 @@ class PlanNetwork:
     def __init__(self, model: Model, hardware: Hardware) -> None:
         self.model = model
         self.hardware = hardware
-        self.begun: Begun = begin(model, hardware)
+        begun = begin(model, hardware)
+        failed = [report.name for report in finish(begun, hardware).passes if report.failed]
+        self.begun: Begun = begun.without(failed)
         self.calls = calls_of(self.begun.module)
         self._constants = Constants()
         self.operators = tuple(
@@ -81,7 +85,7 @@ class PlanNetwork:
             UnsupportedOperatorsError: Nothing can lower some operators.
         """
         walk = Walk(self._links, wanted, self._constants, offered)
-        simplified = finish(self.begun, self.hardware, choose=walk.decisions)
+        simplified = finish(self.begun, self.hardware, choose=walk.decisions, checked=False)
         return simplified, walk
 
 

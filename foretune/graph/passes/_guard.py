@@ -72,18 +72,30 @@ def why_off(name: str, only: str, hardware: Hardware, without: Collection[str]) 
 class Passes:
     """Runs passes on the module of one network.
 
+    Args:
+        network: Its name, for messages.
+        without: Names of passes that do not run.
+        checked: Whether what a pass makes is looked at, which takes a third of the time. Else a
+            pass fails only if it raises, and reports say nothing of changes.
+
     Attributes:
         without: Names of those that do not run.
     """
 
-    def __init__(self, network: str, without: Collection[str] = ()) -> None:
+    def __init__(self, network: str, without: Collection[str] = (), checked: bool = True) -> None:
         self.network = network
         self.without = frozenset(without)
+        self._checked = checked
         self._reports: dict[str, PassReport] = {}
 
-    def again(self) -> Passes:
-        """Goes on from here, while another one may go on from here, too."""
-        other = Passes(self.network, self.without)
+    def again(self, checked: bool = True, without: Collection[str] = ()) -> Passes:
+        """Goes on from here, while another one may go on from here, too.
+
+        Args:
+            checked: As for the first one.
+            without: Further passes that do not run.
+        """
+        other = Passes(self.network, self.without.union(without), checked)
         other._reports = dict(self._reports)
         return other
 
@@ -118,7 +130,7 @@ class Passes:
         try:
             for change in changes:
                 changed = change(changed)
-            fault = _fault(module, changed)
+            fault = _fault(module, changed) if self._checked else None
         # TVM's passes raise what they like: InternalError, TypeError, even std::bad_alloc.
         except Exception as error:
             fault = f"{type(error).__name__}: {last_line(error, 160)}"
@@ -127,7 +139,8 @@ class Passes:
             self._reports[name] = PassReport(name, False, failure(fault), before.changed)
             logger.warning("%s: %r is left out for this network (%s)", self.network, name, fault)
             return module
-        self._reports[name] = PassReport(name, changed=before.changed or _differ(module, changed))
+        differs = before.changed or (self._checked and _differ(module, changed))
+        self._reports[name] = PassReport(name, changed=differs)
         return changed
 
 
