@@ -50,9 +50,12 @@ class Constants:
     def __init__(self) -> None:
         self._made: dict[Hashable, Any] = {}
         self._origins: dict[str, str] = {}
+        self._links: dict[Any, str] = {}
 
     def link(self, constant: Any) -> str:
         """The link of the weights that a constant is, or was made from."""
+        if constant in self._links:
+            return self._links[constant]
         found = _bits(constant)
         return self._origins.get(found, found)
 
@@ -62,7 +65,8 @@ class Constants:
         contents = values.shape, str(values.dtype), _checksum(values), _bits(weight)
         if (contents, how) not in self._made:
             made = self._made[contents, how] = make()
-            self._origins.setdefault(_bits(made), self.link(weight))
+            origin = self._origins.setdefault(_bits(made), self.link(weight))
+            self._links[made] = origin
         return self._made[contents, how]
 
 
