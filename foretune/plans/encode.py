@@ -374,7 +374,8 @@ def _layouts(call: Any) -> list[list[int]]:
 
 
 def _row_major(rank: int) -> list[int]:
-    return _filled(range(rank)[::-1], RANK, -1)
+    """Axes from the last to the first; axes that have no column are left out."""
+    return _filled(range(min(rank, RANK))[::-1], RANK, -1)
 
 
 def _integers(values: Iterable[Any]) -> list[int]:

@@ -14,6 +14,7 @@ from foretune.plans.files import identity_of
 from foretune.plans.network import PlanNetwork
 from foretune.plans.space import PlanSpace
 from foretune.workload import load_input
+from tests.graph.programs import module_of, relax
 from tests.graph.test_algorithms import hardware
 
 FILE = Path(__file__).with_name("networks.py")
@@ -147,6 +148,15 @@ def test_a_network_is_a_graph_with_columns_of_tpugraphs(convolutions):
     assert column("convolution_dim_numbers_kernel_input_feature_dim", first) == 1
     assert column("feature_group_count", first) == 1
     assert [column(f"layout_minor_to_major_{i}", first) for i in range(6)] == [3, 2, 1, 0, -1, -1]
+
+
+def test_axes_without_a_column_are_left_out(rng):
+    """Configurations have numbers from -1 to 5, whatever the rank."""
+    x = rng.normal(size=(1, 2, 1, 2, 1, 2, 3)).astype("float32")
+    graph = graph_of(module_of(relax.op.nn.relu, x))
+    columns = graph.features[graph.calls[0], -6:]
+    assert columns.tolist() == [5, 4, 3, 2, 1, 0]
+    assert graph.layouts.max() == 5
 
 
 def test_a_plan_is_numbers_for_each_operator(convolutions):
