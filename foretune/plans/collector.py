@@ -243,7 +243,7 @@ class _Proposals:
 
     def __init__(self, space: PlanSpace, collection: Collection, records: Sequence[Record]) -> None:
         self._space = space
-        self._wanted = collection.plans
+        self._wanted = min(collection.plans, space.size)
         seed = [collection.seed, int(space.workload.key, 16)]
         self._rng = np.random.default_rng(seed)
         self._model = LinearPlans()

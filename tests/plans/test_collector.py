@@ -17,6 +17,7 @@ from foretune.plans.collector import (
     SPACE,
     Collection,
     PlanCollector,
+    _Proposals,
     folder_of,
     read_space,
     seconds_of,
@@ -26,10 +27,11 @@ from foretune.plans.files import write_graph
 from foretune.plans.network import PlanNetwork
 from foretune.plans.pack import pack
 from foretune.plans.space import PlanSpace
-from foretune.records import Journal
+from foretune.records import Journal, Record
 from foretune.tgraph import read_graphs
 from foretune.workload import load_input
 from tests.graph.test_algorithms import hardware
+from tests.plans import spaces
 
 FILE = Path(__file__).with_name("networks.py")
 NETWORK = f"{FILE}:convolutions"
@@ -122,6 +124,19 @@ def test_a_stopped_collection_goes_on_and_measures_nothing_twice(tmp_path, measu
     with collector(tmp_path, measurer, plans=30) as collecting:
         assert collecting.run()
     assert len(measurer.measured) == 30
+
+
+def test_half_of_a_small_space_is_left_for_breeding():
+    space = spaces.space(convolutions=0, products=2)
+    proposals = _Proposals(space, Collection(("small",), 200), [])
+    origins = []
+    while asked := proposals.ask()[1]:
+        origin = RANDOM if len(origins) in range(1, 9) else EVOLVED if origins else DEFAULT
+        origins += [origin] * len(asked)
+        measurement = Measurement(Status.OK, (1e-3,), (True,))
+        proposals.tell([Record.of(plan, measurement, origin, {}) for plan in asked])
+    assert [origins.count(o) for o in (DEFAULT, RANDOM, EVOLVED)] == [1, 8, 7]
+    assert proposals.count == space.size == 16
 
 
 def test_time_ends_a_run_between_two_plans(tmp_path, measurer):
