@@ -44,6 +44,7 @@ OVER_ONE_ANOTHER = [
     [*TUNE, "--json", "new", "-o", "new/one.so"],
     [*TUNE, "--json", "new", "--work-dir", "new"],
     ["collect", "--workloads", "mm", "--work-dir", "run", "--pack", "-o", "folder/run"],
+    ["graph", "collect", "--work-dir", "run", "--pack", "-o", "folder/run"],
 ]
 OVER_AN_INPUT = [
     [*TUNE, "--json", "net.onnx"],
@@ -74,6 +75,10 @@ OVER_AN_INPUT = [
     ["train", "gbdt", "--data", "log.json", "-o", "log.npz"],
     ["eval", "w.npz", "--data", "log.json", "--json", "log.json"],
     ["eval", "w.npz", "--data", "log.json", "--json", "w.npz"],
+    ["graph", "train", "--data", "x.npz", "-o", "x.npz"],
+    ["graph", "eval", "published", "--data", "x.npz", "--json", "x.npz"],
+    ["graph", "eval", "w.npz", "--data", "x.npz", "--json", "w.npz"],
+    ["graph", "rank", "x.npz", "--weights", "w.npz", "--json", "x.npz"],
 ]
 
 
@@ -106,7 +111,7 @@ def _paths_written() -> Iterator[tuple[str, str]]:
 
 def test_every_command_that_writes_a_file_is_tried_here() -> None:
     tried = {
-        (" ".join(words[:2]) if words[0] == "db" else words[0], option)
+        (" ".join(words[:2]) if words[0] in ("db", "graph") else words[0], option)
         for words in (*OVER_ONE_ANOTHER, *OVER_AN_INPUT)
         for option in ("--json", "--output")
         if option in words or (option == "--output" and "-o" in words)
