@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from foretune.cli._files import same_place
-from foretune.cli._options import add_command, require_seed, require_temporary_files
+from foretune.cli._options import (
+    add_command,
+    add_journal,
+    require_seed,
+    require_temporary_files,
+)
 from foretune.errors import BadInputError
 
 _HOUR_S = 3600.0
@@ -70,17 +75,7 @@ def add_collect(commands: Any) -> None:
         "what learns from the data does not depend on what others learned before; with `default` "
         "the data has what searches of today measure)",
     )
-    collect.add_argument(
-        "--time", type=float, metavar="SECONDS", help="stop after this; go on with the same command"
-    )
-    collect.add_argument("--seed", type=int, default=0, metavar="N", help="seeds everything random")
-    collect.add_argument(
-        "--work-dir",
-        type=Path,
-        required=True,
-        metavar="DIR",
-        help="journal of the measurements; resumed if present",
-    )
+    add_journal(collect)
     collect.add_argument(
         "--known", type=Path, metavar="DATA", help="a data set whose programs count as measured"
     )

@@ -10,6 +10,7 @@ from typing import Any
 from foretune.cli._files import same_place
 from foretune.cli._options import (
     add_command,
+    add_journal,
     probe_hardware,
     require_seed,
     require_temporary_files,
@@ -39,17 +40,7 @@ def add_graph_collect(commands: Any) -> None:
     collect.add_argument(
         "--threads", type=int, metavar="N", help="threads that kernels run on (default: all cores)"
     )
-    collect.add_argument(
-        "--time", type=float, metavar="SECONDS", help="stop after this; go on with the same command"
-    )
-    collect.add_argument("--seed", type=int, default=0, metavar="N", help="seeds everything random")
-    collect.add_argument(
-        "--work-dir",
-        type=Path,
-        required=True,
-        metavar="DIR",
-        help="journal of the measurements; resumed if present",
-    )
+    add_journal(collect)
     collect.add_argument(
         "--pack", action="store_true", help="write what was collected as TpuGraphs' .npz, with -o"
     )

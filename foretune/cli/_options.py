@@ -65,6 +65,21 @@ def add_hardware(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_journal(parser: argparse.ArgumentParser) -> None:
+    """Adds what every collection takes: its time, its seed and where it is kept."""
+    parser.add_argument(
+        "--time", type=float, metavar="SECONDS", help="stop after this; go on with the same command"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seeds everything random")
+    parser.add_argument(
+        "--work-dir",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="journal of the measurements; resumed if present",
+    )
+
+
 def add_devices(parser: argparse.ArgumentParser) -> None:
     """A file of devices; ``devices_asked_for`` reads it."""
     parser.add_argument(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from foretune.hardware import Hardware
 
 __all__ = [
+    "DEFAULT_MODEL",
     "CostModel",
     "FloatArray",
     "Prediction",
@@ -58,6 +59,8 @@ _BUILTIN: Mapping[str, str] = {
     "tlp": f"{_PRETRAINED}tlp",
     "world": f"{_PRETRAINED}world",
 }
+DEFAULT_MODEL = "gbdt"
+"""What a run takes when nobody names a cost model."""
 _MODELS: Registry[CostModel] = Registry("cost model", "foretune.cost_models", _BUILTIN)
 _IN_NAMES: Mapping[str, type] = {
     "draft": str,

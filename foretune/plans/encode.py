@@ -24,8 +24,9 @@ import numpy.typing as npt
 from foretune.graph.passes import kind_of, operands_of
 from foretune.graph.passes.layouts import CHANNELS_LAST, LAST
 from foretune.graph.passes.rewrites import extents
-from foretune.plans.opcodes import NUMBERS, number_of
+from foretune.plans.opcodes import number_of
 from foretune.tgraph import COLUMNS
+from foretune.tgraph.opcodes import OPCODES
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
@@ -158,7 +159,7 @@ class _Builder:
         for name, value in columns.items():
             row[_PLACE[name]] = value
         self._rows.append(row)
-        self._opcodes.append(NUMBERS[operation] if isinstance(operation, str) else operation)
+        self._opcodes.append(OPCODES[operation] if isinstance(operation, str) else operation)
         self._edges += [(place, read) for read in dict.fromkeys(reads)]
         self.places[key] = place
         return place

@@ -34,7 +34,6 @@ logger = logging.getLogger(__name__)
 Scheduler = Callable[["Workload"], "Candidate | None"]
 """The schedule of a workload; None where it has none but the default one."""
 
-_MODEL = "gbdt"
 _POOL = 256
 """Random candidates that the model looks at, beside the starts."""
 _LEGAL_AMONG = 16
@@ -48,7 +47,7 @@ def first_proposals(hardware: Hardware) -> Scheduler:
     Args:
         hardware: What kernels are for.
     """
-    model = cost.create(_MODEL, rng=0, hardware=hardware)
+    model = cost.create(cost.DEFAULT_MODEL, rng=0, hardware=hardware)
     return lambda workload: proposed_first(workload, hardware, model)
 
 

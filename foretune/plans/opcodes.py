@@ -3,70 +3,12 @@
 An operator without an equivalent is ``custom-call`` where it is a kernel of ours, ``fusion`` where
 XLA would have several operations (a softmax, a GELU), and 0 where it is not listed here.
 
-Source: ``tpu_graphs/process_data/xla/hlo_opcode.h`` of google-research-datasets/tpu_graphs; a test
-compares the numbers with those that ``foretune.tgraph`` reads.
+The numbers are those of ``foretune.tgraph.opcodes``, which reads TpuGraphs' own files.
 """
 
 from __future__ import annotations
 
-NUMBERS = {
-    "abs": 1,
-    "add": 2,
-    "and": 52,
-    "batch-norm-inference": 9,
-    "broadcast": 13,
-    "ceil": 15,
-    "clamp": 17,
-    "compare": 20,
-    "concatenate": 22,
-    "constant": 24,
-    "convert": 25,
-    "convolution": 26,
-    "cosine": 30,
-    "custom-call": 31,
-    "divide": 32,
-    "dot": 34,
-    "dynamic-slice": 35,
-    "exponential": 37,
-    "floor": 40,
-    "fusion": 41,
-    "gather": 42,
-    "get-tuple-element": 45,
-    "iota": 48,
-    "is-finite": 49,
-    "log": 50,
-    "logistic": 107,
-    "maximum": 57,
-    "minimum": 58,
-    "multiply": 59,
-    "negate": 60,
-    "not": 53,
-    "or": 54,
-    "pad": 62,
-    "parameter": 63,
-    "power": 66,
-    "reduce": 70,
-    "reduce-window": 72,
-    "remainder": 73,
-    "reshape": 75,
-    "reverse": 76,
-    "round-nearest-even": 118,
-    "rsqrt": 81,
-    "scatter": 82,
-    "select": 83,
-    "sign": 90,
-    "sine": 91,
-    "slice": 92,
-    "sort": 93,
-    "sqrt": 94,
-    "subtract": 95,
-    "tan": 120,
-    "tanh": 96,
-    "transpose": 98,
-    "tuple": 100,
-    "xor": 55,
-}
-"""Operation of XLA to its number."""
+from foretune.tgraph.opcodes import OPCODES
 
 _OPERATORS = {
     "abs": "abs",
@@ -142,5 +84,5 @@ def number_of(operator: str, program: bool) -> int:
     """
     operation = OPERATIONS.get(operator)
     if operation is not None:
-        return NUMBERS[operation]
-    return NUMBERS["custom-call"] if program else 0
+        return OPCODES[operation]
+    return OPCODES["custom-call"] if program else 0

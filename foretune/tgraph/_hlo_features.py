@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune.errors import BadInputError
-from foretune.tgraph._opcodes import OPCODES
+from foretune.tgraph.opcodes import OPCODES
 
 TYPES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 15, 18, 13, 14, 17)
 """Numbers of XLA's element types in the order of their columns."""

@@ -40,7 +40,6 @@ from foretune.space import Candidate, Space
 from foretune.workload import Workload
 
 DEFAULT_STRATEGY = "evolutionary"
-DEFAULT_COST_MODEL = "gbdt"
 
 _SUGGESTED = 32
 """Schedules of other programs that a strategy is told of at a time."""
@@ -67,7 +66,7 @@ def resolve_names(
             an option.
     """
     strategy = DEFAULT_STRATEGY if strategy == "default" else strategy
-    cost_model = DEFAULT_COST_MODEL if cost_model == "default" else cost_model
+    cost_model = cost.DEFAULT_MODEL if cost_model == "default" else cost_model
     if search.split_name(strategy)[0] not in search.names():
         raise unknown_name("strategy", strategy, [*search.names(), "default"])
     cost.check_name(cost_model)

@@ -13,7 +13,7 @@ from foretune.errors import BadInputError
 from foretune.tgraph import COLUMNS, LayoutGraph, TileGraph, read_graphs
 from foretune.tgraph._hlo_features import encode_module, layout_features
 from foretune.tgraph._hlo_messages import message
-from foretune.tgraph._opcodes import OPCODES
+from foretune.tgraph.opcodes import OPCODES
 
 DATA = Path(__file__).parent / "data"
 
