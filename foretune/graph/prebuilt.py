@@ -6,7 +6,8 @@ and a network calls it by that. Before → after::
 
     call_tir(fused_conv2d, (x, W))  →  call_dps_packed("a name", (x, W))
 
-TVM's virtual machine makes the calls: what ``one-function`` saves, such a network pays. Views stay as they are, and become views.
+TVM's virtual machine makes the calls: what ``one-function`` saves, such a network pays.
+Views stay as they are, and become views.
 """
 
 from __future__ import annotations
