@@ -30,6 +30,7 @@ _RANKERS: Registry[Ranker] = Registry(
         "classifier:hf": "foretune.cost.behaviour.hf:HfClassifier",
         "gbdt": "foretune.cost.gbdt_ranker:GbdtRanker",
         "gbdt_actions": "foretune.cost.gbdt_ranker:GbdtActionRanker",
+        "gbdt_behaviour": "foretune.cost.behaviour.gbdt:GbdtBehaviourRanker",
         "joined": "foretune.cost.joined:JoinedRanker",
         "mlp": "foretune.cost.mlp:MlpRanker",
         "mlp:reference": "foretune.cost.mlp:MlpRanker",

@@ -1,0 +1,140 @@
+"""Trees over a program's decisions and over how it would behave on its device.
+
+Idea: decisions say what was asked for, and their columns know tiled products well. How a program
+would behave, in scores and in what bounds it, follows from its loops by formulas
+(``foretune.describe``), for reductions and pools as for products, but is blind to what the formulas
+leave out. Neither needs the program itself, PyTorch or a compiler. Trees that read both pick better
+than those that read either (docs/results/models.md).
+
+Columns: those of ``action_features``, then ``NAMES`` of ``foretune.cost.behaviour.columns`` as far
+as they are about a program on its own device: scores, limits, the predicted seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from foretune import features
+from foretune.cost._tables import Rows
+from foretune.cost.behaviour import reading
+from foretune.cost.behaviour._asked import asked
+from foretune.cost.behaviour.columns import (
+    COLUMNS_VERSION,
+    LIMIT_NAMES,
+    NAMES,
+    PREDICTED,
+    SCORE_NAMES,
+)
+from foretune.cost.behaviour.scores import AnalyticScores
+from foretune.cost.gbdt_ranker import GbdtRanker
+from foretune.describe import SCHEMA_VERSION
+from foretune.features.cache import add_rows, read_rows
+
+NestReader = Callable[[Sequence[Any]], reading.Batches]
+
+if TYPE_CHECKING:
+    from foretune.dataset import Program
+    from foretune.hardware import Device, Hardware
+
+_COLUMNS = [NAMES.index(name) for name in (*SCORE_NAMES, *LIMIT_NAMES, PREDICTED)]
+_UNKNOWN = -99.0
+"""Stands for NaN: far below what any column has."""
+
+
+class GbdtBehaviourRanker(GbdtRanker):
+    """Trees over decisions and behaviour by formulas: needs candidates, but makes no program.
+
+    Args:
+        seed: Of the trees and of what is left out where there is too much data.
+        features: ``"both"``, nothing else.
+        read_nests: What describes candidates; ``foretune.describe.nests_of`` unless given.
+        cache: Folder in which columns of behaviour are kept; None: they are computed each time.
+        options: Fields of ``GbdtRankerConfig``.
+
+    Raises:
+        BadInputError: An option is unknown or makes no sense.
+    """
+
+    reads_programs: bool = True
+    name: ClassVar[str] = "gbdt_behaviour"
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        features: str = "both",
+        read_nests: NestReader | None = None,
+        cache: Path | str | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(seed=seed, features=features, cache=cache, **options)
+        self._read_nests = read_nests
+
+    @classmethod
+    def _known_features(cls) -> tuple[str, ...]:
+        return ("both",)
+
+    @classmethod
+    def _versions(cls, feature_version: int | str | None) -> dict[str, Any]:
+        found = super()._versions(feature_version)
+        return {**found, "per_store": None, "behaviour": f"{SCHEMA_VERSION}+{COLUMNS_VERSION}"}
+
+    def _matrix(
+        self, programs: Sequence[Program], machine: Hardware | None
+    ) -> tuple[Rows, npt.NDArray[np.bool_]]:
+        rows = self._behaviour(programs, machine)
+        legal = np.array([row is not None for row in rows], dtype=bool)
+        kept = [programs[at] for at in np.flatnonzero(legal).tolist()]
+        if not kept:
+            return np.zeros((0, 0), np.float32), legal
+        behaviour = np.concatenate([row for row in rows if row is not None])
+        return np.concatenate([features.action_features(kept, machine), behaviour], axis=1), legal
+
+    def _always(self, width: int) -> list[int]:
+        # What is told of the machine stands in front, not at the end.
+        return super()._always(len(features.action_columns()))
+
+    def _behaviour(
+        self, programs: Sequence[Program], machine: Hardware | None
+    ) -> list[Rows | None]:
+        """Columns of each program, shape (1, columns); None of one that cannot be described."""
+        if machine is None and programs[0].candidate is not None:
+            machine = programs[0].candidate.hardware
+        device = reading.known(reading.device_of_machine(machine))
+        mark = hashlib.blake2b(repr(device).encode(), digest_size=8).hexdigest()
+        places = [f"{program.key}{mark}" for program in programs]
+        stored = self._stored(programs, mark)
+        new = [at for at, place in enumerate(places) if place not in stored]
+        if new:
+            made = self._made([programs[at] for at in new], device)
+            found = dict(zip([places[at] for at in new], made, strict=True))
+            self._store(programs, mark, found)
+            stored = {**stored, **found}
+        return [stored[place] for place in places]
+
+    def _stored(self, programs: Sequence[Program], mark: str) -> Mapping[str, Rows | None]:
+        return {} if self._cache is None else read_rows(self._file(programs, mark))
+
+    def _store(
+        self, programs: Sequence[Program], mark: str, found: Mapping[str, Rows | None]
+    ) -> None:
+        if self._cache is not None:
+            add_rows(self._file(programs, mark), found)
+
+    def _file(self, programs: Sequence[Program], mark: str) -> Path:
+        assert self._cache is not None and programs[0].candidate is not None
+        versions = f"{SCHEMA_VERSION}+{COLUMNS_VERSION}"
+        text = f"behaviour/{programs[0].candidate.workload.key}/{mark}/{versions}"
+        return self._cache / f"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}.npz"
+
+    def _made(self, programs: Sequence[Program], device: Device) -> list[Rows | None]:
+        batches = reading.batches_of_candidates(programs, self._read_nests)
+        table, known = asked(AnalyticScores(), "", programs, batches, device)
+        rows = np.nan_to_num(table[:, _COLUMNS], nan=_UNKNOWN).astype(np.float32)
+        return [row[None] if there else None for row, there in zip(rows, known, strict=True)]

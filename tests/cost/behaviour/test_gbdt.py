@@ -1,0 +1,111 @@
+"""Trees over decisions and behaviour: the contract, real programs, and what is kept of them."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from foretune.cost import rankers, score_group
+from foretune.cost.behaviour import gbdt
+from foretune.cost.behaviour.gbdt import GbdtBehaviourRanker
+from foretune.dataset import Group, Program
+from foretune.errors import BadInputError, VersionMismatchError
+from foretune.features import action_columns
+from foretune.testing import rankers as suite
+from foretune.testing.rankers import Subject, pair_accuracy
+from tests.cost.test_ranker import SMALL
+from tests.space.programs import space
+
+READ = {"read_nests": suite.nest_batches}
+SUBJECT = Subject(
+    functools.partial(GbdtBehaviourRanker, **READ, **SMALL),
+    functools.partial(GbdtBehaviourRanker.load, **READ),
+)
+
+
+@pytest.mark.parametrize("check", suite.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.slow
+def test_contract(check):
+    check(SUBJECT)
+
+
+@functools.lru_cache(maxsize=4)
+def reductions(seed=0, n=24):
+    """Sums of rows that take the longer the fewer lanes work: decisions say so in many ways."""
+    drawn = space("softmax").sample(np.random.default_rng(seed), n)
+    device = gbdt.reading.known(gbdt.reading.device_of_machine(space("softmax").hardware))
+    programs = [Program(candidate=candidate) for candidate in drawn]
+    seconds = np.full(n, np.nan)
+    from foretune import describe
+
+    for rows, nests in describe.nests_of(drawn):
+        seconds[rows] = describe.behaviours(nests, device).seconds
+    return Group(
+        workload=space("softmax").workload.key,
+        name="softmax",
+        kind="softmax",
+        hardware="cpu",
+        programs=programs,
+        seconds=seconds,
+        machine=space("softmax").hardware,
+    )
+
+
+def test_what_formulas_say_of_real_programs_is_learned():
+    learned, other = reductions(0), reductions(1)
+    ranker = GbdtBehaviourRanker(**SMALL)
+    ranker.fit([learned])
+    by_decisions = rankers.create("gbdt_actions", **SMALL)
+    by_decisions.fit([learned])
+    ours = pair_accuracy(score_group(ranker, other), other.seconds)
+    assert ours > 0.75
+    assert ours > pair_accuracy(score_group(by_decisions, other), other.seconds)
+
+
+def test_columns_are_those_of_actions_and_then_of_behaviour():
+    group = reductions()
+    matrix, legal = GbdtBehaviourRanker()._matrix(group.programs, group.machine)
+    assert legal.all() and np.isfinite(matrix).all()
+    assert matrix.shape[1] == len(action_columns()) + len(gbdt._COLUMNS)
+    predicted = matrix[:, -1]
+    order = np.argsort(group.seconds)
+    assert (np.diff(predicted[order]) >= -1e-5).all()
+
+
+def test_behaviour_is_computed_once_where_a_folder_keeps_it(tmp_path, monkeypatch):
+    asked = []
+    real = gbdt.asked
+
+    def counted(source, workload, programs, *rest):
+        asked.extend(program.key for program in programs)
+        return real(source, workload, programs, *rest)
+
+    monkeypatch.setattr(gbdt, "asked", counted)
+    group = reductions()
+    scores = []
+    for _ in range(2):
+        ranker = GbdtBehaviourRanker(**SMALL, cache=tmp_path / "rows")
+        ranker.fit([group])
+        scores.append(score_group(ranker, group))
+    assert len(asked) == len(set(asked)) == len(group)
+    assert np.array_equal(*scores)
+    # Another machine behaves otherwise.
+    ranker.score(group.programs, replace(group.machine, threads=1, l2_bytes=1 << 18))
+    assert len(asked) == 2 * len(group)
+
+
+def test_programs_of_actions_alone_cannot_be_described():
+    with pytest.raises(BadInputError, match="described from candidates"):
+        ranker = GbdtBehaviourRanker(rounds=2)
+        ranker.fit([reductions()])
+        ranker.score([Program(actions=[])], reductions().machine)
+
+
+def test_another_version_of_behaviour_is_refused(tmp_path, monkeypatch):
+    GbdtBehaviourRanker().save(tmp_path / "m.npz")
+    monkeypatch.setattr(gbdt, "COLUMNS_VERSION", -1)
+    with pytest.raises(VersionMismatchError, match="versions must be"):
+        GbdtBehaviourRanker.load(tmp_path / "m.npz")
