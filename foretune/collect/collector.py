@@ -31,10 +31,17 @@ from foretune.tuning.task import Task
 from foretune.workload import Workload
 
 COLLECT_POLICY = MeasurePolicy(
-    window=32, min_readings=2, rough_spread=0.015, cut_factor=6.0, build_factor=20.0
+    window=32,
+    min_readings=2,
+    rough_spread=0.015,
+    cut_factor=6.0,
+    build_factor=20.0,
+    max_rereads=6,
+    reread_share=2.0,
 )
 """Labels of slow programs count too: readings agree more closely, fewer are cut short, and fewer
-builds are given up."""
+builds are given up. What something disturbed is read again more often than in a search: building
+takes five times as long as reading, and a wrong label stays."""
 
 _STRATEGY = "evolutionary"
 JOURNAL = "collect.jsonl"
