@@ -84,6 +84,11 @@ def add_collect(commands: Any) -> None:
         "--pack", action="store_true", help="write what was collected as a data set, with -o"
     )
     other.add_argument("--audit", action="store_true", help="measure a share of the records again")
+    other.add_argument(
+        "--reread",
+        action="store_true",
+        help="measure again what has no reading that nothing disturbed",
+    )
     collect.add_argument(
         "--share",
         type=float,

@@ -1,7 +1,8 @@
 """Collecting training data: measure many schedules of many workloads on several hardware variants.
 
 ``Collector`` visits the groups of a ``Plan`` and keeps every record in a journal; ``pack`` writes
-the journal as a data set; ``audit`` measures a part of it again, hours later.
+the journal as a data set; ``audit`` measures a part of it again, hours later; ``reread`` measures
+again what something disturbed.
 """
 
 from foretune.collect.audit import Audit, audit, log_ratios, measured_twice, summarise_audit
@@ -9,6 +10,7 @@ from foretune.collect.collector import COLLECT_POLICY, Collector
 from foretune.collect.command import collect_command
 from foretune.collect.pack import pack
 from foretune.collect.plan import EVOLVED, PREDICTED, SCRATCH, UNIFORM, Plan, host_variants, plan
+from foretune.collect.reread import reread
 
 __all__ = [
     "COLLECT_POLICY",
@@ -26,5 +28,6 @@ __all__ = [
     "measured_twice",
     "pack",
     "plan",
+    "reread",
     "summarise_audit",
 ]

@@ -22,7 +22,6 @@ from foretune.errors import BadInputError
 from foretune.hardware import Hardware
 from foretune.measure import LocalMeasurer, MeasurePolicy
 from foretune.records import Record
-from foretune.space import Candidate, Space
 
 
 @dataclass(frozen=True)
@@ -98,8 +97,8 @@ def audit(
         if not mine:
             continue
         say(f"auditing {len(mine)} programs on {describe(machine)}")
-        candidates = _candidates(store, machine, mine)
-        best = _best(store, machine)
+        candidates = store.candidates(machine, mine)
+        best = store.best(machine)
         with measurer(machine, policy) as device:
             environment = device.environment()
             for candidate, measurement in device.measure(candidates, best):
@@ -107,16 +106,6 @@ def audit(
                 store.journal.append(record)
                 made.append(record)
     return made
-
-
-def _best(store: Store, machine: Hardware) -> dict[str, float]:
-    """Lowest seconds by workload: readings depend on it, as they did when it was collected."""
-    best: dict[str, float] = {}
-    for record in store.journal.records(hardware=machine.key):
-        seconds = record.measurement.best_s
-        if record.origin != AUDIT and is_valid(record.measurement) and seconds is not None:
-            best[record.workload] = min(best.get(record.workload, seconds), seconds)
-    return best
 
 
 def _choose(
@@ -127,7 +116,7 @@ def _choose(
     Each is drawn or not by a hash of its own, so that an audit that is stopped and called again
     goes on with the same sample.
     """
-    records = store.journal.records()
+    records = store.records()
     done = {(r.hardware, r.candidate_key) for r in records if r.origin == AUDIT}
     old = [
         r
@@ -150,17 +139,6 @@ def _is_drawn(record: Record, share: float, seed: int) -> bool:
     text = f"{seed}/{record.hardware}/{record.candidate_key}"
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") < share * 2.0**64
-
-
-def _candidates(store: Store, machine: Hardware, records: Iterable[Record]) -> list[Candidate]:
-    spaces: dict[str, Space] = {}
-    found = []
-    for record in records:
-        workload = store.journal.workloads()[record.workload]
-        if workload.key not in spaces:
-            spaces[workload.key] = store.space(workload, machine)
-        found.append(spaces[workload.key].candidate(record.decisions))
-    return found
 
 
 def measured_twice(records: Iterable[Record]) -> list[tuple[Record, Record]]:

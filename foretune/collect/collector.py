@@ -20,7 +20,7 @@ from pathlib import Path
 from foretune import cost, search
 from foretune._files import write_bytes, write_json
 from foretune.collect.plan import EVOLVED, PREDICTED, SCRATCH, UNIFORM, Plan
-from foretune.dataset import AUDIT, Dataset, StoredWorkload
+from foretune.dataset import AUDIT, Dataset, StoredWorkload, is_valid
 from foretune.errors import BadInputError, RecordError
 from foretune.hardware import Hardware
 from foretune.measure import LocalMeasurer, MeasurePolicy, Measurer
@@ -73,6 +73,36 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def records(self, workload: str | None = None, hardware: str | None = None) -> list[Record]:
+        """What was collected, of a program that was read again the record with all readings.
+
+        Args:
+            workload, hardware: Keys of those wanted; all if None.
+        """
+        found = self.journal.records(workload, hardware)
+        kept = {(r.workload, r.hardware, r.candidate_key, r.origin == AUDIT): r for r in found}
+        return list(kept.values())
+
+    def candidates(self, machine: Hardware, records: Iterable[Record]) -> list[Candidate]:
+        """The programs of some records of one machine, in their order."""
+        spaces: dict[str, Space] = {}
+        found = []
+        for record in records:
+            workload = self.journal.workloads()[record.workload]
+            if workload.key not in spaces:
+                spaces[workload.key] = self.space(workload, machine)
+            found.append(spaces[workload.key].candidate(record.decisions))
+        return found
+
+    def best(self, machine: Hardware) -> dict[str, float]:
+        """Lowest seconds by workload: readings depend on it, as they did when it was collected."""
+        best: dict[str, float] = {}
+        for record in self.records(hardware=machine.key):
+            seconds = record.measurement.best_s
+            if record.origin != AUDIT and is_valid(record.measurement) and seconds is not None:
+                best[record.workload] = min(best.get(record.workload, seconds), seconds)
+        return best
 
     def space(self, workload: Workload, hardware: Hardware) -> Space:
         """The space of a group: as it was kept, or made now and kept.
@@ -131,7 +161,7 @@ class Store:
             BadInputError: It evolved with another one so far.
         """
         file = self.path / _MODEL
-        known = SCRATCH if self.journal.records() else cost_model
+        known = SCRATCH if self.records() else cost_model
         if file.is_file():
             known = str(json.loads(file.read_text()))
         if known != cost_model:
@@ -229,7 +259,7 @@ class Collector:
 
     def _records(self, workload: Workload, hardware: Hardware) -> list[Record]:
         """What was collected of a group, here and in the known data set."""
-        records = self.store.journal.records(workload.key, hardware.key)
+        records = self.store.records(workload.key, hardware.key)
         mine = [record for record in records if record.origin != AUDIT]
         seen = {record.candidate_key for record in mine}
         known = self._known.get((workload.key, hardware.key), ())

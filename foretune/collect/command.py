@@ -11,6 +11,7 @@ from foretune.collect.audit import audit, summarise_audit
 from foretune.collect.collector import JOURNAL, Collector, Store
 from foretune.collect.pack import pack
 from foretune.collect.plan import Plan, plan
+from foretune.collect.reread import reread
 from foretune.dataset import Dataset, StoredWorkload, is_dataset, is_valid, read_dataset
 from foretune.errors import BadInputError, NothingMeasuredError
 
@@ -23,19 +24,19 @@ TRAINING = "training"
 
 
 def collect_command(args: Any) -> int:
-    """Collects, audits or packs; returns an exit code.
+    """Collects, audits, reads again or packs; returns an exit code.
 
     Args:
         args: ``workloads`` (names, comma-separated, ``training`` and ``training:KIND`` among them),
             ``targets`` (separated by semicolons, or None), ``threads`` (comma-separated, or None),
             ``programs``, ``uniform`` (programs, or None), ``predicted`` (programs), ``rounds``,
             ``cost_model``, ``time`` (seconds or None), ``seed``, ``work_dir``, ``known`` (a data
-            set or None), ``pack``, ``audit`` (flags), ``share``, ``min_age`` (seconds), ``output``
-            (a directory or None).
+            set or None), ``pack``, ``audit``, ``reread`` (flags), ``share``, ``min_age`` (seconds),
+            ``output`` (a directory or None).
     """
     if args.pack and args.output is None:
         raise BadInputError("`--pack` writes a data set and needs its directory: add -o DIR")
-    if (args.pack or args.audit) and not (Path(args.work_dir) / JOURNAL).is_file():
+    if (args.pack or args.audit or args.reread) and not (Path(args.work_dir) / JOURNAL).is_file():
         raise BadInputError(
             f"{args.work_dir} holds no collection: give the --work-dir of a `foretune collect` run"
         )
@@ -50,6 +51,9 @@ def collect_command(args: Any) -> int:
             audit(store, wanted.hardware, args.share, args.min_age, args.seed, say=_say)
             _print_audit(store)
             return 0
+        if args.reread:
+            reread(store, wanted.hardware, args.time, say=_say)
+            return 0
         return _collect(wanted, store, known, args.time)
 
 
@@ -60,7 +64,7 @@ def _collect(wanted: Plan, store: Store, known: Dataset | None, seconds: float |
     )
     with Collector(wanted, store, known, say=_say) as collector:
         complete = collector.run(seconds)
-    records = store.journal.records()
+    records = store.records()
     if records and not any(is_valid(record.measurement) for record in records):
         message = next(r.measurement.message for r in records)
         raise NothingMeasuredError(f"no program ran, the first one because of: {message}")
@@ -134,7 +138,7 @@ def _load(name: str) -> Workload:
 
 
 def _print_audit(store: Store) -> None:
-    result = summarise_audit(store.journal.records())
+    result = summarise_audit(store.records())
     print(
         f"{result.pairs} programs measured twice, {result.hours:.1f} h apart (median): absolute "
         f"log ratio median {result.median:.4f}, 95 % {result.p95:.4f}, worst {result.worst:.2f}; "

@@ -134,7 +134,7 @@ def _collected(
     sketches: dict[tuple[str, str], Sketch] = {}
     asked: set[tuple[str, str]] = set()
     records, skipped = [], 0
-    for record in journal.records():
+    for record in store.records():
         pair = (record.workload, record.hardware)
         if pair not in asked and record.workload in workloads and record.hardware in hardware:
             asked.add(pair)

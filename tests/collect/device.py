@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from foretune.hardware import Hardware
@@ -19,6 +19,7 @@ class FormulaMeasurer(Measurer):
         closed: How many instances were closed.
         stop_after: Raises KeyboardInterrupt once so many were measured; None: never.
         drift: Factor on all seconds.
+        disturbed: Which candidates something disturbs: they take twice as long.
         best: The best seconds by workload that the last call of any instance was told.
     """
 
@@ -26,6 +27,7 @@ class FormulaMeasurer(Measurer):
     closed = 0
     stop_after: int | None = None
     drift = 1.0
+    disturbed: Callable[[Candidate], bool] = staticmethod(lambda _candidate: False)
     best: Mapping[str, float] = {}
 
     def __init__(self, hardware: Hardware, policy: MeasurePolicy) -> None:
@@ -41,7 +43,9 @@ class FormulaMeasurer(Measurer):
             assert candidate.hardware.key == self.hardware.key
             self.measured.append(candidate.key)
             seconds = seconds_of(candidate) * self.drift
-            yield candidate, Measurement(Status.OK, (seconds, seconds), (True, True))
+            quiet = not type(self).disturbed(candidate)
+            seconds *= 1 if quiet else 2
+            yield candidate, Measurement(Status.OK, (seconds, seconds), (quiet, quiet))
 
     def compare(self, candidates: Sequence[Candidate]) -> list[Measurement]:
         raise AssertionError("collecting compares nothing")

@@ -21,14 +21,17 @@ from foretune.collect import (
     host_variants,
     pack,
     plan,
+    reread,
     summarise_audit,
 )
 from foretune.collect.collector import Store
+from foretune.collect.reread import joined
 from foretune.cost import Prediction
 from foretune.cost.random import RandomModel
 from foretune.dataset import AUDIT, StoredWorkload, is_dataset, load, read_dataset
 from foretune.errors import BadInputError, RecordError
 from foretune.hardware import probe, usable_cores, why_not_here
+from foretune.measure import Measurement, Status
 from foretune.space import Candidate
 from tests.collect.device import FormulaMeasurer
 from tests.dataset.measured import seconds_of
@@ -46,6 +49,7 @@ def fresh_device() -> Iterator[None]:
     FormulaMeasurer.closed = 0
     FormulaMeasurer.stop_after = None
     FormulaMeasurer.drift = 1.0
+    FormulaMeasurer.disturbed = staticmethod(lambda _candidate: False)
     yield
 
 
@@ -453,3 +457,79 @@ class TestAudit:
         collect(tmp_path, small(workloads))
         records = [r for r in Store(tmp_path).journal.records() if r.origin != AUDIT]
         assert len(records) == 40
+
+
+def is_even(candidate: Candidate) -> bool:
+    return int(candidate.key, 16) % 2 == 0
+
+
+class TestReread:
+    """Half of the programs were disturbed when they were collected."""
+
+    @pytest.fixture
+    def collected(self, tmp_path: Path, workloads: tuple[StoredWorkload, ...]) -> Path:
+        FormulaMeasurer.disturbed = staticmethod(is_even)
+        collect(tmp_path, small(workloads))
+        FormulaMeasurer.disturbed = staticmethod(lambda _candidate: False)
+        FormulaMeasurer.measured.clear()
+        return tmp_path
+
+    def test_the_disturbed_are_measured_again_and_labels_are_right(
+        self, collected: Path, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        store = Store(collected)
+        before = store.records()
+        noisy = {r.candidate_key for r in before if not any(r.measurement.quiet)}
+        best = {h.key: store.best(h) for h in (ONE, TWO)}
+        worth = {
+            r.candidate_key
+            for r in before
+            if r.candidate_key in noisy and r.measurement.best_s <= 6 * best[r.hardware][r.workload]
+        }
+        assert 5 < len(worth) < len(before)
+        assert reread(store, [ONE, TWO], measurer=FormulaMeasurer, say=str) == len(worth)
+        assert set(FormulaMeasurer.measured) == worth
+        after = store.records()
+        assert [r.candidate_key for r in after] == [r.candidate_key for r in before]
+        assert [r.origin for r in after] == [r.origin for r in before]
+        assert reread(store, [ONE, TWO], measurer=FormulaMeasurer, say=str) == 0
+        output = tmp_path_factory.mktemp("packed") / "data"
+        assert pack(store, output).records == len(before)
+        store.close()
+        for group in load(output):
+            for program, seconds, quiet in zip(
+                group.programs, group.seconds, group.quiet, strict=True
+            ):
+                candidate = program.candidate
+                assert candidate is not None
+                right = seconds_of(candidate)
+                mended = not is_even(candidate) or candidate.key in worth
+                assert quiet == mended and seconds == pytest.approx(right * (1 if mended else 2))
+
+    def test_it_goes_on_where_it_was_stopped_and_collecting_does_not_begin_anew(
+        self, collected: Path, workloads: tuple[StoredWorkload, ...]
+    ) -> None:
+        FormulaMeasurer.stop_after = 4
+        store = Store(collected)
+        with pytest.raises(KeyboardInterrupt):
+            reread(store, [ONE, TWO], measurer=FormulaMeasurer, say=str)
+        FormulaMeasurer.stop_after = None
+        reread(store, [ONE, TWO], measurer=FormulaMeasurer, say=str)
+        assert len(FormulaMeasurer.measured) == len(set(FormulaMeasurer.measured))
+        store.close()
+        FormulaMeasurer.measured.clear()
+        complete, _ = collect(collected, small(workloads))
+        assert complete and FormulaMeasurer.measured == []
+
+    def test_what_fails_the_second_time_keeps_its_readings(self) -> None:
+        first = Measurement(Status.OK, (2.0, 3.0), (False, False))
+        assert joined(first, Measurement(Status.TIMEOUT)) == first
+        both = joined(first, Measurement(Status.OK, (1.0,), (True,), build_s=0.5))
+        assert both.seconds == (2.0, 3.0, 1.0) and both.quiet == (False, False, True)
+        assert both.build_s == 0.5 and both.best_s == 1.0
+
+    def test_time_ends_it_between_batches(self, collected: Path) -> None:
+        store = Store(collected)
+        assert reread(store, [ONE], seconds=0, measurer=FormulaMeasurer, say=str) == 0
+        assert FormulaMeasurer.measured == []
+        store.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from foretune.cli import main
-from foretune.collect import EVOLVED, UNIFORM, Collector, Plan, audit, command
+from foretune.collect import EVOLVED, UNIFORM, Collector, Plan, audit, command, reread
 from foretune.collect.collector import Store
 from foretune.dataset import write_dataset
 from foretune.measure import Measurement, Status
@@ -27,6 +27,7 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         command, "Collector", functools.partial(Collector, measurer=FormulaMeasurer)
     )
     monkeypatch.setattr(command, "audit", functools.partial(audit, measurer=FormulaMeasurer))
+    monkeypatch.setattr(command, "reread", functools.partial(reread, measurer=FormulaMeasurer))
     monkeypatch.setattr(
         command, "plan", lambda w, *_, **options: Plan(tuple(w), (ONE, TWO), **options)
     )
@@ -50,6 +51,7 @@ def test_collect_audit_pack_and_learn(
     assert "6 groups" in capsys.readouterr().err
     assert main([*base, "--audit", "--min-age", "0", "--share", "0.5"]) == 0
     assert "programs measured twice" in capsys.readouterr().out
+    assert main([*base, "--reread"]) == 0
     assert main([*base, "--pack", "-o", data]) == 0
     assert "6 groups of 3 workloads of 2 operator kinds" in capsys.readouterr().out
     assert main(["eval", "gbdt_actions", "--data", data, "--folds", "2"]) == 0

@@ -1,0 +1,90 @@
+"""Programs that were never read in quiet, read again.
+
+A label that something disturbed is too slow by up to a factor, and stays so: in a machine that is
+shared one program in five has no other. They are measured once more, and a record takes the place
+of the first that has the readings of both times. What is hopelessly slow is left: its label need
+not be right.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from foretune.collect.collector import COLLECT_POLICY, MeasurerFactory, Store, describe
+from foretune.dataset import AUDIT, is_valid
+from foretune.hardware import Hardware
+from foretune.measure import LocalMeasurer, Measurement, MeasurePolicy
+from foretune.records import Record
+
+_BATCH = 64
+"""Programs between two looks at the clock."""
+
+
+def reread(
+    store: Store,
+    hardware: Sequence[Hardware],
+    seconds: float | None = None,
+    measurer: MeasurerFactory = LocalMeasurer,
+    policy: MeasurePolicy = COLLECT_POLICY,
+    say: Callable[[str], None] = print,
+) -> int:
+    """Measures again what has no quiet reading, and adds records with all readings.
+
+    Args:
+        store: The collection.
+        hardware: The variants that can be measured here; records of others are left.
+        seconds: Stop after the batch in which so much time has passed.
+        measurer: Makes the measurer of a hardware.
+        policy: How to measure; programs slower than its ``cut_factor`` times the best of their
+            workload are left.
+        say: Takes lines of progress.
+
+    Returns:
+        How many have a quiet reading now that had none.
+    """
+    began = time.monotonic()
+    mended = 0
+    for machine in hardware:
+        best = store.best(machine)
+        due = [r for r in store.records(hardware=machine.key) if _is_due(r, best, policy)]
+        if not due:
+            continue
+        say(f"{len(due):,} programs without a quiet reading on {describe(machine)}")
+        with measurer(machine, policy) as device:
+            for start in range(0, len(due), _BATCH):
+                if seconds is not None and time.monotonic() - began >= seconds:
+                    return mended
+                batch = due[start : start + _BATCH]
+                first = {record.candidate_key: record for record in batch}
+                environment = device.environment()
+                candidates = store.candidates(machine, batch)
+                for candidate, found in device.measure(candidates, best):
+                    record = first[candidate.key]
+                    whole = joined(record.measurement, found)
+                    store.journal.append(Record.of(candidate, whole, record.origin, environment))
+                    mended += any(whole.quiet)
+                say(f"{start + len(batch):,} read again, {mended:,} of them in quiet")
+    return mended
+
+
+def joined(first: Measurement, second: Measurement) -> Measurement:
+    """What is known after two measurements of a program; the first alone if the second failed."""
+    if not is_valid(second):
+        return first
+    return replace(
+        second,
+        seconds=(*first.seconds, *second.seconds),
+        quiet=(*first.quiet, *second.quiet),
+        build_s=first.build_s + second.build_s,
+        run_s=first.run_s + second.run_s,
+    )
+
+
+def _is_due(record: Record, best: dict[str, float], policy: MeasurePolicy) -> bool:
+    measured = record.measurement
+    if record.origin == AUDIT or not is_valid(measured) or any(measured.quiet):
+        return False
+    assert measured.best_s is not None
+    return measured.best_s <= policy.cut_factor * best[record.workload]
