@@ -6,7 +6,7 @@ See ``foretune.cost.gbdt_ranker`` for the idea.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +64,7 @@ class GbdtRankerConfig:
     objective: str = "list"
     sharpness: float = SHARPNESS
     top: float = 0.75
-    disturbed: float = 0.5
+    disturbed: float = 0.1
     rounds: int = 600
     patience: int = 60
     depth: int = 7
@@ -124,9 +124,9 @@ class Member:
         )
         return found
 
-    def to_bytes(self) -> npt.NDArray[np.uint8]:
-        """The trees as ``bare_bytes`` gives them."""
-        return bare_bytes(self.booster)
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The trees as ``bare_bytes`` gives them, and the columns."""
+        return {"booster": bare_bytes(self.booster), "columns": self.columns}
 
 
 def bare_bytes(booster: xgboost.Booster) -> npt.NDArray[np.uint8]:
@@ -254,3 +254,22 @@ def _parameters(config: GbdtRankerConfig, seed: int, columns: float) -> dict[str
 def _joined(tables: Sequence[Table], columns: Integers) -> Rows:
     """Some columns of all tables, one after the other."""
     return np.concatenate([np.take(table.matrix, columns, axis=1) for table in tables])
+
+
+class Boosters:
+    """Boosters as members of a ``foretune.cost._table_ranker.TableRanker``."""
+
+    config = GbdtRankerConfig
+    grow = staticmethod(grow)
+
+    @staticmethod
+    def count(config: GbdtRankerConfig) -> int:
+        """How many members there are."""
+        return config.boosters
+
+    @staticmethod
+    def read(config: GbdtRankerConfig, arrays: Mapping[str, npt.NDArray[Any]]) -> Member:
+        """What ``Member.arrays`` gave."""
+        booster = xgboost.Booster({"nthread": config.threads})
+        booster.load_model(bytearray(arrays["booster"].tobytes()))
+        return Member(booster, arrays["columns"].astype(np.intp))

@@ -47,7 +47,7 @@ logger = logging.getLogger("foretune.cost")
 _FORMAT = 1
 """Raised whenever the entries or the arrays of a file change."""
 MEMBERS = "gbdt_actions,gbdt_behaviour,gbdt,mlp"
-_CACHING = ("gbdt", "gbdt_behaviour", "mlp", "world")
+_CACHING = ("gbdt", "gbdt_behaviour", "mlp", "mlp_behaviour", "world")
 """Members that can keep features of programs in a folder."""
 _LEAST_DOUBT = 1e-3
 """Variance of a share between workloads, at least, so that a run can change it."""

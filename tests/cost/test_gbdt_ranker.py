@@ -279,7 +279,7 @@ class TestFile:
 
     def test_other_hardware_features_are_refused(self, tmp_path, monkeypatch):
         GbdtActionRanker().save(tmp_path / "m.npz")
-        monkeypatch.setattr("foretune.cost.gbdt_ranker.HARDWARE_VERSION", "another")
+        monkeypatch.setattr("foretune.cost._table_ranker.HARDWARE_VERSION", "another")
         with pytest.raises(VersionMismatchError, match="versions must be"):
             GbdtActionRanker.load(tmp_path / "m.npz")
 

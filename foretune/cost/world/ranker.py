@@ -148,7 +148,8 @@ class WorldRanker(GbdtActionRanker):
                 f"world: state='predicted' or 'final', or actions, must tell the programs of a "
                 f"workload apart, but got state={state!r} and actions=False"
             )
-        super().__init__(seed=seed, features=features, cache=cache, **trees)
+        super().__init__(seed=seed, features=features, **trees)
+        self._cache = None if cache is None else Path(cache)
         self.world_config = WorldConfig(**own)
         self.state, self.actions, self.hardware = state, actions, hardware
         self.head, self.head_reads = head, head_reads

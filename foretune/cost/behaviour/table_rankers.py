@@ -1,10 +1,10 @@
-"""Trees over a program's decisions and over how it would behave on its device.
+"""Trees and perceptrons over a program's decisions and over how it would behave on its device.
 
 Idea: decisions say what was asked for, and their columns know tiled products well. How a program
 would behave, in scores and in what bounds it, follows from its loops by formulas
 (``foretune.describe``), for reductions and pools as for products, but is blind to what the formulas
-leave out. Neither needs the program itself, PyTorch or a compiler. Trees that read both pick better
-than those that read either (docs/results/models.md).
+leave out. Neither needs the program itself, PyTorch or a compiler. Who reads both picks better than
+who reads either (docs/results/models.md).
 
 Columns: those of ``action_features``, then ``NAMES`` of ``foretune.cost.behaviour.columns`` as far
 as they are about a program on its own device: scores, limits, the predicted seconds.
@@ -21,6 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune import features
+from foretune.cost._boosters import Boosters
+from foretune.cost._perceptrons import Perceptrons
+from foretune.cost._table_ranker import TableRanker
 from foretune.cost._tables import Rows
 from foretune.cost.behaviour import reading
 from foretune.cost.behaviour._asked import asked
@@ -32,7 +35,6 @@ from foretune.cost.behaviour.columns import (
     SCORE_NAMES,
 )
 from foretune.cost.behaviour.scores import AnalyticScores
-from foretune.cost.gbdt_ranker import GbdtRanker
 from foretune.describe import SCHEMA_VERSION
 from foretune.features.cache import add_rows, read_rows
 
@@ -43,26 +45,26 @@ if TYPE_CHECKING:
     from foretune.hardware import Device, Hardware
 
 _COLUMNS = [NAMES.index(name) for name in (*SCORE_NAMES, *LIMIT_NAMES, PREDICTED)]
-_UNKNOWN = -99.0
-"""Stands for NaN: far below what any column has."""
+_UNKNOWN = -11.0
+"""Stands for NaN: below what any column has."""
 
 
-class GbdtBehaviourRanker(GbdtRanker):
-    """Trees over decisions and behaviour by formulas: needs candidates, but makes no program.
+class BehaviourTableRanker(TableRanker):
+    """Over decisions and behaviour by formulas: needs candidates, but makes no program.
 
     Args:
-        seed: Of the trees and of what is left out where there is too much data.
+        seed: Of the members and of what is left out where there is too much data.
         features: ``"both"``, nothing else.
         read_nests: What describes candidates; ``foretune.describe.nests_of`` unless given.
         cache: Folder in which columns of behaviour are kept; None: they are computed each time.
-        options: Fields of ``GbdtRankerConfig``.
+        options: Fields of the learner's configuration.
 
     Raises:
         BadInputError: An option is unknown or makes no sense.
     """
 
     reads_programs: bool = True
-    name: ClassVar[str] = "gbdt_behaviour"
+    known_features: ClassVar[tuple[str, ...]] = ("both",)
 
     def __init__(
         self,
@@ -73,17 +75,14 @@ class GbdtBehaviourRanker(GbdtRanker):
         cache: Path | str | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(seed=seed, features=features, cache=cache, **options)
+        super().__init__(seed=seed, features=features, **options)
+        self._cache = None if cache is None else Path(cache)
         self._read_nests = read_nests
 
     @classmethod
-    def _known_features(cls) -> tuple[str, ...]:
-        return ("both",)
-
-    @classmethod
     def _versions(cls, feature_version: int | str | None) -> dict[str, Any]:
-        found = super()._versions(feature_version)
-        return {**found, "per_store": None, "behaviour": f"{SCHEMA_VERSION}+{COLUMNS_VERSION}"}
+        behaviour = f"{SCHEMA_VERSION}+{COLUMNS_VERSION}"
+        return {**super()._versions(feature_version), "behaviour": behaviour}
 
     def _matrix(
         self, programs: Sequence[Program], machine: Hardware | None
@@ -138,3 +137,17 @@ class GbdtBehaviourRanker(GbdtRanker):
         table, known = asked(AnalyticScores(), "", programs, batches, device)
         rows = np.nan_to_num(table[:, _COLUMNS], nan=_UNKNOWN).astype(np.float32)
         return [row[None] if there else None for row, there in zip(rows, known, strict=True)]
+
+
+class GbdtBehaviourRanker(BehaviourTableRanker):
+    """Trees over decisions and behaviour by formulas."""
+
+    learner: ClassVar[Any] = Boosters
+    name: ClassVar[str] = "gbdt_behaviour"
+
+
+class MlpBehaviourRanker(BehaviourTableRanker):
+    """Perceptrons over decisions and behaviour by formulas; PyTorch only to train."""
+
+    learner: ClassVar[Any] = Perceptrons
+    name: ClassVar[str] = "mlp_behaviour"

@@ -1,42 +1,58 @@
-"""Trees over decisions and behaviour: the contract, real programs, and what is kept of them."""
+"""Rankers over decisions and behaviour: the contract, real programs, and what is kept of them."""
 
 from __future__ import annotations
 
 import functools
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from foretune.cost import rankers, score_group
-from foretune.cost.behaviour import gbdt
-from foretune.cost.behaviour.gbdt import GbdtBehaviourRanker
+from foretune.cost.behaviour import table_rankers
+from foretune.cost.behaviour.table_rankers import GbdtBehaviourRanker, MlpBehaviourRanker
+from foretune.cost.mlp_actions import MlpActionRanker
 from foretune.dataset import Group, Program
-from foretune.errors import BadInputError, VersionMismatchError
+from foretune.errors import BadInputError, MissingDependencyError, VersionMismatchError
 from foretune.features import action_columns
+from foretune.hardware import device_of
 from foretune.testing import rankers as suite
 from foretune.testing.rankers import Subject, pair_accuracy
 from tests.cost.test_ranker import SMALL
 from tests.space.programs import space
 
+SMALL_MLP = {"hidden": 64, "members": 2, "epochs": 40, "learning_rate": 3e-3}
 READ = {"read_nests": suite.nest_batches}
-SUBJECT = Subject(
-    functools.partial(GbdtBehaviourRanker, **READ, **SMALL),
-    functools.partial(GbdtBehaviourRanker.load, **READ),
-)
+SUBJECTS = {
+    "gbdt_behaviour": Subject(
+        functools.partial(GbdtBehaviourRanker, **READ, **SMALL),
+        functools.partial(GbdtBehaviourRanker.load, **READ),
+    ),
+    "mlp_behaviour": Subject(
+        functools.partial(MlpBehaviourRanker, **READ, **SMALL_MLP),
+        functools.partial(MlpBehaviourRanker.load, **READ),
+    ),
+    "mlp_actions": Subject(functools.partial(MlpActionRanker, **SMALL_MLP)),
+}
 
 
 @pytest.mark.parametrize("check", suite.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", SUBJECTS)
 @pytest.mark.slow
-def test_contract(check):
-    check(SUBJECT)
+def test_contract(name, check):
+    if name.startswith("mlp"):
+        pytest.importorskip("torch")
+    check(SUBJECTS[name])
 
 
 @functools.lru_cache(maxsize=4)
 def reductions(seed=0, n=24):
     """Sums of rows that take the longer the fewer lanes work: decisions say so in many ways."""
     drawn = space("softmax").sample(np.random.default_rng(seed), n)
-    device = gbdt.reading.known(gbdt.reading.device_of_machine(space("softmax").hardware))
+    device = table_rankers.reading.known(
+        table_rankers.reading.device_of_machine(space("softmax").hardware)
+    )
     programs = [Program(candidate=candidate) for candidate in drawn]
     seconds = np.full(n, np.nan)
     from foretune import describe
@@ -69,7 +85,7 @@ def test_columns_are_those_of_actions_and_then_of_behaviour():
     group = reductions()
     matrix, legal = GbdtBehaviourRanker()._matrix(group.programs, group.machine)
     assert legal.all() and np.isfinite(matrix).all()
-    assert matrix.shape[1] == len(action_columns()) + len(gbdt._COLUMNS)
+    assert matrix.shape[1] == len(action_columns()) + len(table_rankers._COLUMNS)
     predicted = matrix[:, -1]
     order = np.argsort(group.seconds)
     assert (np.diff(predicted[order]) >= -1e-5).all()
@@ -77,13 +93,13 @@ def test_columns_are_those_of_actions_and_then_of_behaviour():
 
 def test_behaviour_is_computed_once_where_a_folder_keeps_it(tmp_path, monkeypatch):
     asked = []
-    real = gbdt.asked
+    real = table_rankers.asked
 
     def counted(source, workload, programs, *rest):
         asked.extend(program.key for program in programs)
         return real(source, workload, programs, *rest)
 
-    monkeypatch.setattr(gbdt, "asked", counted)
+    monkeypatch.setattr(table_rankers, "asked", counted)
     group = reductions()
     scores = []
     for _ in range(2):
@@ -106,6 +122,41 @@ def test_programs_of_actions_alone_cannot_be_described():
 
 def test_another_version_of_behaviour_is_refused(tmp_path, monkeypatch):
     GbdtBehaviourRanker().save(tmp_path / "m.npz")
-    monkeypatch.setattr(gbdt, "COLUMNS_VERSION", -1)
+    monkeypatch.setattr(table_rankers, "COLUMNS_VERSION", -1)
     with pytest.raises(VersionMismatchError, match="versions must be"):
         GbdtBehaviourRanker.load(tmp_path / "m.npz")
+
+
+@pytest.mark.parametrize("ranker_type", [MlpActionRanker, MlpBehaviourRanker])
+def test_a_saved_perceptron_scores_without_pytorch(ranker_type, tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    group = reductions()
+    ranker = ranker_type(**SMALL_MLP)
+    ranker.fit([group])
+    expected = ranker.score(group.programs, group.machine)
+    assert pair_accuracy(expected, group.seconds) > 0.8
+    ranker.save(tmp_path / "m.npz")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    read = rankers.load(tmp_path / "m.npz")
+    assert np.array_equal(read.score(group.programs, group.machine), expected)
+    with pytest.raises(MissingDependencyError, match="needs PyTorch"):
+        ranker_type(**SMALL_MLP).fit([group])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"hiden": 3}, r"no option 'hiden'.*hidden"),
+        ({"hidden": 0}, "hidden >= 1 must hold, but got 0"),
+        ({"dropout": 1.0}, "0 <= dropout < 1 must hold"),
+        ({"learning_rate": 0}, "learning_rate > 0 must hold"),
+        ({"weight_decay": -1.0}, "weight_decay >= 0 must hold"),
+        ({"disturbed": 2}, "0 <= disturbed <= 1 must hold"),
+        ({"max_rows": 1}, "max_rows >= 2 must hold"),
+        ({"features": "store"}, r"unknown features of mlp_actions 'store'"),
+    ],
+)
+def test_unknown_and_impossible_options_of_perceptrons_are_refused(options, message):
+    with pytest.raises(BadInputError, match=message):
+        MlpActionRanker(**options)

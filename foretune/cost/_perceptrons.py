@@ -1,0 +1,156 @@
+"""Perceptrons over the columns of a table; scoring needs NumPy alone.
+
+Two hidden layers of GELU over standardised columns. Training shows whole workloads, and the softmax
+of their scores is to be where the fastest programs are (``foretune.cost._listwise``): the loss of
+the trees, whose errors are others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr
+
+from foretune._options import require_types
+from foretune.cost._base import FloatArray
+from foretune.cost._examples import Scaling
+from foretune.cost._listwise import SHARPNESS
+from foretune.cost._tables import Integers, Rows, Table
+from foretune.errors import BadInputError
+
+_LIMIT = 5.0
+"""Deviations that a column may differ from its mean."""
+
+
+@dataclass(frozen=True)
+class PerceptronConfig:
+    """What perceptrons are and how they are trained.
+
+    Attributes:
+        hidden: Width of both hidden layers.
+        members: Perceptrons whose scores are averaged.
+        epochs: Passes over the workloads.
+        batch: Workloads per step.
+        learning_rate: AdamW's, at its peak; it rises for 30 % of the steps, then falls.
+        weight_decay: AdamW's.
+        dropout: Share of hidden numbers left out at random in training.
+        sharpness: How fast a program's share of the target falls with its seconds.
+        disturbed: What a reading that something disturbed counts beside one taken in quiet.
+        max_rows: Programs trained on; above it every group is thinned out alike, but keeps its
+            fastest eighth.
+        threads: Threads PyTorch may use in training.
+    """
+
+    hidden: int = 256
+    members: int = 5
+    epochs: int = 30
+    batch: int = 4
+    learning_rate: float = 1e-3
+    weight_decay: float = 1e-2
+    dropout: float = 0.1
+    sharpness: float = SHARPNESS
+    disturbed: float = 0.1
+    max_rows: int = 200_000
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        require_types("mlp", self)
+        for name in ("hidden", "members", "epochs", "batch", "threads"):
+            self._require(f"{name} >= 1", getattr(self, name) >= 1, getattr(self, name))
+        self._require("max_rows >= 2", self.max_rows >= 2, self.max_rows)
+        for name in ("learning_rate", "sharpness"):
+            self._require(f"{name} > 0", getattr(self, name) > 0, getattr(self, name))
+        self._require("weight_decay >= 0", self.weight_decay >= 0, self.weight_decay)
+        self._require("0 <= dropout < 1", 0 <= self.dropout < 1, self.dropout)
+        self._require("0 <= disturbed <= 1", 0 <= self.disturbed <= 1, self.disturbed)
+
+    @staticmethod
+    def _require(rule: str, holds: bool, value: object) -> None:
+        if not holds:
+            raise BadInputError(f"mlp: {rule} must hold, but got {value}")
+
+
+@dataclass(frozen=True)
+class Perceptron:
+    """A trained network.
+
+    Attributes:
+        columns: Of shape (k,): which of all columns it reads.
+        scaling: Of these.
+        weights: By name, float32: ``first`` (hidden, k), ``second`` (hidden, hidden), ``last``
+            (1, hidden), and a bias for each, ``first_bias``...
+    """
+
+    columns: Integers
+    scaling: Scaling
+    weights: Mapping[str, npt.NDArray[np.float32]]
+
+    def scores(self, matrix: Rows) -> FloatArray:
+        """The network's number for each row, shape (n, columns) -> (n,)."""
+        x = self.scaling(np.take(matrix, self.columns, axis=1))
+        w = self.weights
+        for layer in ("first", "second"):
+            y = x @ w[layer].T + w[f"{layer}_bias"]
+            x = y * ndtr(y)
+        found: FloatArray = (x @ w["last"].T + w["last_bias"])[:, 0].astype(np.float64)
+        return found
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """All of it; weights in 16 bits, which changes scores by less than they mean."""
+        return {
+            "columns": self.columns,
+            "shift": self.scaling.shift,
+            "factor": self.scaling.factor,
+            **{name: values.astype(np.float16) for name, values in self.weights.items()},
+        }
+
+
+class Perceptrons:
+    """Perceptrons as members of a ``foretune.cost._table_ranker.TableRanker``."""
+
+    config = PerceptronConfig
+
+    @staticmethod
+    def count(config: PerceptronConfig) -> int:
+        """How many members there are."""
+        return config.members
+
+    @staticmethod
+    def grow(
+        config: PerceptronConfig,
+        seed: int,
+        tables: Sequence[Table],
+        judges: Sequence[Table],
+        columns: Integers,
+    ) -> Perceptron:
+        """Trains one. ``judges`` are not looked at: all epochs are run.
+
+        Raises:
+            MissingDependencyError: PyTorch is not installed.
+        """
+        del judges
+        from foretune.cost._neural import require_torch
+
+        require_torch("mlp")
+        from foretune.cost._perceptron_training import train
+
+        read = [np.take(table.matrix, columns, axis=1) for table in tables]
+        standard = Scaling.standard(np.concatenate(read))
+        scaling = Scaling(standard.shift, standard.factor, _LIMIT)
+        weights = train(config, seed, [scaling(rows) for rows in read], tables)
+        # As a file gives them, so that a trained one and one that was saved score alike.
+        rounded = {name: w.astype(np.float16).astype(np.float32) for name, w in weights.items()}
+        return Perceptron(columns, scaling, rounded)
+
+    @staticmethod
+    def read(config: PerceptronConfig, arrays: Mapping[str, npt.NDArray[Any]]) -> Perceptron:
+        """What ``Perceptron.arrays`` gave."""
+        del config
+        rest = dict(arrays)
+        columns = rest.pop("columns").astype(np.intp)
+        scaling = Scaling(rest.pop("shift"), rest.pop("factor"), _LIMIT)
+        return Perceptron(columns, scaling, {n: w.astype(np.float32) for n, w in rest.items()})
