@@ -50,9 +50,7 @@ def test_contract(name, check):
 def reductions(seed=0, n=24):
     """Sums of rows that take the longer the fewer lanes work: decisions say so in many ways."""
     drawn = space("softmax").sample(np.random.default_rng(seed), n)
-    device = table_rankers.reading.known(
-        table_rankers.reading.device_of_machine(space("softmax").hardware)
-    )
+    device = device_of(space("softmax").hardware)
     programs = [Program(candidate=candidate) for candidate in drawn]
     seconds = np.full(n, np.nan)
     from foretune import describe
