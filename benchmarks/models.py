@@ -24,7 +24,7 @@ from benchmarks._model.cells import (
     MODELS,
     Cell,
     Job,
-    is_network,
+    depends_on_chance,
     metrics_from_json,
     train_and_judge,
 )
@@ -65,14 +65,14 @@ _SEVERAL_DEVICES = "mtl_tlp"
 _SCHEMA = "foretune.models/1"
 _TITLE = "Learned models on what they have not learned from"
 _NOT_COMPUTED = "nobody has computed it"
-_TREES = ("gbdt_actions", "gbdt")
+_TREES = ("gbdt_actions", "gbdt_behaviour", "gbdt")
 _ACTIONS = ("gbdt_actions", "tlp")
 JOBS = (
     Job("cpu", "workload", 5, models=_ALL),
     Job("k80", "workload", 3, programs=100, models=_ACTIONS),
     Job("mi50", "workload", 3, programs=100, models=_ACTIONS),
     Job("a100", "workload", 3, programs=200, models=_ACTIONS),
-    Job("cpu", "kind", 3, models=(*_TREES, "mlp")),
+    Job("cpu", "kind", 3, models=(*_TREES, "mlp_behaviour", "joined", "mlp")),
     Job("cpu", "hardware_seen", None, True, models=_TREES),
     Job("cpu", "hardware", 2, True, models=_TREES),
     Job("k80+mi50", "hardware_seen", None, True, programs=100, models=_ACTIONS),
@@ -109,7 +109,7 @@ def eval_command(job: Job) -> str:
 
 def seeds_of(model: str, seeds: int) -> range:
     """Seeds of a model: several for our networks, one for what depends on chance little."""
-    return range(seeds if is_network(model) and model not in REFERENCES else 1)
+    return range(seeds if depends_on_chance(model) and model not in REFERENCES else 1)
 
 
 def why_not(model: str, part: Split) -> str:

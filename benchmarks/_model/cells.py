@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,22 +16,36 @@ from typing import Any
 import numpy as np
 
 from foretune.cost import rankers
-from foretune.dataset import Group
 from foretune.evaluate.data import thinned
 from foretune.evaluate.exclusions import refuse_excluded
 from foretune.evaluate.metrics import GroupMetrics, judge
 from foretune.evaluate.splits import Split
-from foretune.features.cache import program_rows
 
-MODELS = ("gbdt_actions", "gbdt", "mlp", "tlp", "mtl_tlp")
+MODELS = (
+    "gbdt_actions",
+    "mlp_actions",
+    "gbdt_behaviour",
+    "mlp_behaviour",
+    "joined",
+    "gbdt",
+    "mlp",
+    "tlp",
+    "mtl_tlp",
+)
 _NETWORKS = ("mlp", "tlp", "mtl_tlp")
+_DRAWN = (*_NETWORKS, "mlp_actions", "mlp_behaviour", "joined")
 _SPLIT_SEED = 0
 """As ``foretune.evaluate.evaluate`` has it unless told otherwise."""
 
 
 def is_network(model: str) -> bool:
-    """Whether a ranker depends on chance much, and on ``precision`` at all."""
+    """Whether a ranker depends on ``precision``."""
     return model.partition(":")[0] in _NETWORKS
+
+
+def depends_on_chance(model: str) -> bool:
+    """Whether a ranker depends on its seed so much that several are needed."""
+    return model.partition(":")[0] in _DRAWN
 
 
 @dataclass(frozen=True)
@@ -97,10 +111,10 @@ def train_and_judge(cell: Cell, features: Path, precision: str = "float32") -> d
     train, validation = learned[: len(cell.part.train)], learned[len(cell.part.train) :]
     refuse_excluded(learned)
     options: dict[str, Any] = {"precision": precision} if is_network(cell.model) else {}
-    if rankers.reads_programs(cell.model):
+    if rankers.keeps_programs(cell.model):
         options["cache"] = features
-        keep_features([*learned, *cell.part.test], features)
     ranker = rankers.create(cell.model, seed=cell.seed, **options)
+    ranker.prepare([*learned, *cell.part.test])
     started = time.perf_counter()
     ranker.fit(train, validation)
     train_s = time.perf_counter() - started
@@ -122,12 +136,6 @@ def train_and_judge(cell: Cell, features: Path, precision: str = "float32") -> d
         "score_s_per_program": score_s / max(scored, 1),
         "groups": judged,
     }
-
-
-def keep_features(groups: Iterable[Group], folder: Path) -> None:
-    """Reads the programs of groups, unless the folder has their features already."""
-    for group in groups:
-        program_rows(group.programs, folder)
 
 
 def metrics_to_json(metrics: GroupMetrics) -> dict[str, Any]:

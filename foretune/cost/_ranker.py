@@ -92,6 +92,12 @@ class Ranker(abc.ABC):
             Untrained, all zero.
         """
 
+    def prepare(self, groups: Iterable[Group]) -> None:  # noqa: B027 - most read nothing that lasts
+        """Reads what it needs of programs, so that later calls find it in the folder it was given.
+
+        What takes long is then not part of the time that learning and scoring take.
+        """
+
     def score_group(self, group: Group) -> FloatArray:
         """Scores of all programs of a group, shape (n,).
 

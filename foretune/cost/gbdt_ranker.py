@@ -25,7 +25,7 @@ Sources: RankNet and LambdaMART (Burges, 2010), ListNet (Cao et al., 2007).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -42,7 +42,7 @@ from foretune.features import require_source
 from foretune.hardware import FEATURE_COLUMNS
 
 if TYPE_CHECKING:
-    from foretune.dataset import Program
+    from foretune.dataset import Group, Program
     from foretune.features import Extractor
     from foretune.hardware import Hardware
 
@@ -97,6 +97,11 @@ class GbdtRanker(TableRanker):
         known = feature_version is not None
         per_store = feature_version if known else features.FEATURE_VERSION
         return {**super()._versions(feature_version), "per_store": per_store}
+
+    def prepare(self, groups: Iterable[Group]) -> None:
+        """Reads the per-store features of all programs."""
+        for group in groups:
+            self._store_rows(group.programs)
 
     def _always(self, width: int) -> list[int]:
         if self.features != "store":

@@ -1,8 +1,8 @@
 """Several rankers joined into one: each says what it expects, and shares say whom to believe.
 
-Idea. Trees on decisions are cheap and see thousands of candidates; a perceptron and trees on the
-features of programs see further and cost a hundred times as much. Their errors differ. So their
-opinions, in log2 of a slow-down, are added up with shares that were learned where none of them had
+Idea. Trees and perceptrons on decisions are cheap and see thousands of candidates; those that are
+told how a program would behave see further, and cost a hundred times as much. Their errors differ.
+So their opinions, in log2 of a slow-down, are added up with shares that were learned where none of them had
 seen the workload: the training workloads are dealt to a few folds, each member is trained on the
 others and judges the fold, and least squares within workloads gives the shares, none below 0. Then
 every member is trained anew on all workloads.
@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -46,7 +46,7 @@ logger = logging.getLogger("foretune.cost")
 
 _FORMAT = 1
 """Raised whenever the entries or the arrays of a file change."""
-MEMBERS = "gbdt_actions,gbdt_behaviour,gbdt,mlp"
+MEMBERS = "gbdt_actions,mlp_actions,gbdt_behaviour,mlp_behaviour"
 _CACHING = ("gbdt", "gbdt_behaviour", "mlp", "mlp_behaviour", "world")
 """Members that can keep features of programs in a folder."""
 _LEAST_DOUBT = 1e-3
@@ -218,6 +218,12 @@ class JoinedRanker(Ranker):
     def far_members(self) -> list[str]:
         """Names of the members that read decisions only."""
         return [name for name, member in self.members.items() if not member.reads_programs]
+
+    def prepare(self, groups: Iterable[Group]) -> None:
+        """What each member reads."""
+        wanted = list(groups)
+        for member in self.members.values():
+            member.prepare(wanted)
 
     def fit(self, groups: Sequence[Group], validation: Sequence[Group] = ()) -> None:
         """Forgets everything and learns from these groups alone.

@@ -23,7 +23,7 @@ hardware join the sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from foretune.dataset import Program
+    from foretune.dataset import Group, Program
     from foretune.hardware import Hardware
 
 RowReader = Callable[["Sequence[Program]"], "Sequence[npt.NDArray[Any] | None]"]
@@ -133,6 +133,11 @@ class MlpRanker(NeuralRanker):
             "actions": ACTION_FEATURE_VERSION,
             "hardware": hardware.FEATURE_VERSION,
         }
+
+    def prepare(self, groups: Iterable[Group]) -> None:
+        """Reads the per-store features of all programs."""
+        for group in groups:
+            self._rows(group.programs)
 
     def smooth_scores(self, rows: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
         """Scores of features instead of programs, with gradients of both.

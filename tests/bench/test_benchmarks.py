@@ -8,7 +8,7 @@ import importlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -209,6 +209,9 @@ class Counting:
 
     fits = 0
 
+    def prepare(self, groups: Sequence[Group]) -> None:
+        """Reads nothing."""
+
     def fit(self, groups: Sequence[Group], validation: Sequence[Group] = ()) -> None:
         assert not {g.workload for g in groups} & {g.workload for g in validation}
         Counting.fits += 1
@@ -349,6 +352,9 @@ class Reading(Hinted):
     kept: ClassVar[set[str]] = set()
     reads_programs: ClassVar[bool] = True
 
+    def prepare(self, groups: Iterable[Group]) -> None:
+        self.kept.update(group.key for group in groups)
+
     def fit(self, groups: Sequence[Group], validation: Sequence[Group] = ()) -> None:
         assert {g.key for g in (*groups, *validation)} <= self.kept
         super().fit(groups, validation)
@@ -411,22 +417,12 @@ def test_features_are_kept_before_the_clock_starts(
 ) -> None:
     cell = made_up_cell()
     part = cell.part
-    of_program = {
-        id(program): group.key
-        for group in (*part.train, *part.validation, *part.test)
-        for program in group.programs
-    }
     Reading.kept = set()
-
-    def program_rows(programs: Sequence[Program], folder: Path) -> None:
-        assert folder == tmp_path
-        Reading.kept |= {of_program[id(program)] for program in programs}
 
     def create(name: str, *, seed: int, cache: Path) -> Reading:
         assert cache == tmp_path
         return Reading(0.0)
 
-    monkeypatch.setattr(cells, "program_rows", program_rows)
     monkeypatch.setattr(cells.rankers, "create", create)
     result = cells.train_and_judge(cell, tmp_path)
     assert set(result["groups"]) == {group.key for group in part.test}

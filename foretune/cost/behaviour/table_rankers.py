@@ -13,7 +13,7 @@ as they are about a program on its own device: scores, limits, the predicted sec
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -41,7 +41,7 @@ from foretune.features.cache import add_rows, read_rows
 NestReader = Callable[[Sequence[Any]], reading.Batches]
 
 if TYPE_CHECKING:
-    from foretune.dataset import Program
+    from foretune.dataset import Group, Program
     from foretune.hardware import Device, Hardware
 
 _COLUMNS = [NAMES.index(name) for name in (*SCORE_NAMES, *LIMIT_NAMES, PREDICTED)]
@@ -83,6 +83,11 @@ class BehaviourTableRanker(TableRanker):
     def _versions(cls, feature_version: int | str | None) -> dict[str, Any]:
         behaviour = f"{SCHEMA_VERSION}+{COLUMNS_VERSION}"
         return {**super()._versions(feature_version), "behaviour": behaviour}
+
+    def prepare(self, groups: Iterable[Group]) -> None:
+        """Computes the behaviour of all programs."""
+        for group in groups:
+            self._behaviour(group.programs, group.machine)
 
     def _matrix(
         self, programs: Sequence[Program], machine: Hardware | None

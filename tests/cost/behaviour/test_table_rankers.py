@@ -100,6 +100,8 @@ def test_behaviour_is_computed_once_where_a_folder_keeps_it(tmp_path, monkeypatc
     monkeypatch.setattr(table_rankers, "asked", counted)
     group = reductions()
     scores = []
+    GbdtBehaviourRanker(cache=tmp_path / "rows").prepare([group])
+    assert len(asked) == len(group)
     for _ in range(2):
         ranker = GbdtBehaviourRanker(**SMALL, cache=tmp_path / "rows")
         ranker.fit([group])
