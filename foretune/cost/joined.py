@@ -2,10 +2,10 @@
 
 Idea. Trees and perceptrons on decisions are cheap and see thousands of candidates; those that are
 told how a program would behave see further, and cost a hundred times as much. Their errors differ.
-So their opinions, in log2 of a slow-down, are added up with shares that were learned where none of them had
-seen the workload: the training workloads are dealt to a few folds, each member is trained on the
-others and judges the fold, and least squares within workloads gives the shares, none below 0. Then
-every member is trained anew on all workloads.
+So their opinions, in log2 of a slow-down, are added up with shares that were learned where none of
+them had seen the workload: the training workloads are dealt to a few folds, each member is trained
+on the others and judges the fold, and least squares within workloads gives the shares, none below
+0. Then every member is trained anew on all workloads.
 
 There are two sets of shares: of all members, for a program that all have seen (``near``), and of
 those that read decisions only (``far``), for one that nobody has looked at yet.

@@ -164,7 +164,7 @@ def test_one_workload_leaves_the_shares_equal() -> None:
         ({"members": "mlp"}, "reads? decisions only"),
         ({"members": "mlp,gbdt_actions"}, "reads? decisions only"),
         ({"folds": 1}, "folds >= 2 must hold"),
-        ({"mlp": 3}, "mlp must be"),
+        ({"mlp_actions": 3}, "mlp_actions must be"),
         ({"world": {}}, "world"),
         ({"members": "gbdt_actions,nobody"}, "unknown ranker"),
     ],
