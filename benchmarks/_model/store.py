@@ -106,13 +106,15 @@ def _rounded(value: Any) -> Any:
 @functools.cache
 def model_code(model: str) -> str:
     """A hash of the code that a cell of this model runs, comments and formatting left out."""
-    own = type(rankers.create(model, seed=0)).__module__
+    ranker = rankers.create(model, seed=0)
+    members = getattr(ranker, "members", {})
     return code_of(
-        own,
+        type(ranker).__module__,
+        *sorted({type(member).__module__ for member in members.values()}),
         "benchmarks._model.cells",
         "foretune.cost.rankers",
         "foretune.dataset.readers",
         "foretune.evaluate.metrics",
         "foretune.evaluate.splits",
-        within=("cost", "features", "dataset", "evaluate", "space", "hardware"),
+        within=("cost", "features", "dataset", "describe", "evaluate", "space", "hardware"),
     )

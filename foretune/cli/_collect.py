@@ -87,7 +87,7 @@ def add_collect(commands: Any) -> None:
     other.add_argument(
         "--reread",
         action="store_true",
-        help="measure again what has no reading that nothing disturbed",
+        help="measure again all that was collected and has no reading that nothing disturbed",
     )
     collect.add_argument(
         "--share",

@@ -144,14 +144,14 @@ def _is_drawn(record: Record, share: float, seed: int) -> bool:
 def measured_twice(records: Iterable[Record]) -> list[tuple[Record, Record]]:
     """Each audit behind the record it repeats, whether they are valid or not."""
     first: dict[tuple[str, str], Record] = {}
-    second: list[Record] = []
+    found = []
     for record in records:
-        if record.origin == AUDIT:
-            second.append(replace(record, candidate=None))
-        else:
-            first[record.hardware, record.candidate_key] = record
-    found = [(first.get((r.hardware, r.candidate_key)), r) for r in second]
-    return [(a, b) for a, b in found if a is not None]
+        key = (record.hardware, record.candidate_key)
+        if record.origin != AUDIT:
+            first[key] = record
+        elif key in first:
+            found.append((first[key], replace(record, candidate=None)))
+    return found
 
 
 def log_ratios(pairs: Iterable[tuple[Record, Record]]) -> npt.NDArray[np.float64]:

@@ -138,7 +138,7 @@ def _load(name: str) -> Workload:
 
 
 def _print_audit(store: Store) -> None:
-    result = summarise_audit(store.records())
+    result = summarise_audit(store.journal.records())
     print(
         f"{result.pairs} programs measured twice, {result.hours:.1f} h apart (median): absolute "
         f"log ratio median {result.median:.4f}, 95 % {result.p95:.4f}, worst {result.worst:.2f}; "

@@ -9,13 +9,15 @@ not be right.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from foretune.collect.collector import COLLECT_POLICY, MeasurerFactory, Store, describe
 from foretune.dataset import AUDIT, is_valid
+from foretune.errors import BadInputError
 from foretune.hardware import Hardware
-from foretune.measure import LocalMeasurer, Measurement, MeasurePolicy
+from foretune.measure import LocalMeasurer, Measurement, MeasurePolicy, Status
 from foretune.records import Record
 
 _BATCH = 64
@@ -41,9 +43,14 @@ def reread(
             workload are left.
         say: Takes lines of progress.
 
+    Raises:
+        BadInputError: ``seconds`` is not positive.
+
     Returns:
         How many have a quiet reading now that had none.
     """
+    if seconds is not None and seconds <= 0:
+        raise BadInputError(f"`seconds > 0` must hold, but got seconds={seconds}")
     began = time.monotonic()
     mended = 0
     for machine in hardware:
@@ -51,8 +58,11 @@ def reread(
         due = [r for r in store.records(hardware=machine.key) if _is_due(r, best, policy)]
         if not due:
             continue
+        # What was disturbed the last time, too, comes after what was not tried since.
+        due.sort(key=lambda record: record.time)
         say(f"{len(due):,} programs without a quiet reading on {describe(machine)}")
         with measurer(machine, policy) as device:
+            done = quiet = 0
             for start in range(0, len(due), _BATCH):
                 if seconds is not None and time.monotonic() - began >= seconds:
                     return mended
@@ -62,27 +72,42 @@ def reread(
                 candidates = store.candidates(machine, batch)
                 for candidate, found in device.measure(candidates, best):
                     record = first[candidate.key]
-                    whole = joined(record.measurement, found)
+                    alike = _alike(record.environment, environment)
+                    whole = joined(record.measurement, found) if alike else found
                     store.journal.append(Record.of(candidate, whole, record.origin, environment))
-                    mended += any(whole.quiet)
-                say(f"{start + len(batch):,} read again, {mended:,} of them in quiet")
+                    quiet += any(whole.quiet)
+                done += len(batch)
+                say(f"{done:,} read again, {quiet:,} of them in quiet")
+            mended += quiet
     return mended
 
 
 def joined(first: Measurement, second: Measurement) -> Measurement:
-    """What is known after two measurements of a program; the first alone if the second failed."""
+    """What is known after two measurements of a program: all readings.
+
+    A program found wrong is wrong. Where the second time failed otherwise, the first one counts.
+    """
     if not is_valid(second):
-        return first
+        return second if second.status is Status.WRONG_OUTPUT else first
+    errors = [each.max_error for each in (first, second) if each.max_error is not None]
     return replace(
         second,
+        status=Status.OK if first.ok else second.status,
         seconds=(*first.seconds, *second.seconds),
         quiet=(*first.quiet, *second.quiet),
         build_s=first.build_s + second.build_s,
         run_s=first.run_s + second.run_s,
+        max_error=max(errors, default=None),
     )
 
 
-def _is_due(record: Record, best: dict[str, float], policy: MeasurePolicy) -> bool:
+def _alike(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Whether readings compare: the policy may differ, but not what compiles and measures."""
+    ours, theirs = ({**each, "policy": None} for each in (first, second))
+    return ours == theirs
+
+
+def _is_due(record: Record, best: Mapping[str, float], policy: MeasurePolicy) -> bool:
     measured = record.measurement
     if record.origin == AUDIT or not is_valid(measured) or any(measured.quiet):
         return False

@@ -260,7 +260,17 @@ class Boosters:
     """Boosters as members of a ``foretune.cost._table_ranker.TableRanker``."""
 
     config = GbdtRankerConfig
-    grow = staticmethod(grow)
+
+    @staticmethod
+    def grow(
+        config: GbdtRankerConfig,
+        seed: int,
+        tables: Sequence[Table],
+        judges: Sequence[Table],
+        columns: Integers,
+    ) -> Member:
+        """``grow``."""
+        return grow(config, seed, tables, judges, columns)
 
     @staticmethod
     def count(config: GbdtRankerConfig) -> int:

@@ -58,7 +58,7 @@ class PerceptronConfig:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        require_types("mlp", self)
+        require_types("perceptrons", self)
         for name in ("hidden", "members", "epochs", "batch", "threads"):
             self._require(f"{name} >= 1", getattr(self, name) >= 1, getattr(self, name))
         self._require("max_rows >= 2", self.max_rows >= 2, self.max_rows)
@@ -71,7 +71,7 @@ class PerceptronConfig:
     @staticmethod
     def _require(rule: str, holds: bool, value: object) -> None:
         if not holds:
-            raise BadInputError(f"mlp: {rule} must hold, but got {value}")
+            raise BadInputError(f"perceptrons: {rule} must hold, but got {value}")
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Perceptrons:
         del judges
         from foretune.cost._neural import require_torch
 
-        require_torch("mlp")
+        require_torch("mlp_actions")
         from foretune.cost._perceptron_training import train
 
         read = [np.take(table.matrix, columns, axis=1) for table in tables]

@@ -87,16 +87,19 @@ class TableRanker(Ranker):
     """
 
     run_parts: ClassVar[Mapping[str, Any]] = {"threads": 1}
-    learner: ClassVar[Any]
+    learner: ClassVar[type[Learner]]
     name: ClassVar[str]
     known_features: ClassVar[tuple[str, ...]]
+    own_options: ClassVar[tuple[str, ...]] = ()
+    """Options of the constructor that the command line can give beside ``features``."""
 
     def __init__(self, *, seed: int, features: str, **options: Any) -> None:
         if features not in self.known_features:
             raise unknown_name(f"features of {self.name}", features, self.known_features)
         config = self.learner.config
         self.config, rest = configured(config, self.name, options)
-        refuse_unknown(self.name, rest, ("features", "cache", *config.__dataclass_fields__))
+        known = ("features", *self.own_options, *config.__dataclass_fields__)
+        refuse_unknown(self.name, rest, known)
         self.seed = seed
         self.features = features
         self._members: list[TableMember] = []

@@ -34,7 +34,7 @@ import numpy.typing as npt
 
 from foretune import features
 from foretune.cost._boosters import Boosters
-from foretune.cost._table_ranker import ALWAYS, ActionTableRanker, TableRanker
+from foretune.cost._table_ranker import ALWAYS, ActionTableRanker, Learner, TableRanker
 from foretune.cost._tables import Rows
 from foretune.cost.gbdt import program_vector
 from foretune.errors import BadInputError
@@ -65,9 +65,10 @@ class GbdtRanker(TableRanker):
     """
 
     reads_programs: bool = True
-    learner: ClassVar[Any] = Boosters
+    learner: ClassVar[type[Learner]] = Boosters
     name: ClassVar[str] = "gbdt"
     known_features: ClassVar[tuple[str, ...]] = ("both", "store")
+    own_options: ClassVar[tuple[str, ...]] = ("cache", "source")
 
     def __init__(
         self,
@@ -157,5 +158,5 @@ class GbdtActionRanker(ActionTableRanker):
         BadInputError: An option is unknown or makes no sense.
     """
 
-    learner: ClassVar[Any] = Boosters
+    learner: ClassVar[type[Learner]] = Boosters
     name: ClassVar[str] = "gbdt_actions"

@@ -164,7 +164,7 @@ class JoinedRanker(Ranker):
             only, or ``folds`` is below 2.
     """
 
-    reads_programs: bool = True
+    reads_nests: bool = True
     run_parts: ClassVar[Mapping[str, Any]] = {"threads": 1}
     name: ClassVar[str] = "joined"
 
@@ -217,7 +217,11 @@ class JoinedRanker(Ranker):
     @property
     def far_members(self) -> list[str]:
         """Names of the members that read decisions only."""
-        return [name for name, member in self.members.items() if not member.reads_programs]
+        return [
+            name
+            for name, member in self.members.items()
+            if not (member.reads_programs or member.reads_nests)
+        ]
 
     def prepare(self, groups: Iterable[Group]) -> None:
         """What each member reads."""

@@ -37,7 +37,7 @@ _KEEP = 48
 
 
 class JoinedModel(CostModel):
-    """Trees on decisions for the many, a perceptron and trees on programs for the few.
+    """Trees and perceptrons: on decisions for the many, on behaviour for the few.
 
     Always ``ready`` and ``informed``.
 

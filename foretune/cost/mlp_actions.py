@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from foretune.cost._perceptrons import Perceptrons
-from foretune.cost._table_ranker import ActionTableRanker
+from foretune.cost._table_ranker import ActionTableRanker, Learner
 
 
 class MlpActionRanker(ActionTableRanker):
@@ -20,5 +20,5 @@ class MlpActionRanker(ActionTableRanker):
         BadInputError: An option is unknown or makes no sense.
     """
 
-    learner: ClassVar[Any] = Perceptrons
+    learner: ClassVar[type[Learner]] = Perceptrons
     name: ClassVar[str] = "mlp_actions"

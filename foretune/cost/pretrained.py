@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
 DEFAULT = "default"
 
-_JOINED: Mapping[str, str] = {DEFAULT: "gbdt_actions", "programs": "gbdt", "mlp": "mlp"}
-"""Weights that may come as a member of the joined ranker, and the member's name."""
+_DEFAULT_MEMBER = "gbdt_actions"
+"""The member of the joined ranker that the default is where it has no file of its own."""
 _ITSELF = "ranker"
 """As ``draft``: the model itself."""
 TRUST = 16.0
@@ -71,7 +71,7 @@ _OF_A_RANKER = {"draft", "online", "member_spread"}
 def shipped(name: str, kind: str) -> Ranker | None:
     """The trained ranker called ``name`` that comes with the package; None if there is none.
 
-    What the joined ranker joins is read from its file, so that it is there once.
+    The default is read from the file of the joined ranker, so that it is there once.
 
     Args:
         name: ``"joined"``, ``"default"``, ``"programs"``, ``"mlp"``, ``"tlp"``, ``"mtl_tlp"``,
@@ -88,10 +88,10 @@ def shipped(name: str, kind: str) -> Ranker | None:
         with importlib.resources.as_file(own) as path:
             return rankers.load_for_run(path)
     joined = weights / f"{JoinedRanker.name}-{kind}{_SUFFIX}"
-    if name not in _JOINED or not joined.is_file():
+    if name != DEFAULT or not joined.is_file():
         return None
     with importlib.resources.as_file(joined) as path:
-        return JoinedRanker.load_member(path, _JOINED[name])
+        return JoinedRanker.load_member(path, _DEFAULT_MEMBER)
 
 
 def gbdt(

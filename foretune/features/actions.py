@@ -34,7 +34,6 @@ from foretune.features._blocks import blocks_of
 from foretune.features._footprints import FOOTPRINT_COLUMNS, FOOTPRINT_NAMES, LEVELS, footprints
 from foretune.features._foreign import FOREIGN_COLUMNS, foreign_features
 from foretune.features._generated import GENERATED_COLUMNS, generated
-from foretune.features._memory import Memory, Rows
 from foretune.features._shared import Shared
 from foretune.features._skeleton import KINDS, kind_index, skeleton_of
 from foretune.features._tables import (
@@ -44,6 +43,7 @@ from foretune.features._tables import (
     MOST_SPATIAL_PARTS,
     columns_of,
 )
+from foretune.features.memory import Memory, Rows
 from foretune.features.per_store import Column
 from foretune.features.schedule import (
     SUMMARY_COLUMNS,

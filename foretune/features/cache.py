@@ -28,7 +28,7 @@ from filelock import FileLock
 
 from foretune._files import write_bytes
 from foretune.errors import BadInputError, MissingDependencyError, RecordError, unknown_name
-from foretune.features._memory import Memory, Rows
+from foretune.features.memory import Memory, Rows
 from foretune.features.per_store import FEATURE_VERSION, PER_STORE, extract_per_store
 
 if TYPE_CHECKING:

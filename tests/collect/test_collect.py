@@ -528,8 +528,47 @@ class TestReread:
         assert both.seconds == (2.0, 3.0, 1.0) and both.quiet == (False, False, True)
         assert both.build_s == 0.5 and both.best_s == 1.0
 
-    def test_time_ends_it_between_batches(self, collected: Path) -> None:
+    def test_a_program_found_wrong_is_wrong_and_one_cut_short_is_not(self) -> None:
+        first = Measurement(Status.OK, (2.0, 2.1), (False, False), max_error=0.5)
+        wrong = Measurement(Status.WRONG_OUTPUT, message="differs")
+        assert joined(first, wrong) == wrong
+        cut = joined(first, Measurement(Status.CUT_SHORT, (1.9,), (True,), max_error=0.1))
+        assert cut.status is Status.OK and cut.best_s == 1.9 and cut.max_error == 0.5
+
+    def test_readings_of_another_environment_stand_alone(
+        self, collected: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(FormulaMeasurer, "environment", lambda self: {"tvm": "0.28"})
         store = Store(collected)
-        assert reread(store, [ONE], seconds=0, measurer=FormulaMeasurer, say=str) == 0
-        assert FormulaMeasurer.measured == []
+        reread(store, [ONE, TWO], measurer=FormulaMeasurer, say=str)
+        again = [r for r in store.records() if r.environment["tvm"] == "0.28"]
+        assert again and all(len(r.measurement.seconds) == 2 for r in again)
+        store.close()
+
+    def test_what_stays_disturbed_comes_last_when_it_is_called_again(self, collected: Path) -> None:
+        FormulaMeasurer.disturbed = staticmethod(is_even)
+        FormulaMeasurer.stop_after = 4
+        store = Store(collected)
+        with pytest.raises(KeyboardInterrupt):
+            reread(store, [TWO], measurer=FormulaMeasurer, say=str)
+        tried = set(FormulaMeasurer.measured)
+        FormulaMeasurer.stop_after = None
+        FormulaMeasurer.measured.clear()
+        assert reread(store, [TWO], measurer=FormulaMeasurer, say=str) == 0
+        assert set(FormulaMeasurer.measured[-4:]) == tried
+        store.close()
+
+    def test_an_audit_is_compared_with_what_came_before_it(self, collected: Path) -> None:
+        store = Store(collected)
+        audit(store, [ONE, TWO], share=1.0, min_age_s=0, measurer=FormulaMeasurer, say=str)
+        before = summarise_audit(store.journal.records())
+        reread(store, [ONE, TWO], measurer=FormulaMeasurer, say=str)
+        after = summarise_audit(store.journal.records())
+        assert after.hours == before.hours >= 0 and after.p90 == before.p90 > 0.5
+        store.close()
+
+    def test_no_time_makes_no_sense(self, collected: Path) -> None:
+        store = Store(collected)
+        with pytest.raises(BadInputError, match="seconds > 0"):
+            reread(store, [ONE], seconds=0, measurer=FormulaMeasurer, say=str)
         store.close()

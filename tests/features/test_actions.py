@@ -17,7 +17,7 @@ from foretune.features import (
     machine_fit,
 )
 from foretune.features._footprints import LEVELS
-from foretune.features._memory import Memory
+from foretune.features.memory import Memory
 from foretune.features.schedule import kept_from
 from foretune.hardware import FEATURE_COLUMNS, preset
 from foretune.space import Action

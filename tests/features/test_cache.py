@@ -11,8 +11,8 @@ import pytest
 from foretune import _child
 from foretune.dataset import Program
 from foretune.errors import BadInputError, MissingDependencyError, RecordError
-from foretune.features import _memory, cache, extract_per_store
-from foretune.features._memory import Memory
+from foretune.features import cache, extract_per_store
+from foretune.features.memory import _ENTRY_BYTES, Memory
 from foretune.space import Action, Space
 from foretune.workload import Workload
 from tests.space.programs import gpu, matmul, space
@@ -91,7 +91,7 @@ class TestMemory:
         return np.zeros((count, 164), dtype=np.float32)
 
     def room_for(self, count):
-        return count * (_memory._ENTRY_BYTES + self.rows(1).nbytes)
+        return count * (_ENTRY_BYTES + self.rows(1).nbytes)
 
     def test_it_is_bounded_by_bytes_not_by_programs(self):
         memory = Memory(self.room_for(4))
@@ -115,7 +115,7 @@ class TestMemory:
         assert memory.bytes == self.room_for(1)
 
     def test_illegal_programs_are_bounded_too(self):
-        memory = Memory(10 * _memory._ENTRY_BYTES)
+        memory = Memory(10 * _ENTRY_BYTES)
         memory.remember({str(at): None for at in range(100)})
         assert len(memory) == 10
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from foretune.dataset import Group, Program
     from foretune.describe import Nests
     from foretune.hardware import Device, Hardware
+    from foretune.space import Candidate
 
 Batches = list[tuple[npt.NDArray[np.intp], "Nests"]]
 """Row numbers among the programs, and these as nests; what cannot be described is in none."""
@@ -46,17 +47,27 @@ def batches_of_candidates(
     Raises:
         BadInputError: One has no candidate.
     """
+    candidates = require_candidates(programs)
+    if read is not None:
+        return read(candidates)
+    from foretune.describe import nests_of
+
+    return nests_of(candidates)
+
+
+def require_candidates(programs: Sequence[Program]) -> list[Candidate]:
+    """The candidates of programs, all of which have one.
+
+    Raises:
+        BadInputError: One has none.
+    """
     candidates = [program.candidate for program in programs if program.candidate is not None]
     if len(candidates) < len(programs):
         raise BadInputError(
             "programs are described from candidates, or from their workload's key where others "
             "logged them, but got one with neither: score its group with score_group"
         )
-    if read is not None:
-        return read(candidates)
-    from foretune.describe import nests_of
-
-    return nests_of(candidates)
+    return candidates
 
 
 def device_of(group: Group) -> Device | None:

@@ -3,8 +3,7 @@
 Idea: decisions say what was asked for, and their columns know tiled products well. How a program
 would behave, in scores and in what bounds it, follows from its loops by formulas
 (``foretune.describe``), for reductions and pools as for products, but is blind to what the formulas
-leave out. Neither needs the program itself, PyTorch or a compiler. Who reads both picks better than
-who reads either (docs/results/models.md).
+leave out. Neither needs the program itself, PyTorch or a compiler.
 
 Columns: those of ``action_features``, then ``NAMES`` of ``foretune.cost.behaviour.columns`` as far
 as they are about a program on its own device: scores, limits, the predicted seconds.
@@ -14,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from foretune import features
 from foretune.cost._boosters import Boosters
 from foretune.cost._perceptrons import Perceptrons
-from foretune.cost._table_ranker import TableRanker
+from foretune.cost._table_ranker import Learner, TableRanker
 from foretune.cost._tables import Rows
 from foretune.cost.behaviour import reading
 from foretune.cost.behaviour._asked import asked
@@ -37,16 +37,34 @@ from foretune.cost.behaviour.columns import (
 from foretune.cost.behaviour.scores import AnalyticScores
 from foretune.describe import SCHEMA_VERSION
 from foretune.features.cache import add_rows, read_rows
+from foretune.features.memory import Memory
 
 NestReader = Callable[[Sequence[Any]], reading.Batches]
 
 if TYPE_CHECKING:
     from foretune.dataset import Group, Program
     from foretune.hardware import Device, Hardware
+    from foretune.space import Candidate
 
 _COLUMNS = [NAMES.index(name) for name in (*SCORE_NAMES, *LIMIT_NAMES, PREDICTED)]
 _UNKNOWN = -11.0
 """Stands for NaN: below what any column has."""
+_REMEMBERED_BYTES = 32 << 20
+_memory: Memory[Rows | None] = Memory(_REMEMBERED_BYTES)
+"""Columns by program and device: members of a joined ranker ask one after the other."""
+
+
+def _mark(device: Device) -> str:
+    """16 hex digits that change with whatever behaviour depends on."""
+    told = [(field.name, getattr(device, field.name)) for field in fields(device) if field.compare]
+    text = repr([(n, sorted(v.items()) if isinstance(v, Mapping) else v) for n, v in told])
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _of(candidate: Candidate, mark: str) -> str:
+    """The file of a workload on a device, without its end."""
+    text = f"behaviour/{candidate.workload.key}/{mark}/{SCHEMA_VERSION}+{COLUMNS_VERSION}"
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
 class BehaviourTableRanker(TableRanker):
@@ -56,14 +74,15 @@ class BehaviourTableRanker(TableRanker):
         seed: Of the members and of what is left out where there is too much data.
         features: ``"both"``, nothing else.
         read_nests: What describes candidates; ``foretune.describe.nests_of`` unless given.
-        cache: Folder in which columns of behaviour are kept; None: they are computed each time.
+        cache: Folder in which columns of behaviour are kept; None: in memory only.
         options: Fields of the learner's configuration.
 
     Raises:
         BadInputError: An option is unknown or makes no sense.
     """
 
-    reads_programs: bool = True
+    reads_nests: bool = True
+    own_options: ClassVar[tuple[str, ...]] = ("cache",)
     known_features: ClassVar[tuple[str, ...]] = ("both",)
 
     def __init__(
@@ -108,34 +127,24 @@ class BehaviourTableRanker(TableRanker):
         self, programs: Sequence[Program], machine: Hardware | None
     ) -> list[Rows | None]:
         """Columns of each program, shape (1, columns); None of one that cannot be described."""
-        if machine is None and programs[0].candidate is not None:
-            machine = programs[0].candidate.hardware
-        device = reading.known(reading.device_of_machine(machine))
-        mark = hashlib.blake2b(repr(device).encode(), digest_size=8).hexdigest()
-        places = [f"{program.key}{mark}" for program in programs]
-        stored = self._stored(programs, mark)
-        new = [at for at, place in enumerate(places) if place not in stored]
+        candidates = reading.require_candidates(programs)
+        if not candidates:
+            return []
+        device = reading.known(reading.device_of_machine(machine or candidates[0].hardware))
+        mark = _mark(device)
+        file = None if self._cache is None else self._cache / f"{_of(candidates[0], mark)}.npz"
+        places = {program.key: f"{program.key}{mark}" for program in programs}
+        stored = {key: _memory[place] for key, place in places.items() if place in _memory}
+        if file is not None and len(stored) < len(places):
+            stored = {**read_rows(file), **stored}
+        new = {program.key: program for program in programs if program.key not in stored}
         if new:
-            made = self._made([programs[at] for at in new], device)
-            found = dict(zip([places[at] for at in new], made, strict=True))
-            self._store(programs, mark, found)
-            stored = {**stored, **found}
-        return [stored[place] for place in places]
-
-    def _stored(self, programs: Sequence[Program], mark: str) -> Mapping[str, Rows | None]:
-        return {} if self._cache is None else read_rows(self._file(programs, mark))
-
-    def _store(
-        self, programs: Sequence[Program], mark: str, found: Mapping[str, Rows | None]
-    ) -> None:
-        if self._cache is not None:
-            add_rows(self._file(programs, mark), found)
-
-    def _file(self, programs: Sequence[Program], mark: str) -> Path:
-        assert self._cache is not None and programs[0].candidate is not None
-        versions = f"{SCHEMA_VERSION}+{COLUMNS_VERSION}"
-        text = f"behaviour/{programs[0].candidate.workload.key}/{mark}/{versions}"
-        return self._cache / f"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}.npz"
+            made = dict(zip(new, self._made(list(new.values()), device), strict=True))
+            if file is not None:
+                add_rows(file, made)
+            stored.update(made)
+        _memory.remember({place: stored[key] for key, place in places.items()})
+        return [stored[program.key] for program in programs]
 
     def _made(self, programs: Sequence[Program], device: Device) -> list[Rows | None]:
         batches = reading.batches_of_candidates(programs, self._read_nests)
@@ -147,12 +156,12 @@ class BehaviourTableRanker(TableRanker):
 class GbdtBehaviourRanker(BehaviourTableRanker):
     """Trees over decisions and behaviour by formulas."""
 
-    learner: ClassVar[Any] = Boosters
+    learner: ClassVar[type[Learner]] = Boosters
     name: ClassVar[str] = "gbdt_behaviour"
 
 
 class MlpBehaviourRanker(BehaviourTableRanker):
     """Perceptrons over decisions and behaviour by formulas; PyTorch only to train."""
 
-    learner: ClassVar[Any] = Perceptrons
+    learner: ClassVar[type[Learner]] = Perceptrons
     name: ClassVar[str] = "mlp_behaviour"

@@ -16,6 +16,7 @@ from foretune.cost.mlp_actions import MlpActionRanker
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError, MissingDependencyError, VersionMismatchError
 from foretune.features import action_columns
+from foretune.features.memory import Memory
 from foretune.hardware import device_of
 from foretune.testing import rankers as suite
 from foretune.testing.rankers import Subject, pair_accuracy
@@ -89,6 +90,10 @@ def test_columns_are_those_of_actions_and_then_of_behaviour():
     assert (np.diff(predicted[order]) >= -1e-5).all()
 
 
+def forget(monkeypatch):
+    monkeypatch.setattr(table_rankers, "_memory", Memory(2**24))
+
+
 def test_behaviour_is_computed_once_where_a_folder_keeps_it(tmp_path, monkeypatch):
     asked = []
     real = table_rankers.asked
@@ -100,9 +105,11 @@ def test_behaviour_is_computed_once_where_a_folder_keeps_it(tmp_path, monkeypatc
     monkeypatch.setattr(table_rankers, "asked", counted)
     group = reductions()
     scores = []
+    forget(monkeypatch)
     GbdtBehaviourRanker(cache=tmp_path / "rows").prepare([group])
     assert len(asked) == len(group)
     for _ in range(2):
+        forget(monkeypatch)
         ranker = GbdtBehaviourRanker(**SMALL, cache=tmp_path / "rows")
         ranker.fit([group])
         scores.append(score_group(ranker, group))
@@ -113,11 +120,41 @@ def test_behaviour_is_computed_once_where_a_folder_keeps_it(tmp_path, monkeypatc
     assert len(asked) == 2 * len(group)
 
 
-def test_programs_of_actions_alone_cannot_be_described():
+@pytest.mark.parametrize("kept", [False, True])
+def test_programs_of_actions_alone_cannot_be_described(kept, tmp_path):
+    ranker = GbdtBehaviourRanker(rounds=2, cache=tmp_path if kept else None)
+    ranker.fit([reductions()])
     with pytest.raises(BadInputError, match="described from candidates"):
-        ranker = GbdtBehaviourRanker(rounds=2)
-        ranker.fit([reductions()])
         ranker.score([Program(actions=[])], reductions().machine)
+
+
+def test_more_than_ten_members_are_read_back(tmp_path):
+    group = reductions()
+    ranker = GbdtBehaviourRanker(rounds=3, boosters=12)
+    ranker.fit([group])
+    ranker.save(tmp_path / "m.npz")
+    read = rankers.load(tmp_path / "m.npz")
+    assert np.array_equal(score_group(read, group), score_group(ranker, group))
+
+
+def test_readings_that_something_disturbed_count_less():
+    pytest.importorskip("torch")
+    right = reductions()
+    wrong = right.seconds[::-1].copy()
+    seconds = np.concatenate([right.seconds, wrong])
+    both = replace(
+        right,
+        programs=[*right.programs, *right.programs],
+        seconds=seconds,
+        origins=(),
+        quiet=np.arange(len(seconds)) < len(right),
+    )
+    found = {}
+    for disturbed in (0.0, 1.0):
+        ranker = MlpActionRanker(**{**SMALL_MLP, "members": 1}, disturbed=disturbed)
+        ranker.fit([both])
+        found[disturbed] = pair_accuracy(score_group(ranker, right), right.seconds)
+    assert found[0.0] > 0.8 > found[1.0]
 
 
 def test_another_version_of_behaviour_is_refused(tmp_path, monkeypatch):
