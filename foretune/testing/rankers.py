@@ -453,6 +453,17 @@ def check_same_seed(subject: Subject) -> None:
     assert np.allclose(here, there, atol=1e-5), "a ranker with one seed differs in another process"
 
 
+def check_prepare(subject: Subject) -> None:
+    """What is read before learning changes nothing that is learned."""
+    groups = training_groups(16)
+    ranker = subject.make(seed=0)
+    ranker.prepare(iter([*groups, nest_group(UNSEEN_SHAPES[0], 16)]))
+    ranker.fit(groups)
+    found = score_group(ranker, nest_group(UNSEEN_SHAPES[0], 16))
+    scores = [float(score) for score in np.nan_to_num(found, nan=-1e6)]
+    assert scores == _scores(subject), "a ranker that was prepared learns something else"
+
+
 def check_fit_forgets(subject: Subject) -> None:
     """``fit`` forgets: groups fitted before leave no trace."""
     fresh, used = (subject.make(seed=3) for _ in range(2))
@@ -557,6 +568,7 @@ CHECKS: tuple[Callable[[Subject], None], ...] = (
     check_illegal,
     check_failures,
     check_nothing_to_learn,
+    check_prepare,
     check_fit_forgets,
     check_batch_independence,
     check_learns,
