@@ -161,7 +161,7 @@ class Store:
             BadInputError: It evolved with another one so far.
         """
         file = self.path / _MODEL
-        known = SCRATCH if self.records() else cost_model
+        known = SCRATCH if self.journal.records() else cost_model
         if file.is_file():
             known = str(json.loads(file.read_text()))
         if known != cost_model:

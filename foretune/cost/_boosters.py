@@ -269,7 +269,7 @@ class Boosters:
         judges: Sequence[Table],
         columns: Integers,
     ) -> Member:
-        """``grow``."""
+        """Grows one; see ``grow``."""
         return grow(config, seed, tables, judges, columns)
 
     @staticmethod

@@ -47,8 +47,6 @@ logger = logging.getLogger("foretune.cost")
 _FORMAT = 1
 """Raised whenever the entries or the arrays of a file change."""
 MEMBERS = "gbdt_actions,mlp_actions,gbdt_behaviour,mlp_behaviour"
-_CACHING = ("gbdt", "gbdt_behaviour", "mlp", "mlp_behaviour", "world")
-"""Members that can keep features of programs in a folder."""
 _LEAST_DOUBT = 1e-3
 """Variance of a share between workloads, at least, so that a run can change it."""
 _MOST_DOUBT = 1.0
@@ -204,7 +202,8 @@ class JoinedRanker(Ranker):
     def _untrained(self, name: str) -> Ranker:
         from foretune.cost import rankers
 
-        kept = {"cache": self._cache} if name in _CACHING and self._cache is not None else {}
+        keeps = self._cache is not None and rankers.keeps_programs(name)
+        kept = {"cache": self._cache} if keeps else {}
         options = {**kept, **self.options.get(name, {})}
         return self._placed(rankers.create(name, seed=self.seed, **options))
 
