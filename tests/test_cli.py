@@ -198,7 +198,9 @@ def foretune(*arguments: str, cwd: Path, **options: object) -> subprocess.Popen[
     )
 
 
-def test_tune_end_to_end_then_resume_report_and_db(program: Path) -> None:
+def test_tune_end_to_end_then_resume_report_and_db(
+    program: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     here = program.parent
     arguments = ["tune", "mine.py:matmul", "--trials", "6", "--work-dir", "run",
                  "-o", "matmul.so", "--json", "tune.json"]  # fmt: skip
@@ -225,11 +227,11 @@ def test_tune_end_to_end_then_resume_report_and_db(program: Path) -> None:
     resumed = json.loads((here / "tune.json").read_text())
     assert resumed["tasks"][0]["trials"] == task["trials"], "no trial was spent again"
 
+    monkeypatch.chdir(here)
     for command in (["report", "run"], ["db", "info", "run"], ["db", "best", "run"],
                     ["db", "export", "run", "exported"]):  # fmt: skip
-        child = foretune(*command, cwd=here)
-        _, err = child.communicate(timeout=120)
-        assert child.returncode == 0, err
+        code, _, err = call(capsys, *command)
+        assert code == 0, err
     assert (here / "run" / "report.html").stat().st_size > 1000
     assert (here / "exported" / "database_tuning_record.json").is_file()
 
@@ -377,11 +379,12 @@ def test_an_interrupted_run_saves_the_best_so_far_and_exits_with_130(
 @pytest.mark.skipif(
     platform.machine() not in ("x86_64", "AMD64"), reason="dividing by zero is fatal on x86 only"
 )
-def test_exit_code_3_when_nothing_can_be_measured(program: Path) -> None:
-    arguments = ["tune", "odd.py:divided", "--trials", "2", "--work-dir", "run"]
-    child = foretune(*arguments, cwd=program.parent)
-    _, err = child.communicate(timeout=120)
-    assert child.returncode == 3, err
+def test_exit_code_3_when_nothing_can_be_measured(
+    program: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(program.parent)
+    code, _, err = call(capsys, "tune", "odd.py:divided", "--trials", "2", "--work-dir", "run")
+    assert code == 3, err
     assert "could be measured" in err.splitlines()[-1]
     assert "Traceback" not in err
 

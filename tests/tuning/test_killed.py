@@ -26,7 +26,7 @@ def start(work_dir: Path, trials: int) -> subprocess.Popen[str]:
 
 
 def kill_again_and_again(work_dir: Path, times: int, seed: int) -> None:
-    """Kills while it starts (every fifth time) or up to 0.2 s after its first record."""
+    """Kills while it starts (the first of five times) or up to 0.2 s after its first record."""
     rng = random.Random(seed)
     acknowledged: set[str] = set()
     for round_ in range(times):
@@ -54,7 +54,7 @@ def kill_again_and_again(work_dir: Path, times: int, seed: int) -> None:
     assert len(acknowledged) > times
 
 
-@pytest.mark.parametrize("kills", [10, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [6, pytest.param(50, marks=pytest.mark.slow)])
 def test_kill_9_at_random_moments_loses_no_record_and_repeats_no_trial(
     tmp_path: Path, kills: int
 ) -> None:
