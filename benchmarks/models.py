@@ -66,7 +66,7 @@ _SCHEMA = "foretune.models/1"
 _TITLE = "Learned models on what they have not learned from"
 _NOT_COMPUTED = "nobody has computed it"
 _TREES = ("gbdt_actions", "gbdt_behaviour", "gbdt")
-_ACTIONS = ("gbdt_actions", "tlp")
+_ACTIONS = ("gbdt_actions", "mlp_actions", "tlp", "tgraph")
 JOBS = (
     Job("cpu", "workload", 5, models=_ALL),
     Job("k80", "workload", 3, programs=100, models=_ACTIONS),

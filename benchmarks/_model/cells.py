@@ -31,8 +31,9 @@ MODELS = (
     "mlp",
     "tlp",
     "mtl_tlp",
+    "tgraph",
 )
-_NETWORKS = ("mlp", "tlp", "mtl_tlp")
+_NETWORKS = ("mlp", "tlp", "mtl_tlp", "tgraph")
 _DRAWN = (*_NETWORKS, "mlp_actions", "mlp_behaviour", "joined")
 _SPLIT_SEED = 0
 """As ``foretune.evaluate.evaluate`` has it unless told otherwise."""

@@ -292,6 +292,10 @@ class NeuralRanker(Ranker):
         """What is minimised, where that is not ``config.loss`` by its name."""
         return None
 
+    def _row_scaling(self, data: Labelled) -> Scaling:
+        """How rows are scaled, fitted to what is learned from."""
+        return _SCALINGS[self.config.scaling](data.examples.rows)
+
     def _base_name(self) -> str:
         return self.config_type.ranker
 
@@ -329,7 +333,7 @@ class NeuralRanker(Ranker):
                 f"{self.name}: a group to learn from needs two programs that can be applied, but "
                 f"none of {len(usable)} has: choose a ranker that reads what these records hold"
             )
-        rows = _SCALINGS[self.config.scaling](data.examples.rows)
+        rows = self._row_scaling(data)
         context = Scaling.standard(data.examples.context)
         data = data.scaled(rows, context)
         held = self._collected(validation, heads)

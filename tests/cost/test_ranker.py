@@ -48,7 +48,7 @@ def test_control():
 
 def test_every_registered_ranker_is_checked():
     """Those of behaviour and the neural ones have tests of their own."""
-    others = ("behaviour", "classifier", "joined", "mlp", "tlp", "mtl_tlp", "world")
+    others = ("behaviour", "classifier", "joined", "mlp", "tgraph", "tlp", "mtl_tlp", "world")
     neural = {name for name in rankers.names() if name.startswith(others)}
     behaviour = {"gbdt_behaviour"}
     assert set(rankers.names()) - neural - behaviour == {"gbdt", "gbdt_actions", "random"}
