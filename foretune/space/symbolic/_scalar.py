@@ -50,6 +50,10 @@ class Algebra:
         self._groups: list[tuple[tuple[int, ...], int]] = []
         self._group_of: dict[int, int] = {}
         self._most: dict[int, int] = {}
+        # The same few sizes meet again and again: what was found of a pair is kept.
+        self._products: dict[tuple[Monomial, Monomial], tuple[Monomial, Number]] = {}
+        self._inverses: dict[Monomial, tuple[Monomial, Number]] = {}
+        self._ratios: dict[tuple[object, object], tuple[float, float]] = {}
 
     def number(self, value: Number) -> Scalar:
         """A constant."""
@@ -86,6 +90,33 @@ class Algebra:
         symbol = Symbol(len(self.symbols), kind, args, name)
         self.symbols.append(symbol)
         return Scalar(self, {((symbol.index, 1),): 1})
+
+    def times(self, left: Monomial, right: Monomial) -> tuple[Monomial, Number]:
+        """The product of two monomials in normal form, and its constant factor."""
+        found = self._products.get((left, right))
+        if found is None:
+            powers = dict(left)
+            for symbol, power in right:
+                powers[symbol] = powers.get(symbol, 0) + power
+                if self.symbols[symbol].truth and powers[symbol] > 1:
+                    powers[symbol] = 1
+            found = self._products[left, right] = self.reduce(powers)
+        return found
+
+    def inverse(self, monomial: Monomial) -> tuple[Monomial, Number]:
+        """One over a monomial, in normal form, and its constant factor."""
+        found = self._inverses.get(monomial)
+        if found is None:
+            found = self._inverses[monomial] = self.reduce({s: -p for s, p in monomial})
+        return found
+
+    def ratio(self, a: Scalar, b: Scalar) -> tuple[float, float]:
+        """Between what ``a / b`` stays for all decisions."""
+        pair = a.key, b.key
+        found = self._ratios.get(pair)
+        if found is None:
+            found = self._ratios[pair] = a._ratio(b)
+        return found
 
     def reduce(self, powers: Mapping[int, int]) -> tuple[Monomial, Number]:
         """A monomial in normal form, and its constant factor: a tile's product is its extent."""
@@ -255,12 +286,7 @@ class Scalar:
         result: dict[Monomial, Number] = {}
         for left, a in self.terms.items():
             for right, b in scalar.terms.items():
-                powers = dict(left)
-                for symbol, power in right:
-                    powers[symbol] = powers.get(symbol, 0) + power
-                    if self.algebra.symbols[symbol].truth and powers[symbol] > 1:
-                        powers[symbol] = 1
-                monomial, constant = self.algebra.reduce(powers)
+                monomial, constant = self.algebra.times(left, right)
                 total = result.get(monomial, 0) + _whole(a * b * constant)
                 if total:
                     result[monomial] = total
@@ -283,7 +309,7 @@ class Scalar:
         inverse = 1 if coefficient == 1 else Fraction(1) / coefficient
         if not monomial:
             return self._times(inverse)
-        normal, factor = self.algebra.reduce({s: -p for s, p in monomial})
+        normal, factor = self.algebra.inverse(monomial)
         return self * Scalar(self.algebra, {normal: _whole(inverse * factor)})
 
     def minimum(self, other: Value) -> Scalar:
@@ -302,6 +328,9 @@ class Scalar:
 
     def ratio(self, other: Scalar) -> tuple[float, float]:
         """Between what its ratio to another scalar stays for all decisions."""
+        return self.algebra.ratio(self, other)
+
+    def _ratio(self, other: Scalar) -> tuple[float, float]:
         if self.same(other):
             return 1.0, 1.0
         a, b = self.constant, other.constant
