@@ -102,6 +102,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
 def _train(args: argparse.Namespace) -> int:
     import numpy as np
 
+    from foretune.plans import calibrated
     from foretune.tgraph import fold_figures, named, read_graphs, train, whole
 
     require_seed(args.seed)
@@ -116,7 +117,7 @@ def _train(args: argparse.Namespace) -> int:
     say(f"training {args.config} on {len(parts) - len(without)} graphs of {args.data}")
     # How far the training is, which may take hours, without --verbose too.
     logging.getLogger("foretune.tgraph").setLevel(logging.INFO)
-    model = train(parts, config, name=args.config, seed=args.seed)
+    model = calibrated(train(parts, config, name=args.config, seed=args.seed), parts, args.seed)
     model.save(args.output, shlex.join(["foretune", *args.given]))
     figures = fold_figures(model.members)
     validated = (

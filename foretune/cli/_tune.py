@@ -90,6 +90,20 @@ def add_tune(commands: Any) -> None:
         metavar="FILE.json",
         help="what passes choose for operators: a result of this command, or its network.plan",
     )
+    tune.add_argument(
+        "--plan-trials",
+        type=int,
+        default=0,
+        metavar="N",
+        help="plans of a network to measure before it is tuned; 0: its default plan (default 0)",
+    )
+    tune.add_argument(
+        "--plan-model",
+        type=Path,
+        metavar="FILE.npz",
+        help="proposes these plans: what `foretune graph train` wrote (default: what comes with "
+        "foretune)",
+    )
     budget = tune.add_mutually_exclusive_group()
     budget.add_argument(
         "--trials", type=int, metavar="N", help="candidates to measure, over all tasks"
@@ -152,6 +166,8 @@ def _tune(args: argparse.Namespace) -> int:
     chosen += [f"until={','.join(until)}"] if until else []
     chosen += [f"without={','.join(without)}"] if args.passes else []
     chosen += [] if plan is None else [f"plan={zlib.crc32(json.dumps(plan).encode()):08x}"]
+    chosen += [f"plans={args.plan_trials}"] if args.plan_trials else []
+    chosen += [] if args.plan_model is None else [f"planner={_file_mark(args.plan_model)}"]
     chosen += [] if devices is None else [f"devices={_mark(devices)}"]
     chosen += [] if args.batch is None else [f"batch={args.batch}"]
     chosen += [f"learned={place.name}" for place in args.learn_from]
@@ -183,6 +199,8 @@ def _tune(args: argparse.Namespace) -> int:
             output=None if isinstance(source, Workload) else args.output,
             without=without,
             plan=plan,
+            plan_trials=args.plan_trials,
+            plan_model=args.plan_model,
             devices=devices,
             learn_from=args.learn_from,
         )
@@ -197,6 +215,11 @@ def _tune(args: argparse.Namespace) -> int:
         raise WrongResultError(wrong)
     print(f"work directory: {work_dir}  (report: foretune report {shlex.quote(str(work_dir))})")
     return INTERRUPTED if result.interrupted else 0
+
+
+def _file_mark(file: Path) -> str:
+    """What tells a file from others in the name of a directory."""
+    return f"{zlib.crc32(file.read_bytes()):08x}"
 
 
 def _mark(devices: Devices) -> str:
@@ -224,7 +247,7 @@ def _strategy_options(args: argparse.Namespace, strategy: str, cost_model: str) 
 
 def _refuse_settings(args: argparse.Namespace) -> tuple[str, str]:
     """Checks what was asked for and fills in the budget; returns strategy and cost model."""
-    from foretune.tuning import Budget, check_batch, resolve_names
+    from foretune.tuning import Budget, PlanSearch, check_batch, resolve_names
 
     if args.trials is None and args.time is None:
         args.trials = 1000
@@ -237,6 +260,7 @@ def _refuse_settings(args: argparse.Namespace) -> tuple[str, str]:
             f"an artifact is a .so file, but got -o {args.output}: name it artifact.so"
         )
     _check_files(args, args.work_dir)
+    PlanSearch.asked_for(args.plan_trials, args.plan_model, read_plan(args.plan))
     require_temporary_files()
     if args.output is not None:
         from foretune.graph import require_compiler
@@ -272,6 +296,7 @@ def _check_files(args: argparse.Namespace, work_dir: Path | None) -> None:
         {
             "INPUT": inputs,
             "--plan": args.plan,
+            "--plan-model": args.plan_model,
             "--devices": args.devices,
             "an option's file": settings,
         },

@@ -2,21 +2,28 @@
 
 Reading order: ``links`` says which calls of different passes are one operator; ``network`` walks a
 network through the passes with a plan; ``space`` is all of its plans; ``encode`` makes graphs of
-TpuGraphs of them; ``kernels``, ``_worker`` and ``measurer`` time them; ``collector`` and ``pack``
-collect them (``foretune graph collect``).
+TpuGraphs of them; ``kernels``, ``_worker`` and ``measurer`` time them; ``trials`` is the loop over
+them, which learns by ``model``. ``collector`` and ``pack`` collect them (``foretune graph
+collect``); ``prior`` is what a graph network learned of them, and ``choose`` searches the one that
+ships (``foretune tune --plan-trials``).
 """
 
-from foretune.plans.collector import Collection, PlanCollector, seconds_of
+from foretune.plans.choose import Planned, search_plans
+from foretune.plans.collector import Collection, PlanCollector
 from foretune.plans.encode import NetworkGraph, configurable, configurations, graph_of
 from foretune.plans.kernels import Kernels, proposed_first
 from foretune.plans.measurer import PlanMeasurer
-from foretune.plans.model import LinearPlans
+from foretune.plans.model import LinearPlans, Prior
 from foretune.plans.network import PlanNetwork
 from foretune.plans.pack import pack
+from foretune.plans.prior import GraphPrior, calibrated, read_plan_model
 from foretune.plans.space import PlanCandidate, PlanSketch, PlanSpace
+from foretune.plans.trials import JOURNAL, seconds_of
 
 __all__ = [
+    "JOURNAL",
     "Collection",
+    "GraphPrior",
     "Kernels",
     "LinearPlans",
     "NetworkGraph",
@@ -26,10 +33,15 @@ __all__ = [
     "PlanNetwork",
     "PlanSketch",
     "PlanSpace",
+    "Planned",
+    "Prior",
+    "calibrated",
     "configurable",
     "configurations",
     "graph_of",
     "pack",
     "proposed_first",
+    "read_plan_model",
+    "search_plans",
     "seconds_of",
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from foretune.measure import MeasurePolicy
@@ -18,6 +18,9 @@ from foretune.measure.timing import QuietFloor, Reading, Stopwatch, is_crowded
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
+
+Call = Callable[[], Any]
+"""Runs a network once."""
 
 _READING_S = 0.02
 _QUIET, _MOST = 5, 12
@@ -41,28 +44,40 @@ class NetworkWatch:
         self._floor = QuietFloor(policy.quiet_tolerance)
 
     def readings(
-        self, call: Callable[[], Any], first_s: float
-    ) -> tuple[tuple[float, ...], tuple[bool, ...]]:
-        """Seconds per call of each reading, and whether it was quiet.
+        self, calls: Sequence[Call], first_s: Sequence[float]
+    ) -> list[tuple[tuple[float, ...], tuple[bool, ...]]]:
+        """Of each network the seconds per call of each reading, and whether it was quiet.
+
+        Networks take turns, so that what the machine does meanwhile does to all of them: each has
+        as many readings, and those of one place are of one round.
 
         Args:
-            call: Runs the network once; it was called before.
-            first_s: Seconds of a call, about.
+            calls: Each was called before.
+            first_s: Seconds of a call of each, about.
         """
         from foretune._tvm import calling_from_a_free_core
 
-        calls = max(1, math.ceil(_READING_S / max(first_s, 1e-6)))
-        found: list[Reading] = []
+        counts = [max(1, math.ceil(_READING_S / max(seconds, 1e-6))) for seconds in first_s]
+        found: list[list[Reading]] = [[] for _ in calls]
         began = time.perf_counter()
         with calling_from_a_free_core():
             before = self._canary()
-            while not self._enough(found, time.perf_counter() - began):
-                seconds, crowded = self._read(call, calls)
-                after = self._canary()
-                found.append(Reading(seconds, before, after, crowded))
-                before = after
-        quiet = tuple(self._floor.is_quiet(reading) for reading in found)
-        return tuple(reading.seconds for reading in found), quiet
+            while not self._all_enough(found, time.perf_counter() - began):
+                for call, count, own in zip(calls, counts, found, strict=True):
+                    seconds, crowded = self._read(call, count)
+                    after = self._canary()
+                    own.append(Reading(seconds, before, after, crowded))
+                    before = after
+        return [
+            (
+                tuple(reading.seconds for reading in own),
+                tuple(self._floor.is_quiet(reading) for reading in own),
+            )
+            for own in found
+        ]
+
+    def _all_enough(self, found: list[list[Reading]], spent_s: float) -> bool:
+        return all(self._enough(own, spent_s / len(found)) for own in found)
 
     def _enough(self, found: list[Reading], spent_s: float) -> bool:
         if spent_s > _BUDGET_S and len(found) >= _LEAST:
@@ -75,7 +90,7 @@ class NetworkWatch:
         self._floor.add([seconds])
         return seconds
 
-    def _read(self, call: Callable[[], Any], calls: int) -> tuple[float, bool]:
+    def _read(self, call: Call, calls: int) -> tuple[float, bool]:
         switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
         began = time.perf_counter()
         for _ in range(calls):

@@ -10,10 +10,12 @@ from __future__ import annotations
 import gc
 import json
 import os
+import pickle
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,19 +37,32 @@ _MEMORY_SHARE = 0.9
 """Of the memory that is free when the network is loaded, that its plans may take."""
 
 
+@dataclass
+class _Made:
+    """The network of a plan.
+
+    Attributes:
+        answer: What is known of it so far, as the parent reads it.
+        call: Runs it; None where something is wrong with it.
+    """
+
+    answer: dict[str, Any]
+    call: Any = None
+
+
 class _Worker:
     """One network.
 
     Args:
         reply: File descriptor of the replies.
-        spec: Of the network, as ``foretune.workload.load_input`` takes it.
+        given: Says which one: ``spec``, as ``foretune.workload.load_input`` takes it, or ``model``,
+            a file that the parent wrote.
         hardware: This machine.
         folder: Keeps kernels.
-        space: Its plans, if they are known.
     """
 
     def __init__(
-        self, reply: int, spec: str, hardware: Hardware, folder: Path, space: Any | None
+        self, reply: int, given: Mapping[str, Any], hardware: Hardware, folder: Path
     ) -> None:
         from foretune.graph import default_tolerance
         from foretune.plans._timing import NetworkWatch
@@ -59,17 +74,14 @@ class _Worker:
 
         self._reply = reply
         self.step("loading")
-        model = load_input(spec)
-        if not isinstance(model, Model):
-            raise BadInputError(
-                f"plans are of whole networks, but {spec} is one tensor program: name a network"
-            )
+        model = _loaded(given)
         self.step("passes")
-        self.network: PlanNetwork = PlanNetwork(model, hardware)
+        self.network: PlanNetwork = PlanNetwork(model, hardware, given["without"])
         graph = graph_of(self.network.begun.module)
         write_graph(folder, graph)
         identity = identity_of(graph)
         self.step("choices")
+        space = given["space"]
         if space is not None and space.get("network") == identity:
             self.space = PlanSpace.from_json(space)
         else:
@@ -77,7 +89,12 @@ class _Worker:
         self.offered = {operator.number: operator.table for operator in self.space.sketch.operators}
         self.step("timing")
         self.watch = NetworkWatch(hardware)
-        self.kernels = Kernels(hardware, folder / "kernels", begins=lambda: self.step("kernel"))
+        self.kernels = Kernels(
+            hardware,
+            folder / "kernels",
+            begins=lambda: self.step("kernel"),
+            without=given["without"],
+        )
         self.tolerance = default_tolerance(model)
         self.expected: list[Any] | None = None
         # What is there now stays: looking through it for garbage after each plan takes a while.
@@ -91,25 +108,35 @@ class _Worker:
     def step(self, name: str) -> None:
         self.send(step=name)
 
-    def measure(self, decisions: list[int]) -> dict[str, Any]:
-        """The measurement of a plan, as a reply has it."""
-        plan = self.space.candidate({"sketch": self.space.sketch.key, "decisions": decisions})
+    def measure(self, plans: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
+        """The measurements of plans, as a reply has them; their readings take turns.
+
+        Args:
+            plans: Decisions of each.
+        """
         if self.expected is None:
             call, _ = self._call(self.space.default, {})
             self.expected = _arrays(call())
+        made = [self._made(decisions) for decisions in plans]
+        self._read([each for each in made if each.call is not None])
+        return [each.answer for each in made]
+
+    def _made(self, decisions: Sequence[int]) -> _Made:
+        """Compiles the network of a plan, and compares its outputs with the default plan's."""
+        plan = self.space.candidate({"sketch": self.space.sketch.key, "decisions": decisions})
         stages: dict[str, float] = {}
         began = time.perf_counter()
         built = self.kernels.built
         try:
             call, told = self._call(plan, stages)
         except Exception as error:  # foreign code: whatever it raises is the plan's result
-            return _failed(error, Status.COMPILE_ERROR, time.perf_counter() - began)
+            return _Made(_failed(error, Status.COMPILE_ERROR, time.perf_counter() - began))
         build_s = time.perf_counter() - began
         try:
             result = self._checked(call, stages)
         except Exception as error:
-            return _failed(error, Status.RUN_ERROR, build_s)
-        return {
+            return _Made(_failed(error, Status.RUN_ERROR, build_s))
+        answer = {
             **result,
             "build_s": build_s,
             "run_s": time.perf_counter() - began - build_s,
@@ -117,6 +144,25 @@ class _Worker:
             "built": self.kernels.built - built,
             "stages": stages,
         }
+        return _Made(answer, call if result["status"] == Status.OK.value else None)
+
+    def _read(self, made: Sequence[_Made]) -> None:
+        """Times networks; what one of them raises is the result of all."""
+        if not made:
+            return
+        began = time.perf_counter()
+        try:
+            seconds = [_first_s(each.call) for each in made]
+            found = self.watch.readings([each.call for each in made], seconds)
+        except Exception as error:
+            for each in made:
+                each.answer = _failed(error, Status.RUN_ERROR, each.answer["build_s"])
+            return
+        spent = (time.perf_counter() - began) / len(made)
+        for each, (readings, quiet) in zip(made, found, strict=True):
+            each.answer |= {"seconds": readings, "quiet": quiet}
+            each.answer["run_s"] += spent
+            each.answer["stages"]["readings"] = spent
 
     def _call(self, plan: PlanCandidate, stages: dict[str, float]) -> tuple[Any, dict[str, Any]]:
         """A call of the plan's network, and where the passes did not do what it says."""
@@ -137,13 +183,13 @@ class _Worker:
         self.step("running")
         with _timed(stages, "weights"):
             call = artifact.prepare(network.model.examples)
-        return call, _differences(plan, walk)
+        return call, {**_differences(plan, walk), "chosen": extraction.plan}
 
     def _is_offered(self, number: int, step: str, path: Any) -> bool:
         return number in self.offered and (step, path) in self.offered[number]
 
     def _checked(self, call: Any, stages: dict[str, float]) -> dict[str, Any]:
-        """Runs a network, compares its outputs with those of the default plan, and times it."""
+        """Runs a network, and compares its outputs with those of the default plan."""
         from foretune.graph import compare_outputs, output_steps
 
         model = self.network.model
@@ -160,16 +206,27 @@ class _Worker:
                 "message": wrong[0].describe(self.tolerance),
                 "max_error": error if np.isfinite(error) else None,
             }
-        with _timed(stages, "readings"):
-            began = time.perf_counter()
-            call()
-            seconds, quiet = self.watch.readings(call, time.perf_counter() - began)
-        return {
-            "status": Status.OK.value,
-            "seconds": seconds,
-            "quiet": quiet,
-            "max_error": error,
-        }
+        return {"status": Status.OK.value, "max_error": error}
+
+
+def _loaded(given: Mapping[str, Any]) -> Model:
+    """The network that the parent names, or has written for this process."""
+    if given["model"] is not None:
+        written: Model = pickle.loads(Path(given["model"]).read_bytes())
+        return written
+    model = load_input(given["spec"])
+    if not isinstance(model, Model):
+        raise BadInputError(
+            f"plans are of whole networks, but {given['spec']} is one tensor program: name a "
+            "network"
+        )
+    return model
+
+
+def _first_s(call: Any) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
 
 
 def _differences(plan: PlanCandidate, walk: Walk) -> dict[str, Any]:
@@ -233,18 +290,13 @@ def main(requests: int, replies: int) -> None:
         first = json.loads(lines.readline())
         die_with_parent(first["parent"])
         try:
-            worker = _Worker(
-                replies,
-                first["spec"],
-                Hardware.from_json(first["hardware"]),
-                Path(first["folder"]),
-                first["space"],
-            )
+            hardware = Hardware.from_json(first["hardware"])
+            worker = _Worker(replies, first, hardware, Path(first["folder"]))
         except ForetuneError as error:
             write_all(replies, json.dumps({"error": str(error)}).encode() + b"\n")
             return
         worker.send(space=worker.space.to_json())
         for line in lines:
-            worker.send(**worker.measure(json.loads(line)["decisions"]))
+            worker.send(measured=worker.measure(json.loads(line)["plans"]))
             # Networks and their weights are in cycles, with classes that passes define.
             gc.collect()

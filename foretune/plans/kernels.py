@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +85,7 @@ class Kernels:
         folder: Keeps them for further processes.
         schedule: Says how a workload is scheduled; ``first_proposals`` if None.
         begins: Called before a kernel is built, which may take long.
+        without: Names of passes that do not run.
 
     Attributes:
         built: How many were built here; others were found in the folder.
@@ -96,12 +97,14 @@ class Kernels:
         folder: Path,
         schedule: Scheduler | None = None,
         begins: Callable[[], None] = lambda: None,
+        without: Collection[str] = (),
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._hardware = hardware
         self._folder = folder
         self._schedule = schedule
         self._begins = begins
+        self._without = without
         self._modules: dict[str, Any] = {}
         self.built = 0
 
@@ -166,7 +169,7 @@ class Kernels:
     def _write(self, module: IRModule, library: Path) -> None:
         from foretune import _tvm
 
-        finished = codegen.finish(module, self._hardware, ()).module
+        finished = codegen.finish(module, self._hardware, self._without).module
         executable = _tvm.tvm.compile(finished, self._hardware.code_target())
         # Complete or not there at all, also for a process that is killed here.
         partial = library.with_name(f"{library.stem}.{os.getpid()}.so")

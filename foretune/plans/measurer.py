@@ -10,22 +10,29 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
+import pickle
 import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foretune import _child
-from foretune._files import write_all
-from foretune.errors import BadInputError
+from foretune._files import write_all, write_bytes
+from foretune.errors import BadInputError, last_line
 from foretune.graph import require_compiler
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Measurer, Status
 from foretune.plans.space import PlanCandidate, PlanSpace
+
+if TYPE_CHECKING:
+    from foretune.graph import Plan
+    from foretune.workload import Model
 
 STEP_TIMEOUT_S = 300.0
 """Seconds between two signs of life of a child: building one kernel, or all readings of a plan."""
@@ -36,6 +43,11 @@ _MOST_STARTS = 3
 _WORKER = "import sys; from foretune.plans._worker import main; main(*map(int, sys.argv[1:]))"
 _BLOCK = 1 << 20
 _TOLD = ("stages", "built", "unasked", "otherwise")
+_MODEL = "model.pickle"
+
+
+class OutOfTime(Exception):
+    """The measurer's deadline came while its child was busy; the child was ended."""
 
 
 class _Gone(Exception):
@@ -50,14 +62,20 @@ class PlanMeasurer(Measurer):
     """Measures plans of one network on this machine.
 
     Args:
-        spec: The network, as ``foretune.workload.load_input`` takes it.
+        network: An INPUT, as ``foretune.workload.load_input`` takes it, or a model, which the child
+            is given without its original.
         hardware: This machine.
         folder: Keeps the network's graph and its kernels; made if missing.
         space: Its plans, where they are known from an earlier run.
         step_timeout_s: Seconds after which a child that gives no sign of life is ended.
+        without: Names of passes that do not run.
+        deadline: Of ``time.monotonic``: then the child is ended, whatever it is doing, and
+            ``OutOfTime`` raised.
 
     Attributes:
         space: All plans of the network.
+        deadline: See above; may be changed.
+        chosen: Key of a plan that was measured to what passes chose in it, as ``--plan`` takes it.
         last: What the child said of the last plan beside its measurement: ``stages`` (seconds by
             name), ``built`` (kernels), ``unasked`` (indices of decisions that no pass asked for,
             because of its neighbours), ``otherwise`` (operators about which passes decided
@@ -70,15 +88,22 @@ class PlanMeasurer(Measurer):
 
     def __init__(
         self,
-        spec: str,
+        network: str | Model,
         hardware: Hardware,
         folder: Path,
         space: Mapping[str, Any] | None = None,
         step_timeout_s: float = STEP_TIMEOUT_S,
+        *,
+        without: Collection[str] = (),
+        deadline: float = math.inf,
     ) -> None:
         require_compiler()
         folder.mkdir(parents=True, exist_ok=True)
-        self._spec = spec
+        self._network = network
+        self._without = sorted(without)
+        self._written = None if isinstance(network, str) else _write(network, folder)
+        self.deadline = deadline
+        self.chosen: dict[str, Plan] = {}
         self._hardware = hardware
         self._folder = folder
         self._known = space
@@ -93,41 +118,49 @@ class PlanMeasurer(Measurer):
         """Yields each plan with its measurement, in the order given; nothing is cut short."""
         del best_s
         for candidate in candidates:
-            yield candidate, self._measured(candidate)
+            yield candidate, self._measured([candidate])[0]
 
     def compare(self, candidates: Sequence[Any]) -> list[Measurement]:
-        """Measures each once more."""
-        return [self._measured(candidate) for candidate in candidates]
+        """Measures plans side by side: all are loaded at once, and their readings take turns.
+
+        Readings of one place in those of several plans are of one round. A child that crashes or
+        hangs costs all of them.
+        """
+        return self._measured(candidates) if candidates else []
 
     def close(self) -> None:
-        """Ends the child. May be called twice."""
+        """Ends the child, and removes what was written for it. May be called twice."""
+        self._end()
+        if self._written is not None:
+            self._written.unlink(missing_ok=True)
+
+    def _end(self) -> None:
         if self._child is not None:
             self._child.end()
             self._child = None
 
-    def _measured(self, candidate: PlanCandidate) -> Measurement:
+    def _measured(self, candidates: Sequence[PlanCandidate]) -> list[Measurement]:
         began = time.monotonic()
         child, _ = self._started()
         try:
-            child.send({"decisions": list(candidate.decisions)})
-            answer = child.answer(self._step_timeout_s)
+            child.send({"plans": [list(candidate.decisions) for candidate in candidates]})
+            answers = child.answer(self._step_timeout_s, self.deadline)["measured"]
         except _Gone as gone:
-            self.close()
+            self._end()
             self.last = {}
-            return Measurement(gone.status, build_s=time.monotonic() - began, message=str(gone))
-        if answer["status"] == Status.OUT_OF_MEMORY.value:
+            spent = (time.monotonic() - began) / len(candidates)
+            return [Measurement(gone.status, build_s=spent, message=str(gone)) for _ in candidates]
+        except OutOfTime:
+            self._end()
+            raise
+        if any(answer["status"] == Status.OUT_OF_MEMORY.value for answer in answers):
             # The next plan need not suffer from what this one left.
-            self.close()
-        self.last = {k: answer[k] for k in _TOLD if k in answer}
-        return Measurement(
-            Status(answer["status"]),
-            tuple(answer.get("seconds", ())),
-            tuple(answer.get("quiet", ())),
-            float(answer.get("build_s", 0.0)),
-            float(answer.get("run_s", 0.0)),
-            str(answer.get("message", "")),
-            answer.get("max_error"),
-        )
+            self._end()
+        self.last = {k: answers[-1][k] for k in _TOLD if k in answers[-1]}
+        for candidate, answer in zip(candidates, answers, strict=True):
+            if "chosen" in answer:
+                self.chosen[candidate.key] = answer["chosen"]
+        return [_measurement(answer) for answer in answers]
 
     def _started(self) -> tuple[_Child, Mapping[str, Any]]:
         """The child, with the network loaded, and what it said of the network's plans."""
@@ -137,16 +170,8 @@ class PlanMeasurer(Measurer):
         for _ in range(_MOST_STARTS):
             child = _Child(self._hardware.threads, self._folder / "worker.txt")
             try:
-                child.send(
-                    {
-                        "parent": os.getpid(),
-                        "spec": self._spec,
-                        "hardware": _described(self._hardware),
-                        "folder": str(self._folder),
-                        "space": self._known,
-                    }
-                )
-                answer = child.answer(LOAD_TIMEOUT_S)
+                child.send(self._first())
+                answer = child.answer(LOAD_TIMEOUT_S, self.deadline)
             except _Gone as gone:
                 child.end()
                 last = str(gone)
@@ -159,10 +184,48 @@ class PlanMeasurer(Measurer):
                 raise BadInputError(str(answer["error"]))
             self._child, self._known = child, answer["space"]
             return child, answer["space"]
+        name = self._network if isinstance(self._network, str) else self._network.name
         raise BadInputError(
-            f"the process that loads {self._spec} must not die, but it did {_MOST_STARTS} times "
+            f"the process that loads {name} must not die, but it did {_MOST_STARTS} times "
             f"({last}): leave this network out"
         )
+
+    def _first(self) -> dict[str, Any]:
+        """What a child is told before anything else."""
+        return {
+            "parent": os.getpid(),
+            "spec": self._network if isinstance(self._network, str) else None,
+            "model": None if self._written is None else str(self._written),
+            "without": self._without,
+            "hardware": _described(self._hardware),
+            "folder": str(self._folder),
+            "space": self._known,
+        }
+
+
+def _measurement(answer: Mapping[str, Any]) -> Measurement:
+    return Measurement(
+        Status(answer["status"]),
+        tuple(answer.get("seconds", ())),
+        tuple(answer.get("quiet", ())),
+        float(answer.get("build_s", 0.0)),
+        float(answer.get("run_s", 0.0)),
+        str(answer.get("message", "")),
+        answer.get("max_error"),
+    )
+
+
+def _write(model: Model, folder: Path) -> Path:
+    """A file of a model for the child alone: the original stays here."""
+    try:
+        data = pickle.dumps(replace(model, source=None))
+    except Exception as error:  # TVM's serialisation raises what it likes
+        raise BadInputError(
+            f"plans are measured in a child process, but {model.name} cannot be handed to one "
+            f"({last_line(error)}): choose its plan with --plan instead"
+        ) from error
+    write_bytes(folder / _MODEL, data)
+    return folder / _MODEL
 
 
 class _Child:
@@ -203,15 +266,24 @@ class _Child:
         with contextlib.suppress(BrokenPipeError):
             write_all(self._requests, json.dumps(message).encode() + b"\n")
 
-    def answer(self, step_s: float) -> dict[str, Any]:
+    def answer(self, step_s: float, deadline: float) -> dict[str, Any]:
         """The next answer; signs of life on the way give it more time.
 
         Args:
             step_s: Seconds that it has from one sign of life to the next.
+            deadline: What no sign of life moves.
+
+        Raises:
+            OutOfTime: The deadline came first.
         """
         step = "starting"
         while True:
-            message = self._message(time.monotonic() + step_s, step, step_s)
+            try:
+                message = self._message(min(time.monotonic() + step_s, deadline), step, step_s)
+            except _Gone as gone:
+                if gone.status is Status.TIMEOUT and time.monotonic() >= deadline:
+                    raise OutOfTime from gone
+                raise
             if "step" not in message:
                 return message
             step = str(message["step"])

@@ -6,7 +6,7 @@ later ones make of it (``graph.finish``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,7 @@ class PlanNetwork:
     Args:
         model: The network; its examples are what plans are timed with.
         hardware: What it is for.
+        without: Names of passes that do not run.
 
     Attributes:
         begun: The network.
@@ -53,10 +54,10 @@ class PlanNetwork:
         operators: Those that may have choices, in order.
     """
 
-    def __init__(self, model: Model, hardware: Hardware) -> None:
+    def __init__(self, model: Model, hardware: Hardware, without: Collection[str] = ()) -> None:
         self.model = model
         self.hardware = hardware
-        begun = begin(model, hardware)
+        begun = begin(model, hardware, without)
         failed = [report.name for report in finish(begun, hardware).passes if report.failed]
         self.begun: Begun = begun.without(failed)
         self.calls = calls_of(self.begun.module)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune.errors import BadInputError
-from foretune.plans.collector import (
+from foretune.plans.encode import configurable, configurations
+from foretune.plans.files import read_graph, write_layout
+from foretune.plans.trials import (
     DEFAULT,
     EVOLVED,
     JOURNAL,
@@ -19,8 +21,6 @@ from foretune.plans.collector import (
     read_space,
     seconds_of,
 )
-from foretune.plans.encode import configurable, configurations
-from foretune.plans.files import read_graph, write_layout
 from foretune.records import Journal
 
 if TYPE_CHECKING:

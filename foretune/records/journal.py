@@ -132,7 +132,11 @@ class Journal:
                 self._hardware[hardware.key] = hardware
 
     def add_network(
-        self, name: str, passes: Sequence[Mapping[str, Any]], plan: Mapping[str, Any]
+        self,
+        name: str,
+        passes: Sequence[Mapping[str, Any]],
+        plan: Mapping[str, Any],
+        plans: Mapping[str, Any] | None = None,
     ) -> None:
         """Keeps how a network was taken apart; again only when that changed.
 
@@ -140,15 +144,20 @@ class Journal:
             name: Of the network.
             passes: What became of each pass over its graph.
             plan: What passes with a choice chose, operator by operator.
+            plans: What became of the search for the plan, where there was one.
         """
         data = {"name": name, "passes": [dict(each) for each in passes], "plan": plan}
+        data |= {} if plans is None else {"plans": dict(plans)}
         with self._mutex:
             if self._networks.get(name) != data:
                 self._write([encode("network", data)])
                 self._networks[name] = data
 
     def networks(self) -> dict[str, Mapping[str, Any]]:
-        """How networks were taken apart, by name: ``name, passes, plan``; the latest of each."""
+        """How networks were taken apart, by name: ``name, passes, plan``; the latest of each.
+
+        ``plans`` where their plan was searched.
+        """
         with self._mutex:
             return dict(self._networks)
 

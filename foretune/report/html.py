@@ -24,6 +24,7 @@ _SPENT = {
     "canary_s": "watching for noise",
     "search_s": "searching and learning",
     "proof_s": "proving the network",
+    "plans_s": "searching its plan",
     "setup_s": "reading records",
     "start_s": "starting workers",
     "journal_s": "writing records",

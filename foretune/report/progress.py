@@ -74,7 +74,7 @@ class TuneProgress:
         self._began = clock()
 
     def proved(self, network: Network) -> None:
-        """Called once, before ``start``, when a network works with default schedules."""
+        """Called before ``start`` when a network works with default schedules."""
         told = told_network(network.to_json())
         after_s = self._clock() - self._began
         if not network.inputs:

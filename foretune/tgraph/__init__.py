@@ -24,7 +24,7 @@ from foretune.tgraph.graphs import (
     read_graph,
     read_graphs,
 )
-from foretune.tgraph.model import TGraph, fold_figures, load, train
+from foretune.tgraph.model import TGraph, fold_figures, load, require_torch, train
 from foretune.tgraph.prepare import graph_key
 from foretune.tgraph.splits import Part, by_configuration, by_graph, whole
 
@@ -53,6 +53,7 @@ __all__ = [
     "names",
     "read_graph",
     "read_graphs",
+    "require_torch",
     "train",
     "whole",
 ]

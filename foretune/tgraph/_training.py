@@ -73,13 +73,18 @@ class Loaded:
     """A graph on a device, ready for a network."""
 
     def __init__(
-        self, graph: Graph, scalers: Scalers, config: TGraphConfig, device: torch.device
+        self,
+        graph: Graph,
+        scalers: Scalers,
+        config: TGraphConfig,
+        device: torch.device,
+        among: Rows | None = None,
     ) -> None:
         self.graph, self.device = graph, device
         found = prepare(graph, config.hops, config.repad)
         self.nodes = _tensors(found, scalers.nodes, config, device)
         self._choices = scalers.choices
-        self.anchors = _anchors(graph, config)
+        self.anchors = _anchors(graph, config, among)
 
     def features(self, rows: Rows) -> Tensor:
         """What configurations are to the network: anchors, then ``rows``."""
@@ -109,7 +114,7 @@ def _tensors(
     )
 
 
-def _anchors(graph: Graph, config: TGraphConfig) -> Rows:
+def _anchors(graph: Graph, config: TGraphConfig, among: Rows | None = None) -> Rows:
     """Rows of the configurations that others are compared with, ``config.anchors`` at most.
 
     They are those with the least digests: a choice at random that depends neither on the order of
@@ -117,8 +122,9 @@ def _anchors(graph: Graph, config: TGraphConfig) -> Rows:
     """
     if config.attention != "anchors" or (graph.kind != LAYOUT and config.tile_attention != "fused"):
         return np.empty(0, dtype=np.intp)
-    first = np.unique(configuration_keys(graph), return_index=True)[1]
-    return np.asarray(first[: config.anchors], dtype=np.intp)
+    rows = np.arange(len(configuration_keys(graph)), dtype=np.intp) if among is None else among
+    first = np.unique(configuration_keys(graph)[rows], return_index=True)[1]
+    return np.asarray(rows[first[: config.anchors]], dtype=np.intp)
 
 
 def score(

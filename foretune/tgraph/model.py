@@ -71,6 +71,9 @@ class TGraph:
         members: All that were trained, whether or not they score.
         seen: Digests of the networks that it learned from or was validated on, without their
             configurations (``foretune.tgraph.graph_key``).
+        scale: How many log2 slow-downs one unit of score is worth, on graphs that members left
+            out; None where nobody found out (``foretune.plans.calibrated`` does).
+        strength: How many measurements of a network weigh as much as the belief in ``scale``.
     """
 
     name: str
@@ -79,6 +82,8 @@ class TGraph:
     columns: int
     members: tuple[Member, ...]
     seen: frozenset[str]
+    scale: float | None = None
+    strength: float = 16.0
 
     @property
     def kept(self) -> tuple[Member, ...]:
@@ -86,7 +91,13 @@ class TGraph:
         return self.members if not self.config.kept else best(self.members, self.config.kept)
 
     def score(
-        self, graph: Graph, rows: Rows | None = None, *, device: str | None = None, seed: int = 0
+        self,
+        graph: Graph,
+        rows: Rows | None = None,
+        *,
+        device: str | None = None,
+        seed: int = 0,
+        among: Rows | None = None,
     ) -> npt.NDArray[np.float64]:
         """Scores of configurations of a graph; the lowest is expected to be the fastest.
 
@@ -95,6 +106,8 @@ class TGraph:
             rows: Which configurations; all if left out.
             device: Of PyTorch; a CUDA device where there is one if left out.
             seed: Of the orders over which scores are averaged.
+            among: Where the fixed configurations are, that others are compared with; all if left
+                out. Who scores some now and others later names the same ones each time.
 
         Returns:
             float64 of shape (rows,).
@@ -111,7 +124,7 @@ class TGraph:
         total = np.zeros(len(found))
         place = choose_device(device)
         for member in self.kept:
-            loaded = Loaded(graph, member.scalers, self.config, place)
+            loaded = Loaded(graph, member.scalers, self.config, place, among)
             scores = score(_network(self, member, place), loaded, found, self.config, seed)
             scale = member.spread if self.config.average == "scaled" else 1.0
             total += scores / max(scale, 1e-12)
@@ -136,6 +149,8 @@ class TGraph:
             "config": self.config.to_json(),
             "columns": self.columns,
             "seen": sorted(self.seen),
+            "scale": self.scale,
+            "strength": self.strength,
             "members": [_meta_of(member) for member in self.members],
         }
         arrays: Arrays = {}
@@ -226,6 +241,8 @@ def load(path: Path) -> TGraph:
             int(meta["columns"]),
             members,
             frozenset(meta["seen"]),
+            None if meta.get("scale") is None else float(meta["scale"]),
+            float(meta.get("strength", TGraph.strength)),
         )
     except (KeyError, TypeError, ValueError, AttributeError, BadInputError) as error:
         raise RecordError(f"{path} is not a trained TGraph: {error}") from error

@@ -2,6 +2,7 @@
 
 from foretune.tuning.api import prepare, strategy_options, tune
 from foretune.tuning.network import Network, Proof
+from foretune.tuning.planned import PlanSearch
 from foretune.tuning.result import TaskResult, TuneResult
 from foretune.tuning.task import Task, Trial, resolve_names
 from foretune.tuning.tuner import Budget, Progress, Tuner, check_batch, fitting_batch
@@ -13,6 +14,7 @@ __all__ = [
     "TRANSCRIPT",
     "Budget",
     "Network",
+    "PlanSearch",
     "Progress",
     "Proof",
     "Task",

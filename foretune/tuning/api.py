@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +23,7 @@ from foretune.tuning.contenders import Contender, contenders
 from foretune.tuning.experience import experience, require_journals
 from foretune.tuning.explained import explained_kernels
 from foretune.tuning.network import Proof
+from foretune.tuning.planned import SHARE, FoundPlan, Place, PlanSearch
 from foretune.tuning.result import TaskResult, TuneResult
 from foretune.tuning.task import Task, resolve_names
 from foretune.tuning.tuner import RESERVE_SHARE, Budget, Progress, Tuner, check_batch
@@ -32,6 +33,7 @@ from foretune.workload import Model, Workload, from_object, load_input
 if TYPE_CHECKING:
     from foretune.graph import Artifact, Extraction, Plan
     from foretune.llm import Session
+    from foretune.records import Journal
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +79,7 @@ def prepare(
         BadInputError: Missing or unreadable file, unknown name, unsupported model, or a plan that
             does not fit.
     """
-    source: Model | Workload = load_input(what) if isinstance(what, str) else from_object(what)
+    source = _loaded(what)
     if isinstance(source, Workload):
         if plan:
             raise BadInputError(
@@ -88,6 +90,10 @@ def prepare(
 
     extracted = graph.extract(source, hardware, without, plan)
     return Prepared(source, tuple(extracted.workloads), tuple(extracted.untunable), extracted)
+
+
+def _loaded(what: str | Model | Workload | Any) -> Model | Workload:
+    return load_input(what) if isinstance(what, str) else from_object(what)
 
 
 def tune(
@@ -113,6 +119,8 @@ def tune(
     output: str | Path | None = None,
     without: Collection[str] = (),
     plan: Plan | None = None,
+    plan_trials: int = 0,
+    plan_model: str | Path | None = None,
     devices: Devices | None = None,
     learn_from: Sequence[str | Path] = (),
 ) -> TuneResult:
@@ -149,6 +157,11 @@ def tune(
             Removed where the proven one turns out to be wrong on an input compared at the end.
         without: Names of passes that do not run: to find out what they bring.
         plan: What is chosen for some operators, as ``network.plan`` of a result has it.
+        plan_trials: Plans of a network that are measured beside its default plan before anything
+            is tuned; the one that is tuned is the default unless another one is faster beside it.
+            They take a fifth of ``time_s`` at most. A run that is resumed tunes the same plan.
+        plan_model: Which of them are worth it: a file of ``foretune graph train``. What comes with
+            the package if None; without any, or without PyTorch, the default plan is tuned.
         devices: Data sheets that come before those of foretune's table, for cost models that look
             at the device. One that is called like the hardware is used; see ``read_devices``.
         learn_from: Work directories of earlier runs. Their fast schedules are tried on programs
@@ -166,6 +179,7 @@ def tune(
     check_batch(batch)
     _require_passes(without)
     require_journals(learn_from)
+    planning = PlanSearch.asked_for(plan_trials, plan_model, plan, progress)
     strategy, model_name = _checked_names(strategy, cost_model, seed)
     scored = isinstance(cost_model, str) and cost.asks_llm(model_name)
     options = strategy_options(strategy, options or {}, has_llm=llm is not None, scored=scored)
@@ -192,13 +206,23 @@ def tune(
         journal, place = enter_work_dir(stack, work_dir, fresh, llm)
         if measurer is None:
             require_device(hardware)
-        proving = time.perf_counter()
-        prepared = prepare(what, hardware, without, plan)
-        proof = _prove(prepared, hardware, proving)
-        if proof is not None:
-            # A tuned artifact that an earlier run left is not replaced by an untuned one.
-            resumed = journal is not None and len(journal) > 0 and Path(output or "").is_file()
-            _tell(proof, progress, time_s, None if resumed else output)
+        # A tuned artifact that an earlier run left is not replaced by an untuned one.
+        resumed = journal is not None and len(journal) > 0 and Path(output or "").is_file()
+        tell = partial(_tell, progress=progress, time_s=time_s, output=None if resumed else output)
+
+        def look(model: Model) -> FoundPlan:
+            assert planning is not None, "asked for where plans are searched only"
+            left_s = math.inf if time_s is None else time_s + began - time.perf_counter()
+            most_s = math.inf if time_s is None else SHARE * time_s
+            where = Place(work_dir, journal, min(most_s, left_s))
+            return planning.run(model, hardware, where, seed=seed, without=without)
+
+        prepared, proof, found = _begin(
+            what, hardware, without, plan, planning, journal, tell, look
+        )
+        if found is not None:
+            # Seconds of runs that were stopped before their first trial count, too.
+            began -= found.earlier_s
         # Not before the proof, which has the machine to itself.
         if named is not None:
             hardware = replace(named(measure=True), device=hardware.device)
@@ -206,7 +230,8 @@ def tune(
             journal.add_hardware(hardware)
             if prepared.extraction is not None:
                 passes = [report.to_json() for report in prepared.extraction.passes]
-                journal.add_network(prepared.source.name, passes, prepared.extraction.plan)
+                report = None if found is None else found.report
+                journal.add_network(prepared.source.name, passes, prepared.extraction.plan, report)
         known = experience(hardware, learn_from)
         if isinstance(cost_model, str):
             asked = {"llm": llm} if scored else {}
@@ -236,6 +261,7 @@ def tune(
             progress=progress,
             began=began,
             proof_s=0.0 if proof is None else proof.network.proof_s,
+            plans_s=0.0 if found is None else found.seconds,
             reserve_s=0.0 if proof is None else proof.reserve_s(_most_reserve_s(budget)),
             proven=proof is not None,
         )
@@ -258,6 +284,82 @@ def tune(
     if work_dir is not None:
         result.save(Path(work_dir) / RESULT)
     return result
+
+
+def _begin(
+    what: Any,
+    hardware: Hardware,
+    without: Collection[str],
+    plan: Plan | None,
+    planning: PlanSearch | None,
+    journal: Journal | None,
+    tell: Callable[[Proof], None],
+    look: Callable[[Model], FoundPlan],
+) -> tuple[Prepared, Proof | None, FoundPlan | None]:
+    """What is tuned, taken apart and proven, with the plan that was given or found.
+
+    Args:
+        what, hardware, without, plan: As for ``prepare``.
+        planning: Whether a plan is searched, if the journal does not say which one it was.
+        journal: Of the run.
+        tell: Called with each proof.
+        look: Searches a plan of a network that was proven.
+    """
+    proving = time.perf_counter()
+    found = None
+    if planning is not None:
+        what = _loaded(what)
+        found = planning.known(journal, what)
+    if found is None:
+        prepared = prepare(what, hardware, without, plan)
+    else:
+        prepared = _as_before(what, hardware, without, found)
+    proof = _prove(prepared, hardware, proving)
+    if proof is not None:
+        tell(proof)
+    if planning is not None and found is None and isinstance(prepared.source, Model):
+        found = look(prepared.source)
+        if found.plan is not None and proof is not None:
+            found, prepared, proof = _replanned(found, prepared, proof, without, tell)
+    if found is not None and proof is not None:
+        proof.network = replace(proof.network, plans=found.report)
+    return prepared, proof, found
+
+
+def _as_before(
+    what: Any, hardware: Hardware, without: Collection[str], found: FoundPlan
+) -> Prepared:
+    """A network with the plan that an earlier run tuned."""
+    try:
+        return prepare(what, hardware, without, found.plan)
+    except BadInputError as error:
+        raise BadInputError(
+            f"a run that is resumed tunes the plan that its journal holds, but that does not fit "
+            f"any more: {error}; start anew with --fresh"
+        ) from error
+
+
+def _replanned(
+    found: FoundPlan,
+    prepared: Prepared,
+    proof: Proof,
+    without: Collection[str],
+    tell: Callable[[Proof], None],
+) -> tuple[FoundPlan, Prepared, Proof]:
+    """The network with another plan, proven and told; as it was where that cannot be."""
+    began, spent_s = time.perf_counter(), proof.network.proof_s
+    hardware = proof.hardware
+    try:
+        other = prepare(prepared.source, hardware, without, found.plan)
+        assert other.extraction is not None, "a plan is for a network"
+        again = Proof(proof.model, hardware, other.extraction, began, spent_s)
+        tell(again)
+        return found, other, again
+    except BadInputError as error:
+        spent_s += time.perf_counter() - began
+        proof.network = replace(proof.network, proof_s=spent_s)
+        logger.warning("the plan that was found is not tuned, the default plan is: %s", error)
+        return found.refused(f"the plan that was found cannot be proven: {error}"), prepared, proof
 
 
 def _with_sheet(hardware: Hardware, devices: Devices | None) -> Hardware:

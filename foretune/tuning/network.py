@@ -77,6 +77,7 @@ class Network:
             them, for example.
         passes: What became of each pass: objects of ``network.passes`` in ``foretune.tune/1``.
         plan: What passes with a choice chose: pass, then operator, to choice.
+        plans: What became of the search for it; None where none was wanted.
         tried: What became of the contenders that were tried in the network.
         tried_gain: How many times as fast the network is with those that were faster, all of them,
             as without, where it ships with them; None otherwise.
@@ -99,6 +100,7 @@ class Network:
     left_out: Mapping[str, str] = field(default_factory=dict)
     passes: Sequence[Mapping[str, Any]] = ()
     plan: Mapping[str, Any] = field(default_factory=dict)
+    plans: Mapping[str, Any] | None = None
     tried: Sequence[Trying] = ()
     tried_gain: float | None = None
     proof_s: float = 0.0
@@ -138,6 +140,7 @@ class Network:
             "left_out": dict(self.left_out),
             "passes": [dict(report) for report in self.passes],
             "plan": dict(self.plan),
+            "plans": None if self.plans is None else dict(self.plans),
             "tried": [each.to_json() for each in self.tried],
             "tried_gain": self.tried_gain,
             "proof_s": self.proof_s,
@@ -153,6 +156,7 @@ class Proof:
         hardware: What it is compiled for.
         extraction: How it was taken apart.
         began: ``time.perf_counter`` when the proof began, the taking apart included.
+        earlier_s: Seconds that proving it with another plan took.
 
     Raises:
         UnsupportedModelError: It cannot be compiled, or what was compiled computes something else;
@@ -160,7 +164,12 @@ class Proof:
     """
 
     def __init__(
-        self, model: Model, hardware: Hardware, extraction: Extraction, began: float
+        self,
+        model: Model,
+        hardware: Hardware,
+        extraction: Extraction,
+        began: float,
+        earlier_s: float = 0.0,
     ) -> None:
         from foretune.graph import verification_inputs
 
@@ -171,7 +180,9 @@ class Proof:
         self.default.link()
         self.compiled_s = time.perf_counter() - began
         self.network = Network(
-            passes=self.default.manifest["passes"], plan=self.default.manifest["plan"]
+            passes=self.default.manifest["passes"],
+            plan=self.default.manifest["plan"],
+            proof_s=earlier_s,
         )
         self.saved: Path | None = None
         self.inputs = verification_inputs(model)

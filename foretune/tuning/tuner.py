@@ -77,7 +77,10 @@ class Progress(Protocol):
     """Where the loop reports what happens; ``foretune.report.TuneProgress`` shows it."""
 
     def proved(self, network: Network) -> None:
-        """Called once, before ``start``, when a network works with default schedules."""
+        """Called before ``start`` when a network works with default schedules.
+
+        Called again where another plan of it is tuned, and was proven, too.
+        """
 
     def start(self, tasks: Sequence[Task], budget: Budget) -> None:
         """Called once, before anything is measured."""
@@ -131,6 +134,7 @@ class Clock:
     journal_s: float = 0.0
     setup_s: float = 0.0
     proof_s: float = 0.0
+    plans_s: float = 0.0
     measuring_s: float = 0.0
 
     @contextmanager
@@ -169,6 +173,7 @@ class Tuner:
         progress: Who is told.
         began: ``time.perf_counter`` when the run began, if that was before the tuner was made.
         proof_s: Seconds since then that went into proving the network.
+        plans_s: Seconds since then that went into the search for its plan.
         reserve_s: Seconds of the budget that are left for what follows the tuner, about.
         proven: Whether there is something to ship, even where time suffices for no trial.
     """
@@ -185,6 +190,7 @@ class Tuner:
         progress: Progress | None = None,
         began: float | None = None,
         proof_s: float = 0.0,
+        plans_s: float = 0.0,
         reserve_s: float = 0.0,
         proven: bool = False,
     ) -> None:
@@ -205,8 +211,9 @@ class Tuner:
         self.after_round: Callable[[], None] = _nothing
         now = time.perf_counter()
         self._began = now if began is None else began
-        self.clock.setup_s = now - self._began - proof_s
+        self.clock.setup_s = now - self._began - proof_s - plans_s
         self.clock.proof_s = proof_s
+        self.clock.plans_s = plans_s
         most_s = RESERVE_SHARE * (budget.seconds or 0.0)
         self._reserve_s = min(reserve_s, most_s)
         self._proven = proven

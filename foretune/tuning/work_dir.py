@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 JOURNAL = "journal.jsonl"
 RESULT = "tune.json"
 TRANSCRIPT = "llm.jsonl"
+PLANS_FOLDER = "plans"
+"""What a search for the plan of a network keeps: ``foretune.plans``."""
+PLANS_JOURNAL = f"{PLANS_FOLDER}/plans.jsonl"
 _SAVE_EVERY_S = 10.0
 
 
@@ -41,7 +44,7 @@ def enter_work_dir(
     if work_dir is None:
         return None, 0
     # What a replay reads, or a session writes already, may be the file in this very directory.
-    aside = [JOURNAL, TRANSCRIPT] if llm is None or llm.unrecorded else [JOURNAL]
+    aside = [JOURNAL, PLANS_JOURNAL, *([TRANSCRIPT] if llm is None or llm.unrecorded else [])]
     journal = stack.enter_context(open_journal(Path(work_dir), aside if fresh else ()))
     if llm is not None:
         llm.record_in(Path(work_dir) / TRANSCRIPT)
@@ -90,7 +93,7 @@ def open_journal(work_dir: Path, aside: Sequence[str] = ()) -> Journal:
 
     Args:
         work_dir: The directory.
-        aside: Files that are renamed before, where they are there: ``journal.jsonl`` →
+        aside: Files in it that are renamed before, where they are there: ``journal.jsonl`` →
             ``journal.1.jsonl``, all with the first number that none of them has yet.
 
     Raises:

@@ -36,6 +36,12 @@ def products():
     return _main(make, 8, 32)
 
 
+def product():
+    """One product: the smallest network that has a choice."""
+    weights = _constant(np.random.default_rng(2), 32, 32)
+    return _main(lambda emit, x: emit(relax.op.matmul(x, weights)), 8, 32)
+
+
 def convolutions():
     """Convolutions of 3 x 3 and 1 x 1, two with the same weights, and a residual."""
     rng = np.random.default_rng(1)

@@ -2,87 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from foretune.errors import BadInputError, RecordError
 from foretune.measure import Measurement, Status
-from foretune.plans.collector import (
+from foretune.plans.collector import Collection, PlanCollector, folder_of
+from foretune.plans.pack import pack
+from foretune.plans.trials import (
     DEFAULT,
     EVOLVED,
     JOURNAL,
     RANDOM,
     SPACE,
-    Collection,
-    PlanCollector,
-    _Proposals,
-    folder_of,
     read_space,
     seconds_of,
 )
-from foretune.plans.encode import graph_of
-from foretune.plans.files import write_graph
-from foretune.plans.network import PlanNetwork
-from foretune.plans.pack import pack
-from foretune.plans.space import PlanSpace
 from foretune.records import Journal, Record
 from foretune.tgraph import read_graphs
-from foretune.workload import load_input
 from tests.graph.test_algorithms import hardware
 from tests.plans import spaces
-
-FILE = Path(__file__).with_name("networks.py")
-NETWORK = f"{FILE}:convolutions"
-
-
-class Interrupted(Exception):
-    """What ends a run in the middle."""
-
-
-@pytest.fixture(scope="module")
-def network():
-    found = PlanNetwork(load_input(NETWORK), hardware())
-    return PlanSpace.of(found, "0" * 16), graph_of(found.begun.module)
-
-
-@pytest.fixture
-def measurer(network):
-    """Measures by a formula: 1 ms, and more for what is as written or alone."""
-    space, graph = network
-
-    class Formula:
-        measured: list[str] = []  # noqa: RUF012 - one list for all networks
-        fail = ""
-        stop_after = 10**9
-
-        def __init__(self, spec, hardware, folder, known):
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "kernels").mkdir(exist_ok=True)
-            write_graph(folder, graph)
-            if self.fail:
-                raise BadInputError(self.fail)
-            self.space, self.last = space, {"built": 1}
-
-        def compare(self, candidates):
-            if len(self.measured) >= self.stop_after:
-                raise Interrupted
-            self.measured += [candidate.key for candidate in candidates]
-            return [self._read(candidate) for candidate in candidates]
-
-        def _read(self, candidate):
-            choices = [choice for path in candidate.paths for _, choice in path]
-            if choices.count("winograd2") == 2:
-                return Measurement(Status.WRONG_OUTPUT, message="off by one")
-            seconds = 1e-3 * (1 + choices.count("as written") + 0.1 * choices.count("alone"))
-            return Measurement(Status.OK, (seconds,) * 3, (True,) * 3)
-
-        def close(self):
-            pass
-
-    Formula.measured = []
-    return Formula
+from tests.plans.formula import NETWORK, Interrupted
 
 
 def collector(folder, measurer, plans=24, said=None, **options):
@@ -128,7 +68,7 @@ def test_a_stopped_collection_goes_on_and_measures_nothing_twice(tmp_path, measu
 
 def test_half_of_a_small_space_is_left_for_breeding():
     space = spaces.space(convolutions=0, products=2)
-    proposals = _Proposals(space, Collection(("small",), 200), [])
+    proposals = Collection(("small",), 200).proposals(space)
     origins = []
     while asked := proposals.ask()[1]:
         origin = RANDOM if len(origins) in range(1, 9) else EVOLVED if origins else DEFAULT

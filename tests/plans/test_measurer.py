@@ -14,7 +14,7 @@ from foretune.errors import BadInputError
 from foretune.measure import Status
 from foretune.plans import _worker
 from foretune.plans.kernels import Kernels
-from foretune.plans.measurer import PlanMeasurer
+from foretune.plans.measurer import OutOfTime, PlanMeasurer
 from foretune.workload import load_input
 from tests.graph.test_algorithms import hardware
 
@@ -52,6 +52,16 @@ def test_plans_are_built_once_checked_and_timed(measurer, folder):
     assert not list(folder.glob("kernels/*.begun"))
 
 
+def test_plans_that_are_compared_take_turns(measurer):
+    plain = measurer.space.uniform({"packed-weights": "plain", "fusion": "alone"})
+    default, other = measurer.compare([measurer.space.default, plain])
+    assert default.ok and other.ok
+    assert len(default.seconds) == len(other.seconds) >= 3
+    chosen = [measurer.chosen[plan.key] for plan in (measurer.space.default, plain)]
+    assert [set(each["packed-weights"].values()) for each in chosen] == [{"panels"}, {"plain"}]
+    assert measurer.compare([]) == []
+
+
 def test_a_child_that_dies_is_replaced_and_finds_the_kernels_again(measurer):
     child = measurer._child._process
     os.killpg(child.pid, signal.SIGKILL)
@@ -70,6 +80,13 @@ def test_a_child_that_hangs_is_ended(measurer, monkeypatch):
     (measurement,) = measurer.compare([measurer.space.default])
     assert measurement.status is Status.TIMEOUT
     assert "0.3 s" in measurement.message
+
+
+def test_a_deadline_ends_the_child_whatever_it_does(measurer, monkeypatch):
+    monkeypatch.setattr(measurer, "deadline", 0.0)
+    with pytest.raises(OutOfTime):
+        measurer.compare([measurer.space.default])
+    assert measurer._child is None
 
 
 @pytest.mark.parametrize(

@@ -254,3 +254,6 @@ def test_how_a_network_was_taken_apart_is_kept_and_written_again_when_it_changes
     assert len(path.read_text().splitlines()) == 2
     with Journal(path) as journal:
         assert journal.networks() == {"net": {"name": "net", "passes": passes, "plan": {}}}
+        journal.add_network("net", passes, {}, {"chosen": False})
+    with Journal(path) as journal:
+        assert journal.networks()["net"]["plans"] == {"chosen": False}

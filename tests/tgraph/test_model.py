@@ -87,6 +87,18 @@ def test_neither_order_nor_copies_nor_companions_change_a_score(learned):
     np.testing.assert_allclose(learned.score(graph, rows[:7]), plain[rows[:7]], atol=1e-4)
 
 
+def test_scores_are_the_same_whatever_is_scored_later_where_it_is_said_what_is_compared(learned):
+    few = layout_graph(2, configurations=20)
+    more = np.concatenate(
+        [few.configurations.features(np.arange(20)), layout_arrays(9)["node_config_feat"]]
+    )
+    many = replace(few, configurations=packed([more], len(more), 4), runtime=None)
+    rows = np.arange(16, 20)
+    expected = learned.score(few, rows, among=np.arange(16))
+    np.testing.assert_allclose(learned.score(many, rows, among=np.arange(16)), expected, atol=1e-5)
+    assert not np.allclose(learned.score(many, rows), expected, atol=1e-5)
+
+
 def test_a_file_in_another_order_has_the_same_scores(learned):
     graph = layout_graph(2, configurations=50)
     features = graph.configurations.features(np.arange(50))
