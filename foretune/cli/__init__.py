@@ -8,6 +8,7 @@ is instant.
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import os
 import signal
@@ -30,6 +31,9 @@ from foretune.cli._tune import add_tune
 from foretune.errors import BadInputError, ForetuneError
 
 __all__ = ["INTERRUPTED", "entry", "main"]
+
+_OBJECTS = 50_000
+"""New objects after which Python looks for circles of garbage."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -130,6 +134,9 @@ def _parser() -> argparse.ArgumentParser:
 def entry() -> NoReturn:
     """Console entry: SIGTERM ends a run as Ctrl-C does, so that a stopped run keeps its best."""
     signal.signal(signal.SIGTERM, _interrupt)
+    # Python looks for circles of garbage after every 700 new objects. A search makes millions that
+    # live on, and no circles to speak of: looking took 3 to 11 % of the time of proposing.
+    gc.set_threshold(_OBJECTS, 10, 10)
     sys.exit(main())
 
 
