@@ -1,7 +1,7 @@
-"""Records of measured candidates: the journal, queries and interchange."""
+"""Records of measured candidates: stores, the journal file above all, queries and interchange."""
 
 from foretune.records._record import CONFIRM, DEFAULT, KNOWLEDGE, UNTUNED, Record
-from foretune.records.journal import Journal, SkippedLine
+from foretune.records.journal import Journal
 from foretune.records.metaschedule_export import ExportOutcome, export_metaschedule
 from foretune.records.metaschedule_import import ImportOutcome, import_metaschedule
 from foretune.records.queries import (
@@ -21,6 +21,7 @@ from foretune.records.queries import (
 )
 from foretune.records.replay import ReplayMeasurer
 from foretune.records.standings import Standings
+from foretune.records.store import Entry, SkippedLine, Store
 from foretune.records.trace_form import TraceForm, TraceMatcher, trace_form
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "DEFAULT",
     "KNOWLEDGE",
     "UNTUNED",
+    "Entry",
     "ExportOutcome",
     "ImportOutcome",
     "Journal",
@@ -35,6 +37,7 @@ __all__ = [
     "ReplayMeasurer",
     "SkippedLine",
     "Standings",
+    "Store",
     "TimeSplit",
     "TraceForm",
     "TraceMatcher",

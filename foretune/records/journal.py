@@ -23,9 +23,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from foretune._files import write_all
@@ -34,6 +33,7 @@ from foretune.hardware import Hardware
 from foretune.records._framing import BadLineError, decode, encode, may_be_journal
 from foretune.records._record import Record
 from foretune.records.queries import fastest
+from foretune.records.store import Entry, SkippedLine, Store
 from foretune.workload import Workload
 
 _log = logging.getLogger(__name__)
@@ -41,20 +41,7 @@ _log = logging.getLogger(__name__)
 _BLOCK_BYTES = 1 << 22
 
 
-@dataclass(frozen=True)
-class SkippedLine:
-    """A line of a file that was not read.
-
-    Attributes:
-        line: Number of the line, from 1.
-        reason: Why.
-    """
-
-    line: int
-    reason: str
-
-
-class Journal:
+class Journal(Store):
     """An append-only file of records that several processes may write at once.
 
     Life cycle: construct (reads the whole file), ``append`` and query as often as wanted,
@@ -76,6 +63,7 @@ class Journal:
         self, path: str | os.PathLike[str], *, read_only: bool = False, lock_timeout_s: float = 60.0
     ) -> None:
         self.path = Path(path)
+        self.name = str(self.path)
         self.read_only = read_only
         self.skipped: list[SkippedLine] = []
         self._lock_timeout_s = lock_timeout_s
@@ -99,37 +87,21 @@ class Journal:
             self.close()
             raise
 
-    def append(self, record: Record) -> None:
-        """Writes one record; it is on disk when this returns.
+    def write(self, entries: Iterable[Entry]) -> None:
+        """Writes entries with one write and one ``fsync``: all of them, or none.
+
+        Every record becomes a line, also one that is there already.
 
         Raises:
-            RecordError: It could not be written (full disk, read-only directory...). The journal
-                is as it was before, and later appends work once the cause is gone.
+            RecordError: They could not be written (full disk, read-only directory...). The journal
+                is as it was before, and later writes work once the cause is gone.
+            TypeError: An entry cannot be written as JSON.
         """
-        self.extend([record])
-
-    def extend(self, records: Iterable[Record]) -> None:
-        """Writes several records with one write and one ``fsync``: all of them, or none."""
-        records = list(records)
-        lines = [encode("record", record.to_json()) for record in records]
         with self._mutex:
-            self._write(lines)
-            for record in records:
-                self._keep(record)
-
-    def add_workload(self, workload: Workload) -> None:
-        """Keeps a workload's program, once, so that the journal can be used without the model."""
-        with self._mutex:
-            if workload.key not in self._workloads:
-                self._write([encode("workload", asdict(workload))])
-                self._workloads[workload.key] = workload
-
-    def add_hardware(self, hardware: Hardware) -> None:
-        """Keeps a hardware's description; again only when a figure of it changed."""
-        with self._mutex:
-            if self._hardware.get(hardware.key) != hardware:
-                self._write([encode("hardware", hardware.to_json())])
-                self._hardware[hardware.key] = hardware
+            new = [entry for entry in entries if not self._holds(entry)]
+            self._write([_line(entry) for entry in new])
+            for entry in new:
+                self._hold(entry)
 
     def add_network(
         self,
@@ -183,21 +155,18 @@ class Journal:
         return [r for r in chosen if r.measurement.ok] if ok_only else chosen
 
     def best(self, workload: str, hardware: str) -> Record | None:
-        """The fastest ``ok`` record of a workload on a hardware, or None.
-
-        A candidate that was measured again in quiet counts with that value, and one that was once
-        seen to compute a wrong output is never best: see ``foretune.records.top``.
-        """
+        """See ``Store.best``; what was found is kept until a record comes."""
         with self._mutex:
             pair = (workload, hardware)
             if pair not in self._best:
                 self._best[pair] = fastest(self._pairs.get(pair, ()))
             return self._best[pair]
 
-    def workloads(self) -> dict[str, Workload]:
-        """The workloads whose programs are kept, by key."""
+    def workloads(self, keys: Sequence[str] | None = None) -> dict[str, Workload]:
+        """The workloads whose programs are kept, by key; only those of ``keys`` if given."""
         with self._mutex:
-            return dict(self._workloads)
+            chosen = self._workloads if keys is None else keys
+            return {key: self._workloads[key] for key in chosen if key in self._workloads}
 
     def hardware(self) -> dict[str, Hardware]:
         """The hardware that is described, by key; the latest description of each."""
@@ -223,17 +192,6 @@ class Journal:
             if self._fd is not None:
                 os.close(self._fd)
                 self._fd = None
-
-    def __enter__(self) -> Journal:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # Writing
 
@@ -287,12 +245,12 @@ class Journal:
             fcntl.flock(fd, fcntl.LOCK_UN)
 
     def _write(self, lines: list[bytes]) -> None:
+        if not lines:
+            return
         if self.read_only:
             raise RecordError(
                 f"journal {str(self.path)!r} was opened read-only: open it with read_only=False"
             )
-        if not lines:
-            return
         fd = self._descriptor()
         with self._locked(fcntl.LOCK_EX):
             self._refuse_replaced_file(fd)
@@ -362,13 +320,11 @@ class Journal:
         try:
             kind, data = decode(line)
             if kind == "record":
-                self._keep(self._shared(Record.from_json(data)))
+                self._hold(self._shared(Record.from_json(data)))
             elif kind == "workload":
-                workload = Workload(**data)
-                self._workloads.setdefault(workload.key, workload)
+                self._hold(Workload(**data))
             elif kind == "hardware":
-                hardware = Hardware.from_json(data)
-                self._hardware[hardware.key] = hardware
+                self._hold(Hardware.from_json(data))
             elif kind == "network":
                 self._networks[str(data["name"])] = data
             else:
@@ -382,11 +338,22 @@ class Journal:
         except (KeyError, TypeError, ValueError) as error:
             self.skipped.append(SkippedLine(self._line, f"fields do not fit: {error!r}"))
 
-    def _keep(self, record: Record) -> None:
-        pair = (record.workload, record.hardware)
-        self._records.append(record)
-        self._pairs.setdefault(pair, []).append(record)
-        self._best.pop(pair, None)
+    def _holds(self, entry: Entry) -> bool:
+        """Whether a description is there as it is; records are written whether they are or not."""
+        if isinstance(entry, Workload):
+            return entry.key in self._workloads
+        return isinstance(entry, Hardware) and self._hardware.get(entry.key) == entry
+
+    def _hold(self, entry: Entry) -> None:
+        if isinstance(entry, Workload):
+            self._workloads.setdefault(entry.key, entry)
+        elif isinstance(entry, Hardware):
+            self._hardware[entry.key] = entry
+        else:
+            pair = (entry.workload, entry.hardware)
+            self._records.append(entry)
+            self._pairs.setdefault(pair, []).append(entry)
+            self._best.pop(pair, None)
 
     def _shared(self, record: Record) -> Record:
         """The same record, with what most records have in common held in memory once."""
@@ -426,6 +393,13 @@ class Journal:
                 f"{str(self.path)!r} is not a foretune journal: name a journal, or a file that "
                 "does not exist yet"
             )
+
+
+def _line(entry: Entry) -> bytes:
+    if isinstance(entry, Workload):
+        return encode("workload", asdict(entry))
+    kind = "hardware" if isinstance(entry, Hardware) else "record"
+    return encode(kind, entry.to_json())
 
 
 def _failure(verb: str, path: Path, error: OSError) -> RecordError:

@@ -13,9 +13,9 @@ from typing import Any
 
 from foretune.errors import BadInputError, IllegalCandidateError, RecordError
 from foretune.records._record import Record
-from foretune.records.journal import Journal
 from foretune.records.metaschedule_import import RECORDS, WORKLOADS
 from foretune.records.queries import top as fastest_first
+from foretune.records.store import Store
 from foretune.space import Candidate, Space
 
 
@@ -42,7 +42,7 @@ class ExportOutcome:
 
 
 def export_metaschedule(
-    source: Journal | Iterable[Record],
+    source: Store | Iterable[Record],
     directory: str | os.PathLike[str],
     *,
     top: int | None = None,
@@ -56,7 +56,7 @@ def export_metaschedule(
     that TVM ranks as we do.
 
     Args:
-        source: A journal, or records of which each has its ``candidate``.
+        source: A store, or records of which each has its ``candidate``.
         directory: Made if need be.
         top: Only the fastest ``top`` candidates of each workload; all if None.
         hardware: Key of the hardware whose records are written. Needed where ``source`` has
@@ -68,7 +68,7 @@ def export_metaschedule(
         BadInputError: Several hardware and none chosen.
         RecordError: There is a database already, or the directory cannot be written.
     """
-    records = source.records() if isinstance(source, Journal) else list(source)
+    records = source.records() if isinstance(source, Store) else list(source)
     chosen = _one_hardware(records, hardware)
     target = Path(directory)
     if not overwrite and any((target / name).exists() for name in (WORKLOADS, RECORDS)):
@@ -104,15 +104,15 @@ def _one_hardware(records: list[Record], hardware: str | None) -> list[Record]:
 
 
 def _candidates(
-    source: Journal | Iterable[Record],
+    source: Store | Iterable[Record],
     records: list[Record],
     top: int | None,
     spaces: dict[str, Space],
     left_out: Counter[str],
 ) -> Iterator[tuple[Candidate, float]]:
     """The candidates to write with their seconds, workload by workload, fastest first."""
-    programs = source.workloads() if isinstance(source, Journal) else {}
-    machines = source.hardware() if isinstance(source, Journal) else {}
+    programs = source.workloads() if isinstance(source, Store) else {}
+    machines = source.hardware() if isinstance(source, Store) else {}
     by_workload: dict[str, list[Record]] = {}
     for record in records:
         by_workload.setdefault(record.workload, []).append(record)
@@ -121,7 +121,7 @@ def _candidates(
             candidate = record.candidate
             if candidate is None:
                 if key not in spaces and (key not in programs or record.hardware not in machines):
-                    left_out["the journal lacks the program or the hardware"] += 1
+                    left_out["the store lacks the program or the hardware"] += 1
                     continue
                 if key not in spaces:
                     spaces[key] = Space.generate(programs[key], machines[record.hardware])

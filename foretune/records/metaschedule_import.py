@@ -28,7 +28,7 @@ from foretune.errors import BadInputError, ForetuneError, IllegalCandidateError
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Status
 from foretune.records._record import Record
-from foretune.records.journal import SkippedLine
+from foretune.records.store import SkippedLine
 from foretune.records.trace_form import TraceMatcher, trace_form
 from foretune.space import Candidate, Space
 from foretune.workload import Workload

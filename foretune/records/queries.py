@@ -18,7 +18,7 @@ from foretune.records.standings import Standings
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from foretune.records.journal import Journal
+    from foretune.records.store import Store
     from foretune.space import Space
 
 
@@ -61,10 +61,10 @@ def fastest(records: Iterable[Record]) -> Record | None:
     return Standings(records).best
 
 
-def best_of_each(journal: Journal) -> list[Record]:
+def best_of_each(store: Store) -> list[Record]:
     """The best record of each workload on each hardware, in the order they first appear."""
-    pairs = dict.fromkeys((r.workload, r.hardware) for r in journal.records())
-    bests = (journal.best(*pair) for pair in pairs)
+    pairs = dict.fromkeys((r.workload, r.hardware) for r in store.records())
+    bests = (store.best(*pair) for pair in pairs)
     return [best for best in bests if best is not None]
 
 
@@ -111,40 +111,45 @@ def time_split(records: Iterable[Record]) -> TimeSplit:
     return TimeSplit(build, run, failed)
 
 
-def merge(journal: Journal, source: Journal) -> int:
-    """Appends what ``source`` holds and ``journal`` lacks: workloads, hardware and records.
+def merge(store: Store, source: Store) -> int:
+    """Appends what ``source`` holds and ``store`` lacks: workloads, hardware and records.
 
     Returns:
         How many records were appended. Merging twice appends nothing the second time.
     """
-    for workload in source.workloads().values():
-        journal.add_workload(workload)
-    known = journal.hardware()
-    for key, hardware in source.hardware().items():
-        if key not in known:
-            journal.add_hardware(hardware)
-    return add_missing(journal, source.records())
+    known = store.hardware()
+    missing = _missing(store, source.records())
+    machines = [hardware for key, hardware in source.hardware().items() if key not in known]
+    store.write([*source.workloads().values(), *machines, *missing])
+    return len(missing)
 
 
-def add_missing(journal: Journal, records: Iterable[Record]) -> int:
-    """Appends the records that the journal does not hold yet; returns how many those were."""
-    have = Counter(record.identity for record in journal.records())
+def add_missing(store: Store, records: Iterable[Record]) -> int:
+    """Appends the records that the store does not hold yet; returns how many those were."""
+    missing = _missing(store, records)
+    store.write(missing)
+    return len(missing)
+
+
+def _missing(store: Store, records: Iterable[Record]) -> list[Record]:
+    wanted = list(records)
+    pairs = dict.fromkeys((record.workload, record.hardware) for record in wanted)
+    have = Counter(record.identity for pair in pairs for record in store.records(*pair))
     missing = []
-    for record in records:
+    for record in wanted:
         identity = record.identity
         if have[identity]:
             have[identity] -= 1
         else:
             missing.append(record)
-    journal.extend(missing)
-    return len(missing)
+    return missing
 
 
-def print_info(journal: Journal, console: Console | None = None) -> None:
-    """Prints what a journal holds: per workload its best, trials and failures, then what failed.
+def print_info(store: Store, console: Console | None = None) -> None:
+    """Prints what a store holds: per workload its best, trials and failures, then what failed.
 
     Args:
-        journal: Any journal.
+        store: Any store.
         console: Where to print; standard output if None.
     """
     from rich.console import Console
@@ -152,14 +157,14 @@ def print_info(journal: Journal, console: Console | None = None) -> None:
     from rich.text import Text
 
     console = console or Console(highlight=False)
-    records = journal.records()
-    workloads, hardware = journal.workloads(), journal.hardware()
+    records = store.records()
+    workloads, hardware = store.workloads(), store.hardware()
     table = Table("workload", "hardware", title=None)
     for heading in ("best ms", "GFLOP/s", "trials", "failed"):
         table.add_column(heading, justify="right")
     for pair in dict.fromkeys((r.workload, r.hardware) for r in records):
-        own = journal.records(*pair)
-        best = journal.best(*pair)
+        own = store.records(*pair)
+        best = store.best(*pair)
         seconds = None if best is None else best.measurement.best_s
         known, machine = workloads.get(pair[0]), hardware.get(pair[1])
         table.add_row(
@@ -170,7 +175,7 @@ def print_info(journal: Journal, console: Console | None = None) -> None:
             str(spent_trials(own)),
             str(sum(1 for r in own if not r.measurement.seconds)),
         )
-    console.print(Text(str(journal.path)))
+    console.print(Text(store.name))
     split = time_split(records)
     console.print(
         f"{len(records)} records, {spent_trials(records)} trials, {len(workloads)} workloads, "
@@ -182,7 +187,7 @@ def print_info(journal: Journal, console: Console | None = None) -> None:
     console.print(f"statuses: {statuses or 'none'}")
     for status, text, count in failure_messages(records):
         console.print(Text(f"  {count} x {status.value}: {text}"))
-    if journal.skipped:
-        console.print(f"{len(journal.skipped)} unreadable lines were skipped:")
-        for skipped in journal.skipped[:5]:
+    if store.skipped:
+        console.print(f"{len(store.skipped)} unreadable lines were skipped:")
+        for skipped in store.skipped[:5]:
             console.print(Text(f"  line {skipped.line}: {skipped.reason}"))

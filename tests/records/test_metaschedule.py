@@ -122,7 +122,7 @@ def test_a_journal_alone_can_be_exported(
         journal.extend([replace(r, candidate=None) for r in records])
         first = export_metaschedule(journal, tmp_path / "lacking")
         assert first.records == 0
-        assert list(first.left_out) == ["the journal lacks the program or the hardware"]
+        assert list(first.left_out) == ["the store lacks the program or the hardware"]
         journal.add_workload(space.workload)
         journal.add_hardware(HARDWARE)
         journal.append(replace(records[0], candidate_key="x", decisions={"sketch": "gone"}))

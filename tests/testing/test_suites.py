@@ -8,13 +8,16 @@ import pytest
 from foretune.cost import Prediction
 from foretune.cost.random import RandomModel
 from foretune.measure import Measurement, Status
+from foretune.records import Journal
 from foretune.search.random import RandomSearch
 from foretune.testing import (
     SyntheticMeasurer,
     SyntheticSpace,
     check_measurer,
+    check_store,
     cost_models,
     measurers,
+    stores,
     strategies,
 )
 
@@ -166,3 +169,66 @@ def test_broken_measurer_is_caught(factory, check):
 def test_the_measurer_suite_wants_enough_candidates():
     with pytest.raises(ValueError, match="at least three"):
         check_measurer(SyntheticMeasurer, [SyntheticSpace().optimum] * 5)
+
+
+class Overwriting(Journal):
+    """Starts anew each time."""
+
+    def __init__(self, path):
+        path.unlink(missing_ok=True)
+        super().__init__(path)
+
+
+class HalfWriting(Journal):
+    """Writes entries one by one."""
+
+    def write(self, entries):
+        for entry in entries:
+            super().write([entry])
+
+
+class Stale(Journal):
+    """Never looks at what others wrote."""
+
+    def refresh(self):
+        return 0
+
+
+class Lenient(Journal):
+    """Takes records after its end, and loses them."""
+
+    def write(self, entries):
+        if self._fd is not None:
+            super().write(entries)
+
+
+class Unfiltered(Journal):
+    """Gives failures where only what worked was asked for."""
+
+    def records(self, workload=None, hardware=None, ok_only=False):
+        return super().records(workload, hardware)
+
+
+@pytest.mark.parametrize(
+    ("kind", "check"),
+    [
+        (Overwriting, stores.check_written_is_read),
+        (HalfWriting, stores.check_all_or_nothing),
+        (Stale, stores.check_others_are_seen),
+        (Lenient, stores.check_close),
+        (Unfiltered, stores.check_filters),
+    ],
+)
+def test_broken_store_is_caught(kind, check, tmp_path):
+    with pytest.raises(AssertionError):
+        check(lambda: kind(tmp_path / "journal.jsonl"))
+
+
+def test_the_store_suite_runs_on_an_empty_place_each_time(tmp_path):
+    places = iter(range(100))
+
+    def make():
+        path = tmp_path / f"{next(places)}.jsonl"
+        return lambda: Journal(path)
+
+    check_store(make)
