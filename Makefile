@@ -41,7 +41,7 @@ $(STAMP): pyproject.toml
 	touch $@
 
 demo: setup
-	$(BIN)/foretune tune mobilenet_v2 --time $(DEMO_SECONDS) --work-dir $(DEMO) --fresh \
+	$(BIN)/foretune tune mobilenet_v2 --time $(DEMO_SECONDS) --work-dir $(DEMO) --fresh --store none \
 	  -o $(DEMO)/mobilenet_v2.so --json $(DEMO)/tune.json
 	$(BIN)/foretune compare mobilenet_v2 --artifact $(DEMO)/mobilenet_v2.so \
 	  --against eager,onnxruntime --json $(DEMO)/compare.json

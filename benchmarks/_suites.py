@@ -142,7 +142,7 @@ def through_command_line(
         with tempfile.TemporaryDirectory(prefix="foretune-suite-") as folder:
             given = write(name, Path(folder))
             command = [str(Path(sys.executable).with_name("foretune")), "tune", given]
-            command += ["--trials", "1"]
+            command += ["--trials", "1", "--store", "none"]
             command += ["--work-dir", f"{folder}/work", "-o", f"{folder}/out.so"]
             try:
                 done = subprocess.run(

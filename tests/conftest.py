@@ -27,6 +27,9 @@ inspect.getmodule = lambda of, name=None: None if inspect.isframe(of) else _modu
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# No test, and no process that one starts, reads or writes what is the user's own.
+os.environ["FORETUNE_STORE"] = "none"
+
 
 _ON_THE_MACHINE = (
     "measure/test_layout.py",

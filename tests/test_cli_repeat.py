@@ -68,6 +68,7 @@ def test_every_option_of_tune_survives(given: list[str]) -> None:
     assert program == "foretune"
     assert again.pop("fresh") is True, "as it was given it would resume its own run"
     again.pop("given")
+    assert again.pop("store") == ("none" if args["store"] is None else args["store"])
     assert again == {name: args[name] for name in again}
 
 

@@ -43,7 +43,8 @@ def run_network(
 
     began = time.perf_counter()
     command = [sys.executable, "-c", _ENTRY, "tune", name, "--target", "cuda", "--time",
-               str(seconds), "--seed", "0", "-o", str(library), "--json", str(tuned)]  # fmt: skip
+               str(seconds), "--seed", "0", "--store", "none", "-o", str(library),
+               "--json", str(tuned)]  # fmt: skip
     if seconds > 0:
         ended = subprocess.run(command, check=False, capture_output=True, text=True)
         keep(

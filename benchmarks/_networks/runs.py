@@ -52,7 +52,7 @@ def tuned(source: str, folder: Path, seconds: float, seed: int, extra: Sequence[
         foretune(
             "tune", source, "--time", f"{seconds:g}", "--seed", str(seed),
             "--patience", str(_NEVER_STOPS), "--work-dir", str(folder / "work"),
-            "-o", str(artifact), "--json", str(result), *extra,
+            "-o", str(artifact), "--json", str(result), "--store", "none", *extra,
         )  # fmt: skip
     return artifact, without_repeats(read_json(result))
 

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from foretune._files import no_temporary_files
+from foretune.cli._stores import open_asked_for
 from foretune.errors import BadInputError
 
 if TYPE_CHECKING:
     from foretune.graph import Plan
     from foretune.hardware import Devices, Hardware
     from foretune.llm import Session
+    from foretune.records import Store
 
 INTERRUPTED = 130
 """Exit code of a run that Ctrl-C or SIGTERM ended."""
@@ -146,6 +148,11 @@ def llm_identity(text: str) -> str:
     from foretune.llm import identity
 
     return identity(text, environment=os.environ)
+
+
+def open_store(given: str | None) -> Store | None:
+    """The store asked for, by the option or the environment, or the user's own."""
+    return open_asked_for(given, environment=os.environ)
 
 
 def require_temporary_files() -> None:

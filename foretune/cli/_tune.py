@@ -22,6 +22,7 @@ from foretune.cli._options import (
     devices_asked_for,
     llm_identity,
     open_llm,
+    open_store,
     parse_options,
     parse_passes,
     parse_shapes,
@@ -31,6 +32,7 @@ from foretune.cli._options import (
     require_seed,
     require_temporary_files,
 )
+from foretune.cli._stores import NONE, add_store
 from foretune.errors import BadInputError, WrongResultError
 
 if TYPE_CHECKING:
@@ -138,6 +140,7 @@ def add_tune(commands: Any) -> None:
         help="work directory of an earlier run, perhaps of another model, whose measurements are "
         "used; may be repeated",
     )
+    add_store(tune)
     tune.add_argument(
         "--fresh", action="store_true", help="set aside what DIR holds and start anew"
     )
@@ -179,6 +182,9 @@ def _tune(args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         if llm is not None:
             stack.callback(llm.close)
+        store = open_store(args.store)
+        if store is not None:
+            stack.callback(store.close)
         result = tune(
             source,
             target=args.target,
@@ -203,6 +209,7 @@ def _tune(args: argparse.Namespace) -> int:
             plan_model=args.plan_model,
             devices=devices,
             learn_from=args.learn_from,
+            store=store,
         )
     data = {**result.to_json(), "input": args.input}
     if args.json is not None:
@@ -300,8 +307,20 @@ def _check_files(args: argparse.Namespace, work_dir: Path | None) -> None:
             "--devices": args.devices,
             "an option's file": settings,
         },
-        {"a file of --work-dir": own},
+        {
+            "a file of --work-dir": own,
+            "--store": Path(args.store) if _is_file(args.store) else None,
+        },
     )
+
+
+def _is_file(store: str | None) -> bool:
+    """Whether a store that was named is a file, or is to be one."""
+    from foretune.records import is_url
+
+    if store is None or store == NONE or is_url(store):
+        return False
+    return not Path(store).is_dir()
 
 
 def _refuse_source(source: Model | Workload, saved: bool) -> None:
@@ -321,9 +340,11 @@ def _refuse_source(source: Model | Workload, saved: bool) -> None:
 def _reproducing(args: argparse.Namespace) -> str:
     """The command line that does the same anew; as it was given, it would resume its own run.
 
-    Before → after: ``foretune tune net.onnx`` → ``foretune tune --fresh --seed 0 net.onnx``.
+    Without the user's own store, which knows this very run by then. Before → after:
+    ``foretune tune net.onnx`` → ``foretune tune --fresh --store none --seed 0 net.onnx``.
     """
     added = [] if args.fresh else ["--fresh"]
+    added += [] if args.store is not None else ["--store", NONE]
     if not any(word.startswith("--se") for word in args.given):
         added += ["--seed", str(args.seed)]
     # Behind the command and not at the end, where a lone `--` would make them inputs.

@@ -124,8 +124,8 @@ class MeasurePolicy:
             _require(getattr(self, name) > 1, f"{name} > 1", name, getattr(self, name))
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with every field."""
-        return asdict(self)
+        """A JSON object with every field, equal to what it is once it was written and read."""
+        return {**asdict(self), "passes_off": list(self.passes_off)}
 
 
 def _require(holds: bool, rule: str, name: str, value: object) -> None:

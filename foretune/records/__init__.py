@@ -1,9 +1,11 @@
 """Records of measured candidates: stores, the journal file above all, queries and interchange."""
 
 from foretune.records._record import CONFIRM, DEFAULT, KNOWLEDGE, UNTUNED, Record
+from foretune.records.bounded import BoundedStore
 from foretune.records.journal import Journal
 from foretune.records.metaschedule_export import ExportOutcome, export_metaschedule
 from foretune.records.metaschedule_import import ImportOutcome, import_metaschedule
+from foretune.records.open import is_url, open_store
 from foretune.records.queries import (
     TimeSplit,
     add_missing,
@@ -29,6 +31,7 @@ __all__ = [
     "DEFAULT",
     "KNOWLEDGE",
     "UNTUNED",
+    "BoundedStore",
     "Entry",
     "ExportOutcome",
     "ImportOutcome",
@@ -49,7 +52,9 @@ __all__ = [
     "fastest",
     "import_metaschedule",
     "is_trial",
+    "is_url",
     "merge",
+    "open_store",
     "print_info",
     "spent_trials",
     "time_split",

@@ -103,6 +103,16 @@ class Journal(Store):
             for entry in new:
                 self._hold(entry)
 
+    @property
+    def in_place(self) -> bool:
+        """Whether the file is still the one that its path leads to."""
+        with self._mutex:
+            try:
+                mine, there = os.fstat(self._descriptor()), os.stat(self.path)
+            except FileNotFoundError:
+                return False
+            return os.path.samestat(mine, there)
+
     def add_network(
         self,
         name: str,

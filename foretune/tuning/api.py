@@ -25,6 +25,7 @@ from foretune.tuning.explained import explained_kernels
 from foretune.tuning.network import Proof
 from foretune.tuning.planned import SHARE, FoundPlan, Place, PlanSearch
 from foretune.tuning.result import TaskResult, TuneResult
+from foretune.tuning.reuse import Reuse
 from foretune.tuning.task import Task, resolve_names
 from foretune.tuning.tuner import RESERVE_SHARE, Budget, Progress, Tuner, check_batch
 from foretune.tuning.work_dir import RESULT, Saver, enter_work_dir
@@ -33,7 +34,7 @@ from foretune.workload import Model, Workload, from_object, load_input
 if TYPE_CHECKING:
     from foretune.graph import Artifact, Extraction, Plan
     from foretune.llm import Session
-    from foretune.records import Journal
+    from foretune.records import Journal, Store
 
 logger = logging.getLogger(__name__)
 
@@ -123,6 +124,7 @@ def tune(
     plan_model: str | Path | None = None,
     devices: Devices | None = None,
     learn_from: Sequence[str | Path] = (),
+    store: Store | None = None,
 ) -> TuneResult:
     """Tunes a model or a workload and returns the result, which compiles, runs and reports.
 
@@ -264,6 +266,7 @@ def tune(
             plans_s=0.0 if found is None else found.seconds,
             reserve_s=0.0 if proof is None else proof.reserve_s(_most_reserve_s(budget)),
             proven=proof is not None,
+            reuse=None if store is None else Reuse(store, str(work_dir or "")),
         )
         run = _Run(
             tuner, measurer, prepared, hardware, untunable, strategy, model_name, seed, command,
@@ -608,6 +611,7 @@ class _Run:
             network=None if self.proof is None else self.proof.network,
             without=self.without,
             learn_from=self.learn_from,
+            reused=None if self.tuner.reuse is None else self.tuner.reuse.to_json(),
         )
 
     def _scores(self) -> dict[str, Any]:

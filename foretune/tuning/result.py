@@ -108,6 +108,7 @@ class TuneResult:
             if None, unless nothing right is left.
         without: Names of passes that were switched off.
         learn_from: Work directories of earlier runs that it learned from.
+        reused: What a store of records knew of its tasks; None where there was none.
         kernels: What bounds the heaviest kernels, as ``foretune.explain/1`` has them.
     """
 
@@ -131,6 +132,7 @@ class TuneResult:
     network: Network | None = None
     without: tuple[str, ...] = ()
     learn_from: tuple[str, ...] = ()
+    reused: Mapping[str, Any] | None = field(default=None, repr=False)
     kernels: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
     artifact: Artifact | None = field(default=None, repr=False, compare=False)
 
@@ -230,6 +232,7 @@ class TuneResult:
             "options": dict(self.options),
             "passes_off": list(self.without),
             "learn_from": list(self.learn_from),
+            "reused": None if self.reused is None else dict(self.reused),
             **({} if self.llm is None else {"llm": dict(self.llm)}),
         }
 

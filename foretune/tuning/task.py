@@ -41,6 +41,9 @@ from foretune.workload import Workload
 
 DEFAULT_STRATEGY = "evolutionary"
 
+ALLOWED = "allowed"
+"""Of the environment of a comparison: trials per task that the run allowed which it concludes."""
+
 _SUGGESTED = 32
 """Schedules of other programs that a strategy is told of at a time."""
 _LONG_S = 1.0
@@ -48,6 +51,8 @@ _NO_RIVAL = 10.0
 """A program that takes longer than a second and than ten times the best is not timed again."""
 _DOUBTFUL = 0.9
 """A comparison that a baseline wins is in doubt where a contender takes less than this share."""
+_PROVEN = 3
+"""Schedules of a store that are timed beside the default schedule."""
 
 
 def resolve_names(
@@ -176,6 +181,8 @@ class Task:
         self._tried: set[str] = set()
         self._baselines: dict[str, bool] = {}
         self._known: set[tuple[object, ...]] = set()
+        self._unproven: list[Candidate] = []
+        self._from_store: set[str] = set()
         self._without_untuned = False
 
     @property
@@ -228,6 +235,19 @@ class Task:
         """
         best = self._standings.leader
         return best is not None and self._standings.was_compared(best.candidate_key)
+
+    @property
+    def has_unproven(self) -> bool:
+        """Whether a store knows schedules that were not timed beside the default schedule yet."""
+        return bool(self._unproven)
+
+    @property
+    def best_is_known(self) -> bool:
+        """Whether ``best`` is a schedule that a store knew and no trial of this task found."""
+        best = self._standings.leader
+        if best is None or best.candidate_key in self._tried:
+            return False
+        return best.candidate_key in self._from_store
 
     def ask(self, n: int) -> list[Candidate]:
         """Up to ``n`` candidates worth measuring next; empty when the space is exhausted."""
@@ -333,6 +353,42 @@ class Task:
             self._remember(told)
         return told
 
+    def know(self, schedules: Sequence[Record], suggested: Sequence[Record] = ()) -> None:
+        """Takes in what a store of records knows of this task; none of it is a trial.
+
+        Args:
+            schedules: One record per candidate, the best first, measured where seconds mean what
+                they mean here. They teach model and strategy, and the first few are compared with
+                the baselines (``to_confirm``); until then none of them can be best.
+            suggested: Records of candidates that are worth a trial each.
+        """
+        known = [
+            record
+            for record in with_candidates(schedules, self.space)
+            if record.candidate_key not in self._tried
+            and not self.is_baseline(record.candidate_key)
+        ]
+        self._from_store = {record.candidate_key for record in known}
+        self._unproven = [
+            record.candidate
+            for record in known[:_PROVEN]
+            if record.candidate is not None
+            and self._standings.seconds(record.candidate_key) is None
+        ]
+        if known:
+            self.model.update(known)
+            self.strategy.tell(known)
+            self._remember(known)
+        for record in with_candidates(suggested, self.space):
+            key = record.candidate_key
+            if key not in self._from_store and not self.is_baseline(key):
+                self._suggested.add(record)
+
+    def is_baseline(self, key: str) -> bool:
+        """Whether a candidate is the untuned program or the default schedule."""
+        default = self.space.default
+        return key == self.space.untuned.key or (default is not None and key == default.key)
+
     def _remember(self, trials: Iterable[Record]) -> None:
         """Keeps fast schedules where tasks of other programs find them."""
         for record in trials:
@@ -354,6 +410,8 @@ class Task:
             self._baselines[key] = self._baselines.get(key, False) or self._comparable(record)
         if self._standings.compared_at != compared_at:
             self._tried_since = False
+        if record.origin == CONFIRM:
+            self._unproven = [c for c in self._unproven if c.key != key]
         if counts:
             self._count(record)
 
@@ -431,15 +489,17 @@ class Task:
         """What to time side by side to settle which is best; empty where that is settled.
 
         With the contenders come the best of the last comparison, because seconds of different
-        comparisons are not compared, and the baselines. It is not settled where a baseline was
-        the best of the last comparison, because contenders failed or were disturbed in it, and
-        others were much faster on their own.
+        comparisons are not compared, what a store knows, and the baselines. It is not settled where
+        a baseline was the best of the last comparison, because contenders failed or were disturbed
+        in it, and others were much faster on their own.
         """
         found = self.contenders()
         champion = next(iter(self._standings.last_comparison()), None)
         news = any(not self._standings.was_compared(c.key) for c in found) and (
             self._tried_since or self._is_doubtful(champion, found)
         )
+        news = news or self.has_unproven
+        found += self._unproven
         if not found or (self.confirmed and not news):
             return []
         if champion is not None and champion.candidate is not None:
@@ -489,4 +549,4 @@ def _seconds(record: Record) -> float:
 
 def _settings(environment: Mapping[str, Any]) -> dict[str, Any]:
     """What must agree between environments for seconds to be comparable."""
-    return {name: value for name, value in environment.items() if name != "elapsed_s"}
+    return {k: v for k, v in environment.items() if k not in ("elapsed_s", ALLOWED)}

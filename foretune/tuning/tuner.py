@@ -21,7 +21,8 @@ from foretune.records import CONFIRM, UNTUNED, Journal, Record
 from foretune.space import Candidate
 from foretune.tuning.allocate import next_task, untouched
 from foretune.tuning.network import Network
-from foretune.tuning.task import Task
+from foretune.tuning.reuse import FURTHER, Reuse
+from foretune.tuning.task import ALLOWED, Task
 
 logger = logging.getLogger(__name__)
 
@@ -176,6 +177,7 @@ class Tuner:
         plans_s: Seconds since then that went into the search for its plan.
         reserve_s: Seconds of the budget that are left for what follows the tuner, about.
         proven: Whether there is something to ship, even where time suffices for no trial.
+        reuse: What a store of records knows, and takes; none if None.
     """
 
     def __init__(
@@ -193,8 +195,10 @@ class Tuner:
         plans_s: float = 0.0,
         reserve_s: float = 0.0,
         proven: bool = False,
+        reuse: Reuse | None = None,
     ) -> None:
         self.tasks = list(tasks)
+        self.reuse = reuse
         self.measurer = measurer
         self.budget = budget
         self.journal = journal
@@ -252,11 +256,13 @@ class Tuner:
             return
         try:
             self._restore()
+            self._recall()
             self.after_restore()
             if self._proven:
                 # The network is compared as a whole: nobody would deploy its naive programs.
                 self._leave_untuned()
             self._measure_untuned()
+            self._prove_known()
             self._first_look()
             while True:
                 self._look_beside()
@@ -264,17 +270,15 @@ class Tuner:
                     break
                 task = self._next()
                 if task is None:
-                    self.progress.stopped(
-                        "every task stopped: no improvement of 1 % in "
-                        f"{self.budget.patience} trials, or nothing left to try"
-                    )
+                    self.progress.stopped(self._why_stopped())
                     break
                 self._round([self._batch_of(task)])
-                self.after_round()
+                self._ended_round()
             self._confirm()
         except KeyboardInterrupt:
             self.interrupted = True
         finally:
+            self._flush()
             self.progress.finish()
         if all(task.best_s is None for task in self.tasks):
             self._nothing_measured()
@@ -298,6 +302,55 @@ class Tuner:
             )
         if self.spent:
             self.progress.resumed(self.spent, self.elapsed_s)
+
+    def _recall(self) -> None:
+        """Has the tasks told what the store knows."""
+        if self.reuse is None:
+            return
+        with self.clock.on("setup_s"):
+            own = [
+                record
+                for task in self.tasks
+                for record in (self._records_of(task) if self.journal is not None else ())
+            ]
+            self.reuse.inform(self.tasks, self.environment, self._share, own)
+
+    @property
+    def _share(self) -> float:
+        """Trials per task that the budget allows for, about."""
+        return allowed_trials(self.budget) / len(self.tasks)
+
+    def _suffices(self, task: Task) -> bool:
+        """Whether the store knows enough of a task."""
+        return self.reuse is not None and self.reuse.suffices(task)
+
+    def _prove_known(self) -> None:
+        """Compares what the store knows with the baselines, before a trial is spent."""
+        waiting = [task for task in self.tasks if task.has_unproven]
+        if waiting and self._in_time():
+            self._confirm_once(waiting, "comparing what the store knows with the defaults")
+
+    def _ended_round(self) -> None:
+        self._flush()
+        self.after_round()
+
+    def _flush(self) -> None:
+        """Writes what was measured into the store."""
+        if self.reuse is not None:
+            with self.clock.on("journal_s"):
+                self.reuse.flush()
+
+    def _why_stopped(self) -> str:
+        """Why there is no task left that trials could be given to."""
+        known = sum(map(self._suffices, self.tasks))
+        if known and known == len(self.tasks):
+            assert self.reuse is not None
+            return (
+                f"the store {self.reuse.store.name} knows what a run of this budget would find: "
+                f"allow more than {FURTHER:g} times as much to look further, or pass --store none"
+            )
+        told = f"no improvement of 1 % in {self.budget.patience} trials, or nothing left to try"
+        return f"every task stopped: {told}" + (f"; {known} are known" if known else "")
 
     def _look_beside(self) -> None:
         """Counts and learns from the trials of other tuners that write to this journal."""
@@ -453,14 +506,20 @@ class Tuner:
         open_tasks = [
             task
             for task in self.tasks
-            if not task.exhausted and task.workload.key not in self._stopped
+            if not task.exhausted
+            and task.workload.key not in self._stopped
+            and not self._suffices(task)
         ]
         return next_task(open_tasks, self.peak_gflops) if open_tasks else None
 
     def _first_look(self) -> None:
         """Trials of all tasks in one round, where whole batches would not get to each of them."""
         self._look_beside()
-        fresh = [task for task in untouched(self.tasks) if not task.exhausted]
+        fresh = [
+            task
+            for task in untouched(self.tasks)
+            if not task.exhausted and not self._suffices(task)
+        ]
         if len(fresh) < 2 or not self._within_budget():
             return
         each = max(1, int(self._trials_left() / (2 * len(fresh))))
@@ -468,7 +527,7 @@ class Tuner:
             return
         seen = fresh if self.budget.trials is None else fresh[: self.budget.trials - self.spent]
         self._round([(task, each) for task in seen])
-        self.after_round()
+        self._ended_round()
 
     def _leave_untuned(self) -> None:
         """Has default schedules alone to be beaten, where there are any."""
@@ -542,24 +601,29 @@ class Tuner:
             with self.clock.on("journal_s"):
                 self.journal.extend(records)
                 self._seen += len(records)
+        if self.reuse is not None:
+            self.reuse.keep(records)
 
     def _confirm(self) -> None:
         """Compares each task's contenders and its baselines until no result is in doubt."""
         for done in range(_COMPARISONS):
             if done and self.budget.seconds is not None and self.elapsed_s >= self._tuning_s():
                 return
-            if not self._confirm_once():
+            if not self._confirm_once(self.tasks, "confirming the best candidates", ended=True):
                 return
 
-    def _confirm_once(self) -> bool:
-        """One comparison of every task that needs one, the heaviest first; whether any did."""
+    def _confirm_once(self, tasks: Sequence[Task], phase: str, ended: bool = False) -> bool:
+        """One comparison of every task that needs one, the heaviest first; whether any did.
+
+        ``ended`` says that the run has come to its end with these tasks.
+        """
         heaviest = sorted(
-            self.tasks, key=lambda task: task.workload.weight * (task.best_s or 0.0), reverse=True
+            tasks, key=lambda task: task.workload.weight * (task.best_s or 0.0), reverse=True
         )
         waiting = [(task, found) for task in heaviest if (found := task.to_confirm())]
         if not waiting:
             return False
-        self.progress.phase("confirming the best candidates")
+        self.progress.phase(phase)
         for done in range(0, len(waiting), _COMPARED_TOGETHER):
             if done and self.budget.seconds is not None and self.elapsed_s >= self._tuning_s():
                 self.progress.stopped(
@@ -567,10 +631,10 @@ class Tuner:
                     "confirmed: allow more with --time"
                 )
                 return False
-            self._compare(waiting[done : done + _COMPARED_TOGETHER])
+            self._compare(waiting[done : done + _COMPARED_TOGETHER], ended)
         return True
 
-    def _compare(self, group: Sequence[tuple[Task, Sequence[Candidate]]]) -> None:
+    def _compare(self, group: Sequence[tuple[Task, Sequence[Candidate]]], ended: bool) -> None:
         """Times candidates side by side, those of all tasks in one comparison.
 
         Its records are written at once: half of a comparison must not decide what is best.
@@ -578,21 +642,28 @@ class Tuner:
         pairs = [(task, candidate) for task, found in group for candidate in found]
         with self.clock.on("measuring_s"):
             measurements = self.measurer.compare([candidate for _, candidate in pairs])
-        ended, elapsed_s = time.time(), self.elapsed_s
+        now, elapsed_s = time.time(), self.elapsed_s
         records = [
             task.record(
                 candidate,
                 measurement,
                 origin=CONFIRM,
                 elapsed_s=elapsed_s,
-                environment=self.environment,
-                ended=ended,
+                environment={**self.environment, **self._allowance(task, ended)},
+                ended=now,
             )
             for (task, candidate), measurement in zip(pairs, measurements, strict=True)
         ]
         self._write(records)
         for (task, _), record in zip(pairs, records, strict=True):
             task.take([record])
+
+    def _allowance(self, task: Task, ended: bool) -> dict[str, float]:
+        """What a comparison tells later runs: how much was allowed before it, if anything was."""
+        allowed = 0.0 if self.reuse is None else self.reuse.of(task).allowed
+        if ended and not self._suffices(task):
+            allowed = max(allowed, self._share)
+        return {ALLOWED: allowed} if allowed else {}
 
     def _nothing_measured(self) -> None:
         if self.interrupted:
@@ -626,9 +697,14 @@ def _nothing() -> None:
 
 def fitting_batch(budget: Budget, tasks: int) -> int:
     """Candidates per round: at least four rounds for every task that the budget allows for."""
-    seconds = budget.seconds or 0.0
-    trials = budget.trials if budget.trials is not None else int(_TRIALS_PER_S * seconds)
-    return max(4, min(16, trials // (4 * tasks)))
+    return max(4, min(16, allowed_trials(budget) // (4 * tasks)))
+
+
+def allowed_trials(budget: Budget) -> int:
+    """Trials that a budget allows for, about where it is one of seconds."""
+    if budget.trials is not None:
+        return budget.trials
+    return int(_TRIALS_PER_S * (budget.seconds or 0.0))
 
 
 def _without_improvement(task: Task) -> int:

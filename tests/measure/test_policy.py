@@ -35,5 +35,7 @@ def test_what_cannot_work_is_refused_by_name_and_value(name: str, value: Any) ->
 
 
 def test_it_can_be_kept_beside_records() -> None:
-    policy = MeasurePolicy(workers=3, budget_s=0.25)
-    assert MeasurePolicy(**json.loads(json.dumps(policy.to_json()))) == policy
+    policy = MeasurePolicy(workers=3, budget_s=0.25, passes_off=("nan",))
+    kept = json.loads(json.dumps(policy.to_json()))
+    assert MeasurePolicy(**kept) == policy
+    assert kept == policy.to_json(), "environments are compared with those of a journal"

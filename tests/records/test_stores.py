@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from foretune.records import Journal
+from foretune.records import BoundedStore, Journal, Store
 from foretune.testing import stores
 
 
 @pytest.mark.parametrize("check", stores.CHECKS)
-def test_a_journal_is_a_store(check: Callable[[stores.StoreFactory], None], tmp_path: Path) -> None:
-    check(lambda: Journal(tmp_path / "journal.jsonl"))
+@pytest.mark.parametrize("kind", [Journal, BoundedStore])
+def test_a_file_is_a_store(
+    kind: Callable[[Path], Store],
+    check: Callable[[stores.StoreFactory], None],
+    tmp_path: Path,
+) -> None:
+    check(lambda: kind(tmp_path / "journal.jsonl"))

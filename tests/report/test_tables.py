@@ -205,3 +205,12 @@ def test_a_ratio_needs_both_values() -> None:
     assert units.ratio(4.0, 2.0) == 2.0
     assert units.ratio(None, 2.0) is None
     assert units.ratio(4.0, 0.0) is None
+
+
+def test_summary_tells_what_was_reused(console: Console) -> None:
+    known = {"enough": True, "best": True}
+    tasks = [known, {"enough": False, "best": False}]
+    print_summary(result(task(), reused={"store": "[b]s.jsonl", "tasks": tasks}), console)
+    assert "reused from [b]s.jsonl: 1 of 2 tasks needed no trial, 1 of the best" in _text(console)
+    print_summary(result(task(), reused={"store": "other", "tasks": tasks[1:]}), console)
+    assert "other" not in _text(console)

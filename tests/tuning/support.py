@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
+
+import pytest
 
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Measurer, Status
-from foretune.space import Candidate
+from foretune.space import Candidate, Space
 from foretune.workload import Workload
 
 HARDWARE = Hardware(
@@ -48,6 +51,24 @@ def ok(candidate: Candidate) -> Measurement:
     """A quiet, correct measurement."""
     seconds = seconds_of(candidate)
     return Measurement(Status.OK, (seconds,) * 3, (True,) * 3, build_s=0.01, run_s=0.01)
+
+
+def spare_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has ``tune`` make each space once, compile nothing, and explain nothing."""
+    once = SimpleNamespace(generate=_generated)
+    monkeypatch.setattr("foretune.tuning.api.Space", once)
+    monkeypatch.setattr("foretune.tuning.api._refuse_uncompiled", lambda *_: None)
+    monkeypatch.setattr("foretune.tuning.api.explained_kernels", lambda *_, **__: [])
+
+
+_SPACES: dict[tuple[str, str], Space] = {}
+
+
+def _generated(workload: Workload, hardware: Hardware) -> Space:
+    key = (workload.key, hardware.key)
+    if key not in _SPACES:
+        _SPACES[key] = Space.generate(workload, hardware)
+    return _SPACES[key]
 
 
 class FormulaMeasurer(Measurer):

@@ -1,0 +1,32 @@
+"""Opens the store that somebody names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from foretune.errors import BadInputError
+from foretune.records.journal import Journal
+from foretune.records.store import Store
+
+
+def is_url(place: str | os.PathLike[str]) -> bool:
+    """Whether a store is on a server."""
+    return "://" in os.fspath(place)
+
+
+def open_store(place: str | os.PathLike[str], *, read_only: bool = False) -> Store:
+    """A store by its place: the path of a journal file.
+
+    Args:
+        place: Made where it is not there, unless ``read_only``.
+        read_only: Only to be queried.
+
+    Raises:
+        BadInputError: There is no such kind of store.
+        RecordError: It cannot be opened, or holds something else.
+        VersionMismatchError: It was written by a newer version.
+    """
+    if is_url(place):
+        raise BadInputError("a store is a journal file: name a .jsonl file")
+    return Journal(Path(place), read_only=read_only)
