@@ -94,6 +94,8 @@ _LONG = {
 }
 _WITH_ARGUMENTS = {
     "retest": "retest has two phases: python -m benchmarks.retest first, then second",
+    "stores": "stores writes into an empty database: python -m benchmarks.stores --url "
+    "postgresql://USER@HOST/DATABASE, some minutes",
     "tgraph": "tgraph reads files of TpuGraphs: python -m benchmarks.tgraph --data DIR, "
     "some hours on a core, resumable",
     "winograd": "winograd keeps each shape in a folder: python -m benchmarks.winograd --runs DIR, "

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from foretune._store_url import without_password
 from foretune.bench import write_json
 from foretune.hardware import Hardware, probe
 
@@ -87,7 +88,8 @@ def conditions(module: str, seeds: Sequence[int], hardware: Hardware | None = No
 
     The machine's peaks are measured, as ``foretune tune`` does: cost models take them as input.
     """
-    command = shlex.join(["python", "-m", f"benchmarks.{module}", *sys.argv[1:]])
+    given = map(without_password, sys.argv[1:])
+    command = shlex.join(["python", "-m", f"benchmarks.{module}", *given])
     # What else runs is looked at before the peaks are measured, which is work, too.
     began = Conditions(hardware or probe(), command, seeds)
     return began if hardware else replace(began, hardware=probe(measure=True))

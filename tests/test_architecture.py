@@ -23,6 +23,7 @@ LAYERS = (
     "_model_file",
     "_options",
     "_registry",
+    "_store_url",
     "_torch",
     "_nvrtc",
     "_tvm",
@@ -234,7 +235,7 @@ def _loaded_by(statement: str) -> set[str]:
 @pytest.mark.parametrize("statement", ["import foretune", "import foretune.cli"])
 def test_importing_loads_nothing_heavy(statement):
     heavy = {"tvm", "tvm_ffi", "torch", "xgboost", "transformers", "onnx", "matplotlib", "pandas",
-             "httpx", "httpx2"}  # fmt: skip
+             "httpx", "httpx2", "psycopg", "sqlalchemy", "alembic"}  # fmt: skip
     assert not _loaded_by(statement) & heavy
 
 

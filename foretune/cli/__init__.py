@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from foretune import __version__
+from foretune._store_url import without_credentials
 from foretune.cli._collect import add_collect
 from foretune.cli._compare import add_bench, add_compare
 from foretune.cli._explain import add_explain
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with only_our_words(args.verbose):
             return int(args.command(args))
     except ForetuneError as error:
-        print(f"foretune: {_one_line(str(error))}", file=sys.stderr)
+        print(f"foretune: {without_credentials(_one_line(str(error)))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("foretune: interrupted", file=sys.stderr)
@@ -98,7 +99,7 @@ class _StandardError(logging.Handler):
         if not is_shown(record, self._verbose):
             return
         try:
-            print(self.format(record), file=sys.stderr, flush=True)
+            print(without_credentials(self.format(record)), file=sys.stderr, flush=True)
         except Exception:
             self.handleError(record)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from foretune._files import no_temporary_files
+from foretune._store_url import without_credentials
 from foretune.cli._stores import open_asked_for
 from foretune.errors import BadInputError
 
@@ -30,7 +31,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Ends the program."""
-        self.exit(2, f"foretune: {message} (see `{self.prog} --help`)\n")
+        told = without_credentials(message)
+        self.exit(2, f"foretune: {told} (see `{self.prog} --help`)\n")
 
 
 def add_command(commands: Any, name: str, run: Any, text: str) -> argparse.ArgumentParser:

@@ -25,7 +25,7 @@ def add_store(parser: argparse.ArgumentParser) -> None:
     """The store; ``open_asked_for`` opens it."""
     parser.add_argument(
         "--store",
-        metavar="FILE.jsonl|none",
+        metavar="URL|FILE.jsonl|none",
         help="what was measured of the same programs is reused from there and kept there (default: "
         f"${VARIABLE}, else a file in the user's cache directory)",
     )
@@ -41,7 +41,8 @@ def open_asked_for(given: str | None, environment: Mapping[str, str]) -> Store |
         environment: Environment variables.
 
     Raises:
-        BadInputError: There is no such kind of store.
+        BadInputError: The URL cannot be read.
+        MissingDependencyError: What a server needs is not installed.
         RecordError: The store that was named cannot be opened.
     """
     from foretune.records import BoundedStore, open_store

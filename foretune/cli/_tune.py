@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretune._files import write_json
+from foretune._store_url import without_password
 from foretune.cli._files import check_files, files_named, same_place
 from foretune.cli._options import (
     INTERRUPTED,
@@ -349,7 +350,8 @@ def _reproducing(args: argparse.Namespace) -> str:
         added += ["--seed", str(args.seed)]
     # Behind the command and not at the end, where a lone `--` would make them inputs.
     place = args.given.index("tune") + 1
-    return shlex.join(["foretune", *args.given[:place], *added, *args.given[place:]])
+    words = [*args.given[:place], *added, *args.given[place:]]
+    return shlex.join(["foretune", *map(without_password, words)])
 
 
 def _artifact(result: TuneResult, path: Path | None) -> tuple[dict[str, Any], str]:

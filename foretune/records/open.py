@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from foretune.errors import BadInputError
 from foretune.records.journal import Journal
 from foretune.records.store import Store
 
@@ -16,17 +15,20 @@ def is_url(place: str | os.PathLike[str]) -> bool:
 
 
 def open_store(place: str | os.PathLike[str], *, read_only: bool = False) -> Store:
-    """A store by its place: the path of a journal file.
+    """A store by its place: the path of a journal file, or a URL ``postgresql://...``.
 
     Args:
         place: Made where it is not there, unless ``read_only``.
         read_only: Only to be queried.
 
     Raises:
-        BadInputError: There is no such kind of store.
+        BadInputError: The URL cannot be read.
+        MissingDependencyError: What a server needs is not installed.
         RecordError: It cannot be opened, or holds something else.
         VersionMismatchError: It was written by a newer version.
     """
     if is_url(place):
-        raise BadInputError("a store is a journal file: name a .jsonl file")
+        from foretune.records.postgres import PostgresStore
+
+        return PostgresStore(os.fspath(place), read_only=read_only)
     return Journal(Path(place), read_only=read_only)

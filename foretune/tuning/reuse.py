@@ -29,7 +29,7 @@ from typing import Any
 
 from foretune.errors import RecordError
 from foretune.hardware import Hardware
-from foretune.records import CONFIRM, Entry, Record, Store, spent_trials, top
+from foretune.records import CONFIRM, KNOWLEDGE, Entry, Record, Store, spent_trials, top
 from foretune.tuning.task import ALLOWED, Task
 
 logger = logging.getLogger(__name__)
@@ -267,6 +267,8 @@ def _why_not(
     environment: Mapping[str, Any],
 ) -> str:
     """Why a record does not fit; empty where it does."""
+    if record.origin in KNOWLEDGE:
+        return "others measured it, and nobody checked its output"
     kind = kinds.get(record.hardware, hardware.kind)
     if kind != hardware.kind:
         return f"measured on {kind} and not on {hardware.kind}"

@@ -145,6 +145,16 @@ def test_another_processor_is_a_warm_start_and_another_kind_a_miss(store: Journa
     assert reason == "measured for another target, processor or number of threads"
 
 
+def test_what_others_measured_is_a_suggestion(store: Journal) -> None:
+    run(store, 8)
+    theirs = [replace(r, origin="metaschedule") for r in store.records() if is_trial(r)]
+    with Journal(store.path.with_name("imported.jsonl")) as imported:
+        imported.write([matmul(), HARDWARE, *theirs])
+        result = run(imported, 8)
+    assert (told(result)["fitting"], told(result)["suggested"]) == (0, 8)
+    assert len(result.tasks[0].trials) == 8
+
+
 def slow_if_known(known: set[str]) -> FormulaMeasurer:
     """A machine on which the schedules of a store are slower than the default."""
 
