@@ -18,7 +18,9 @@ from foretune import cli
 from foretune._store_url import HIDDEN, StoreURL, without_credentials, without_password
 from foretune.cli import _tune
 from foretune.errors import ForetuneError
+from foretune.report import write_report
 from tests.records.postgres_server import require_server
+from tests.report.support import result, task
 
 _CHARACTERS = st.characters(blacklist_categories=["Cs", "Cc"])
 # Long enough to stand nowhere by chance.
@@ -104,6 +106,23 @@ def test_the_command_that_a_result_notes_has_no_password(
     assert not _is_told(secret, command)
     assert "127.0.0.1:1/db" in command or HIDDEN in command
     assert shlex.split(command)[-1].startswith(("postgresql://", "--store=postgresql://"))
+
+
+@settings(
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(_SECRETS, _PLACES)
+def test_no_result_and_no_report_has_a_password(tmp_path: Path, secret: str, place: str) -> None:
+    url = _url(secret, place, encoded=True)
+    words = argparse.Namespace(
+        given=["tune", "net.onnx", "--store", url], fresh=True, store=url, seed=0
+    )
+    reused = {"store": StoreURL.read(url).name, "unwritten": 0, "tasks": []}
+    data = result(task(), command=_tune._reproducing(words), reused=reused)
+    write_report(data, tmp_path / "report.html")
+    for text in (json.dumps(data), (tmp_path / "report.html").read_text()):
+        assert "127.0.0.1:1/db" in text
+        assert not _is_told(secret, text)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

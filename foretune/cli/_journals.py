@@ -87,10 +87,11 @@ def _db_info(args: argparse.Namespace) -> int:
 
 
 def _db_best(args: argparse.Namespace) -> int:
-    from foretune.records import best_of_each
+    from foretune.records import best_of_each, is_url
 
+    read = None if is_url(args.journal) else {"JOURNAL": _target(Path(args.journal))}
+    check_files({"--json": args.json}, read)
     with _existing(args.journal) as store:
-        check_files({"--json": args.json}, {"JOURNAL": Path(store.name)})
         bests = best_of_each(store)
         workloads = store.workloads()
         for record in bests:

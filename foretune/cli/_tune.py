@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from foretune.graph import Artifact
     from foretune.hardware import Devices, Hardware
     from foretune.measure.gate import Verdict
+    from foretune.records import Store
     from foretune.tuning import TuneResult
     from foretune.workload import Model, Workload
     from foretune.workload.model import Array
@@ -150,14 +151,28 @@ def add_tune(commands: Any) -> None:
 
 
 def _tune(args: argparse.Namespace) -> int:
+    # Everything that can be refused is refused before anything is measured, or even loaded.
+    strategy, cost_model = _refuse_settings(args)
+    options = _strategy_options(args, strategy, cost_model)
+    with contextlib.ExitStack() as stack:
+        store = open_store(args.store)
+        if store is not None:
+            stack.callback(store.close)
+        return _run(args, strategy, cost_model, options, store)
+
+
+def _run(
+    args: argparse.Namespace,
+    strategy: str,
+    cost_model: str,
+    options: dict[str, Any],
+    store: Store | None,
+) -> int:
     from foretune.report import TuneProgress, print_summary
     from foretune.tuning import default_work_dir, tune
     from foretune.workload import Workload, load_input
 
     progress = TuneProgress()
-    # Everything that can be refused is refused before anything is measured.
-    strategy, cost_model = _refuse_settings(args)
-    options = _strategy_options(args, strategy, cost_model)
     llm = None if args.llm is None else open_llm(args.llm)
     without, plan = parse_passes(args.passes), read_plan(args.plan)
     devices = devices_asked_for(args)
@@ -183,9 +198,6 @@ def _tune(args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         if llm is not None:
             stack.callback(llm.close)
-        store = open_store(args.store)
-        if store is not None:
-            stack.callback(store.close)
         result = tune(
             source,
             target=args.target,

@@ -204,6 +204,10 @@ class PostgresStore(Store):
                     if not _may_pass(error) or time.monotonic() + pause > deadline:
                         raise self._failure(verb, error) from None
                     logger.info("%s: trying again to %s: %s", self.name, verb, self._told(error))
+                except BaseException:
+                    # Ctrl-C may have come in the middle of an answer.
+                    self._disconnect()
+                    raise
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
 

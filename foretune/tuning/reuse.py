@@ -22,6 +22,7 @@ default schedule is tuned after all.
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,6 +41,8 @@ _TAUGHT = 256
 """Schedules of a task, the best ones, that teach a run."""
 _SUGGESTED = 8
 """Schedules of each other hardware that are suggested."""
+_AGAIN_S = 600.0
+"""Until a store that could not be written is tried again."""
 _OF_NO_MATTER = {"python", "elapsed_s", "fixed_addresses", ALLOWED}
 """Of an environment: what a schedule's worth does not depend on, as it is timed again anyway."""
 _OF_NO_MATTER_IN_POLICY = {
@@ -106,8 +109,8 @@ class Reuse:
         self.store = store
         self._work_dir = work_dir
         self._known: dict[str, Known] = {}
-        self._described: set[str] = set()
         self._waiting: list[Record] = []
+        self._again_at = 0.0
         self._tasks: dict[str, Task] = {}
         self._warned = False
 
@@ -167,25 +170,32 @@ class Reuse:
             and (record.environment.get("policy") or {}).get("check_output", True)
         ]
 
-    def flush(self) -> None:
-        """Writes what waits; where that fails it goes on waiting, with one warning."""
-        if not self._waiting:
+    def flush(self, last: bool = False) -> None:
+        """Writes what waits; where that fails it goes on waiting, with one warning.
+
+        A store that is away has a run wait for it once in a while, and at its end (``last``), not
+        after every round.
+        """
+        now = time.monotonic()
+        if not self._waiting or (now < self._again_at and not last):
             return
         entries: list[Entry] = []
         for key in dict.fromkeys(record.workload for record in self._waiting):
-            if key in self._tasks and key not in self._described:
+            if key in self._tasks:
                 entries += [self._tasks[key].workload, self._tasks[key].hardware]
         try:
             self.store.write([*entries, *self._waiting])
         except RecordError as error:
-            remedy = (
-                f"; `foretune db merge STORE {self._work_dir}` adds it later"
-                if self._work_dir
-                else ""
+            self._again_at = time.monotonic() + _AGAIN_S
+            self._warn(
+                f"what is measured is not in the store: {error}"
+                + (
+                    f"; `foretune db merge STORE {self._work_dir}` adds it"
+                    if self._work_dir
+                    else ""
+                )
             )
-            self._warn(f"what is measured is not in the store: {error}{remedy}")
             return
-        self._described |= {record.workload for record in self._waiting}
         self._waiting = []
 
     def to_json(self) -> dict[str, Any]:

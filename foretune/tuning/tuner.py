@@ -278,7 +278,8 @@ class Tuner:
         except KeyboardInterrupt:
             self.interrupted = True
         finally:
-            self._flush()
+            # Who has interrupted a run does not wait for a store that is away.
+            self._flush(last=not self.interrupted)
             self.progress.finish()
         if all(task.best_s is None for task in self.tasks):
             self._nothing_measured()
@@ -334,11 +335,11 @@ class Tuner:
         self._flush()
         self.after_round()
 
-    def _flush(self) -> None:
+    def _flush(self, last: bool = False) -> None:
         """Writes what was measured into the store."""
         if self.reuse is not None:
             with self.clock.on("journal_s"):
-                self.reuse.flush()
+                self.reuse.flush(last)
 
     def _why_stopped(self) -> str:
         """Why there is no task left that trials could be given to."""

@@ -29,7 +29,7 @@ from foretune.testing import stores
 from tests.records.postgres_server import PASSWORD, Server, served
 from tests.records.support import record
 from tests.test_cli_stores import folder, tune
-from tests.tuning.support import ok
+from tests.tuning.support import HARDWARE, ok
 from tests.tuning.test_reuse import HERE, InEnvironment
 
 __all__ = ["folder"]
@@ -221,6 +221,22 @@ def test_a_password_may_come_from_the_url_or_a_file(
     (tmp_path / "pgpass").chmod(0o600)
     monkeypatch.setenv("PGPASSFILE", str(tmp_path / "pgpass"))
     open_store(url).close()
+
+
+def test_who_may_not_make_tables_can_use_those_that_are_there(server: Server, url: str) -> None:
+    import psycopg
+
+    server.execute(f"CREATE ROLE guest{server.port} LOGIN PASSWORD '{PASSWORD}'")
+    guest = url.replace("tuner@", f"guest{server.port}@")
+    with pytest.raises(RecordError, match="ask who runs the server for the right to"):
+        open_store(guest)
+    open_store(url).close()
+    with psycopg.connect(url, autocommit=True) as owner:
+        owner.execute(f"GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA public TO guest{server.port}")
+        owner.execute(f"GRANT UPDATE ON foretune_hardware TO guest{server.port}")
+    with open_store(guest) as store:
+        store.write([HARDWARE, record(0)])
+        assert store.records() == [record(0)]
 
 
 def test_damaged_rows_are_skipped(url: str) -> None:

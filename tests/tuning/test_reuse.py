@@ -256,8 +256,10 @@ class Failing(Journal):
     """A store on a disk that is full for a while."""
 
     full = True
+    tried = 0
 
     def write(self, entries: Iterable[Entry]) -> None:
+        self.tried += 1
         if self.full:
             raise RecordError("cannot write 'the store': No space left on device: free some")
         super().write(entries)
@@ -273,6 +275,7 @@ def test_a_store_that_cannot_be_written_is_one_warning_and_loses_nothing(
         (warning,) = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
         assert "No space left" in warning
         assert f"foretune db merge STORE {tmp_path / 'work'}" in warning
+        assert store.tried == 2, "after the first of three rounds, and at the end"
         store.full = False
         assert store.records() == []
         run(store, 12, tmp_path / "work")
