@@ -1,6 +1,6 @@
 """Records of measured candidates: stores, the journal file above all, queries and interchange."""
 
-from foretune.records._record import CONFIRM, DEFAULT, KNOWLEDGE, UNTUNED, Record
+from foretune.records._record import ALLOWED, CONFIRM, DEFAULT, KNOWLEDGE, UNTUNED, Record
 from foretune.records.bounded import BoundedStore
 from foretune.records.journal import Journal
 from foretune.records.metaschedule_export import ExportOutcome, export_metaschedule
@@ -27,6 +27,7 @@ from foretune.records.store import Entry, SkippedLine, Store
 from foretune.records.trace_form import TraceForm, TraceMatcher, trace_form
 
 __all__ = [
+    "ALLOWED",
     "CONFIRM",
     "DEFAULT",
     "KNOWLEDGE",

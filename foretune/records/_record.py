@@ -18,6 +18,8 @@ DEFAULT = "default"
 """Origin of records of the default schedule, which tuning has to beat; they are not trials."""
 CONFIRM = "confirm"
 """Origin of records of bests measured again in quiet; they are not trials either."""
+ALLOWED = "allowed"
+"""Of the environment of a comparison: trials per task that the run allowed which it concludes."""
 KNOWLEDGE = frozenset({"metaschedule"})
 """Origins of records that others measured: no trials of ours, and nobody checked the outputs."""
 

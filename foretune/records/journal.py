@@ -99,7 +99,7 @@ class Journal(Store):
         """
         with self._mutex:
             new = [entry for entry in entries if not self._holds(entry)]
-            self._write([_line(entry) for entry in new])
+            self._write([line_of(entry) for entry in new])
             for entry in new:
                 self._hold(entry)
 
@@ -405,7 +405,8 @@ class Journal(Store):
             )
 
 
-def _line(entry: Entry) -> bytes:
+def line_of(entry: Entry) -> bytes:
+    """The line of an entry, with its line feed."""
     if isinstance(entry, Workload):
         return encode("workload", asdict(entry))
     kind = "hardware" if isinstance(entry, Hardware) else "record"

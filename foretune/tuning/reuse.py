@@ -30,8 +30,8 @@ from typing import Any
 
 from foretune.errors import RecordError
 from foretune.hardware import Hardware
-from foretune.records import CONFIRM, KNOWLEDGE, Entry, Record, Store, spent_trials, top
-from foretune.tuning.task import ALLOWED, Task
+from foretune.records import ALLOWED, CONFIRM, KNOWLEDGE, Entry, Record, Store, spent_trials, top
+from foretune.tuning.task import Task
 
 logger = logging.getLogger(__name__)
 

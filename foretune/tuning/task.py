@@ -25,6 +25,7 @@ from foretune.errors import BadInputError, unknown_name
 from foretune.hardware import Hardware
 from foretune.measure import Measurement
 from foretune.records import (
+    ALLOWED,
     CONFIRM,
     DEFAULT,
     KNOWLEDGE,
@@ -40,9 +41,6 @@ from foretune.space import Candidate, Space
 from foretune.workload import Workload
 
 DEFAULT_STRATEGY = "evolutionary"
-
-ALLOWED = "allowed"
-"""Of the environment of a comparison: trials per task that the run allowed which it concludes."""
 
 _SUGGESTED = 32
 """Schedules of other programs that a strategy is told of at a time."""

@@ -17,12 +17,12 @@ from typing import Protocol
 
 from foretune.errors import BadInputError, NothingMeasuredError
 from foretune.measure import Measurement, Measurer
-from foretune.records import CONFIRM, UNTUNED, Journal, Record
+from foretune.records import ALLOWED, CONFIRM, UNTUNED, Journal, Record
 from foretune.space import Candidate
 from foretune.tuning.allocate import next_task, untouched
 from foretune.tuning.network import Network
 from foretune.tuning.reuse import FURTHER, Reuse
-from foretune.tuning.task import ALLOWED, Task
+from foretune.tuning.task import Task
 
 logger = logging.getLogger(__name__)
 
