@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
+import ast
 import functools
+import itertools
 import json
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import benchmarks
 from foretune import cli, tuning
 from foretune.cli import _stores
 from foretune.records import BoundedStore, Journal
@@ -156,3 +161,35 @@ def test_a_users_store_is_merged_and_looked_into_like_any_journal(
         assert merged.records() == [record(0)]
     assert cli.main(["db", "info", str(own(folder))]) == 0
     assert "1 records" in capsys.readouterr().out
+
+
+def test_no_other_command_reads_or_writes_a_store() -> None:
+    commands = next(a for a in cli._parser()._actions if isinstance(a, argparse._SubParsersAction))
+    having = [
+        name
+        for name, parser in commands.choices.items()
+        if any("--store" in action.option_strings for action in parser._actions)
+    ]
+    assert having == ["tune"]
+
+
+def _command_lines(source: str) -> Iterator[list[object]]:
+    """The words, as far as they stand there, of each list and each call of ``foretune``."""
+    for node in ast.walk(ast.parse(source)):
+        words: list[ast.expr] = []
+        if isinstance(node, ast.List):
+            words = node.elts
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "foretune":
+            words = node.args
+        yield [word.value for word in words if isinstance(word, ast.Constant)]
+
+
+def test_benchmarks_tune_without_a_store() -> None:
+    """Of every benchmark that starts ``foretune tune``; ``foretune.tune`` has none by itself."""
+    found = {}
+    for file in sorted(Path(benchmarks.__file__).parent.rglob("*.py")):
+        lines = list(_command_lines(file.read_text(encoding="utf-8")))
+        if any("tune" in words for words in lines):
+            pairs = {pair for words in lines for pair in itertools.pairwise(words)}
+            found[file.name] = ("--store", "none") in pairs
+    assert found == dict.fromkeys(["network.py", "runs.py", "_suites.py"], True)

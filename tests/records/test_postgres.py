@@ -26,6 +26,7 @@ from foretune.measure import Measurement
 from foretune.records import Journal, Store, merge, open_store
 from foretune.space import Candidate
 from foretune.testing import stores
+from tests.records import postgres_server
 from tests.records.postgres_server import PASSWORD, Server, served
 from tests.records.support import record
 from tests.test_cli_stores import folder, tune
@@ -51,6 +52,18 @@ def url(server: Server) -> str:
 @pytest.mark.parametrize("check", stores.CHECKS)
 def test_it_is_a_store(check: Callable[[stores.StoreFactory], None], url: str) -> None:
     check(lambda: open_store(url))
+
+
+def test_without_the_package_tests_are_skipped_by_its_name_or_fail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(postgres_server, "programs", lambda: None)
+    monkeypatch.delenv("FORETUNE_REQUIRE", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="Debian's package postgresql"):
+        postgres_server.require_server()
+    monkeypatch.setenv("FORETUNE_REQUIRE", "postgresql")
+    with pytest.raises(pytest.fail.Exception, match="FORETUNE_REQUIRE asks for it"):
+        postgres_server.require_server()
 
 
 def test_copies_count_once(url: str) -> None:

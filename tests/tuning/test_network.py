@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from foretune.errors import BadInputError, UnsupportedModelError, WrongResultErr
 from foretune.graph import Artifact
 from foretune.graph._exact import PYTORCH
 from foretune.hardware import Hardware, probe
+from foretune.records import Journal
 from foretune.report._network import told_network
 from foretune.tuning import Network, TuneResult
 from foretune.workload import Model, from_object
@@ -414,3 +416,26 @@ def test_who_judged_and_what_was_left_out_is_said() -> None:
         f"judged by {PYTORCH}; not compared on 'random 1': the original refuses them; "
         "passes that failed: 'fold'"
     )
+
+
+@pytest.mark.slow
+def test_layers_that_another_network_has_cost_no_trial(
+    timed: dict[str, float | None], tmp_path: Path
+) -> None:
+    def network(*widths: int) -> Model:
+        torch.manual_seed(0)
+        layers = [torch.nn.Linear(a, b) for a, b in itertools.pairwise(widths)]
+        module = torch.nn.Sequential(*layers).eval()
+        return from_object((module, (torch.randn(3, widths[0]),)), "layers", "a test")
+
+    with Journal(tmp_path / "store.jsonl") as store:
+        first = tune(network(24, 40, 56), store=store, trials=8)
+        second = tune(network(24, 40, 56, 72), store=store, trials=8)
+    known = {task.workload.key for task in first.tasks}
+    trials = {task.workload.key: len(task.trials) for task in second.tasks}
+    assert len(known) == 2 and len(trials) == 3 and known < set(trials)
+    assert [trials[key] for key in known] == [0, 0] and sum(trials.values()) == 8
+    assert second.reused is not None
+    assert {task["key"] for task in second.reused["tasks"] if task["best"]} == known
+    assert all(task.confirmed for task in second.tasks)
+    assert network_of(second).shipped == "tuned"
