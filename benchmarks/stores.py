@@ -1,4 +1,4 @@
-"""Records per second that eight tuners write at once, into one journal file and into PostgreSQL.
+"""Records per second that several tuners write at once, into one journal and into PostgreSQL.
 
 ``--url`` names an empty database, which the tables are made in and left in; without it the journal
 alone is measured. Writers are processes. Each opens the store, waits for the others, and writes its
@@ -21,7 +21,7 @@ from foretune.measure import Measurement, MeasurePolicy, Status
 from foretune.records import Record, open_store
 
 BATCHES = (1, 16)
-_TITLE = "Eight tuners that write into one store"
+_TITLE = "Tuners that write into one store at once"
 
 
 def _record(writer: str, index: int) -> Record:

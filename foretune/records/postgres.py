@@ -14,6 +14,7 @@ and no result has it: ``name`` is the URL without it, and the server's words are
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -135,7 +136,8 @@ class PostgresStore(Store):
             if rows:
                 cursor.execute(_INSERT, [list(column) for column in zip(*rows, strict=True)])
 
-        self._do("write", insert)
+        # One statement is a transaction by itself, and one way to the server instead of three.
+        self._do("write", insert, several=bool(workloads or hardware))
 
     def records(
         self, workload: str | None = None, hardware: str | None = None, ok_only: bool = False
@@ -187,8 +189,16 @@ class PostgresStore(Store):
 
     # The connection
 
-    def _do(self, verb: str, work: Callable[[psycopg.Cursor[Any]], Result]) -> Result:
-        """What ``work`` returns, done in one transaction, as often as it takes."""
+    def _do(
+        self, verb: str, work: Callable[[psycopg.Cursor[Any]], Result], several: bool = False
+    ) -> Result:
+        """What ``work`` returns, done as often as it takes.
+
+        Args:
+            verb: What it does, for messages.
+            work: Given a cursor.
+            several: Whether it has several statements, which are one transaction then.
+        """
         deadline = time.monotonic() + self._patience_s
         pause = _FIRST_PAUSE_S
         with self._mutex:
@@ -197,7 +207,8 @@ class PostgresStore(Store):
             while True:
                 try:
                     connection = self._connected()
-                    with connection.transaction(), connection.cursor() as cursor:
+                    whole = connection.transaction() if several else contextlib.nullcontext()
+                    with whole, connection.cursor() as cursor:
                         return work(cursor)
                 except self._psycopg.Error as error:
                     self._disconnect()

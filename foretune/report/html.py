@@ -15,6 +15,7 @@ from foretune.report._charts import small_chart, task_chart
 from foretune.report._failures import failures
 from foretune.report._language_model import language_model
 from foretune.report._network import told_network
+from foretune.report._reused import told_reused
 
 SCHEMA = "foretune.tune/1"
 
@@ -119,6 +120,7 @@ def _view(data: Mapping[str, Any]) -> dict[str, Any]:
         "before": units.seconds(before_s),
         "tuned": units.seconds(data["tuned_s"]),
         "interrupted": bool(data.get("interrupted")),
+        "reused": told_reused(data),
         "machine": machine_title(hardware["name"], hardware["threads"]),
         "strategy": data["strategy"],
         "cost_model": data["cost_model"],

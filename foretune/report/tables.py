@@ -18,6 +18,7 @@ from foretune.report import _units as units
 from foretune.report._failures import failures
 from foretune.report._language_model import language_model
 from foretune.report._network import told_network
+from foretune.report._reused import told_reused
 
 if TYPE_CHECKING:
     from foretune.describe.data_sheet import Figure, Proposal
@@ -87,7 +88,8 @@ def print_summary(data: Mapping[str, Any], console: Console | None = None) -> No
         f"searching {units.duration(data['search_s'])}",
         soft_wrap=True,
     )
-    _print_reused(data, console)
+    if told := told_reused(data):
+        console.print(Text(told), soft_wrap=True)
     _print_language_model(data, console)
     failed = failures(trials)
     if failed:
@@ -109,22 +111,6 @@ def _print_network(network: Mapping[str, Any], console: Console) -> None:
     if told.fault:
         console.print(Text(told.fault, style="yellow"), soft_wrap=True)
     console.print(told.verified, soft_wrap=True)
-
-
-def _print_reused(data: Mapping[str, Any], console: Console) -> None:
-    """What a store of records spared the run, where it did."""
-    reused = data.get("reused")
-    tasks = [] if reused is None else reused["tasks"]
-    spared = sum(1 for task in tasks if task["enough"])
-    best = sum(1 for task in tasks if task["best"])
-    if reused is not None and (spared or best):
-        console.print(
-            Text(
-                f"reused from {reused['store']}: {spared} of {len(tasks)} tasks needed no trial, "
-                f"{best} of the best schedules were known"
-            ),
-            soft_wrap=True,
-        )
 
 
 def _not_tuned(data: Mapping[str, Any]) -> tuple[list[str], list[str]]:

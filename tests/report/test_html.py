@@ -156,6 +156,13 @@ def test_hostile_names_are_only_text(tmp_path: Path) -> None:
     assert page.text.count("$\\frac{a}{b}$ {{ 7*7 }}") >= 6
 
 
+def test_the_page_tells_what_was_reused(tmp_path: Path) -> None:
+    tasks = [{"enough": True, "best": True}, {"enough": False, "best": False}]
+    known = {"store": "<b>s.jsonl", "tasks": tasks}
+    text = _page(tmp_path, result(task(trials=0), reused=known)).text
+    assert "reused from <b>s.jsonl: 1 of 2 tasks needed no trial" in text
+
+
 def test_an_unfinished_run_has_a_page(tmp_path: Path) -> None:
     begun = task("begun", trials=0)
     failing = task("failing", trials=0)
@@ -229,7 +236,8 @@ def test_the_call_that_is_shown_has_every_argument_that_matters(tmp_path: Path) 
     assert values == {**given, "target": hardware.target, "threads": 2}
     # Where results are kept, who is told and who measures changes nothing of what is found.
     apart = {"what", "work_dir", "fresh", "measurer", "policy", "progress", "command", "trials"}
-    apart |= {"output"}
+    # What is shown starts from nothing, with the plan that was found.
+    apart |= {"output", "store", "plan_trials", "plan_model"}
     known = set(inspect.signature(tune).parameters)
     assert known - apart == {*values, "llm", "devices"}
 
