@@ -17,8 +17,10 @@ from foretune.errors import BadInputError
 SCHEMES = ("postgresql", "postgres")
 HIDDEN = "***"
 _SCHEME = re.compile(rf"(?:{'|'.join(SCHEMES)})(?:\+\w+)?://", re.IGNORECASE)
-_CREDENTIALS = re.compile(rf"({_SCHEME.pattern})(.*)@", re.DOTALL | re.IGNORECASE)
+_URL = re.compile(rf"({_SCHEME.pattern})(.*)", re.DOTALL | re.IGNORECASE)
 _PARAMETER = re.compile(r"([?&]\w*password=).*", re.DOTALL | re.IGNORECASE)
+_NO_PORT = re.compile(r"[^/?#:\s\[]*:\d*[^\d/?#,\s'\"]")
+"""Begins with a host and what is no port: whoever forgot the @ and the host."""
 _TOLD = ("host", "port", "dbname", "user", "sslmode", "target_session_attrs", "connect_timeout")
 """Parameters that may be told."""
 _READS = "postgresql://USER@HOST/DATABASE, with the password in PGPASSWORD or ~/.pgpass"
@@ -57,6 +59,10 @@ class StoreURL:
                 "the URL of a store has one @ at most, between user and host: write @ / ? # : in a "
                 f"password as %40 %2F %3F %23 %3A, or give {_READS}"
             )
+        user, at, host = authority.rpartition("@")
+        ports = re.sub(r"\[[^\]]*\]", "", host).split(",")
+        if not all(re.fullmatch(r"[^:]*(?::\d*)?", each) for each in ports):
+            raise BadInputError(f"the port in the URL of a store is a number: it reads {_READS}")
         try:
             given = psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.Error:
@@ -64,7 +70,6 @@ class StoreURL:
             raise BadInputError(
                 f"the URL of a store cannot be read: it reads {_READS}; a % in it is written %25"
             ) from None
-        user, at, host = authority.rpartition("@")
         account, _, written = user.partition(":")
         path, _, query = rest[len(authority) :].partition("?")
         told = [each for each in query.split("&") if each.partition("=")[0] in _TOLD]
@@ -86,16 +91,21 @@ def without_credentials(text: str) -> str:
     Before → after: ``"no postgresql://me:secret@host/db"`` → ``"no postgresql://***@host/db"``.
     More may be hidden than need be: a password can hold anything.
     """
-    if not _SCHEME.search(text):
-        return text
-    return _PARAMETER.sub(rf"\1{HIDDEN}", _CREDENTIALS.sub(_hidden, text))
+    return _URL.sub(_hidden, text)
 
 
 def _hidden(found: re.Match[str]) -> str:
-    """A user alone may be told."""
-    scheme, user = found.groups()
-    alone = re.fullmatch(r"[^:/?#@\s]*", user)
-    return found[0] if alone else f"{scheme}{HIDDEN}@"
+    """A user alone may be told, and parameters up to one that is a password."""
+    scheme, rest = found.groups()
+    user, at, place = rest.rpartition("@")
+    if _PARAMETER.search(user):
+        # The password has an @ itself, and goes on behind it.
+        return f"{scheme}{HIDDEN}"
+    if at and not re.fullmatch(r"[^:/?#@\s]*", user):
+        user = HIDDEN
+    if not at and _NO_PORT.match(place):
+        return f"{scheme}{HIDDEN}"
+    return scheme + user + at + _PARAMETER.sub(rf"\1{HIDDEN}", place)
 
 
 def without_password(word: str) -> str:

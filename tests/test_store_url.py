@@ -109,7 +109,7 @@ def test_the_command_that_a_result_notes_has_no_password(
 
 
 @settings(
-    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(_SECRETS, _PLACES)
 def test_no_result_and_no_report_has_a_password(tmp_path: Path, secret: str, place: str) -> None:
@@ -154,6 +154,23 @@ def test_what_is_no_secret_stays(text: str) -> None:
 @pytest.mark.parametrize("word", ["net.onnx", "--llm=qwen@http://x:1/v1", "me@host", ""])
 def test_other_words_of_a_command_stay(word: str) -> None:
     assert without_password(word) == word
+
+
+def test_a_password_without_a_host_is_taken_for_no_port(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for url in ("postgresql://me:77Zx7", "postgresql://me:q7Zx/db", "postgres://me:q7Zx?a=b"):
+        assert cli.main(["db", "info", url]) == 2
+        err = capsys.readouterr().err
+        assert "the port in the URL of a store is a number" in err and "7Zx" not in err
+        assert "7Zx" not in without_credentials(f"unknown command {url!r}")
+
+
+@pytest.mark.parametrize("host", ["[::1]:5432", "a:1,b:2", "a,b", "", "host", "host:"])
+def test_hosts_of_every_form_are_told(host: str) -> None:
+    assert StoreURL.read(f"postgresql://me:q7Zx@{host}/db").name == f"postgresql://me@{host}/db"
+    text = f"cannot open store 'postgresql://{host}/db'"
+    assert without_credentials(text) == text
 
 
 def test_a_url_of_another_kind_is_refused_without_repeating_it(tmp_path: Path) -> None:
