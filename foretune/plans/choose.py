@@ -182,7 +182,8 @@ class _Search:
     earlier_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for record in self.journal.records(hardware=self.hardware.key):
+        self.records = self.journal.records(hardware=self.hardware.key)
+        for record in self.records:
             self.earlier_s += record.measurement.build_s + record.measurement.run_s
 
     @property
@@ -209,7 +210,7 @@ class _Search:
         proposals.restore(trials.records)
         complete = self._measure(trials, proposals)
         self.records = trials.records
-        why = self._why(complete, proposals)
+        why = self._why(complete)
         best = self._best(proposals)
         if not best:
             return self.planned(f"{why}; none is faster than the default plan")
@@ -239,12 +240,22 @@ class _Search:
         trials.measurer.deadline = self.deadline
         return complete
 
-    def _why(self, complete: bool, proposals: Proposals) -> str:
+    def _why(self, complete: bool) -> str:
         """Why no more plans were measured."""
+        measured = len(self._others())
         if not complete:
-            return f"the time was spent after {max(0, proposals.count - 1)} plans"
-        enough = proposals.count > self.trials
-        return f"{self.trials} plans were measured" if enough else "every plan was measured"
+            return f"the time was spent after {measured} plans"
+        enough = measured >= self.trials
+        return f"{measured} plans were measured" if enough else "every plan was measured"
+
+    def _others(self) -> dict[str, bool]:
+        """Keys of the plans that were measured beside the default plan, and whether each ran."""
+        default = {record.candidate_key for record in self.records if record.origin == DEFAULT}
+        return {
+            record.candidate_key: record.measurement.ok
+            for record in self.records
+            if record.candidate_key not in default
+        }
 
     def _best(self, proposals: Proposals) -> list[PlanCandidate]:
         """The fastest plans, if they are faster than the default plan."""
@@ -284,12 +295,7 @@ class _Search:
 
     def planned(self, why: str, **found: Any) -> Planned:
         """What became of it, with what is known in any case."""
-        default = {record.candidate_key for record in self.records if record.origin == DEFAULT}
-        others = {
-            record.candidate_key: record.measurement.ok
-            for record in self.records
-            if record.candidate_key not in default
-        }
+        others = self._others()
         return Planned(
             measured=len(others),
             failed=sum(not ok for ok in others.values()),
