@@ -19,7 +19,7 @@ DEFAULT = "default"
 CONFIRM = "confirm"
 """Origin of records of bests measured again in quiet; they are not trials either."""
 ALLOWED = "allowed"
-"""Of the environment of a comparison: trials per task that the run allowed which it concludes."""
+"""Of the environment of what stands at the end of a run: trials per task that the run allowed."""
 KNOWLEDGE = frozenset({"metaschedule"})
 """Origins of records that others measured: no trials of ours, and nobody checked the outputs."""
 

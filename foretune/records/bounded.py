@@ -4,7 +4,7 @@ New entries go to the younger of two files. When that is found to have reached i
 worth keeping of both goes into the older one, and a new younger one begins:
 
 1. of each program on each hardware in each environment the fastest ``_KEPT`` schedules, and the
-   comparison that the most generous run ended with,
+   comparison, or the one record, that the most generous run ended with,
 2. the programs that were measured last, as many as fit into ``_OLDER`` times the limit.
 
 Who reuses a schedule times it again and writes that down, so that what is in use stays.
@@ -22,7 +22,7 @@ from filelock import FileLock
 
 from foretune.errors import RecordError
 from foretune.hardware import Hardware
-from foretune.records._record import ALLOWED, CONFIRM, Record
+from foretune.records._record import ALLOWED, Record
 from foretune.records.journal import Journal, line_of
 from foretune.records.queries import top
 from foretune.records.store import Entry, SkippedLine, Store
@@ -148,9 +148,9 @@ def worth_keeping(records: Iterable[Record], workloads: dict[str, Workload], mos
 
 
 def _most_generous(group: Iterable[Record]) -> list[Record]:
-    """The comparison at the end of the run that allowed the most trials."""
-    ends = [record for record in group if record.origin == CONFIRM]
-    best = max(ends, key=lambda r: (float(r.environment.get(ALLOWED, 0.0)), r.time), default=None)
+    """What stood at the end of the run that allowed the most trials."""
+    ends = [record for record in group if ALLOWED in record.environment]
+    best = max(ends, key=lambda r: (float(r.environment[ALLOWED]), r.time), default=None)
     return [] if best is None else [record for record in ends if record.time == best.time]
 
 

@@ -15,13 +15,14 @@ When the store knows *enough* of a task, the run spends no trial on it: when a r
 end allowed at least a quarter (``FURTHER``) of the trials per task that this one allows, or when
 there are as many trials of it. Who asks for more than four times as much wants to look further. The
 allowance counts and not the trials of the one task, because a run gives its trials to the tasks
-that gain most, and few to the others. A task whose stored best turns out to be no better than its
-default schedule is tuned after all.
+that gain most, and few to the others. A task whose stored best was clearly faster than its default
+schedule (``_CLEARLY``), and is not any more, is tuned after all.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,13 +31,24 @@ from typing import Any
 
 from foretune.errors import RecordError
 from foretune.hardware import Hardware
-from foretune.records import ALLOWED, CONFIRM, KNOWLEDGE, Entry, Record, Store, spent_trials, top
+from foretune.records import (
+    ALLOWED,
+    KNOWLEDGE,
+    Entry,
+    Record,
+    Standings,
+    Store,
+    spent_trials,
+    top,
+)
 from foretune.tuning.task import Task
 
 logger = logging.getLogger(__name__)
 
 FURTHER = 4.0
 """A run that allows more than so many times the trials of an earlier one looks further."""
+_CLEARLY = 1.1
+"""A gain over the default schedule below which either may win the next comparison."""
 _TAUGHT = 256
 """Schedules of a task, the best ones, that teach a run."""
 _SUGGESTED = 8
@@ -84,7 +96,7 @@ class Known:
         missed: Reason to number of the records that do not fit.
         allowed: Most trials per task that a run allowed which came to its end with this one.
         enough: Whether this run need not spend a trial.
-        tuned: Whether the best of them beat the default schedule.
+        promises: Whether the best of them is clearly faster than the default schedule.
     """
 
     fitting: Sequence[Record] = ()
@@ -93,7 +105,7 @@ class Known:
     missed: Mapping[str, int] = field(default_factory=dict)
     allowed: float = 0.0
     enough: bool = False
-    tuned: bool = False
+    promises: bool = False
 
 
 class Reuse:
@@ -155,7 +167,7 @@ class Reuse:
     def suffices(self, task: Task) -> bool:
         """Whether a task needs no trial: enough is known of it, and that has proven true."""
         known = self.of(task)
-        return known.enough and (task.best_is_known or not known.tuned)
+        return known.enough and (task.best_is_known or not known.promises)
 
     def keep(self, records: Iterable[Record]) -> None:
         """Takes records of the run that are on disk already, to be written with ``flush``.
@@ -253,11 +265,11 @@ def _known(
         missed[reason] += 1
         if kinds.get(record.hardware, task.hardware.kind) == task.hardware.kind:
             elsewhere.setdefault(record.hardware, []).append(record)
-    ranked = top(fitting)
-    allowed = max(
-        (float(r.environment.get(ALLOWED, 0.0)) for r in fitting if r.origin == CONFIRM),
-        default=0.0,
-    )
+    standings = Standings(fitting)
+    ranked = standings.ranked()
+    default = task.space.default or task.space.untuned
+    promised = _gain(ranked[0], standings.seconds(default.key)) if ranked else 1.0
+    allowed = max((float(r.environment.get(ALLOWED, 0.0)) for r in fitting), default=0.0)
     enough = FURTHER * allowed >= share or spent_trials(fitting) >= share
     return Known(
         fitting=fitting,
@@ -266,8 +278,14 @@ def _known(
         missed=dict(missed),
         allowed=allowed,
         enough=bool(ranked) and enough,
-        tuned=bool(ranked) and not task.is_baseline(ranked[0].candidate_key),
+        promises=promised > _CLEARLY,
     )
+
+
+def _gain(best: Record, default_s: float | None) -> float:
+    """How many times as fast as the default schedule a record is; infinity if that is unknown."""
+    best_s = best.measurement.best_s
+    return math.inf if default_s is None or not best_s else default_s / best_s
 
 
 def _why_not(

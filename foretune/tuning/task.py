@@ -200,6 +200,11 @@ class Task:
         return None if best is None else best.candidate
 
     @property
+    def best_record(self) -> Record | None:
+        """The record that stands for ``best``."""
+        return self._standings.leader
+
+    @property
     def best_s(self) -> float | None:
         """Seconds per call of ``best``: the confirmed value where it was re-measured."""
         best = self._standings.leader

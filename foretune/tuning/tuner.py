@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from typing import Protocol
 
@@ -275,6 +275,7 @@ class Tuner:
                 self._round([self._batch_of(task)])
                 self._ended_round()
             self._confirm()
+            self._note_ends()
         except KeyboardInterrupt:
             self.interrupted = True
         finally:
@@ -330,6 +331,19 @@ class Tuner:
         waiting = [task for task in self.tasks if task.has_unproven]
         if waiting and self._in_time():
             self._confirm_once(waiting, "comparing what the store knows with the defaults")
+
+    def _note_ends(self) -> None:
+        """Tells the store of tasks that came to their end without a comparison.
+
+        Nothing came near the default schedule there, so that there was nothing to compare.
+        """
+        for task in self.tasks:
+            record = task.best_record
+            if self.reuse is None or record is None or self._suffices(task):
+                continue
+            if float(record.environment.get(ALLOWED, 0.0)) < self._share:
+                environment = {**record.environment, **self._allowance(task, ended=True)}
+                self.reuse.keep([replace(record, time=time.time(), environment=environment)])
 
     def _ended_round(self) -> None:
         self._flush()

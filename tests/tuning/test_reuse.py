@@ -176,6 +176,23 @@ def test_a_stale_entry_makes_nothing_slower_and_is_tuned_after_all(store: Journa
     assert second.tasks[0].best != first.tasks[0].best
 
 
+def test_a_tie_that_falls_the_other_way_costs_no_trial(store: Journal) -> None:
+    """A stored best that was hardly faster than the default schedule, and is hardly slower now."""
+
+    def machine(default_s: float) -> FormulaMeasurer:
+        def answer(candidate: Candidate) -> Measurement:
+            default = not candidate.sketch.variables and not candidate.sketch.is_untuned
+            seconds = default_s if default else 1e-2 if candidate.sketch.is_untuned else 1e-3
+            return Measurement(Status.OK, (seconds,) * 3, (True,) * 3)
+
+        return InEnvironment(HERE, answer=answer)
+
+    assert run(store, 8, measurer=machine(1.03e-3)).tasks[0].tuned
+    second = run(store, 8, measurer=machine(0.98e-3))
+    assert second.tasks[0].trials == () and told(second)["enough"]
+    assert not second.tasks[0].tuned and second.tuned_s == pytest.approx(0.98e-3)
+
+
 def test_a_known_schedule_that_fails_now_is_out(store: Journal) -> None:
     known = run(store, 8).tasks[0].best
     assert known is not None
@@ -208,6 +225,28 @@ def test_a_default_that_won_is_known_to_win(store: Journal) -> None:
     second = run(store, 8, measurer=InEnvironment(HERE, answer=answer))
     assert second.tasks[0].trials == () and told(second)["enough"]
     assert second.tuned_s == pytest.approx(1e-6)
+
+
+def test_a_default_that_nothing_came_near_is_known_to_win_however_few_trials_there_were(
+    store: Journal,
+) -> None:
+    """The light tasks of a network get a trial or two, and no comparison."""
+
+    def answer(candidate: Candidate) -> Measurement:
+        best = not candidate.sketch.variables and not candidate.sketch.is_untuned
+        return Measurement(Status.OK, (1e-6 if best else 1e-2,) * 3, (True,) * 3)
+
+    settings: dict[str, Any] = {"strategy": "random", "cost_model": "random"}
+    for expected in ((2, 2), (0, 0)):
+        tasks = [Task(matmul(n, f"m{n}"), HARDWARE, **settings) for n in (32, 64)]
+        for task in tasks:
+            task.leave_untuned()
+        reuse = Reuse(store)
+        budget = Budget(trials=64, patience=1)
+        Tuner(tasks, InEnvironment(HERE, answer=answer), budget, batch=1, reuse=reuse).run()
+        assert tuple(task.spent for task in tasks) == expected
+        assert any(task.confirmed for task in tasks) == (expected == (0, 0)), "proven again"
+        assert not any(task.tuned for task in tasks)
 
 
 def test_only_what_ran_and_was_checked_is_kept(store: Journal) -> None:
