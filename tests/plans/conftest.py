@@ -12,13 +12,13 @@ from foretune.plans.space import PlanSpace
 from foretune.tgraph import LayoutGraph, Nodes, named, train, whole
 from foretune.tgraph.configurations import packed
 from foretune.workload import load_input
-from tests.graph.test_algorithms import hardware
-from tests.plans.formula import NETWORK, formula, seconds
+from tests.plans.formula import NETWORK, formula, hardware, seconds
 
 
 @pytest.fixture(scope="package")
 def network():
-    """Plans and graph of ``networks.convolutions``."""
+    """Plans and graph of ``networks.convolutions``, for one thread on whatever machine."""
+    # What passes choose by themselves depends on the threads, and the formulas do not.
     found = PlanNetwork(load_input(NETWORK), hardware())
     return PlanSpace.of(found, "0" * 16), graph_of(found.begun.module)
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 from foretune.errors import BadInputError
+from foretune.hardware import probe
 from foretune.measure import Measurement, Status
 from foretune.plans.files import write_graph
 
 NETWORK = f"{Path(__file__).with_name('networks.py')}:convolutions"
+
+
+def hardware():
+    """Eight lanes and one thread, on whatever machine: what passes choose depends on both."""
+    return replace(probe(threads=1), simd_bits=256)
 
 
 class Interrupted(Exception):

@@ -16,9 +16,8 @@ from foretune.plans.measurer import OutOfTime, PlanMeasurer
 from foretune.plans.trials import DEFAULT, EVOLVED
 from foretune.records import CONFIRM, Journal
 from foretune.workload import load_input
-from tests.graph.test_algorithms import hardware
 from tests.plans import networks
-from tests.plans.formula import Interrupted, formula, seconds
+from tests.plans.formula import Interrupted, formula, hardware, seconds
 
 pytest.importorskip("torch")
 

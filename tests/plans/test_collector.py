@@ -20,9 +20,8 @@ from foretune.plans.trials import (
 )
 from foretune.records import Journal, Record
 from foretune.tgraph import read_graphs
-from tests.graph.test_algorithms import hardware
 from tests.plans import spaces
-from tests.plans.formula import NETWORK, Interrupted
+from tests.plans.formula import NETWORK, Interrupted, hardware
 
 
 def collector(folder, measurer, plans=24, said=None, **options):
