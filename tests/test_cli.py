@@ -573,9 +573,15 @@ def test_comparing_a_wrong_artifact_ends_with_exit_code_3(
 @pytest.mark.parametrize(
     ("given", "shown"),
     [
-        ("tune NAME --trials 4", "tune --fresh --seed 0 NAME --trials 4"),
-        ("--verbose tune --fresh NAME --seed 3", "--verbose tune --fresh NAME --seed 3"),
-        ("tune --seed=3 --trials 4 -- NAME", "tune --fresh --seed=3 --trials 4 -- NAME"),
+        ("tune NAME --trials 4", "tune --fresh --store none --seed 0 NAME --trials 4"),
+        (
+            "--verbose tune --fresh NAME --seed 3",
+            "--verbose tune --store none --fresh NAME --seed 3",
+        ),
+        (
+            "tune --seed=3 --trials 4 -- NAME",
+            "tune --fresh --store none --seed=3 --trials 4 -- NAME",
+        ),
     ],
 )
 @pytest.mark.usefixtures("tuned")
