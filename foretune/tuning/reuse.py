@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 FURTHER = 4.0
 """A run that allows more than so many times the trials of an earlier one looks further."""
-_CLEARLY = 1.25
+_CLEARLY = 1.05
 """A gain over the default schedule below which either may win the next comparison."""
 _TAUGHT = 256
 """Schedules of a task, the best ones, that teach a run."""
