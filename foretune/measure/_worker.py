@@ -50,7 +50,7 @@ def build(candidate: Candidate, without: Collection[str] = ()) -> Any:
 
     hardware = candidate.hardware
     finished = codegen.finish(candidate.schedule().mod, hardware, without)
-    # Arguments are arrays of the workload. Code that checks them takes 10 to 20 ms to build, of 100
+    # Arguments are arrays of the workload. Code that checks them takes 12 to 30 ms to build, of 100
     # to 300 in all; the kernel behind it is the same to the bit.
     with _tvm.tvm.transform.PassContext(config={"tirx.disable_assert": True}):
         module = _tvm.tvm.compile(finished.module, hardware.code_target()).jit()
