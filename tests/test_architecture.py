@@ -75,7 +75,7 @@ ENVIRONMENT = {
     "bench/_ours.py",
     # Start child processes, which inherit the environment.
     "_child.py",
-    "measure/_process.py",
+    "measure/transport/processes.py",
 }
 """Files that touch environment variables."""
 FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))

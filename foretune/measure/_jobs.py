@@ -1,26 +1,22 @@
-"""What the local measurer keeps about candidates and workloads while it works on them."""
+"""What a measurer keeps about candidates while it works on them."""
 
 from __future__ import annotations
 
 import enum
-import errno
-import os
 import statistics
-import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from foretune.errors import ForetuneError
 from foretune.measure._base import Measurement, Status
 
 if TYPE_CHECKING:
-    from foretune.measure._process import Worker
     from foretune.measure.policy import MeasurePolicy
     from foretune.measure.timing import QuietFloor, Reading
+    from foretune.measure.transport import Worker
     from foretune.space import Candidate
 
 _RECENT_BUILDS = 64
@@ -107,48 +103,6 @@ class Job:
             message=self.message,
             max_error=self.max_error,
         )
-
-
-class Reference:
-    """The untuned program's result for one workload, in an unlinked file that children map.
-
-    The file has no name: nothing is left behind even when the tuner is killed.
-
-    Attributes:
-        signature: The workload's parameters; None until it is computed.
-        seconds: What one call took.
-        as_written: Whether in the program's own order of loops: it is to be, or was.
-        error: Why there is none.
-
-    Raises:
-        ForetuneError: There is no place for the file.
-    """
-
-    def __init__(self, id: int, candidate: Candidate, as_written: bool = False) -> None:
-        self.id = id
-        self.candidate = candidate
-        try:
-            self.file: IO[bytes] = tempfile.TemporaryFile(prefix="foretune-")  # noqa: SIM115
-        except OSError as error:
-            remedy = "set TMPDIR to a directory with room"
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                remedy = "allow more open files (`ulimit -n`)"
-            raise ForetuneError(
-                "the output of an untuned program is kept in a temporary file, but none could be "
-                f"made: {error}; {remedy}"
-            ) from error
-        self.path = f"/proc/{os.getpid()}/fd/{self.file.fileno()}"
-        self.worker: Worker | None = None
-        self.attempts = 0
-        self.signature: dict[str, Any] | None = None
-        self.seconds = 0.0
-        self.as_written = as_written
-        self.error = ""
-
-    @property
-    def settled(self) -> bool:
-        """Whether it is known, or known to be impossible."""
-        return self.signature is not None or bool(self.error)
 
 
 class BuildPace:

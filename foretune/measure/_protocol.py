@@ -38,6 +38,7 @@ class WorkerConfig:
         builder: ``"module:function"`` that makes a candidate a runtime module or a callable.
         address_space_bytes: Allowed beyond what the child needs itself; None: no limit.
         parent: Process id of the parent, to die if it has died already.
+        device: Name of the device that the child times on, where that is not this machine.
     """
 
     hardware: Hardware
@@ -45,6 +46,7 @@ class WorkerConfig:
     builder: str
     address_space_bytes: int | None
     parent: int
+    device: str = ""
 
 
 class GarbageError(Exception):

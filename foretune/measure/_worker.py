@@ -13,11 +13,13 @@ import json
 import pickle
 import resource
 import sys
+import tempfile
 import time
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from foretune._child import die_with_parent, tells_of_no_memory
 from foretune._files import write_all
@@ -96,6 +98,7 @@ class _Worker:
         self._sketches: dict[str, Any] = {}
         self._programs: dict[int, _Loaded] = {}
         self._buffers: OrderedDict[tuple[str, str | None], Buffers] = OrderedDict()
+        self._contents: dict[str, IO[bytes]] = {}
         module, _, name = config.builder.partition(":")
         self._build: Callable[..., Any] = getattr(importlib.import_module(module), name)
         off = config.policy.passes_off
@@ -121,6 +124,21 @@ class _Worker:
     def do_define(self, name: str, data: bytes) -> None:
         self._sketches[name] = pickle.loads(data)
 
+    def do_content(self, number: int, data: bytes) -> None:
+        """Keeps what outputs are compared with, under the path ``"content:NUMBER"``."""
+        file = tempfile.TemporaryFile(prefix="foretune-")  # noqa: SIM115
+        file.write(zlib.decompress(data))
+        file.flush()
+        self._contents[f"content:{number}"] = file
+
+    def do_forget(self, number: int) -> None:
+        """Frees what ``content`` brought."""
+        self._contents.pop(f"content:{number}").close()
+
+    def _opened(self, path: str | None) -> str | None:
+        file = self._contents.get(path or "")
+        return path if file is None else f"/proc/self/fd/{file.fileno()}"
+
     def do_drop(self, ids: list[int]) -> None:
         for number in ids:
             self._programs.pop(number, None)
@@ -135,19 +153,27 @@ class _Worker:
         return {"id": id, "canaries": canaries, "canary_s": self._watch.canary_s - before}
 
     def do_reference(
-        self, id: int, candidate: bytes, path: str, as_written: bool
+        self, id: int, candidate: bytes, path: str | None, as_written: bool
     ) -> dict[str, Any]:
+        """Computes what outputs are compared with, into a file; without a path answers with it."""
         from foretune.measure._buffers import compute_reference
+        from foretune.measure._reference import parts
 
         hardware = self._config.hardware
         target: Any = hardware.tvm_target() if hardware.kind == "llvm" else "llvm"
         try:
             workload = load_candidate(candidate, self._sketches).workload
-            return {
-                "id": id,
-                "error": "",
-                **compute_reference(workload, target, path, as_written),
-            }
+            if path is not None:
+                return {
+                    "id": id,
+                    "error": "",
+                    **compute_reference(workload, target, path, as_written),
+                }
+            with tempfile.NamedTemporaryFile(prefix="foretune-") as file:
+                fields = compute_reference(workload, target, file.name, as_written)
+                for part in parts(file.name):
+                    self.reply(id=id, more=True, part=part)
+            return {"id": id, "error": "", **fields}
         except Exception as error:  # foreign program: whatever it raises is the answer
             return {"id": id, "error": _why_no_reference(error)}
 
@@ -177,7 +203,7 @@ class _Worker:
                 self._buffers.popitem(last=False)
             self._buffers[known] = Buffers(
                 Signature.from_json(signature),
-                path,
+                self._opened(path),
                 key,
                 self._watch.device,
                 self._config.policy.cold_weights,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from foretune.measure import MeasurePolicy
 from foretune.measure._jobs import BuildPace
-from foretune.measure._process import Task
+from foretune.measure.transport import Task
 
 POLICY = MeasurePolicy(build_timeout_s=60.0, build_factor=10.0, build_least_s=2.0)
 

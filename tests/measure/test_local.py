@@ -19,7 +19,16 @@ import pytest
 
 from foretune.errors import BadInputError, ForetuneError
 from foretune.hardware import Hardware, preset
-from foretune.measure import LocalMeasurer, Measurement, MeasurePolicy, Status, _children, _jobs
+from foretune.measure import (
+    LocalMeasurer,
+    Measurement,
+    MeasurePolicy,
+    Status,
+    _children,
+    _desk,
+    _jobs,
+    _reference,
+)
 from foretune.measure.policy import MEASUREMENT_VERSION
 from foretune.measure.timing import Reading
 from foretune.space import Space
@@ -433,8 +442,8 @@ def test_a_limit_of_memory_is_shared_by_the_children(monkeypatch: pytest.MonkeyP
     assert _children._default_memory(4) == 4 << 30
 
 
-def _without_room(children: _children.Children, candidate: Any) -> _jobs.Reference:
-    reference = _jobs.Reference(next(children._ids), candidate)
+def _without_room(children: _children.Children, candidate: Any) -> _reference.Reference:
+    reference = _reference.Reference(next(children._ids), candidate)
     reference.path = "/dev/full"
     return reference
 
@@ -469,7 +478,7 @@ def test_no_place_for_a_temporary_file_is_one_clear_error(
     def refuse(**_options: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(_jobs.tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(_reference.tempfile, "TemporaryFile", refuse)
     fresh = Trick(TrickSketch(matmul(40), hardware), "good")
     with pytest.raises(ForetuneError, match=message):
         list(measurer.measure([fresh]))
@@ -478,7 +487,7 @@ def test_no_place_for_a_temporary_file_is_one_clear_error(
 def test_results_of_untuned_programs_are_kept_of_the_last_workloads_only(
     hardware: Hardware, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_children, "_MOST_REFERENCES", 2)
+    monkeypatch.setattr(_desk, "_MOST_REFERENCES", 2)
     policy = dataclasses.replace(POLICY, workers=1)
     tricks = [Trick(TrickSketch(matmul(16 + size), hardware), "good") for size in range(4)]
     with LocalMeasurer(hardware, policy, BUILDER) as measurer:

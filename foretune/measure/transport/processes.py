@@ -1,8 +1,4 @@
-"""The parent's side of the child processes: starting, deadlines, and what a death means.
-
-A pool never interprets what a child is asked to do: it delivers requests, hands back replies, and
-turns everything else that can happen to a process into a ``Death`` with a status.
-"""
+"""Child processes: starting, deadlines, and what a death means."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +21,7 @@ from foretune.errors import ForetuneError
 from foretune.measure._base import Status
 from foretune.measure._layout import fixed_addresses
 from foretune.measure._protocol import FrameReader, GarbageError, WorkerConfig, frame
+from foretune.measure.transport._base import Death, Reply, Transport, Worker
 
 _TICK_S = 0.05
 _ERROR_TAIL = 4000
@@ -34,62 +31,7 @@ _COMMAND = (
 )
 
 
-@dataclass
-class Task:
-    """What a busy child is doing.
-
-    Attributes:
-        id: Number of the request; 0 while the child starts.
-        deadline: Monotonic time at which it is overdue.
-        what: For messages: ``"building"``, ``"running"``...
-        limit_s: The limit that ``deadline`` came from.
-        resident_bytes: Memory the child had in use when it was asked.
-        begun: Whether the child has said that it began.
-    """
-
-    id: int
-    deadline: float
-    what: str
-    limit_s: float
-    resident_bytes: int
-    begun: bool = False
-
-    def allow(self, limit_s: float) -> None:
-        """Changes how long it may take, counted from its beginning."""
-        self.deadline += limit_s - self.limit_s
-        self.limit_s = limit_s
-
-
-@dataclass(frozen=True)
-class Reply:
-    """An answer of a child to the request ``id``."""
-
-    worker: Worker
-    id: int
-    fields: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Death:
-    """A child is gone.
-
-    Attributes:
-        worker: The child.
-        id: The request it was working on; None if it was idle or had not begun.
-        status: What that request's result is.
-        message: Why.
-        from_outside: Whether somebody else killed it, so that what it was working on may be
-            innocent.
-    """
-
-    worker: Worker
-    id: int | None
-    status: Status
-    message: str
-    from_outside: bool = False
-
-
-class Worker:
+class ProcessWorker(Worker):
     """One child process and the pipes to it. Created busy with starting.
 
     Args:
@@ -133,25 +75,16 @@ class Worker:
         self.error_fd = self._process.stderr.fileno()
         for fd in (self._request_fd, self.reply_fd, self.error_fd):
             os.set_blocking(fd, False)
-        self.pid = self._process.pid
-        self.sketches: set[str] = set()
-        self.builds = 0
-        self.ready = False
+        super().__init__(self._process.pid, config.device)
         # What was asked for, until the child says what it got.
         self.fixed_addresses = fixed
-        self.alive = True
         self.killed_for: tuple[Status, str] | None = None
         self.ended_by: int | None = None
         self._unsent = bytearray()
         self._frames = FrameReader()
         self._errors = bytearray()
-        self.task: Task | None = self._task(0, start_timeout_s, "starting")
-        self._send(pickle.dumps(config))
-
-    @property
-    def idle(self) -> bool:
-        """Whether it is alive, started and has nothing to do."""
-        return self.alive and self.ready and self.task is None
+        self.task = self.new_task(0, start_timeout_s, "starting")
+        self.send(pickle.dumps(config))
 
     @property
     def has_unsent(self) -> bool:
@@ -159,24 +92,14 @@ class Worker:
         return bool(self._unsent)
 
     def request(self, op: str, limit_s: float, what: str, **fields: Any) -> None:
-        """Asks for something that is answered; ``fields`` holds its ``id``."""
-        assert self.task is None
+        """See ``Worker.request``."""
         # What it complained of before is no news of this.
         self.receive_errors()
         self._errors.clear()
-        self.task = self._task(fields["id"], limit_s, what)
-        self.tell(op, **fields)
+        super().request(op, limit_s, what, **fields)
 
-    def allow(self, limit_s: float) -> None:
-        """Changes how long what it is doing may take, counted from its beginning."""
-        if self.task is not None:
-            self.task.allow(limit_s)
-
-    def tell(self, op: str, **fields: Any) -> None:
-        """Sends a request that is not answered."""
-        self._send(pickle.dumps({"op": op, **fields}, protocol=pickle.HIGHEST_PROTOCOL))
-
-    def _send(self, payload: bytes) -> None:
+    def send(self, payload: bytes) -> None:
+        """See ``Worker.send``."""
         self._unsent += frame(payload)
         self.flush()
 
@@ -216,7 +139,7 @@ class Worker:
             del self._errors[:-_ERROR_TAIL]
 
     def resident(self) -> int:
-        """Bytes of memory in use; 0 once the process is gone."""
+        """See ``Worker.resident``; 0 once the process is gone."""
         try:
             with open(f"/proc/{self.pid}/statm") as file:
                 return int(file.read().split()[1]) * resource.getpagesize()
@@ -224,12 +147,12 @@ class Worker:
             return 0
 
     def kill(self) -> None:
-        """Ends the process from outside; what it held is built again elsewhere."""
+        """See ``Worker.kill``; its own children end, too."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
     def exited(self) -> bool:
-        """Whether the process has ended."""
+        """See ``Worker.exited``."""
         return self._process.poll() is not None
 
     def end(self, dying: bool = True) -> tuple[Status, str]:
@@ -265,40 +188,64 @@ class Worker:
         hint = " (the system's out-of-memory killer, or somebody's hand)" if killed else ""
         return Status.CRASH, f"{how_it_ended(code)}{hint}"
 
-    def _task(self, id: int, limit_s: float, what: str) -> Task:
-        return Task(id, time.monotonic() + limit_s, what, limit_s, self.resident())
+
+@dataclass(eq=False)
+class Slot:
+    """A place for one child, which is filled again when the child is gone.
+
+    Attributes:
+        spawn: Starts the child.
+        patient: Whether a child that dies before it is ready is told as a ``Death``, for its user
+            to decide; otherwise a few in a row are an error.
+        not_before: Monotonic time until which it stays empty.
+        closed: Whether it stays empty for good.
+        worker: Who is in it.
+    """
+
+    spawn: Callable[[], ProcessWorker]
+    patient: bool = False
+    not_before: float = 0.0
+    closed: bool = False
+    worker: ProcessWorker | None = None
+
+    @property
+    def due(self) -> bool:
+        """Whether a child should be started."""
+        return self.worker is None and not self.closed and time.monotonic() >= self.not_before
 
 
-class WorkerPool:
-    """Several children of one configuration.
+class Processes(Transport):
+    """Child processes of this machine.
 
     Args:
-        spawn: Starts one child.
-        count: How many to keep.
+        slots: Places for them.
         memory_bytes: Resident memory a child may add while it works on one task.
         max_start_failures: Children in a row that may die before they were ready.
+        shares_files: See ``Transport``.
     """
 
     def __init__(
-        self, spawn: Callable[[], Worker], count: int, memory_bytes: int, max_start_failures: int
+        self,
+        slots: Sequence[Slot],
+        memory_bytes: int,
+        max_start_failures: int,
+        shares_files: bool = True,
     ) -> None:
-        self._spawn = spawn
-        self._count = count
+        super().__init__()
+        self.shares_files = shares_files
+        self.slots = list(slots)
         self._memory_bytes = memory_bytes
         self._max_start_failures = max_start_failures
         self._start_failures = 0
         self._selector = selectors.DefaultSelector()
-        self.workers: list[Worker] = []
 
     def refill(self) -> None:
-        """Starts children until there are as many as wanted.
-
-        Raises:
-            ForetuneError: None can be started.
-        """
-        while len(self.workers) < self._count:
+        """See ``Transport.refill``."""
+        for slot in self.slots:
+            if not slot.due:
+                continue
             try:
-                worker = self._spawn()
+                worker = slot.worker = slot.spawn()
             except OSError as error:
                 raise ForetuneError(
                     f"measuring needs child processes, but starting one failed: {error}"
@@ -307,24 +254,15 @@ class WorkerPool:
             self._selector.register(worker.reply_fd, selectors.EVENT_READ, (worker, "reply"))
             self._selector.register(worker.error_fd, selectors.EVENT_READ, (worker, "error"))
 
-    def idle(self) -> list[Worker]:
-        """Children that can be asked for something."""
-        return [worker for worker in self.workers if worker.idle and not worker.exited()]
-
     @property
-    def busy(self) -> bool:
-        """Whether any child starts or works."""
-        return any(worker.task is not None for worker in self.workers)
+    def _children(self) -> list[ProcessWorker]:
+        return [slot.worker for slot in self.slots if slot.worker is not None]
 
     def wait(self) -> list[Reply | Death]:
-        """Waits for something to happen, for a twentieth of a second at most.
-
-        Raises:
-            ForetuneError: Several children in a row died before they were ready.
-        """
-        for worker in self.workers:
+        """See ``Transport.wait``."""
+        for worker in self._children:
             worker.flush()
-        timeout = 0.001 if any(worker.has_unsent for worker in self.workers) else _TICK_S
+        timeout = 0.001 if any(worker.has_unsent for worker in self._children) else _TICK_S
         events: list[Reply | Death] = []
         for key, _ in self._selector.select(timeout):
             worker, kind = key.data
@@ -332,7 +270,7 @@ class WorkerPool:
                 self._drain_errors(worker)
             elif worker.alive:
                 events += self._receive(worker)
-        for worker in list(self.workers):
+        for worker in self._children:
             self._watch(worker)
             if worker.killed_for is not None or worker.exited():
                 # Its last words may still be in the pipe.
@@ -342,7 +280,7 @@ class WorkerPool:
                     events.append(self._bury(worker))
         return events
 
-    def _drain_errors(self, worker: Worker) -> None:
+    def _drain_errors(self, worker: ProcessWorker) -> None:
         if not worker.alive:
             # Buried since: by now the number of its pipe may be another file's.
             return
@@ -351,7 +289,7 @@ class WorkerPool:
             with contextlib.suppress(KeyError):
                 self._selector.unregister(worker.error_fd)
 
-    def _receive(self, worker: Worker) -> list[Reply | Death]:
+    def _receive(self, worker: ProcessWorker) -> list[Reply | Death]:
         try:
             replies, open_still = worker.receive()
         except GarbageError as error:
@@ -365,9 +303,12 @@ class WorkerPool:
                     worker.task.begun = True
                 continue
             if fields.pop("hello", False):
-                worker.ready = True
+                worker.ready, worker.hello = True, fields
                 worker.fixed_addresses = bool(fields.pop("fixed_addresses", False))
                 self._start_failures = 0
+            if fields.pop("more", False):
+                events.append(Reply(worker, number, fields))
+                continue
             if worker.task is not None and worker.task.id == number:
                 worker.task = None
             if number:
@@ -376,7 +317,7 @@ class WorkerPool:
             events.append(self._bury(worker))
         return events
 
-    def _watch(self, worker: Worker) -> None:
+    def _watch(self, worker: ProcessWorker) -> None:
         task = worker.task
         if task is None or not worker.alive or worker.killed_for is not None:
             return
@@ -388,11 +329,13 @@ class WorkerPool:
             message = f"{task.what} took more than {megabytes:.0f} MiB of memory"
             worker.killed_for = (Status.OUT_OF_MEMORY, message)
 
-    def _bury(self, worker: Worker) -> Death:
+    def _bury(self, worker: ProcessWorker) -> Death:
         self._forget(worker)
         status, message = worker.end()
         task, worker.task = worker.task, None
-        if not worker.ready:
+        slot = self._slot_of(worker)
+        slot.worker = None
+        if not worker.ready and not slot.patient:
             self._start_failures += 1
             if self._start_failures >= self._max_start_failures:
                 raise ForetuneError(
@@ -410,19 +353,25 @@ class WorkerPool:
             from_outside=worker.killed_for is None and worker.ended_by == signal.SIGKILL,
         )
 
-    def _forget(self, worker: Worker) -> None:
+    def _slot_of(self, worker: Worker) -> Slot:
+        return next(slot for slot in self.slots if slot.worker is worker)
+
+    def _forget(self, worker: ProcessWorker) -> None:
         self.workers.remove(worker)
         for fd in (worker.reply_fd, worker.error_fd):
             with contextlib.suppress(KeyError):
                 self._selector.unregister(fd)
 
     def retire(self, workers: Iterable[Worker]) -> None:
-        """Ends children without calling it a failure."""
+        """See ``Transport.retire``."""
         for worker in list(workers):
-            self._forget(worker)
-            worker.end(dying=False)
+            slot = self._slot_of(worker)
+            assert slot.worker is not None
+            self._forget(slot.worker)
+            slot.worker.end(dying=False)
+            slot.worker = None
 
     def close(self) -> None:
-        """Ends every child. May be called twice."""
+        """See ``Transport.close``."""
         self.retire(list(self.workers))
         self._selector.close()

@@ -1,0 +1,19 @@
+"""Transports carry requests to those that build and time programs: child processes of this machine.
+
+``Worker`` and ``Transport`` say what a job may rely on, wherever the work is done; ``Processes``
+keeps child processes, which may hold sessions on devices elsewhere.
+"""
+
+from foretune.measure.transport._base import Death, Reply, Task, Transport, Worker
+from foretune.measure.transport.processes import Processes, ProcessWorker, Slot
+
+__all__ = [
+    "Death",
+    "ProcessWorker",
+    "Processes",
+    "Reply",
+    "Slot",
+    "Task",
+    "Transport",
+    "Worker",
+]
