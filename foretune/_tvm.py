@@ -60,6 +60,8 @@ __all__ = [
     "register_function",
     "reset_thread_pool",
     "rooted",
+    "rpc",
+    "rpc_tracker",
     "same_program",
     "save_json",
     "structural_equal",
@@ -79,6 +81,20 @@ def versions() -> dict[str, str]:
     found = {"tvm": tvm.__version__, "tvm_ffi": tvm_ffi.__version__}
     llvm = tvm.target.codegen.llvm_version_major(allow_none=True)
     return found if llvm is None else {**found, "llvm": str(llvm)}
+
+
+def rpc() -> Any:
+    """TVM's remote procedure calls: ``connect``, and ``server`` with what serves."""
+    from tvm import rpc as package
+
+    return package
+
+
+def rpc_tracker() -> Any:
+    """The module of TVM's tracker."""
+    from tvm.rpc import tracker
+
+    return tracker
 
 
 def register_function(name: str, function: Any) -> None:

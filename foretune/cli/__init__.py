@@ -20,6 +20,7 @@ from foretune import __version__
 from foretune._store_url import without_credentials
 from foretune.cli._collect import add_collect
 from foretune.cli._compare import add_bench, add_compare
+from foretune.cli._device import add_device
 from foretune.cli._explain import add_explain
 from foretune.cli._graph import add_graph
 from foretune.cli._journals import add_db
@@ -129,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     add_lists(commands)
     add_rankers(commands)
     add_db(commands)
+    add_device(commands)
     return parser
 
 

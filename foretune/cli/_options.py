@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -133,6 +134,10 @@ def probe_hardware(args: argparse.Namespace, measure: bool = False) -> Hardware:
     if args.threads is not None and args.threads < 1:
         raise BadInputError(f"`threads >= 1` must hold, but got threads={args.threads}")
     hardware = probe(args.target, threads=args.threads, measure=measure)
+    if getattr(args, "device", None):
+        from foretune.measure import parse_devices, place_of
+
+        hardware = replace(hardware, place=place_of(parse_devices(args.device)))
     # TVM's runtime takes half the cores unless told otherwise before its pool starts.
     os.environ["TVM_NUM_THREADS"] = str(hardware.threads)
     return hardware

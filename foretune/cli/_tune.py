@@ -57,6 +57,14 @@ def add_tune(commands: Any) -> None:
     add_hardware(tune)
     add_devices(tune)
     tune.add_argument(
+        "--device",
+        action="append",
+        default=[],
+        metavar="rpc://TRACKER:PORT/KEY",
+        help="measure on devices elsewhere, which --target describes; also rpc://HOST:PORT of one "
+        "server; several behind each other with commas, or repeated; see docs/remote.md",
+    )
+    tune.add_argument(
         "--strategy", default="default", metavar="S", help="see `foretune strategies`"
     )
     tune.add_argument(
@@ -223,6 +231,7 @@ def _run(
             devices=devices,
             learn_from=args.learn_from,
             store=store,
+            remote=args.device,
         )
     data = {**result.to_json(), "input": args.input}
     if args.json is not None:
@@ -282,7 +291,11 @@ def _refuse_settings(args: argparse.Namespace) -> tuple[str, str]:
     _check_files(args, args.work_dir)
     PlanSearch.asked_for(args.plan_trials, args.plan_model, read_plan(args.plan))
     require_temporary_files()
-    if args.output is not None:
+    if args.device:
+        from foretune.measure import parse_devices
+
+        parse_devices(args.device)
+    elif args.output is not None:
         from foretune.graph import require_compiler
 
         require_compiler()
@@ -398,6 +411,10 @@ def _save_kernel(result: TuneResult, path: Path) -> tuple[dict[str, Any], str]:
 
     assert isinstance(result.source, Workload)
     artifact = result.compile()
+    if result.hardware.place:
+        artifact.save(path)
+        print(f"artifact: {path}  (for {result.hardware.name}; each kernel was checked there)")
+        return {"verified": False, "max_abs_error": None, "artifact": str(path)}, ""
     verdict = _judge_kernel(artifact, result.source, result.hardware)
     fields = {"verified": verdict.right, "max_abs_error": verdict.max_error}
     if not verdict.right:

@@ -27,6 +27,7 @@ from foretune.graph._verify import (
 from foretune.graph.artifact import Artifact, require_compiler
 from foretune.graph.compile import compile_model, compile_workload, failing_kernels
 from foretune.graph.extract import Extraction, as_workload, cut, extract
+from foretune.graph.linker import linker_for
 from foretune.graph.passes import PassReport
 from foretune.graph.passes import names as pass_names
 from foretune.graph.passes import require as require_passes
@@ -70,6 +71,7 @@ __all__ = [
     "judge_outputs",
     "kernels_of",
     "largest_difference",
+    "linker_for",
     "merged",
     "output_steps",
     "pack_arrays",

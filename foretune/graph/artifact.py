@@ -47,7 +47,9 @@ from foretune.graph._sample import (
     sample_file,
 )
 from foretune.graph._threads import ForkedLock, choose_threads, use_threads
+from foretune.graph.linker import linker_for
 from foretune.graph.passes.one_function import ENTRY
+from foretune.hardware import foreign_triple
 from foretune.workload import TensorSpec
 from foretune.workload.model import Array, leaves
 
@@ -202,6 +204,8 @@ class Artifact:
         """
         if self._library is not None or self._origin is not None or not self._on_cpu:
             return
+        if foreign_triple(self.manifest["target"]):
+            return
         with (
             contextlib.suppress(BadInputError, MissingDependencyError, OSError),
             tempfile.TemporaryDirectory(prefix="foretune-") as folder,
@@ -230,7 +234,7 @@ class Artifact:
         if library.suffix != ".so":
             raise BadInputError(f"an artifact is a shared library: name it *.so, not {library}")
         if self._origin is None and self._library is None:
-            require_compiler()
+            require_compiler(self.manifest["target"])
         try:
             library.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=".foretune-", dir=library.parent) as folder:
@@ -308,7 +312,8 @@ class Artifact:
 
     def _link(self, library: Path) -> None:
         try:
-            self._executable.export_library(str(library))
+            linker = linker_for(self.manifest["target"])
+            self._executable.export_library(str(library), cc=linker)
         except (RuntimeError, ValueError) as error:
             raise BadInputError(
                 f"linking {library.name} failed ({reason(error)}): see whether the C++ compiler "
@@ -371,22 +376,16 @@ class Artifact:
         return [*uploaded, *self._weights]
 
 
-def require_compiler() -> None:
+def require_compiler(target: str = '{"kind": "llvm"}') -> None:
     """Refuses to go on where ``Artifact.save`` could not link.
+
+    Args:
+        target: What is compiled for, as ``Hardware.target`` has it; this machine if left out.
 
     Raises:
         MissingDependencyError: There is no C++ compiler, or the one that is named cannot be run.
     """
-    compiler = _tvm.get_cc()
-    if compiler is None:
-        raise MissingDependencyError(
-            "an artifact is linked by a C++ compiler, and there is none: apt install g++"
-        )
-    if shutil.which(compiler) is None:
-        raise MissingDependencyError(
-            f"an artifact is linked by the C++ compiler that CXX or CC names, and {compiler!r} "
-            "cannot be run: name another one, or unset them and apt install g++"
-        )
+    linker_for(target)
 
 
 def describe(

@@ -18,7 +18,13 @@ from foretune.hardware._devices import (
 )
 from foretune.hardware._hardware import FEATURE_COLUMNS, FEATURE_VERSION, Hardware
 from foretune.hardware._presets import preset, preset_names
-from foretune.hardware._probe import probe, resolve_target, usable_cores, why_not_here
+from foretune.hardware._probe import (
+    foreign_triple,
+    probe,
+    resolve_target,
+    usable_cores,
+    why_not_here,
+)
 from foretune.hardware._products import (
     FILLED,
     PRODUCT,
@@ -45,6 +51,7 @@ __all__ = [
     "device_names",
     "device_of",
     "find_device",
+    "foreign_triple",
     "hardware_of",
     "integer_product",
     "known_devices",

@@ -66,6 +66,8 @@ class Hardware:
             the data sheet in a preset of a GPU. 0 if unknown.
         gpu: GPU figures by the names of ``GPU_FACTORS``; None for a CPU.
         device: Data sheet of the processor where the user gave it; ``device_of`` knows others.
+        place: Where kernels run if not on this machine: keys or addresses of devices that are
+            reached over RPC. Empty for this machine, and where nothing is to be measured.
     """
 
     name: str
@@ -79,11 +81,15 @@ class Hardware:
     bandwidth_gbs: float = 0.0
     gpu: Mapping[str, float] | None = None
     device: Device | None = field(default=None, compare=False)
+    place: str = ""
 
     @property
     def key(self) -> str:
-        """16 hex digits: hash of name, target and threads (not of measured, noisy figures)."""
-        text = json.dumps([self.name, json.loads(self.target), self.threads], sort_keys=True)
+        """16 hex digits: hash of name, target, threads and place (not of noisy figures)."""
+        place = [self.place] if self.place else []
+        text = json.dumps(
+            [self.name, json.loads(self.target), self.threads, *place], sort_keys=True
+        )
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
     @property
@@ -130,6 +136,8 @@ class Hardware:
         """A JSON object; ``from_json`` reverses it."""
         fields = {"key": self.key, **asdict(self)}
         del fields["device"]
+        if not self.place:
+            del fields["place"]
         if self.device is not None:
             fields["device"] = {"key": self.device.key, **self.device.to_json()}
         return fields

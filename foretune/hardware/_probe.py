@@ -116,7 +116,12 @@ def why_not_here(hardware: Hardware) -> str | None:
     with threads that take turns on one core.
     """
     target = json.loads(hardware.target)
-    elsewhere = "choose a target that is here, measure on the device itself, or replay records"
+    elsewhere = (
+        "choose a target that is here, name the device with --device, measure on the device "
+        "itself, or replay records"
+    )
+    if hardware.place:
+        return f"it stands for devices that are reached over RPC ({hardware.place}): {elsewhere}"
     if target["kind"] != "llvm":
         from foretune import _tvm
 
@@ -137,6 +142,17 @@ def why_not_here(hardware: Hardware) -> str | None:
         threads = f"{hardware.threads} threads, and this process may use {cores} cores"
         return f"it needs {threads}: pass --threads {cores}, or replay records"
     return None
+
+
+def foreign_triple(target: str) -> str:
+    """The triple of a target's code where that is for another architecture; empty where it is not.
+
+    Args:
+        target: As ``Hardware.target`` has it.
+    """
+    attributes = json.loads(target)
+    triple = str(attributes.get("mtriple", "")) if attributes["kind"] == "llvm" else ""
+    return "" if _is_host_triple(triple) else triple
 
 
 def _fitted(hardware: Hardware) -> Hardware:

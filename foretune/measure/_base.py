@@ -41,6 +41,7 @@ class Measurement:
         run_s: Wall seconds spent checking and timing.
         message: Why it failed; empty when it did not.
         max_error: Largest absolute difference to the untuned program's output; None if unchecked.
+        device: Which of several devices ran it; empty where there is one only, this machine.
     """
 
     status: Status
@@ -50,6 +51,7 @@ class Measurement:
     run_s: float = 0.0
     message: str = ""
     max_error: float | None = None
+    device: str = ""
 
     @property
     def ok(self) -> bool:
@@ -81,6 +83,7 @@ class Measurement:
             "run_s": self.run_s,
             "message": self.message,
             "max_error": self.max_error,
+            **({"device": self.device} if self.device else {}),
         }
 
     @classmethod
@@ -94,6 +97,7 @@ class Measurement:
             run_s=float(data["run_s"]),
             message=str(data["message"]),
             max_error=None if data["max_error"] is None else float(data["max_error"]),
+            device=str(data.get("device", "")),
         )
 
 

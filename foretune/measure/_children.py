@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 # another child's readings.
 _SETTLE_S = 0.005
 _FLOOR_CANARIES = 10
-_SPARE_BYTES = 1 << 30
+SPARE_BYTES = 1 << 30
 # Candidates are timed one at a time: more builders than this only take memory.
-_MOST_WORKERS = 16
+MOST_WORKERS = 16
 # Of a device's memory, for the context and the buffers of each.
 _DEVICE_BYTES = 4 << 30
 _FEWEST_DEVICE_WORKERS = 4
@@ -57,14 +57,14 @@ class Children(Desk):
         self, hardware: Hardware, policy: MeasurePolicy, builder: str, shares_files: bool = True
     ) -> None:
         self.count = policy.workers or _default_workers(hardware)
-        memory = policy.memory_bytes or _default_memory(self.count)
+        memory = policy.memory_bytes or default_memory(self.count)
         self._on_host = hardware.kind == "llvm"
         config = WorkerConfig(
             hardware=hardware,
             policy=policy,
             builder=builder,
             # A CUDA process reserves address space without end; there only residency is watched.
-            address_space_bytes=2 * memory + _SPARE_BYTES if self._on_host else None,
+            address_space_bytes=2 * memory + SPARE_BYTES if self._on_host else None,
             parent=os.getpid(),
         )
         spawn = partial(ProcessWorker, config, hardware.threads, policy.start_timeout_s)
@@ -166,12 +166,13 @@ def by_worker(jobs: Sequence[Job], *stages: Stage) -> list[Job]:
 
 
 def _default_workers(hardware: Hardware) -> int:
-    cores = min(usable_cores(), _MOST_WORKERS)
+    cores = min(usable_cores(), MOST_WORKERS)
     if hardware.kind == "llvm":
         return cores
     memory = (hardware.gpu or {}).get("memory_bytes", 0.0)
     return min(cores, max(_FEWEST_DEVICE_WORKERS, int(memory // _DEVICE_BYTES)))
 
 
-def _default_memory(workers: int) -> int:
+def default_memory(workers: int) -> int:
+    """Bytes that a candidate may take, in each of so many children."""
     return min(4 << 30, usable_memory() // (2 * workers))

@@ -248,7 +248,7 @@ class Desk(abc.ABC):
         """
         job.stage = Stage.RUNNING
         reference = self.reference(job)
-        if op == "run":
+        if op in ("run", "time"):
             checked = self._policy.check_output
             fields["signature"] = reference.signature
             fields["path"] = self._path_of(reference, worker) if checked else None

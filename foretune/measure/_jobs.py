@@ -47,6 +47,10 @@ class Job:
         checked: Whether that child has compared its output.
         attempts: Builds so far; more than one only after a child died that held it.
         rereads: How often it was read again.
+        library: File of the built program, where it is timed elsewhere; empty where not.
+        device: Name of the device that read it; empty for this machine.
+        losses: How often a device was lost while it ran there.
+        avoid: Names of devices that it is not tried on any more.
     """
 
     id: int
@@ -63,6 +67,10 @@ class Job:
     run_s: float = 0.0
     readings: list[Reading] = field(default_factory=list)
     max_error: float | None = None
+    library: str = ""
+    device: str = ""
+    losses: int = 0
+    avoid: set[str] = field(default_factory=set)
 
     @property
     def untuned(self) -> bool:
@@ -86,6 +94,18 @@ class Job:
         elif not self.done:
             self.stage = Stage.QUEUED
 
+    def lose_device(self) -> None:
+        """The device that timed it is gone, or it is to be timed on another one.
+
+        What has readings ends with them; what is compared begins anew, for readings of several
+        devices do not compare. The built program is there still.
+        """
+        self.worker, self.checked = None, False
+        if self.readings and not self.done and not self.together:
+            self.finish(self.status)
+        elif not self.done:
+            self.stage, self.readings, self.device = Stage.BUILT, [], ""
+
     def calm(self, floor: QuietFloor) -> int:
         """Number of quiet readings."""
         return sum(floor.is_quiet(reading) for reading in self.readings)
@@ -102,6 +122,7 @@ class Job:
             run_s=self.run_s,
             message=self.message,
             max_error=self.max_error,
+            device=self.device,
         )
 
 

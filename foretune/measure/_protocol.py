@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
+    from foretune.measure.devices import DeviceAddress
     from foretune.measure.policy import MeasurePolicy
     from foretune.space import Candidate
 
@@ -26,6 +27,7 @@ _LONGEST = 1 << 28
 
 
 BUILDER = "foretune.measure._worker:build"
+LIBRARY_BUILDER = "foretune.measure._worker:compile_candidate"
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class WorkerConfig:
         address_space_bytes: Allowed beyond what the child needs itself; None: no limit.
         parent: Process id of the parent, to die if it has died already.
         device: Name of the device that the child times on, where that is not this machine.
+        address: Where it holds a session on that device.
+        linker: The C++ compiler that links programs for devices; empty where they run in the child.
     """
 
     hardware: Hardware
@@ -47,6 +51,8 @@ class WorkerConfig:
     address_space_bytes: int | None
     parent: int
     device: str = ""
+    address: DeviceAddress | None = None
+    linker: str = ""
 
 
 class GarbageError(Exception):

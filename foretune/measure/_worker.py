@@ -33,7 +33,7 @@ from foretune.measure._protocol import WorkerConfig, frame, load_candidate, read
 
 if TYPE_CHECKING:
     from foretune.measure._buffers import Buffers
-    from foretune.measure.timing import Reading
+    from foretune.measure.timing import Reading, Stopwatch
     from foretune.space import Candidate
 
 _KEPT_WORKLOADS = 4
@@ -41,8 +41,8 @@ _KEPT_WORKLOADS = 4
 _COLD_FACTOR = 3.0
 
 
-def build(candidate: Candidate, without: Collection[str] = ()) -> Any:
-    """Applies and compiles a candidate in this process; returns a TVM runtime module.
+def compile_candidate(candidate: Candidate, without: Collection[str] = ()) -> Any:
+    """Applies and compiles a candidate; returns TVM's executable.
 
     Args:
         candidate: What is built.
@@ -55,32 +55,42 @@ def build(candidate: Candidate, without: Collection[str] = ()) -> Any:
     # Arguments are arrays of the workload. Code that checks them takes 12 to 30 ms to build, of 100
     # to 300 in all; the kernel behind it is the same to the bit.
     with _tvm.tvm.transform.PassContext(config={"tirx.disable_assert": True}):
-        module = _tvm.tvm.compile(finished.module, hardware.code_target()).jit()
+        return _tvm.tvm.compile(finished.module, hardware.code_target())
+
+
+def build(candidate: Candidate, without: Collection[str] = ()) -> Any:
+    """Applies and compiles a candidate for this process; returns a TVM runtime module.
+
+    Args:
+        candidate: What is built.
+        without: Names of passes that do not run before code is generated.
+    """
+    module = compile_candidate(candidate, without).jit()
     # LLVM generates the machine code when the function is first looked up: here, where builds run
     # in parallel, and not where candidates are timed one by one.
     module["main"]
     return module
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or tells_of_no_memory(str(error))
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[-1] if lines else ""
     return f"{type(error).__name__}: {text}"[:500]
 
 
 def _why_no_reference(error: BaseException) -> str:
-    text = _one_line(error)
+    text = one_line(error)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{text}: its output goes to a temporary file, set TMPDIR to where there is room"
     return text
 
 
 @dataclass
-class _Loaded:
+class Loaded:
     """A built program; ``seconds`` and ``buffers`` are set once it was checked."""
 
     program: Any
@@ -89,26 +99,47 @@ class _Loaded:
     buffers: Buffers | None = None
 
 
-class _Worker:
-    def __init__(self, config: WorkerConfig, reply_fd: int) -> None:
-        from foretune.measure.timing import Stopwatch
+class WorkerLoop:
+    """Carries out one request after another.
 
+    Args:
+        config: The parent's first message.
+        reply_fd: Where answers go.
+        watch: Times programs; None in a child that only builds.
+    """
+
+    def __init__(self, config: WorkerConfig, reply_fd: int, watch: Stopwatch | None) -> None:
         self._config = config
         self._reply_fd = reply_fd
         self._sketches: dict[str, Any] = {}
-        self._programs: dict[int, _Loaded] = {}
+        self._programs: dict[int, Loaded] = {}
         self._buffers: OrderedDict[tuple[str, str | None], Buffers] = OrderedDict()
         self._contents: dict[str, IO[bytes]] = {}
         module, _, name = config.builder.partition(":")
         self._build: Callable[..., Any] = getattr(importlib.import_module(module), name)
         off = config.policy.passes_off
         self._options = {"without": off} if off else {}
-        self._watch = Stopwatch(config.hardware, config.policy)
+        self._own_watch = watch
+
+    @property
+    def _watch(self) -> Stopwatch:
+        assert self._own_watch is not None, "a child that only builds times nothing"
+        return self._own_watch
+
+    def prepare(self) -> None:
+        """Does what takes memory once, before memory is limited."""
+        self.do_canary(0, 1)
+
+    def hello(self) -> None:
+        """Says that it is ready."""
+        self.reply(hello=True, fixed_addresses=addresses_are_fixed())
 
     def reply(self, **fields: Any) -> None:
+        """Answers the parent."""
         write_all(self._reply_fd, frame(json.dumps(fields).encode()))
 
     def serve(self, request_fd: int) -> None:
+        """Carries out requests until the pipe closes."""
         while True:
             data = read_frame(request_fd)
             if data is None:
@@ -160,7 +191,8 @@ class _Worker:
         from foretune.measure._reference import parts
 
         hardware = self._config.hardware
-        target: Any = hardware.tvm_target() if hardware.kind == "llvm" else "llvm"
+        here = hardware.kind == "llvm" and not hardware.place
+        target: Any = hardware.tvm_target() if here else "llvm"
         try:
             workload = load_candidate(candidate, self._sketches).workload
             if path is not None:
@@ -181,13 +213,13 @@ class _Worker:
         began = time.perf_counter()
         try:
             loaded = load_candidate(candidate, self._sketches)
-            self._programs[id] = _Loaded(self._build(loaded, **self._options), loaded.workload.key)
+            self._programs[id] = Loaded(self._build(loaded, **self._options), loaded.workload.key)
         except Exception as error:  # foreign code: whatever it raises is the candidate's result
-            status = Status.OUT_OF_MEMORY if _is_out_of_memory(error) else Status.COMPILE_ERROR
+            status = Status.OUT_OF_MEMORY if is_out_of_memory(error) else Status.COMPILE_ERROR
             return {
                 "id": id,
                 "status": status.value,
-                "message": _one_line(error),
+                "message": one_line(error),
                 "seconds": time.perf_counter() - began,
             }
         return {"id": id, "status": "ok", "seconds": time.perf_counter() - began}
@@ -230,11 +262,15 @@ class _Worker:
             with calling_from_a_free_core():
                 fields = work()
         except Exception as error:  # foreign code: whatever it raises is the candidate's result
-            status = Status.OUT_OF_MEMORY if _is_out_of_memory(error) else Status.RUN_ERROR
-            fields = {"status": status.value, "message": _one_line(error)}
+            self._consider(error)
+            status = Status.OUT_OF_MEMORY if is_out_of_memory(error) else Status.RUN_ERROR
+            fields = {"status": status.value, "message": one_line(error)}
         canary_s = self._watch.canary_s - canary_began
         run_s = time.perf_counter() - began - canary_s
         return {"id": id, "run_s": run_s, "canary_s": canary_s, **fields}
+
+    def _consider(self, error: Exception) -> None:
+        """Raises where what a program seemed to raise is not its own."""
 
     def _check_and_read(
         self,
@@ -264,10 +300,10 @@ class _Worker:
         return {"max_error": max_error, **self._read(id, count, best_s, first)}
 
     def _cut(
-        self, loaded: _Loaded, cut_s: float, floor_s: float, first: Reading | None
+        self, loaded: Loaded, cut_s: float, floor_s: float, first: Reading | None
     ) -> Reading | None:
         """The one reading of a program that is too slow to be worth more; None if it is not."""
-        from foretune.measure.timing import COLD_START_S, Reading
+        from foretune.measure.timing import Reading
 
         watch, buffers = self._watch, loaded.buffers
         assert buffers is not None
@@ -276,7 +312,7 @@ class _Worker:
         limit = cut_s * max(1.0, before / floor_s)
         if first is not None:
             return first if first.seconds > limit else None
-        if loaded.seconds < _COLD_FACTOR * limit or loaded.seconds < COLD_START_S:
+        if loaded.seconds < _COLD_FACTOR * limit or loaded.seconds < watch.cold_start_s:
             warm = watch.warm(loaded.program, buffers.turns, loaded.seconds, buffers.prepare)
             loaded.seconds = min(loaded.seconds, warm)
         if loaded.seconds <= limit:
@@ -332,9 +368,19 @@ def main(request_fd: int, reply_fd: int) -> None:
     die_with_parent(config.parent)
     give_large_allocations_own_pages()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    worker = _Worker(config, reply_fd)
-    worker.do_canary(0, 1)
+    worker = _made(config, reply_fd)
+    worker.prepare()
     if config.address_space_bytes is not None:
         _limit_memory(config.address_space_bytes)
-    worker.reply(hello=True, fixed_addresses=addresses_are_fixed())
+    worker.hello()
     worker.serve(request_fd)
+
+
+def _made(config: WorkerConfig, reply_fd: int) -> WorkerLoop:
+    if config.linker:
+        from foretune.measure._device_worker import device_worker
+
+        return device_worker(config, reply_fd)
+    from foretune.measure.timing import Stopwatch
+
+    return WorkerLoop(config, reply_fd, Stopwatch(config.hardware, config.policy))

@@ -31,7 +31,7 @@ _PYTHON_LOOP_FROM_S = 1e-3
 _SWITCHES_PER_THREAD_S = 20.0
 _WARM_UP_S = 1e-3
 COLD_START_S = 5e-3
-"""What cold caches and pages add to a first call, at most."""
+"""What cold caches and pages add to a first call on this machine, at most."""
 
 
 @dataclass(frozen=True)
@@ -93,17 +93,24 @@ class Stopwatch:
     Args:
         hardware: Device kind and threads.
         policy: Length and number of readings.
+
+    Attributes:
+        device: Where arguments of kernels live.
+        canary_s: Seconds that the canary took so far.
+        cold_start_s: What a first call takes longer than others, at most.
     """
 
     def __init__(self, hardware: Hardware, policy: MeasurePolicy) -> None:
         from foretune._tvm import tvm
 
         self.hardware = hardware
-        self.device = tvm.runtime.device("cpu" if hardware.kind == "llvm" else hardware.kind, 0)
         self.canary_s = 0.0
+        self.cold_start_s = COLD_START_S
         self._host = hardware.kind == "llvm"
         self._policy = policy
-        self._canary, arrays = build_canary(hardware)
+        self.device: Any = tvm.runtime.device("cpu" if self._host else hardware.kind, 0)
+        compiled, arrays = build_canary(hardware)
+        self._canary: Any = compiled.jit()
         self._canary_tensors = [
             host_tensor(array) if self._host else tvm.runtime.tensor(array, self.device)
             for array in arrays
@@ -141,7 +148,7 @@ class Stopwatch:
         before = self.canary()
         function = entry(program)
         seconds, crowded = self._watched(lambda: self.call(function, tensors))
-        if not self._host or seconds * self._policy.spread < COLD_START_S:
+        if not self._host or seconds * self._policy.spread < self.cold_start_s:
             return seconds, None
         return seconds, Reading(seconds, before, self.canary(), crowded)
 

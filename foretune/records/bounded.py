@@ -128,7 +128,7 @@ def worth_keeping(records: Iterable[Record], workloads: dict[str, Workload], mos
         environment = {
             name: value
             for name, value in record.environment.items()
-            if name not in ("elapsed_s", ALLOWED)
+            if name not in ("elapsed_s", "devices", ALLOWED)
         }
         where = json.dumps(environment, sort_keys=True)
         groups.setdefault((record.workload, record.hardware, where), []).append(record)

@@ -16,7 +16,18 @@ from foretune import codegen, cost, search
 from foretune.cost import CostModel
 from foretune.errors import BadInputError
 from foretune.hardware import Devices, Hardware, described_by, probe, why_not_here
-from foretune.measure import LocalMeasurer, MeasurePolicy, Measurer, require_device
+from foretune.measure import (
+    DeviceAddress,
+    JobMeasurer,
+    LocalMeasurer,
+    MeasurePolicy,
+    Measurer,
+    RemoteMeasurer,
+    check_devices,
+    parse_devices,
+    place_of,
+    require_device,
+)
 from foretune.measure.gate import Signature
 from foretune.space import Space
 from foretune.tuning.contenders import Contender, contenders
@@ -125,6 +136,7 @@ def tune(
     devices: Devices | None = None,
     learn_from: Sequence[str | Path] = (),
     store: Store | None = None,
+    remote: Sequence[str] = (),
 ) -> TuneResult:
     """Tunes a model or a workload and returns the result, which compiles, runs and reports.
 
@@ -191,7 +203,7 @@ def tune(
             "give one with --llm, for example --llm qwen2.5-coder@http://localhost:11434/v1, or "
             "with llm= in Python"
         )
-    named = None
+    named, given = None, target
     if not isinstance(target, Hardware):
         named = partial(probe, target, threads=threads)
         target = named()
@@ -202,11 +214,14 @@ def tune(
             f"dataclasses.replace(hardware, threads={threads})"
         )
     hardware = _with_sheet(target, devices)
+    addresses = _devices_for(remote, hardware, named is not None and given is None)
+    if addresses:
+        named, hardware = None, replace(hardware, place=place_of(addresses))
     if llm is not None and (not scored or _proposes(strategy, options)):
         options["llm"] = llm
     with ExitStack() as stack:
         journal, place = enter_work_dir(stack, work_dir, fresh, llm)
-        if measurer is None:
+        if measurer is None and not addresses:
             require_device(hardware)
         # A tuned artifact that an earlier run left is not replaced by an untuned one.
         resumed = journal is not None and len(journal) > 0 and Path(output or "").is_file()
@@ -242,7 +257,7 @@ def tune(
             cost_model.update(known.records)
         # The workers start while the spaces are generated.
         measurer = measurer or stack.enter_context(
-            LocalMeasurer(hardware, _policy(policy or MeasurePolicy(), without, proof))
+            _measurer(hardware, addresses, _policy(policy or MeasurePolicy(), without, proof))
         )
         tasks, untunable = _tasks(
             prepared,
@@ -287,6 +302,38 @@ def tune(
     if work_dir is not None:
         result.save(Path(work_dir) / RESULT)
     return result
+
+
+def _devices_for(
+    remote: Sequence[str], hardware: Hardware, unnamed: bool
+) -> tuple[DeviceAddress, ...]:
+    """The devices to measure on, once it is sure that they can be asked.
+
+    Raises:
+        BadInputError: An address makes no sense, leads nowhere, or nobody said what is there.
+    """
+    addresses = parse_devices(remote)
+    if not addresses:
+        return ()
+    if unnamed:
+        raise BadInputError(
+            f"a device elsewhere must be described by --target, but got only --device "
+            f"{addresses[0]}: for example --target raspberry-pi-5, or --target host where it is "
+            "like this machine"
+        )
+    from foretune.graph import linker_for
+
+    linker_for(hardware.target)
+    check_devices(addresses)
+    return addresses
+
+
+def _measurer(
+    hardware: Hardware, addresses: Sequence[DeviceAddress], policy: MeasurePolicy
+) -> JobMeasurer:
+    if addresses:
+        return RemoteMeasurer(hardware, addresses, policy)
+    return LocalMeasurer(hardware, policy)
 
 
 def _begin(
@@ -679,7 +726,7 @@ def _plain(value: Any) -> Any:
 def _spent(tuner: Tuner, measurer: Measurer) -> dict[str, float]:
     """This run's wall seconds by purpose, in the words of the JSON contract."""
     spent = tuner.clock.to_json()
-    if isinstance(measurer, LocalMeasurer):
+    if isinstance(measurer, JobMeasurer):
         costs = measurer.costs
         return {
             **spent,

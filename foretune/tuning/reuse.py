@@ -55,7 +55,7 @@ _SUGGESTED = 8
 """Schedules of each other hardware that are suggested."""
 _AGAIN_S = 600.0
 """Until a store that could not be written is tried again."""
-_OF_NO_MATTER = {"python", "elapsed_s", "fixed_addresses", ALLOWED}
+_OF_NO_MATTER = {"python", "elapsed_s", "fixed_addresses", "devices", ALLOWED}
 """Of an environment: what a schedule's worth does not depend on, as it is timed again anyway."""
 _OF_NO_MATTER_IN_POLICY = {
     "workers", "window", "build_timeout_s", "build_factor", "build_least_s", "run_timeout_s",

@@ -552,4 +552,4 @@ def _seconds(record: Record) -> float:
 
 def _settings(environment: Mapping[str, Any]) -> dict[str, Any]:
     """What must agree between environments for seconds to be comparable."""
-    return {k: v for k, v in environment.items() if k not in ("elapsed_s", ALLOWED)}
+    return {k: v for k, v in environment.items() if k not in ("elapsed_s", "devices", ALLOWED)}

@@ -83,7 +83,7 @@ class Worker(abc.ABC):
         contents: Numbers of the references whose content it was sent.
         builds: Programs that it was asked to build.
         ready: Whether it has said hello.
-        hello: What it said then.
+        hello: What it said then, or before it ended without.
         fixed_addresses: Whether it runs without address-space randomisation.
         alive: Whether it may still answer.
         task: What it is doing; None if nothing.

@@ -306,6 +306,8 @@ class Processes(Transport):
                 worker.ready, worker.hello = True, fields
                 worker.fixed_addresses = bool(fields.pop("fixed_addresses", False))
                 self._start_failures = 0
+            elif not number:
+                worker.hello.update(fields)
             if fields.pop("more", False):
                 events.append(Reply(worker, number, fields))
                 continue
