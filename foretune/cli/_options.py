@@ -95,6 +95,18 @@ def add_devices(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_remote(parser: argparse.ArgumentParser) -> None:
+    """Devices elsewhere; ``probe_hardware`` notes their place."""
+    parser.add_argument(
+        "--device",
+        action="append",
+        default=[],
+        metavar="rpc://TRACKER:PORT/KEY",
+        help="measure on devices elsewhere, which --target describes; also rpc://HOST:PORT of one "
+        "server; several behind each other with commas, or repeated; see docs/remote.md",
+    )
+
+
 def devices_asked_for(args: argparse.Namespace) -> Devices | None:
     """The devices of the file that was given, if one was."""
     if args.devices is None:
@@ -133,14 +145,21 @@ def probe_hardware(args: argparse.Namespace, measure: bool = False) -> Hardware:
 
     if args.threads is not None and args.threads < 1:
         raise BadInputError(f"`threads >= 1` must hold, but got threads={args.threads}")
+    place = _place(args)
     hardware = probe(args.target, threads=args.threads, measure=measure)
-    if getattr(args, "device", None):
-        from foretune.measure import parse_devices, place_of
-
-        hardware = replace(hardware, place=place_of(parse_devices(args.device)))
+    hardware = replace(hardware, place=place) if place else hardware
     # TVM's runtime takes half the cores unless told otherwise before its pool starts.
     os.environ["TVM_NUM_THREADS"] = str(hardware.threads)
     return hardware
+
+
+def _place(args: argparse.Namespace) -> str:
+    """What records know the devices by that are asked for; empty where none is."""
+    if not getattr(args, "device", None):
+        return ""
+    from foretune.measure import parse_devices, place_of
+
+    return place_of(parse_devices(args.device))
 
 
 def open_llm(text: str) -> Session:

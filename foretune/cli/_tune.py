@@ -20,6 +20,7 @@ from foretune.cli._options import (
     add_devices,
     add_hardware,
     add_input,
+    add_remote,
     devices_asked_for,
     llm_identity,
     open_llm,
@@ -56,14 +57,7 @@ def add_tune(commands: Any) -> None:
     add_input(tune)
     add_hardware(tune)
     add_devices(tune)
-    tune.add_argument(
-        "--device",
-        action="append",
-        default=[],
-        metavar="rpc://TRACKER:PORT/KEY",
-        help="measure on devices elsewhere, which --target describes; also rpc://HOST:PORT of one "
-        "server; several behind each other with commas, or repeated; see docs/remote.md",
-    )
+    add_remote(tune)
     tune.add_argument(
         "--strategy", default="default", metavar="S", help="see `foretune strategies`"
     )
@@ -291,11 +285,8 @@ def _refuse_settings(args: argparse.Namespace) -> tuple[str, str]:
     _check_files(args, args.work_dir)
     PlanSearch.asked_for(args.plan_trials, args.plan_model, read_plan(args.plan))
     require_temporary_files()
-    if args.device:
-        from foretune.measure import parse_devices
-
-        parse_devices(args.device)
-    elif args.output is not None:
+    # Which compiler links for devices elsewhere depends on what they are.
+    if args.output is not None and not args.device:
         from foretune.graph import require_compiler
 
         require_compiler()

@@ -80,6 +80,7 @@ class Device:
         failures: Connections that failed in a row.
         faults: Baselines that failed in a row.
         since: When the session began.
+        used: When it was last asked to time something.
         given_up: Why it is not asked for any more; empty while it is.
         last: What went wrong last.
     """
@@ -92,6 +93,7 @@ class Device:
     failures: int = 0
     faults: int = 0
     since: float = 0.0
+    used: float = 0.0
     given_up: str = ""
     last: str = ""
     greeted: Worker | None = field(default=None, repr=False)
@@ -158,10 +160,12 @@ class Devices(Desk):
         while any(device.greeted is None for device in self.devices):
             self.pump()
             for device in self.devices:
-                if device.given_up or (device.greeted is None and device.failures >= _FIRST_TRIES):
+                if device.given_up:
+                    raise BadInputError(device.given_up)
+                if device.greeted is None and device.failures >= _FIRST_TRIES:
                     raise BadInputError(
-                        f"the device {device.label} must be ready to measure, but "
-                        f"{device.given_up or device.last}"
+                        f"the device {device.label} must be ready to measure, but {device.last}: "
+                        "see whether `foretune device serve` runs there"
                     )
 
     def close(self) -> None:
@@ -178,12 +182,11 @@ class Devices(Desk):
         return self._floors.setdefault(name, QuietFloor(self._policy.quiet_tolerance))
 
     def free(self) -> list[Device]:
-        """Devices that can time something now."""
-        return [
-            device
-            for device in self.devices
-            if not device.given_up and self._transport.idle(device.label)
-        ]
+        """Devices that can time something now, the one first that did so longest ago."""
+        return sorted(
+            (d for d in self.devices if not d.given_up and self._transport.idle(d.label)),
+            key=lambda device: device.used,
+        )
 
     def takes(self, device: Device, job: Job) -> bool:
         """Whether a built job may be timed on a device."""
@@ -208,6 +211,7 @@ class Devices(Desk):
             fields: ``usual_s`` and the arguments of ``_device_worker``.
         """
         worker = self._transport.idle(device.label)[0]
+        device.used = time.monotonic()
         job.worker, job.device = worker, device.name
         if job.together:
             self._home[job.candidate.workload.key] = device.name

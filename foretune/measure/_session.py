@@ -22,7 +22,7 @@ from foretune.errors import last_line
 from foretune.hardware import foreign_triple
 from foretune.measure._canary import build_canary, canary_result
 from foretune.measure.timing import COLD_START_S, Reading, Stopwatch
-from foretune.measure.transport.serve import FACTS
+from foretune.measure.transport.serve import FACTS, SIZE
 from foretune.measure.transport.tracker import Tracker, TrackerError
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ class Session:
         self._kind = "cpu" if hardware.kind == "llvm" else hardware.kind
         self.device: Any = self._session.device(self._kind, 0)
         self.facts = self._facts()
+        self._tells_sizes = self._call(SIZE, ".") is not None
         self._refuse(hardware)
 
     def _facts(self) -> dict[str, Any]:
@@ -109,10 +110,10 @@ class Session:
         machine = str(triple).partition("-")[0] if isinstance(triple, str) else ""
         return _checked({"machine": machine, "threads": threads})
 
-    def _call(self, name: str) -> Any:
+    def _call(self, name: str, *arguments: str) -> Any:
         """What a function of the server returns; None where it has none of that name."""
         try:
-            result = self._session.get_function(name)()
+            result = self._session.get_function(name)(*arguments)
         except Exception:  # the server's own words about a function that it lacks, or its end
             self.require()
             return None
@@ -153,25 +154,30 @@ class Session:
         """
         # Each time another name: what is loaded stays mapped, and must not be written over.
         name, data = f"{next(self._names)}.so", Path(library).read_bytes()
+        arrived = self._upload(name, data)
+        if arrived < len(data):
+            # Loading half of a library would end the session.
+            raise DeviceRefusedError(
+                f"a program must fit on the disk of the device {self.name}, but {arrived} of "
+                f"{len(data)} bytes arrived: make room in its folder for temporary files"
+            )
         try:
-            self._session.upload(bytearray(data), name)
             return self._session.load_module(name)
         except Exception:
             self.require()
-            arrived = self._size(name)
-            if arrived < len(data):
-                raise DeviceRefusedError(
-                    f"a program must fit on the disk of the device {self.name}, but {arrived} of "
-                    f"{len(data)} bytes arrived: make room in its folder for temporary files"
-                ) from None
             raise
 
-    def _size(self, name: str) -> int:
+    def _upload(self, name: str, data: bytes) -> int:
+        """Bytes that arrived; servers do not say it by themselves."""
         try:
-            return len(self._session.download(name))
+            self._session.upload(bytearray(data), name)
         except Exception:  # not even an empty file could be made
             self.require()
             return 0
+        if self._tells_sizes:
+            size = self._call(SIZE, name)
+            return size if isinstance(size, int) else 0
+        return len(self._session.download(name))
 
     def roundtrip_s(self) -> float:
         """Seconds of the way there and back: the least of a few."""
@@ -259,11 +265,11 @@ class DeviceStopwatch(Stopwatch):
             self._canary["main"](*self._canary_tensors)
             sums = self._canary_tensors[2].numpy()
             taken = [self.canary() for _ in range(count)]
-        except DeviceLostError:
-            raise
         except Exception as error:  # whatever the other side raises
-            self._session.require()
-            raise DeviceLostError(f"the canary failed: {last_line(error, _LONGEST_TEXT)}") from None
+            raise DeviceLostError(
+                f"the canary, compiled for {self.hardware.name!r}, failed there "
+                f"({last_line(error, _LONGEST_TEXT)}), as code for another processor does"
+            ) from None
         wanted = canary_result(self.hardware)
         if not np.array_equal(sums, np.full_like(sums, wanted)):
             wrong = int(np.count_nonzero(sums != wanted))

@@ -7,6 +7,7 @@ this machine: windows, the gate, the canary beside each reading, the noise polic
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _WINDOW_PER_DEVICE = 16
 # A small board may be so much slower than this machine, on which references are computed.
 _SLOWER = 10.0
+_CONNECT_S = 5.0
 _MOST_SESSIONS = 16
 """Of one key: more would need more children than a host should have."""
 
@@ -182,6 +184,14 @@ def check_devices(addresses: Sequence[DeviceAddress]) -> None:
 def _sessions(address: DeviceAddress) -> list[DeviceAddress]:
     """The address once for each device that is free there."""
     if not address.key:
+        try:
+            socket.create_connection((address.host, address.port), _CONNECT_S).close()
+        except OSError as error:
+            raise BadInputError(
+                f"--device {address} needs a server, but none can be reached at "
+                f"{address.endpoint} ({error.strerror or error}): correct the address, or start "
+                "`foretune device serve` there"
+            ) from None
         return [address]
     try:
         with Tracker(address.host, address.port) as tracker:

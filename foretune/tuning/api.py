@@ -16,23 +16,13 @@ from foretune import codegen, cost, search
 from foretune.cost import CostModel
 from foretune.errors import BadInputError
 from foretune.hardware import Devices, Hardware, described_by, probe, why_not_here
-from foretune.measure import (
-    DeviceAddress,
-    JobMeasurer,
-    LocalMeasurer,
-    MeasurePolicy,
-    Measurer,
-    RemoteMeasurer,
-    check_devices,
-    parse_devices,
-    place_of,
-    require_device,
-)
+from foretune.measure import JobMeasurer, MeasurePolicy, Measurer, place_of, require_device
 from foretune.measure.gate import Signature
 from foretune.space import Space
 from foretune.tuning.contenders import Contender, contenders
 from foretune.tuning.experience import experience, require_journals
 from foretune.tuning.explained import explained_kernels
+from foretune.tuning.measurers import devices_for, measurer_for
 from foretune.tuning.network import Proof
 from foretune.tuning.planned import SHARE, FoundPlan, Place, PlanSearch
 from foretune.tuning.result import TaskResult, TuneResult
@@ -214,7 +204,7 @@ def tune(
             f"dataclasses.replace(hardware, threads={threads})"
         )
     hardware = _with_sheet(target, devices)
-    addresses = _devices_for(remote, hardware, named is not None and given is None)
+    addresses = devices_for(remote, hardware, named is not None and given is None)
     if addresses:
         named, hardware = None, replace(hardware, place=place_of(addresses))
     if llm is not None and (not scored or _proposes(strategy, options)):
@@ -257,7 +247,7 @@ def tune(
             cost_model.update(known.records)
         # The workers start while the spaces are generated.
         measurer = measurer or stack.enter_context(
-            _measurer(hardware, addresses, _policy(policy or MeasurePolicy(), without, proof))
+            measurer_for(hardware, addresses, _policy(policy or MeasurePolicy(), without, proof))
         )
         tasks, untunable = _tasks(
             prepared,
@@ -302,38 +292,6 @@ def tune(
     if work_dir is not None:
         result.save(Path(work_dir) / RESULT)
     return result
-
-
-def _devices_for(
-    remote: Sequence[str], hardware: Hardware, unnamed: bool
-) -> tuple[DeviceAddress, ...]:
-    """The devices to measure on, once it is sure that they can be asked.
-
-    Raises:
-        BadInputError: An address makes no sense, leads nowhere, or nobody said what is there.
-    """
-    addresses = parse_devices(remote)
-    if not addresses:
-        return ()
-    if unnamed:
-        raise BadInputError(
-            f"a device elsewhere must be described by --target, but got only --device "
-            f"{addresses[0]}: for example --target raspberry-pi-5, or --target host where it is "
-            "like this machine"
-        )
-    from foretune.graph import linker_for
-
-    linker_for(hardware.target)
-    check_devices(addresses)
-    return addresses
-
-
-def _measurer(
-    hardware: Hardware, addresses: Sequence[DeviceAddress], policy: MeasurePolicy
-) -> JobMeasurer:
-    if addresses:
-        return RemoteMeasurer(hardware, addresses, policy)
-    return LocalMeasurer(hardware, policy)
 
 
 def _begin(

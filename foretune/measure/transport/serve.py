@@ -2,8 +2,8 @@
 
 TVM's server runs each session in a process of its own, and stops listening for good when such a
 process dies, as it does of a bad program; and a session whose program hangs keeps the device when
-its client is long gone. So a keeper starts the server again whenever it stops, and a watch inside
-it ends sessions that nobody listens to any more.
+its client is long gone. So it is made to listen again whenever it stops, a watch beside it ends
+sessions that nobody listens to any more, and a keeper starts the process again should it end.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ from typing import Any
 
 from foretune._child import die_with_parent, environment, kill_group
 from foretune.errors import BadInputError
+from foretune.measure.transport.tracker import Tracker, TrackerError
 
 FACTS = "foretune.device.facts"
 """The function by which a server says what its device is: JSON of a few hundred bytes."""
+SIZE = "foretune.device.size"
+"""The function by which a session says how large a file is that was uploaded, in bytes."""
 _COMMAND = (
     "import sys; sys.modules['torch'] = None; "
     "from foretune.measure.transport.serve import run_{}; run_{}({!r})"
@@ -84,6 +87,8 @@ def serve(plan: ServePlan, say: Callable[[str], None]) -> None:
             kept.append(_Kept("tracker", plan, plan.tracker[1]))
             say(f"tracker at {plan.host}:{plan.tracker[1]}")
         kept.append(_Kept("server", plan, plan.port))
+        if plan.tracker is not None and not _announced(plan.tracker, plan.key):
+            say(f"the tracker {plan.tracker[0]}:{plan.tracker[1]} does not know this device yet")
         named = f"{plan.key!r} " if plan.key else ""
         say(f"device {named}at {plan.host}:{plan.port}, kernels on {plan.threads} threads")
         while True:
@@ -94,6 +99,17 @@ def serve(plan: ServePlan, say: Callable[[str], None]) -> None:
     finally:
         for each in kept:
             each.end()
+
+
+def _announced(tracker: tuple[str, int], key: str, seconds: float = 5.0) -> bool:
+    """Waits until a tracker knows a device of a key; False where that takes long."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        with contextlib.suppress(TrackerError), Tracker(*tracker, timeout_s=1.0) as asked:
+            if key in asked.devices():
+                return True
+        time.sleep(0.05)
+    return False
 
 
 class _Kept:
@@ -184,7 +200,7 @@ def facts(threads: int) -> str:
 
 
 def run_server(text: str) -> None:
-    """The process of a server: ends when it no longer listens. ``text`` is its plan."""
+    """The process of a server. ``text`` is its plan."""
     from foretune import _tvm
 
     plan = json.loads(text)
@@ -194,19 +210,32 @@ def run_server(text: str) -> None:
     os.register_at_fork(after_in_child=lambda: die_with_parent(own))
     told = facts(plan["threads"])
     _tvm.register_function(FACTS, lambda: told)
-    tracker = plan["tracker"]
-    state = _tvm.rpc().server.PopenRPCServerState(
-        plan["host"],
-        plan["port"],
-        plan["port"] + 1,
-        tracker_addr=None if tracker is None else tuple(tracker),
-        key=plan["key"],
-        custom_addr=plan["announce"],
-        silent=True,
-    )
+    _tvm.register_function(SIZE, _size)
+    tracker, home = plan["tracker"], os.getcwd()
     threading.Thread(target=_watch_sessions, daemon=True).start()
-    state.thread.join()
-    os._exit(1)
+    while True:
+        state = _tvm.rpc().server.PopenRPCServerState(
+            plan["host"],
+            plan["port"],
+            plan["port"] + 1,
+            tracker_addr=None if tracker is None else tuple(tracker),
+            key=plan["key"],
+            custom_addr=plan["announce"],
+            silent=True,
+        )
+        # It ends with a session that ended badly.
+        state.thread.join()
+        state.sock.close()
+        _end_sessions()
+        # TVM leaves the process in the folder of that session, which is gone.
+        os.chdir(home)
+
+
+def _size(name: str) -> int:
+    from foretune import _tvm
+
+    path = _tvm.tvm.get_global_func("tvm.rpc.server.workpath")(name)
+    return os.path.getsize(path)
 
 
 def run_tracker(text: str) -> None:
@@ -219,6 +248,17 @@ def run_tracker(text: str) -> None:
     state = _tvm.rpc_tracker().PopenTrackerServerState(plan["host"], port, port + 1, silent=True)
     state.thread.join()
     os._exit(1)
+
+
+def _end_sessions() -> None:
+    """Ends what is left of sessions: it holds the socket that is to be listened at again."""
+    import psutil
+
+    children = psutil.Process().children(recursive=True)
+    for child in children:
+        with contextlib.suppress(psutil.Error):
+            child.kill()
+    psutil.wait_procs(children, timeout=5)
 
 
 def _watch_sessions() -> None:

@@ -111,7 +111,7 @@ class Tracker:
         while len(data) < size:
             left = until - time.monotonic()
             if left <= 0:
-                raise TimeoutError("it does not answer in time")
+                raise TimeoutError
             self._socket.settimeout(left)
             piece = self._socket.recv(size - len(data))
             if not piece:
@@ -136,4 +136,6 @@ class Tracker:
 
 
 def _why(error: OSError) -> str:
+    if isinstance(error, TimeoutError):
+        return "it does not answer in time"
     return error.strerror or str(error) or type(error).__name__
