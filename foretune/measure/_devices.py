@@ -40,8 +40,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_MOST_LOSSES = 2
+_MOST_LOSSES = 1
 """A program that ran when a device was lost is tried again so often."""
+_MOST_AVOIDED = 2
+"""The untuned program, where it fails, is tried on so many other devices."""
 _MOST_FAULTS = 3
 """So often in a row a device may fail its own baseline."""
 _FAR_SLOWER = 2.0
@@ -323,7 +325,7 @@ class Devices(Desk):
         self._fault(device, f"the untuned program fails there ({job.message})")
         tried = {*job.avoid, device.name}
         others = [d for d in self.devices if not d.given_up and d.name not in tried]
-        if others and len(job.avoid) < _MOST_LOSSES:
+        if others and len(job.avoid) < _MOST_AVOIDED:
             job.avoid.add(device.name)
             job.stage, job.message = Stage.BUILT, ""
             job.lose_device()

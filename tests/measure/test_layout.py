@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from foretune.hardware import Hardware
-from foretune.measure import LocalMeasurer, MeasurePolicy, _process
+from foretune.measure import LocalMeasurer, MeasurePolicy
 from foretune.measure._layout import fixed_addresses, host_tensor
+from foretune.measure.transport import processes
 from tests.measure.misbehaviour import BUILDER, Trick, TrickSketch
 from tests.measure.programs import matmul
 
@@ -122,7 +123,7 @@ def test_randomised_measurement_processes_are_told_once(
     def without_effect() -> Iterator[bool]:
         yield True
 
-    monkeypatch.setattr(_process, "fixed_addresses", without_effect)
+    monkeypatch.setattr(processes, "fixed_addresses", without_effect)
     policy = MeasurePolicy(workers=1, budget_s=0.01, max_rereads=0)
     sketch = TrickSketch(matmul(32), hardware)
     with caplog.at_level(logging.WARNING), LocalMeasurer(hardware, policy, BUILDER) as measurer:
