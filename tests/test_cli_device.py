@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import threading
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from foretune import cli
 from foretune.hardware import usable_cores
+from foretune.measure import RemoteMeasurer
+from foretune.measure._device import Patience
 from foretune.records import Journal
 from tests.measure.farm import Serving, free_port
 
@@ -139,3 +144,41 @@ def test_tuning_on_a_device_from_the_tracker_to_the_records(
     # The same command has nothing left to do, and knows its records again.
     assert cli.main(command) == 0
     assert len(json.loads(result.read_text())["tasks"][0]["trials"]) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.machine
+def test_a_run_that_loses_its_only_device_ends_in_one_line_and_goes_on_later(
+    program: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hasty = partial(RemoteMeasurer, patience=Patience(reboot_s=0.5))
+    monkeypatch.setattr("foretune.tuning.measurers.RemoteMeasurer", hasty)
+    serving = Serving()
+    journal, result = tmp_path / "work" / "journal.jsonl", tmp_path / "result.json"
+    command = ["tune", program, "--device", f"rpc://127.0.0.1:{serving.port}", "--target", "host",
+               "--threads", "1", "--trials", "40", "--batch", "4", "--strategy", "random",
+               "--work-dir", str(journal.parent), "--json", str(result)]  # fmt: skip
+
+    def kill_once_something_is_known() -> None:
+        while not (journal.exists() and journal.read_text().count('"ok"') >= 4):
+            time.sleep(0.02)
+        serving.end()
+
+    killer = threading.Thread(target=kill_once_something_is_known, daemon=True)
+    killer.start()
+    try:
+        assert cli.main(command) == 2
+        killer.join(30)
+        errors = capsys.readouterr().err.splitlines()
+        told = [line for line in errors if line.startswith("foretune: no device is left")]
+        assert len(told) == 1 and "run the same command again" in told[0]
+        kept = journal.read_text().count('"kind":"record"')
+        assert 4 <= kept < 40
+        serving = Serving(port=serving.port)
+        assert cli.main(command) == 0
+        assert len(json.loads(result.read_text())["tasks"][0]["trials"]) == 40
+    finally:
+        serving.end()

@@ -18,7 +18,6 @@ import socket
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ from foretune.hardware import usable_cores
 from foretune.measure._base import Status
 from foretune.measure._children import MOST_WORKERS, SPARE_BYTES, default_memory
 from foretune.measure._desk import Desk
+from foretune.measure._device import Device, Patience
 from foretune.measure._jobs import Job, Stage
 from foretune.measure._protocol import WorkerConfig
 from foretune.measure.timing import QuietFloor
@@ -54,51 +54,6 @@ _PAUSES_S = (0.2, 1.0, 2.0, 5.0, 10.0)
 _RENEW_S = 900.0
 """Age from which a session is renewed once it is idle; servers end it at twice that."""
 _FAILED = (Status.WRONG_OUTPUT, Status.RUN_ERROR, Status.CRASH, Status.TIMEOUT)
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long a device that is lost is asked for again.
-
-    Attributes:
-        reboot_s: Seconds after which it is given up: more than a board takes to restart.
-        answer_s: Seconds within which it must take a connection to count as being there.
-    """
-
-    reboot_s: float = 300.0
-    answer_s: float = 1.0
-
-
-@dataclass(eq=False)
-class Device:
-    """One place for a session.
-
-    Attributes:
-        label: Its address, with a number where a tracker has several of the key.
-        address: Where it is asked for.
-        slot: The child that holds the session.
-        name: ``"host:port"`` of the server that it got last; empty before the first.
-        lost_at: Monotonic time since when there is no session; None while there is.
-        failures: Connections that failed in a row.
-        faults: Baselines that failed in a row.
-        since: When the session began.
-        used: When it was last asked to time something.
-        given_up: Why it is not asked for any more; empty while it is.
-        last: What went wrong last.
-    """
-
-    label: str
-    address: DeviceAddress
-    slot: Slot
-    name: str = ""
-    lost_at: float | None = None
-    failures: int = 0
-    faults: int = 0
-    since: float = 0.0
-    used: float = 0.0
-    given_up: str = ""
-    last: str = ""
-    greeted: Worker | None = field(default=None, repr=False)
 
 
 class Devices(Desk):
@@ -228,7 +183,8 @@ class Devices(Desk):
         """
         for device in self.devices:
             idle = self._transport.idle(device.label)
-            if idle and device.greeted is idle[0] and time.monotonic() > device.since + _RENEW_S:
+            old = time.monotonic() > device.since + _RENEW_S
+            if idle and device.greeted is idle[0] and (old or device.given_up):
                 self._transport.retire(idle)
                 self._leave(idle[0])
         self._transport.refill()
@@ -250,14 +206,15 @@ class Devices(Desk):
         canaries = [float(value) for value in worker.hello["canaries"]]
         first = self.baselines.get(device.name)
         if first is not None and min(canaries) > _FAR_SLOWER * first["canary_s"]:
-            self._fault(device, f"its canary takes {min(canaries):.2g} s, at first it took "
-                        f"{first['canary_s']:.2g} s")  # fmt: skip
+            device.slow += 1
+            told = f"its canary takes {min(canaries):.2g} s, at first {first['canary_s']:.2g} s"
+            self._fault(device, device.slow, told)
             self._transport.retire([worker])
             device.slot.not_before = time.monotonic() + _PAUSES_S[-1]
             return
         if device.lost_at is not None and device.failures:
             _log.warning("device %s is back", device.label)
-        device.lost_at, device.failures = None, 0
+        device.lost_at, device.failures, device.slow = None, 0, 0
         self._floor(device.name).add(canaries)
         if first is None:
             facts = worker.hello.get("facts", {})
@@ -322,7 +279,8 @@ class Devices(Desk):
         doubted = job.status is Status.WRONG_OUTPUT and not reference.as_written
         if job.status not in _FAILED or doubted:
             return
-        self._fault(device, f"the untuned program fails there ({job.message})")
+        device.faults += 1
+        self._fault(device, device.faults, f"the untuned program fails there ({job.message})")
         tried = {*job.avoid, device.name}
         others = [d for d in self.devices if not d.given_up and d.name not in tried]
         if others and len(job.avoid) < _MOST_AVOIDED:
@@ -340,7 +298,9 @@ class Devices(Desk):
             return
         device.lost_at = device.lost_at or time.monotonic()
         if not death.worker.ready:
-            refused = death.worker.hello.get("refused", death.message)
+            busy = "it does not answer: another session may have it"
+            told = busy if death.status is Status.TIMEOUT else death.message
+            refused = death.worker.hello.get("refused", told)
             self._failed(device, str(refused), bool(death.worker.hello.get("lasting")))
         job = self._jobs.get(death.id) if death.id is not None else None
         if job is not None and job.stage is Stage.RUNNING:
@@ -366,7 +326,9 @@ class Devices(Desk):
             else:
                 job.lose_device()
         if running is not None and running.untuned and (device := self._device_of(worker)):
-            self._fault(device, f"a session ended while the untuned program ran: {message}")
+            device.faults += 1
+            told = f"a session ended while the untuned program ran: {message}"
+            self._fault(device, device.faults, told)
         moved = {job.candidate.workload.key for job in held if job.together}
         for job in self._jobs.values():
             # Those that are compared move together.
@@ -390,11 +352,11 @@ class Devices(Desk):
             pause = _PAUSES_S[min(device.failures, len(_PAUSES_S)) - 1]
             device.slot.not_before = time.monotonic() + pause
 
-    def _fault(self, device: Device, message: str) -> None:
-        """A baseline failed."""
-        device.faults, device.last = device.faults + 1, message
-        if device.faults >= _MOST_FAULTS:
-            self._give_up(device, f"it failed its own baseline {device.faults} times: {message}")
+    def _fault(self, device: Device, times: int, message: str) -> None:
+        """A baseline failed, so often in a row."""
+        device.last = message
+        if times >= _MOST_FAULTS:
+            self._give_up(device, f"it failed its own baseline {times} times: {message}")
 
     def _give_up(self, device: Device, message: str) -> None:
         if device.given_up:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from foretune.errors import BadInputError
 from foretune.graph import linker_for
-from foretune.measure._devices import Device, Devices, Patience
+from foretune.measure._device import Device, Patience
+from foretune.measure._devices import Devices
 from foretune.measure._jobs import Job, Stage
 from foretune.measure._protocol import LIBRARY_BUILDER
 from foretune.measure._windows import JobMeasurer

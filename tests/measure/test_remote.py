@@ -27,7 +27,7 @@ from foretune.measure import (
     parse_devices,
     place_of,
 )
-from foretune.measure._devices import Patience
+from foretune.measure._device import Patience
 from foretune.space import Space
 from foretune.testing import check_measurer
 from tests.measure.farm import Serving, free_port, strange_server, wait_for
