@@ -591,7 +591,7 @@ def test_options_are_refused_before_anything_takes_time(
     def slow(*_args: object, **_options: object) -> NoReturn:
         raise AssertionError("too early")
 
-    for name in ("probe", "prepare", "LocalMeasurer"):
+    for name in ("probe", "prepare", "measurer_for"):
         monkeypatch.setattr(f"foretune.tuning.api.{name}", slow)
     with pytest.raises(BadInputError, match=message):
         foretune.tune("resnet50", strategy=strategy, options=options, trials=4)
