@@ -99,6 +99,7 @@ def add_remote(parser: argparse.ArgumentParser) -> None:
     """Devices elsewhere; ``probe_hardware`` notes their place."""
     parser.add_argument(
         "--device",
+        dest="remote",
         action="append",
         default=[],
         metavar="rpc://TRACKER:PORT/KEY",
@@ -155,11 +156,11 @@ def probe_hardware(args: argparse.Namespace, measure: bool = False) -> Hardware:
 
 def _place(args: argparse.Namespace) -> str:
     """What records know the devices by that are asked for; empty where none is."""
-    if not getattr(args, "device", None):
+    if not getattr(args, "remote", None):
         return ""
     from foretune.measure import parse_devices, place_of
 
-    return place_of(parse_devices(args.device))
+    return place_of(parse_devices(args.remote))
 
 
 def open_llm(text: str) -> Session:

@@ -225,7 +225,7 @@ def _run(
             devices=devices,
             learn_from=args.learn_from,
             store=store,
-            remote=args.device,
+            remote=args.remote,
         )
     data = {**result.to_json(), "input": args.input}
     if args.json is not None:
@@ -286,7 +286,7 @@ def _refuse_settings(args: argparse.Namespace) -> tuple[str, str]:
     PlanSearch.asked_for(args.plan_trials, args.plan_model, read_plan(args.plan))
     require_temporary_files()
     # Which compiler links for devices elsewhere depends on what they are.
-    if args.output is not None and not args.device:
+    if args.output is not None and not args.remote:
         from foretune.graph import require_compiler
 
         require_compiler()
