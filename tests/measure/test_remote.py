@@ -138,6 +138,7 @@ def test_a_program_that_hangs_there_is_given_up_and_frees_the_device(farm: Farm)
     assert [result.status for result in found["good"]] == [Status.OK] * 2
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_and_started_again_loses_no_candidate() -> None:
     server = Serving()
     url = f"rpc://127.0.0.1:{server.port}"
