@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from foretune.errors import BadInputError
-from foretune.graph import linker_for
 from foretune.measure._device import Device, Patience
 from foretune.measure._devices import Devices
 from foretune.measure._jobs import Job, Stage
@@ -68,6 +67,8 @@ class RemoteMeasurer(JobMeasurer):
                 f"(place={hardware.place!r}, addresses={place_of(addresses)!r}): pass "
                 "dataclasses.replace(hardware, place=place_of(addresses))"
             )
+        from foretune.graph import linker_for
+
         linker = linker_for(hardware.target)
         policy = replace(policy or MeasurePolicy(), cold_weights=False, workspace_bytes=0)
         sessions = [each for address in addresses for each in _sessions(address)]
