@@ -30,12 +30,15 @@ class Dimension:
         linear: Whether the index is the sum of its terms; if not, coefficients are 1 and the
             elements touched are guessed as the product of the tiles.
         base: Elements touched at one point of the axes.
+        runs: (position of the axis, n) of every axis along which the index is linear in pieces of
+            n iterations only: of groups, of axes that were fused.
     """
 
     size: int
     terms: tuple[tuple[int, int], ...]
     linear: bool = True
     base: int = 1
+    runs: tuple[tuple[int, int], ...] = ()
 
     def span(self, tiles: Sequence[FloatArray]) -> FloatArray:
         """Elements between the first and the last one touched by a tile: (n,) per axis -> (n,)."""
@@ -81,6 +84,10 @@ class Access:
             return False
         outer = any(a == axis for d in self.dimensions[:-1] for a, _ in d.terms)
         return not outer and (axis, 1) in self.dimensions[-1].terms
+
+    def run(self, axis: int) -> int:
+        """Iterations along an axis after which the index starts anew or jumps; 0: never."""
+        return math.gcd(*(n for d in self.dimensions for a, n in d.runs if a == axis))
 
 
 @dataclass(frozen=True)
@@ -157,8 +164,33 @@ def _dimension(
     # One coefficient per variable and the constant; nothing where the index is not linear.
     coefficients = [_constant(c) for c in found[:-1]]
     if len(coefficients) != len(used) or 0 in coefficients:
-        return Dimension(size, tuple((at, 1) for at in used), False, base)
+        runs = _runs(where.min, {at: variables[at] for at in used})
+        return Dimension(size, tuple((at, 1) for at in used), False, base, runs)
     return Dimension(size, tuple(zip(used, coefficients, strict=True)), True, base)
+
+
+def _runs(index: Any, axes: Mapping[int, Any]) -> tuple[tuple[int, int], ...]:
+    """``Dimension.runs`` of an index, from the constants that it divides axes by.
+
+    Before → after, for an axis ``f`` at position 3: ``f // 12 * 6 + c`` → ``((3, 12),)``.
+    """
+    from foretune._tvm import tvm
+
+    divided: list[tuple[Any, int]] = []
+    nodes = [index]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, (tvm.tirx.FloorDiv, tvm.tirx.FloorMod)):
+            divided.append((node.a, _constant(node.b)))
+        nodes += [getattr(node, side) for side in ("a", "b") if hasattr(node, side)]
+    found: dict[int, int] = {}
+    for dividend, divisor in divided:
+        for at, axis in axes.items():
+            equation = list(tvm.sym.detect_linear_equation(dividend, [axis]))
+            step = abs(_constant(equation[0])) if equation else 0
+            if step and divisor > 0:
+                found[at] = math.gcd(found.get(at, 0), divisor // math.gcd(divisor, step))
+    return tuple(sorted(found.items()))
 
 
 def _constant(value: Any) -> int:

@@ -36,6 +36,7 @@ GENERATED_COLUMNS = [
     Column("generated.registers", "log2(registers/registers)"),
     Column("generated.registers_if_unrolled", "log2(registers/registers), 6 if not unrolled"),
     Column("generated.loads", "log2(loads/multiply-add)"),
+    Column("generated.pieces", "log2(pieces)"),
     Column("generated.kept", "log2(KiB)"),
     Column("generated.kept_l1", "log2(bytes/cache bytes)"),
 ]
@@ -64,6 +65,7 @@ def generated(shared: Shared) -> FloatArray:
             taken,
             np.where(whole, taken, _IN_MEMORY),
             np.log2((tile + per_row) / held),
+            np.log2(_pieces(shared, nest, vector)),
             _kept(shared, nest),
         ]
     )
@@ -85,6 +87,27 @@ def _unrolled_steps(shared: Shared, nest: Nest, vector: IntArray, limit: IntArra
     loops[0] = loops[0] // vector
     products = np.cumprod(np.stack(loops, axis=1), axis=1)
     return np.asarray(np.where(products <= limit[:, None], products, 1).max(axis=1))
+
+
+def _pieces(shared: Shared, nest: Nest, vector: IntArray) -> IntArray:
+    """Pieces that a vector's elements are read in, shape (n,), the most of all operands.
+
+    An index with groups (``channel // 12``) is linear along 12 channels. Only vectors that divide
+    this are read at once; of others, every element is fetched on its own.
+    """
+    block, axis = shared.block, _vector_axis(shared, nest)
+    if block is None or axis is None:
+        return np.ones(shared.n, dtype=np.int64)
+    runs = [run for run in (access.run(axis) for access in block.reads) if run > 0]
+    pieces = [vector // np.gcd(vector, run) for run in runs]
+    return np.max([np.ones_like(vector), *pieces], axis=0)
+
+
+def _vector_axis(shared: Shared, nest: Nest) -> int | None:
+    """Position in the block of the axis whose innermost factor is the vector."""
+    names = shared.decided.sketch.axes.get(nest.block, ())
+    axis = shared.decided.sketch.variables[nest.spatial[-1]].name.rpartition(".")[2]
+    return names.index(axis) if axis in names else None
 
 
 def _kept(shared: Shared, nest: Nest) -> FloatArray:

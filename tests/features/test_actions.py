@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import replace
 
@@ -20,8 +21,9 @@ from foretune.features._footprints import LEVELS
 from foretune.features.memory import Memory
 from foretune.features.schedule import kept_from
 from foretune.hardware import FEATURE_COLUMNS, preset
-from foretune.space import Action
+from foretune.space import Action, Space
 from foretune.testing.rankers import NEST_HARDWARE, nest_space
+from foretune.workload import Workload
 from tests.space.programs import CPU, PROGRAMS, space
 
 NAMES = [column.name for column in action_columns()]
@@ -54,6 +56,16 @@ def matmul_program(i, j, k, parallel=8, vectorize=64, unroll=16):
         for v in sketch.variables
     ]
     return Program(candidate=sketch.candidate(decisions))
+
+
+@functools.lru_cache(maxsize=1)
+def group_space():
+    """A convolution of 48 channels to 96 in 8 groups."""
+    from tvm import te, topi
+
+    x, w = te.placeholder((1, 16, 16, 48), name="x"), te.placeholder((3, 3, 6, 96), name="w")
+    y = topi.nn.conv(x, w, 1, 0, 1, 8, "NHWC", "HWIO")
+    return Space.generate(Workload.from_module(te.create_prim_func([x, w, y]), "grouped"), CPU)
 
 
 def test_columns_are_named_once_each_and_have_units():
@@ -317,6 +329,21 @@ class TestGenerated:
             )
             sizes[inside] = size
         assert set(sizes) == {1, 2}
+
+    @pytest.mark.parametrize(
+        ("vector", "pieces"), [(4, 1), (12, 1), (6, 1), (8, 2), (24, 2), (16, 4), (48, 4)]
+    )
+    def test_vectors_across_groups_are_read_in_pieces(self, vector, pieces):
+        """96 channels in groups of 12: a vector of 8 has the groups of 4 and 4 channels."""
+        sketch = group_space().sketches[0]
+        at = [v.name.rpartition(".")[2] for v in sketch.variables].index("ff")
+        decisions = list(group_space().sample(np.random.default_rng(0), 1)[0].decisions)
+        decisions[at] = (96 // vector, 1, 1, vector)
+        names = [v.name for v in sketch.variables]
+        choice = names.index("vectorize")
+        decisions[choice] = sketch.variables[choice].values.index(64)
+        found = row(Program(candidate=sketch.candidate(decisions)), MACHINE)
+        assert found["generated.pieces"] == np.log2(pieces)
 
     def test_nothing_is_said_of_programs_without_tiles(self):
         found = row(programs("softmax", 1)[0], MACHINE)
