@@ -69,7 +69,7 @@ PUBLISHED: Mapping[str, Any] = {
 """What the trainers of TenSet and TLP have in common, where it is not our default."""
 
 
-def require_torch(ranker: str) -> None:
+def require_torch(who: str) -> None:
     """Refuses to go on without PyTorch.
 
     Raises:
@@ -77,7 +77,7 @@ def require_torch(ranker: str) -> None:
     """
     if importlib.util.find_spec("torch") is None:
         raise MissingDependencyError(
-            f"ranker {ranker!r} needs PyTorch, which is not installed: "
+            f"{who} needs PyTorch, which is not installed: "
             "install it with `pip install 'foretune[torch]'`"
         )
 
@@ -314,7 +314,7 @@ class NeuralRanker(Ranker):
                 bound.
             MissingDependencyError: PyTorch is not installed.
         """
-        require_torch(self.name)
+        require_torch(f"ranker {self.name!r}")
         from foretune import _torch
         from foretune.cost import _training
 
@@ -506,7 +506,7 @@ class NeuralRanker(Ranker):
                 f"{found!r}: load it by that name"
             )
         check(path, meta, features=cls(**parts).versions)
-        require_torch(found)
+        require_torch(f"ranker {found!r}")
         try:
             ranker = cls(seed=meta["seed"], variant=meta["variant"], **{**meta["config"], **parts})
             ranker.scale = float(meta.get("scale", Ranker.scale))

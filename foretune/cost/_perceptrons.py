@@ -135,7 +135,7 @@ class Perceptrons:
         del judges
         from foretune.cost._neural import require_torch
 
-        require_torch("mlp_actions")
+        require_torch("the training of perceptrons")
         from foretune.cost._perceptron_training import train
 
         read = [np.take(table.matrix, columns, axis=1) for table in tables]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from foretune.dataset import Group, Program
     from foretune.hardware import Hardware
 
-_FORMAT = 2
+_FORMAT = 3
 """Raised whenever the options or the arrays of a file change."""
 _FOLDS = 5
 ALWAYS = ("machine.threads", "machine.simd_bits")
@@ -229,7 +229,7 @@ class TableRanker(Ranker):
             "seed": self.seed,
             "scale": self.scale,
             "strength": self.strength,
-            "boosters": len(self._members),
+            "members": len(self._members),
         }
         arrays: dict[str, npt.NDArray[Any]] = {}
         for i, member in enumerate(self._members):
@@ -254,7 +254,7 @@ class TableRanker(Ranker):
         check(path, meta, versions=cls._versions(parts.get("feature_version")))
         ranker = cls(seed=meta["seed"], features=meta["features"], **{**meta["config"], **parts})
         ranker.scale, ranker.strength = float(meta["scale"]), float(meta["strength"])
-        for i in range(int(meta["boosters"])):
+        for i in range(int(meta["members"])):
             own = {
                 name.removesuffix(str(i)): values
                 for name, values in arrays.items()

@@ -71,7 +71,7 @@ MACHINE_FEATURE_VERSION = 2
 
 What stands in for unknown ones may change under it: nothing learns from them."""
 
-ACTION_FEATURE_VERSION = f"2+{MACHINE_FEATURE_VERSION}+{SUMMARY_VERSION}"
+ACTION_FEATURE_VERSION = f"3+{MACHINE_FEATURE_VERSION}+{SUMMARY_VERSION}"
 """Number of the layout. Raised whenever a column changes its place or meaning."""
 
 _REMEMBERED_BYTES = 16 << 20

@@ -177,7 +177,7 @@ def test_a_saved_perceptron_scores_without_pytorch(ranker_type, tmp_path, monkey
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     read = rankers.load(tmp_path / "m.npz")
     assert np.array_equal(read.score(group.programs, group.machine), expected)
-    with pytest.raises(MissingDependencyError, match="needs PyTorch"):
+    with pytest.raises(MissingDependencyError, match="the training of perceptrons needs PyTorch"):
         ranker_type(**SMALL_MLP).fit([group])
 
 
