@@ -52,6 +52,7 @@ _BUILTIN: Mapping[str, str] = {
     "gbdt": f"{_PRETRAINED}gbdt",
     "gbdt:programs": f"{_PRETRAINED}gbdt_programs",
     "gbdt:scratch": "foretune.cost.gbdt:GradientBoosting",
+    "joined": "foretune.cost.joined_model:joined",
     "mlp": f"{_PRETRAINED}mlp",
     "mlp:formulas": f"{_PRETRAINED}mlp_formulas",
     "mtl_tlp": f"{_PRETRAINED}mtl_tlp",
@@ -77,8 +78,8 @@ _OF_BEHAVIOUR: Mapping[str, type] = {
     "scores": str,
 }
 """The same of ``behaviour`` besides."""
-_OF_OTHERS = {"gbdt:scratch": ("features",)}
-"""The same of a model that is not pretrained, by its name."""
+_OF_OTHERS = {"gbdt:scratch": ("features",), "joined": ("keep", "online")}
+"""The same of a model that is no ``PretrainedModel``, by its name."""
 
 
 def create(

@@ -24,7 +24,7 @@ from foretune.cost._base import CostModel, FloatArray, Prediction
 from foretune.cost._opinions import answers, illegal_last
 from foretune.cost.gbdt import GradientBoosting, _Group
 from foretune.cost.joined import JoinedRanker
-from foretune.cost.pretrained import TRUST, action_rows, only_row, shipped
+from foretune.cost.pretrained import TRUST, action_rows, gbdt, is_known, only_row, shipped
 from foretune.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -177,6 +177,36 @@ class JoinedModel(CostModel):
                 list(new.values()), lambda p, h: self.ranker.opinions(p, h, h.key), width
             )
             self._rows.update(zip(new, found, strict=True))
+
+
+def joined(
+    *, rng: np.random.Generator, hardware: Hardware | None = None, **options: Any
+) -> CostModel:
+    """Trees and perceptrons, on decisions and on behaviour, with shares that the run corrects.
+
+    Where no such weights come with the package for the kind of hardware, or not enough is known of
+    the hardware, this is ``gbdt``.
+
+    Args:
+        rng: Seeds the trees of the run.
+        hardware: What the candidates will run on.
+        options: As ``JoinedModel`` takes them.
+
+    Raises:
+        BadInputError: An option is unknown, makes no sense, or has no effect on this hardware.
+    """
+    if "ranker" not in options and hardware is not None and is_known(hardware):
+        ranker = shipped(WEIGHTS, hardware.kind)
+        if isinstance(ranker, JoinedRanker):
+            options["ranker"] = ranker
+    if "ranker" in options:
+        return JoinedModel(rng=rng, hardware=hardware, **options)
+    if "keep" in options:
+        raise BadInputError(
+            "joined: keep is for the ranker that comes with the package, but it does not fit this "
+            "target: leave it out, or name a file of weights (.npz) as the cost model"
+        )
+    return gbdt(rng=rng, hardware=hardware, **options)
 
 
 class _Corrected(GradientBoosting):

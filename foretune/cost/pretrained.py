@@ -113,7 +113,7 @@ def gbdt(
     """
     foreign = {"extract", "prior_of", "aggregate"} & set(options)
     ranker = options.pop("ranker", None)
-    if ranker is None and hardware is not None and _is_known(hardware) and not foreign:
+    if ranker is None and hardware is not None and is_known(hardware) and not foreign:
         ranker = shipped(DEFAULT, hardware.kind)
     if ranker is not None:
         return PretrainedModel(rng=rng, hardware=hardware, ranker=ranker, **options)
@@ -126,7 +126,7 @@ def gbdt(
     return GradientBoosting(rng=rng, hardware=hardware, **options)
 
 
-def _is_known(hardware: Hardware) -> bool:
+def is_known(hardware: Hardware) -> bool:
     """Whether a ranker finds what it looks at: with a factor unknown, 0, it would only guess."""
     factors = (hardware.simd_bits, hardware.l1_bytes, hardware.l2_bytes)
     return hardware.kind != "llvm" or (min(factors) > 0 and of_known_architecture(hardware))
