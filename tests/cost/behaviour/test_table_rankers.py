@@ -197,3 +197,22 @@ def test_a_saved_perceptron_scores_without_pytorch(ranker_type, tmp_path, monkey
 def test_unknown_and_impossible_options_of_perceptrons_are_refused(options, message):
     with pytest.raises(BadInputError, match=message):
         MlpActionRanker(**options)
+
+
+def test_a_perceptron_computes_what_pytorch_trains():
+    torch = pytest.importorskip("torch")
+    from foretune.cost._examples import Scaling
+    from foretune.cost._perceptron_training import _NAMES, _network
+    from foretune.cost._perceptrons import Perceptron, PerceptronConfig
+
+    torch.manual_seed(0)
+    network = _network(PerceptronConfig(hidden=32), 9).eval()
+    weights = {}
+    for at, name in _NAMES.items():
+        weights[name] = network[at].weight.detach().numpy()
+        weights[f"{name}_bias"] = network[at].bias.detach().numpy()
+    rows = np.random.default_rng(0).standard_normal((50, 9), dtype=np.float32)
+    one = Perceptron(np.arange(9), Scaling.none(rows), weights)
+    with torch.no_grad():
+        expected = network(torch.from_numpy(rows))[:, 0].numpy()
+    np.testing.assert_allclose(one.scores(rows), expected, atol=1e-5)
