@@ -14,6 +14,7 @@ from typing import Any
 from benchmarks.results import conditions, publish, say, table
 from benchmarks.sources import state_of_ours
 from foretune.bench import run_bench
+from foretune.cost import DEFAULT_MODEL
 
 WORKLOADS = (
     "matmul_512",
@@ -47,7 +48,7 @@ def main(arguments: list[str] | None = None) -> None:
         options.strategies.split(","),
         options.trials,
         options.seeds,
-        cost_models=["gbdt"],
+        cost_models=[DEFAULT_MODEL],
         hardware=where.hardware,
         work_dir=options.work_dir,
         state=state,

@@ -22,13 +22,27 @@ from foretune.search import split_name
 _PACKAGE = foretune.__name__
 _OURS = (
     "foretune.cost.pretrained",
+    "foretune.cost.joined_model",
+    "foretune.cost.joined",
     "foretune.cost.gbdt_ranker",
+    "foretune.cost.mlp_actions",
+    "foretune.cost.behaviour.table_rankers",
     "foretune.search.evolutionary",
     "foretune.bench",
 )
 """Where a run of ours begins. What is found by name only is named here: the default strategy, the
-default cost model, and the ranker in its weights."""
-_OURS_WITHIN = ("cost", "features", "search", "space", "tuning", "bench", "measure", "world")
+default cost model, and the rankers in its weights."""
+_OURS_WITHIN = (
+    "cost",
+    "describe",
+    "features",
+    "search",
+    "space",
+    "tuning",
+    "bench",
+    "measure",
+    "world",
+)
 _STRATEGIES = {
     "gradient": ("foretune.search.gradient",),
     "mcts": ("foretune.search.mcts", "foretune.search.proposers"),

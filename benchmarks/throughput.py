@@ -19,6 +19,7 @@ import numpy as np
 
 from benchmarks.results import conditions, publish, say, table
 from foretune.bench import Side, run_side
+from foretune.cost import DEFAULT_MODEL
 from foretune.hardware import Hardware
 from foretune.metaschedule import PeerOptions, run_peer
 from foretune.workload import Workload, load_input
@@ -31,7 +32,7 @@ Run = Callable[[Workload, Hardware, int, int], dict[str, Any]]
 
 def run_ours(workload: Workload, hardware: Hardware, trials: int, seed: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="foretune-throughput-") as folder:
-        side = Side("evolutionary", "gbdt")
+        side = Side("evolutionary", DEFAULT_MODEL)
         run = run_side(side, workload, hardware, trials, seed, Path(folder))
     return {
         "trials": run.trials,

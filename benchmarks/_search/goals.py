@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks._search.figures import label
 from foretune.bench import Side
+from foretune.cost import DEFAULT_MODEL
 from foretune.search import split_name
 
 PEER = "metaschedule-quick-start"
@@ -79,10 +80,11 @@ def _sooner(of: str, times: float, over: str) -> Goal:
 
 
 GOALS = (
-    _faster("gbdt", 1.4, 8),
-    _faster("gbdt", 1.25, 16),
-    _faster("gbdt", 1.05, 64),
-    _fewer("gbdt", 0.25),
+    _faster(DEFAULT_MODEL, 1.6, 8),
+    _faster(DEFAULT_MODEL, 1.45, 16),
+    _faster(DEFAULT_MODEL, 1.2, 64),
+    _found(DEFAULT_MODEL, 0.93, 16),
+    _fewer(DEFAULT_MODEL, 0.25),
     _faster("world", 1.5, 8),
     _faster("world", 1.3, 16),
     _faster("world", 1.07, 64),

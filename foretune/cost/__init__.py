@@ -60,7 +60,7 @@ _BUILTIN: Mapping[str, str] = {
     "tlp": f"{_PRETRAINED}tlp",
     "world": f"{_PRETRAINED}world",
 }
-DEFAULT_MODEL = "gbdt"
+DEFAULT_MODEL = "joined"
 """What a run takes when nobody names a cost model."""
 _MODELS: Registry[CostModel] = Registry("cost model", "foretune.cost_models", _BUILTIN)
 _IN_NAMES: Mapping[str, type] = {

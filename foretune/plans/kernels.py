@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from foretune.space import Space, default_schedule, is_scheduled
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
-    from foretune.cost import CostModel
+    from foretune.cost import CostModel, FloatArray
     from foretune.hardware import Hardware
     from foretune.space import Candidate
     from foretune.workload import Workload
@@ -69,12 +69,20 @@ def proposed_first(workload: Workload, hardware: Hardware, model: CostModel) -> 
         return None
     rng = np.random.default_rng(int(workload.key, 16))
     pool = list(dict.fromkeys([*space.starts, *space.sample(rng, _POOL)]))
-    scores = model.predict(pool).score
-    for at in np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")[:_LEGAL_AMONG]:
+    ranked = _best_first(pool, model.predict(pool).score)
+    nearer = ranked[: model.closer]
+    if nearer:
+        ranked = _best_first(nearer, model.look(nearer))
+    for candidate in ranked[:_LEGAL_AMONG]:
         with contextlib.suppress(IllegalCandidateError):
-            pool[int(at)].apply()
-            return pool[int(at)]
+            candidate.apply()
+            return candidate
     return None
+
+
+def _best_first(candidates: Sequence[Candidate], scores: FloatArray) -> list[Candidate]:
+    order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
+    return [candidates[at] for at in order.tolist()]
 
 
 class Kernels:

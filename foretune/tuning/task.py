@@ -58,7 +58,7 @@ def resolve_names(
 ) -> tuple[str, str]:
     """Replaces ``"default"`` by the best known combination, and checks what belongs to it.
 
-    Before → after: ``("default", "default")`` → ``("evolutionary", "gbdt")``.
+    Before → after: ``("default", "default")`` → ``("evolutionary", "joined")``.
 
     Args:
         strategy, cost_model: Names.

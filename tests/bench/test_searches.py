@@ -33,7 +33,7 @@ from tests.bench.test_world import as_group
 from tests.space.programs import space
 
 Curve = list[list[float]]
-OURS, SCRATCH = Side("evolutionary", "gbdt"), Side("evolutionary", "gbdt:scratch")
+OURS, SCRATCH = Side("evolutionary", cost.DEFAULT_MODEL), Side("evolutionary", "gbdt:scratch")
 THEIRS = Side(PEER, "xgb")
 
 
@@ -158,7 +158,7 @@ def test_what_a_variant_loses_is_told_by_workload() -> None:
 
 def test_goals_are_judged_and_what_cannot_be_is_said(made_up_bench: dict[str, Any]) -> None:
     lines = search_goals.goals(search22.summarise(made_up_bench, OURS), OURS)
-    assert [("not met" in line) for line in lines] == [False, False, True, False]
+    assert [("not met" in line) for line in lines] == [False, False, True, False, False]
     short = {**made_up_bench, "trials": 16}
     lines = search_goals.goals(search22.summarise(short, OURS), OURS)
     assert [line for line in lines if "64 trials: not judged" in line]
@@ -170,16 +170,18 @@ def test_goals_stand_under_names_where_several_sides_have_some(
     summary = search22.summarise(made_up_bench, OURS)
     alone = search22.goals_of(summary, [OURS])
     assert alone == search_goals.goals(summary, OURS) and alone
-    both = search22.goals_of(summary, [OURS, Side("random", "random"), Side("gradient", "gbdt")])
+    both = search22.goals_of(
+        summary, [OURS, Side("random", "random"), Side("gradient", cost.DEFAULT_MODEL)]
+    )
     names = {line.split(", goal")[0] for line in both}
-    assert names == {"- evolutionary + gbdt", "- gradient + gbdt"}
+    assert names == {f"- evolutionary + {cost.DEFAULT_MODEL}", f"- gradient + {cost.DEFAULT_MODEL}"}
     assert search22.goals_of(summary, [OURS, Side("random", "random")]) == alone
 
 
 @pytest.mark.parametrize(
     ("side", "bounds"),
     [
-        (OURS, ["1.4x", "1.25x", "1.05x", "at most 0.25"]),
+        (OURS, ["1.6x", "1.45x", "1.2x", "0.93 of", "at most 0.25"]),
         (Side("evolutionary", "world"), ["1.5x", "1.3x", "1.07x", "0.97 of", "at most 0.125"]),
         (Side("evolutionary", "w/world.npz"), ["1.5x", "1.3x", "1.07x", "0.97", "0.125"]),
         (Side("gradient", "mlp:formulas"), ["3x sooner", "3x sooner"]),
@@ -262,8 +264,12 @@ def test_search22_runs_controls_with_the_first_seed_only(
     shown = capsys.readouterr().out.splitlines()
     rows = [[cell.strip() for cell in line.strip(" |").split("|")] for line in shown]
     pairs = {(row[0], row[1]): int(row[-1]) for row in rows if row[2:3] == ["64"]}
-    assert pairs["evolutionary + gbdt", peer] == 3 * 22
-    assert pairs["evolutionary + gbdt", early] == pairs["evolutionary + gbdt:scratch", peer] == 22
+    assert pairs[f"evolutionary + {cost.DEFAULT_MODEL}", peer] == 3 * 22
+    assert (
+        pairs[f"evolutionary + {cost.DEFAULT_MODEL}", early]
+        == pairs["evolutionary + gbdt:scratch", peer]
+        == 22
+    )
     calls.clear()
     search22.main(["--controls", ""])
     assert [call[3] for call in calls] == [[0, 1, 2]]
