@@ -110,7 +110,7 @@ class Perceptron:
 
 
 def _gelu(x: Rows) -> Rows:
-    """GELU by its hyperbolic tangent, with which networks are trained: a tenth of the time of erf."""
+    """GELU by the hyperbolic tangent, as networks are trained: a tenth of the time of erf."""
     found: Rows = 0.5 * x * (1.0 + np.tanh(_SLOPE * (x + 0.044715 * x * x * x)))
     return found
 
