@@ -1,6 +1,6 @@
-"""What the committed data sets hold, and how well its labels repeat.
+"""What the committed data set holds, and how well its labels repeat.
 
-Reads the data sets only: the second measurements are made by ``foretune collect --audit``.
+Reads the data set only: the second measurements are made by ``foretune collect --audit``.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from foretune.dataset import AUDIT, Dataset, Group, is_valid, read_dataset
 from foretune.errors import BadInputError
 from foretune.evaluate import Bootstrap, judge, keep_judgeable, summarise
 
-_TITLE = "The data sets, and their noise"
+_TITLE = "The data set, and its noise"
 GOAL = 0.02
-DATA = (ROOT / "data" / "cpu", ROOT / "data" / "zen4")
-"""What everything is trained on, and a smaller collection on another processor."""
+DATA = (ROOT / "data" / "cpu",)
+"""What everything is trained on."""
 
 
 def main(arguments: list[str] | None = None) -> None:

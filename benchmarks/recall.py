@@ -43,7 +43,7 @@ SOURCES: Mapping[str, tuple[tuple[Path, ...], int]] = {
     ),
     "autotvm, GTX 1650": ((SHARED / "devices" / "gpu-gtx1650.jsonl.gz",), 256),
     "ansor, K80": ((SHARED / "ansor" / "k80.tar.gz",), 256),
-    "searches": ((ROOT / "data" / "cpu", ROOT / "data" / "search"), 100),
+    "ours": ((ROOT / "data" / "cpu",), 90),
 }
 """Where programs are from, and how many of a group are tested at least."""
 VARIANTS: Mapping[str, Mapping[str, Any]] = {

@@ -1,8 +1,7 @@
 """Search strategies on tables in which every candidate is known, against exact random search.
 
-Two benchmarks in one: brute-forced configuration spaces that others published, and small spaces of
-ours that were measured whole (``python -m benchmarks.small_spaces``). Nothing is timed, so that it
-gives the same on every machine.
+The tables are brute-forced configuration spaces that others published. Nothing is timed, so that
+it gives the same on every machine.
 """
 
 from __future__ import annotations
@@ -16,10 +15,8 @@ from benchmarks.results import ROOT, conditions, publish, say, table
 from foretune.evaluate import read_data
 from foretune.evaluate.replay import BUDGETS, WITHIN, run_replay
 from foretune.evaluate.tables import TableSpace, table_space
-from foretune.tuning import resolve_names
 
 TUNED_BY_OTHERS = ROOT.parent / "shared" / "data" / "kernel-tuner"
-OWN = ROOT / "data" / "small"
 STRATEGIES: tuple[tuple[str, str], ...] = (
     ("random", "random"),
     ("evolutionary", "random"),
@@ -35,30 +32,16 @@ def tables_of_others(path: Path) -> list[TableSpace]:
     return [table_space(group) for group in read_data(files).groups] if files else []
 
 
-def tables_of_ours(path: Path) -> list[TableSpace]:
-    """The spaces of ours that were measured whole; none where the data set is absent."""
-    return [table_space(group) for group in read_data([path]).groups] if path.is_dir() else []
-
-
-def with_default(strategies: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The strategies and, where it is not among them, what ``tune`` uses when nothing is said."""
-    return list(dict.fromkeys([*strategies, resolve_names("default", "default")]))
-
-
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=128)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--others", type=Path, default=TUNED_BY_OTHERS)
-    parser.add_argument("--own", type=Path, default=OWN)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(arguments)
     where = conditions("replay", list(range(options.seeds)))
-    benchmarks = {
-        "Kernel Tuner's caches": (STRATEGIES, tables_of_others(options.others)),
-        "small spaces of ours": (with_default(STRATEGIES), tables_of_ours(options.own)),
-    }
+    benchmarks = {"Kernel Tuner's caches": (STRATEGIES, tables_of_others(options.others))}
     results = {
         name: run_replay(
             strategies,

@@ -8,7 +8,7 @@ import importlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +28,6 @@ from benchmarks import (
     retest,
     sampling,
     search64,
-    small_spaces,
     sources,
     throughput,
 )
@@ -39,8 +38,6 @@ from foretune.errors import BadInputError
 from foretune.evaluate import evaluate, judge
 from foretune.evaluate.fingerprints import fingerprint
 from foretune.hardware import Hardware, probe
-from foretune.measure import Measurement, Measurer, Status
-from foretune.records import Journal
 from foretune.space import Action, Candidate
 from tests.evaluate.support import Hinted, several
 
@@ -623,59 +620,6 @@ def test_the_state_of_ours_changes_with_weights(tmp_path: Path) -> None:
 # Replay
 
 
-class ByKey(Measurer):
-    """Seconds by a candidate's key; one in seven fails."""
-
-    def __init__(self) -> None:
-        self.measured: list[str] = []
-
-    def measure(
-        self, candidates: Sequence[Candidate], best_s: Mapping[str, float] | None = None
-    ) -> Iterator[tuple[Candidate, Measurement]]:
-        for candidate in candidates:
-            self.measured.append(candidate.key)
-            number = int(candidate.key, 16)
-            if number % 7 == 0:
-                yield candidate, Measurement(Status.RUN_ERROR, message="made up")
-            else:
-                yield candidate, Measurement(Status.OK, (1e-4 * (1 + number % 89),), (True,))
-
-    def compare(self, candidates: Sequence[Candidate]) -> list[Measurement]:
-        raise AssertionError("nothing is compared")
-
-    def close(self) -> None:
-        pass
-
-
-def test_small_spaces_are_small(
-    capsys: pytest.CaptureFixture[str], hardware: Hardware, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small_spaces.main(["--plan"])
-    printed = capsys.readouterr().out
-    assert all(name in printed for name in small_spaces.WORKLOADS)
-    monkeypatch.setattr(small_spaces, "LARGEST", 100)
-    with pytest.raises(BadInputError, match="60 <= candidates <= 100"):
-        small_spaces.space_of("small_row_sum", hardware)
-
-
-def test_small_spaces_go_on_and_are_packed_as_tables(
-    tmp_path: Path, hardware: Hardware, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("pyarrow")
-    space = small_spaces.space_of("small_row_sum", hardware)
-    first, second = ByKey(), ByKey()
-    with Journal(tmp_path / "journal.jsonl") as journal:
-        assert small_spaces.measure(space, journal, first, deadline=0.0) == []
-        records = small_spaces.measure(space, journal, first, deadline=None)
-        assert len(records) == space.size == len(set(first.measured))
-        again = small_spaces.measure(space, journal, second, deadline=None)
-    assert second.measured == [] and again == records
-    small_spaces.pack([space], hardware, records, tmp_path / "small")
-    assert "row_sum: 300 candidates" in capsys.readouterr().out
-    (table,) = replay.tables_of_ours(tmp_path / "small")
-    assert table.size == space.size
-
-
 def kernel_tuner_cache(path: Path) -> None:
     entries = {}
     for block, tile in itertools.product((16, 32, 64, 128), (1, 2, 4)):
@@ -696,23 +640,14 @@ def test_replay_shows_random_search_beside_the_strategies(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kernel_tuner_cache(tmp_path / "cache.json.gz")
-    replay.main(
-        ["--trials", "8", "--seeds", "2", "--others", str(tmp_path), "--own", str(tmp_path / "no")]
-    )
+    replay.main(["--trials", "8", "--seeds", "2", "--others", str(tmp_path)])
     printed = capsys.readouterr().out
     assert "## Kernel Tuner's caches" in printed
     assert "random search, exact" in printed and "evolutionary + gbdt:scratch" in printed
-    assert "the data of small spaces of ours is not on this machine" in printed
 
 
 def test_replay_without_any_data_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    absent = str(tmp_path / "no")
-    replay.main(["--others", absent, "--own", absent])
-    assert capsys.readouterr().out.count("is not on this machine") == 2
-
-
-def test_ours_are_also_searched_as_tune_does() -> None:
-    found = replay.with_default([("random", "random")])
-    assert found[0] == ("random", "random") and len(found) == 2
+    replay.main(["--others", str(tmp_path / "no")])
+    assert capsys.readouterr().out.count("is not on this machine") == 1

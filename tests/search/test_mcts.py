@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,9 +13,9 @@ from hypothesis import strategies as st
 
 from foretune import _tvm, search
 from foretune.cost import create as create_model
-from foretune.dataset import load
+from foretune.dataset import Group, Program
 from foretune.errors import BadInputError, RecordError
-from foretune.evaluate.tables import table_space
+from foretune.evaluate.tables import MeasuredSpace, every_candidate
 from foretune.records import Record
 from foretune.search import Strategy
 from foretune.search._sampling import difference
@@ -468,9 +467,13 @@ def test_options_may_stand_in_the_name():
 
 
 def test_every_program_of_a_real_space_is_proposed_once_and_then_the_search_ends():
-    groups = load(Path(__file__).resolve().parents[2] / "data" / "small")
-    group = min(groups, key=len)
-    table = table_space(group)
+    space = Space.generate(row_sums(64, 7), HARDWARE)
+    candidates = list(every_candidate(space))
+    seconds = np.array([1e-3 * (1 + int(c.key, 16) % 97) for c in candidates])
+    programs = [Program(candidate) for candidate in candidates]
+    table = MeasuredSpace(
+        Group(space.workload.key, "row_sums", "reduction", HARDWARE.key, programs, seconds)
+    )
     model = create_model("random", rng=0)
     strategy = search.create("mcts:heuristic", table, model, 0, expansions=1)
     proposed = []
@@ -479,11 +482,7 @@ def test_every_program_of_a_real_space_is_proposed_once_and_then_the_search_ends
         records = [table.record(c) for c in asked]
         model.update(records)
         strategy.tell(records)
-    everything = {
-        _tvm.structural_hash(program.candidate.schedule().mod)
-        for program in group.programs
-        if program.candidate is not None
-    }
+    everything = {_tvm.structural_hash(c.schedule().mod) for c in candidates}
     assert sorted(proposed) == sorted(everything)
 
 
