@@ -50,12 +50,10 @@ _BEHAVIOUR = "behaviour"
 _BUILTIN: Mapping[str, str] = {
     "behaviour": "foretune.cost.behaviour.model:behaviour",
     "gbdt": f"{_PRETRAINED}gbdt",
-    "gbdt:programs": f"{_PRETRAINED}gbdt_programs",
     "gbdt:scratch": "foretune.cost.gbdt:GradientBoosting",
     "joined": "foretune.cost.joined_model:joined",
     "mlp": f"{_PRETRAINED}mlp",
     "mlp:formulas": f"{_PRETRAINED}mlp_formulas",
-    "mtl_tlp": f"{_PRETRAINED}mtl_tlp",
     "random": "foretune.cost.random:RandomModel",
     "tlp": f"{_PRETRAINED}tlp",
     "world": f"{_PRETRAINED}world",

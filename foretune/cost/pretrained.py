@@ -17,9 +17,9 @@ With ``online=False`` nothing of this is learned: ``expected`` is the score, wha
 That is how rankers are compared in a search: what one of them lacks, trees would make up for.
 
 Weights that come with the package lie in ``foretune/cost/weights`` as ``NAME-KIND.npz``: ``KIND``
-is the kind of target they are for, ``NAME`` one of ``default`` (a ranker of actions, read by the
-cost model ``gbdt``, that drafts for models that read programs), ``programs`` (trees on per-store
-features, read by ``gbdt:programs``), ``classifier``, ``mlp``, ``tlp``, ``mtl_tlp`` and ``world``.
+is the kind of target they are for, ``NAME`` one of ``joined`` (the default; its trees on decisions
+are read by the cost model ``gbdt``, and draft for models that read programs), ``behaviour``,
+``classifier``, ``mlp``, ``tlp`` and ``world``.
 """
 
 from __future__ import annotations
@@ -74,8 +74,7 @@ def shipped(name: str, kind: str) -> Ranker | None:
     The default is read from the file of the joined ranker, so that it is there once.
 
     Args:
-        name: ``"joined"``, ``"default"``, ``"programs"``, ``"mlp"``, ``"tlp"``, ``"mtl_tlp"``,
-            ``"world"``...
+        name: ``"joined"``, ``"default"``, ``"behaviour"``, ``"mlp"``, ``"tlp"``, ``"world"``...
         kind: Kind of target that it is for, as ``Hardware.kind``.
 
     Raises:
@@ -167,10 +166,6 @@ def _of_weights(name: str, what: str, **defaults: Any) -> Callable[..., CostMode
     return create
 
 
-gbdt_programs = _of_weights(
-    "programs",
-    "Boosted trees on features of programs, trained on other workloads, with trees on top of it.",
-)
 mlp = _of_weights(
     "mlp", "TenSet's perceptron, trained on other workloads, with trees on top of it."
 )
@@ -178,10 +173,6 @@ mlp_formulas = _of_weights(
     "mlp",
     "The same scores as ``mlp``, from formulas of the features: hardly any program is made.",
     features="formulas",
-)
-mtl_tlp = _of_weights(
-    "mtl_tlp",
-    "TLP with a head per hardware that it was trained on; the nearest answers for others.",
 )
 tlp = _of_weights(
     "tlp",

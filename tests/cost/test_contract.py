@@ -44,7 +44,7 @@ LEARNED: dict[str, Callable[..., Any]] = {
     "gbdt:scratch": functools.partial(GradientBoosting, **SYNTHETIC),
 }
 CONTROLS: dict[str, Callable[..., Any]] = {"random": RandomModel}
-WEIGHTS_NEEDED = {"behaviour", "gbdt:programs", "mlp", "mlp:formulas", "mtl_tlp", "tlp", "world"}
+WEIGHTS_NEEDED = {"behaviour", "mlp", "mlp:formulas", "tlp", "world"}
 """Other weights in the same model as ``gbdt``; ``behaviour`` has a test of its own besides."""
 
 

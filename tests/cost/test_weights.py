@@ -22,7 +22,7 @@ FILES = sorted(path.stem for path in FOLDER.glob("*.npz"))
 @pytest.mark.parametrize("file", FILES)
 def test_they_can_be_read_and_score_programs(file):
     name, _, kind = file.rpartition("-")
-    if name in ("classifier", "mlp", "mtl_tlp", "tlp", "world"):
+    if name in ("classifier", "joined", "mlp", "tlp", "world"):
         pytest.importorskip("torch")
     ranker = pretrained.shipped(name, kind)
     assert isinstance(ranker, Ranker)
@@ -59,13 +59,11 @@ def test_where_features_are_read_is_checked():
 
 
 def test_they_are_small():
-    """Baselines in 10 MB together, with what says where they are from; the world beside them."""
-    size = {file: sum(f.stat().st_size for f in FOLDER.glob(f"{file}.*")) for file in FILES}
-    worlds = {file for file in FILES if file.startswith("world-")}
-    baselines = {file for file in FILES if file not in worlds}
-    assert {"default-llvm", "programs-llvm", "mlp-llvm", "tlp-llvm", "mtl_tlp-llvm"} <= baselines
-    assert sum(size[file] for file in baselines) < 10e6
-    assert all(size[file] < 15e6 for file in worlds)
+    """All in 15 MB together, with what says where they are from."""
+    assert {"joined-llvm", "mlp-llvm", "tlp-llvm", "world-llvm", "classifier-llvm"} <= set(FILES)
+    package = FOLDER.parents[1]
+    sizes = [file.stat().st_size for file in package.rglob("weights/*") if file.is_file()]
+    assert sum(sizes) < 15e6
 
 
 def test_what_drafts_reads_no_programs():
