@@ -76,7 +76,8 @@ _OF_BEHAVIOUR: Mapping[str, type] = {
     "scores": str,
 }
 """The same of ``behaviour`` besides."""
-_OF_OTHERS = {"gbdt:scratch": ("features",), "joined": ("keep", "online")}
+_JOINED = "joined"
+_OF_OTHERS = {"gbdt:scratch": ("features",), _JOINED: ("keep", "online")}
 """The same of a model that is no ``PretrainedModel``, by its name."""
 
 
@@ -105,12 +106,10 @@ def create(
     base, named = split_name(name)
     given = {"rng": np.random.default_rng(rng), "hardware": hardware, **named, **options}
     if base.endswith(_TRAINED):
-        from foretune.cost._ranker_file import read_name
         from foretune.cost.joined_model import JoinedModel
         from foretune.cost.pretrained import PretrainedModel
 
-        joined = read_name(Path(base)) == JoinedModel.ranker_name
-        made: Callable[..., CostModel] = JoinedModel if joined else PretrainedModel
+        made: Callable[..., CostModel] = JoinedModel if _is_joined(base) else PretrainedModel
         return made(**{"ranker": Path(base), **given})
     return _MODELS.factory(base)(**given)
 
@@ -147,6 +146,7 @@ def check_name(name: str) -> None:
     Raises:
         BadInputError: The name is unknown, the file is not there, or an option in the name is
             unknown or of another type.
+        RecordError: The file has options in its name, and cannot be read.
     """
     base, options = split_name(name)
     is_file = base.endswith(_TRAINED)
@@ -160,11 +160,20 @@ def check_name(name: str) -> None:
     is_pretrained = is_file or _BUILTIN.get(base, "").startswith(_PRETRAINED)
     owner = f"cost model {base!r}"
     allowed: Iterable[str] = _IN_NAMES if is_pretrained else _OF_OTHERS.get(base, ())
+    if is_file and options and _is_joined(base):
+        allowed = _OF_OTHERS[_JOINED]
     if base == _BEHAVIOUR:
         allowed = [*(name for name in _IN_NAMES if name != "features"), *_OF_BEHAVIOUR]
     refuse_unknown(f"the name of {owner}", options, allowed)
     for option, value in options.items():
         require_type(owner, option, value, {**_IN_NAMES, **_OF_BEHAVIOUR}[option])
+
+
+def _is_joined(file: str) -> bool:
+    """Whether a file of weights holds the joined ranker, which has a cost model of its own."""
+    from foretune.cost._ranker_file import read_name
+
+    return read_name(Path(file)) == _JOINED
 
 
 def asks_llm(name: str) -> bool:

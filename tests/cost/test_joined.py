@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretune import cost
 from foretune.cost import Ranker, pretrained
 from foretune.cost.gbdt_ranker import GbdtActionRanker, GbdtRanker
 from foretune.cost.joined import JoinedRanker, Shares
@@ -86,6 +87,21 @@ def test_a_member_is_read_from_the_file_of_all(
     (folder / "default-llvm.npz").write_bytes(b"damaged")
     with pytest.raises(RecordError, match="default-llvm"):
         pretrained.shipped("default", "llvm")
+
+
+def test_options_stand_behind_the_name_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "mine.npz"
+    trained().save(file)
+    # Members for the suite's nests are no members of a file.
+    monkeypatch.setattr("foretune.cost.rankers.load_for_run", lambda _: trained())
+    made = cost.create(f"{file}:keep=7:online=false", hardware=NEST_HARDWARE)
+    assert isinstance(made, JoinedModel) and made.closer == 7
+    with pytest.raises(BadInputError, match="has no option 'draft': choose from keep, online"):
+        cost.check_name(f"{file}:draft=default")
+    with pytest.raises(BadInputError, match="keep"):
+        cost.check_name(f"{file}:keep=many")
 
 
 class TestShares:
