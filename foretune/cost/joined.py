@@ -306,22 +306,21 @@ class JoinedRanker(Ranker):
         programs: Sequence[Program],
         machine: Hardware | None,
         hardware: str = "",
-        far: bool = False,
+        members: Sequence[str] = (),
     ) -> FloatArray:
         """What each member expects, in minus log2 of a slow-down.
 
         Args:
             programs: Of one workload on one hardware.
             machine, hardware: As ``score`` takes them.
-            far: Ask only those that read decisions.
+            members: Names of those that are asked; none: all.
 
         Returns:
             float64 of shape (n, members), NaN in the whole row of a program that cannot be applied.
         """
-        names = self.far_members if far else list(self.members)
         columns = [
             self.members[name].scale * self.members[name].score(programs, machine, hardware)
-            for name in names
+            for name in members or self.members
         ]
         found: FloatArray = np.stack(columns, axis=1).astype(np.float64)
         found[np.isnan(found).any(axis=1)] = np.nan

@@ -148,8 +148,7 @@ class JoinedModel(CostModel):
             return found
         new = self._unknown(candidates)
         if new:
-            far = answers(new, lambda p, h: self.ranker.opinions(p, h, h.key, far=True), first)
-            for candidate, row in zip(new, far, strict=True):
+            for candidate, row in zip(new, self._asked(new, self.ranker.far_members), strict=True):
                 padded = np.full(width, np.nan)
                 padded[:first] = row
                 self._rows[candidate.workload.key, candidate.key] = padded
@@ -171,12 +170,21 @@ class JoinedModel(CostModel):
         due = np.isnan(rows).any(axis=1) & ~np.isnan(rows).all(axis=1)
         some = [candidates[at] for at in np.flatnonzero(due).tolist()]
         new = {(c.workload.key, c.key): c for c in some}
-        if new:
-            width = len(self.ranker.members)
-            found = answers(
-                list(new.values()), lambda p, h: self.ranker.opinions(p, h, h.key), width
-            )
-            self._rows.update(zip(new, found, strict=True))
+        first = len(self.ranker.far_members)
+        nearer = list(self.ranker.members)[first:]
+        if new and nearer:
+            for place, found in zip(new, self._asked(list(new.values()), nearer), strict=True):
+                row = np.concatenate([self._rows[place][:first], found])
+                # What one cannot score cannot be applied.
+                self._rows[place] = np.full_like(row, np.nan) if np.isnan(row).any() else row
+
+    def _asked(self, candidates: Sequence[Candidate], members: Sequence[str]) -> FloatArray:
+        """Opinions of some members, shape (n, members)."""
+        return answers(
+            candidates,
+            lambda programs, machine: self.ranker.opinions(programs, machine, machine.key, members),
+            len(members),
+        )
 
 
 def joined(

@@ -161,7 +161,7 @@ def test_members_are_joined_by_their_shares() -> None:
     opinions = ranker.opinions(group.programs, group.machine)
     scores = ranker.score(group.programs, group.machine)
     np.testing.assert_allclose(scores, opinions @ ranker.near.belief, equal_nan=True)
-    far = ranker.opinions(group.programs, group.machine, far=True)
+    far = ranker.opinions(group.programs, group.machine, members=ranker.far_members)
     known = ~np.isnan(scores)
     np.testing.assert_array_equal(far[known], opinions[known][:, :1])
     # The nests' times follow from what their stores do, which decisions alone say less well.
