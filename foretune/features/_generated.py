@@ -100,7 +100,8 @@ def _pieces(shared: Shared, nest: Nest, vector: IntArray) -> IntArray:
         return np.ones(shared.n, dtype=np.int64)
     runs = [run for run in (access.run(axis) for access in block.reads) if run > 0]
     pieces = [vector // np.gcd(vector, run) for run in runs]
-    return np.max([np.ones_like(vector), *pieces], axis=0)
+    most: IntArray = np.max([np.ones_like(vector), *pieces], axis=0)
+    return most
 
 
 def _vector_axis(shared: Shared, nest: Nest) -> int | None:
