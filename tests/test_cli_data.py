@@ -526,7 +526,7 @@ def test_collect_hands_its_arguments_over(
     assert (plain.known, plain.pack, plain.audit, plain.output) == (None, False, False, None)
     assert (plain.programs, plain.seed, plain.share, plain.min_age) == (92, 0, 0.02, 3600.0)
     assert (plain.uniform, plain.rounds, plain.cost_model) == (None, 2, "gbdt:scratch")
-    assert (full.uniform, full.rounds, full.cost_model) == (5, 3, "gbdt")
+    assert (full.uniform, full.rounds, full.cost_model) == (5, 3, "joined")
     assert (full.workloads, full.targets, full.threads) == ("a,b", "llvm;cuda", "1,2")
     assert (full.programs, full.time, full.seed, full.known) == (8, 60.0, 3, Path("data"))
     assert (full.audit, full.share, full.min_age) == (True, 0.5, 0.0)

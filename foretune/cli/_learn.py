@@ -54,6 +54,12 @@ def add_train(commands: Any) -> None:
         metavar="SHARE",
         help="workloads held out to stop early by (default 0.1)",
     )
+    train.add_argument(
+        "--programs",
+        type=int,
+        metavar="N",
+        help="learn from N programs per group at most, drawn uniformly",
+    )
 
 
 def add_eval(commands: Any) -> None:
@@ -146,12 +152,17 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
 
 
 def _train(args: argparse.Namespace) -> int:
-    from foretune.evaluate import check_output, provenance_path, train
+    from foretune.evaluate import check_output, provenance_path, thinned, train
 
     require_seed(args.seed)
     if not 0 <= args.validation < 1:
         raise BadInputError(
             f"`0 <= validation < 1` must hold, but got --validation {args.validation}"
+        )
+    if args.programs is not None and args.programs < 2:
+        raise BadInputError(
+            f"`programs >= 2` must hold, but got --programs {args.programs}: nothing is learned "
+            "from one"
         )
     check_output(args.output)
     check_files(
@@ -165,6 +176,8 @@ def _train(args: argparse.Namespace) -> int:
     options = parse_options(args.option)
     ranker = _create(args, args.seed, options)
     data, groups = _read(args)
+    if args.programs is not None:
+        groups = thinned(groups, args.programs, args.seed)
     say(f"training {args.model} on {len(groups)} groups of {', '.join(data.paths)}")
     # How far the training is, which may take hours, without --verbose too.
     logging.getLogger("foretune.cost").setLevel(logging.INFO)

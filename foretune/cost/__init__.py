@@ -20,7 +20,7 @@ from foretune._options import refuse_unknown, require_type
 from foretune._registry import Registry
 from foretune.cost._base import CostModel, FloatArray, Prediction
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength, score_group
-from foretune.errors import BadInputError, unknown_name
+from foretune.errors import BadInputError, RecordError, unknown_name
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
@@ -146,7 +146,6 @@ def check_name(name: str) -> None:
     Raises:
         BadInputError: The name is unknown, the file is not there, or an option in the name is
             unknown or of another type.
-        RecordError: The file has options in its name, and cannot be read.
     """
     base, options = split_name(name)
     is_file = base.endswith(_TRAINED)
@@ -170,10 +169,16 @@ def check_name(name: str) -> None:
 
 
 def _is_joined(file: str) -> bool:
-    """Whether a file of weights holds the joined ranker, which has a cost model of its own."""
+    """Whether a file of weights holds the joined ranker, which has a cost model of its own.
+
+    What cannot be read is refused by who loads it.
+    """
     from foretune.cost._ranker_file import read_name
 
-    return read_name(Path(file)) == _JOINED
+    try:
+        return read_name(Path(file)) == _JOINED
+    except RecordError:
+        return False
 
 
 def asks_llm(name: str) -> bool:

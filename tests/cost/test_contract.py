@@ -44,8 +44,9 @@ LEARNED: dict[str, Callable[..., Any]] = {
     "gbdt:scratch": functools.partial(GradientBoosting, **SYNTHETIC),
 }
 CONTROLS: dict[str, Callable[..., Any]] = {"random": RandomModel}
-WEIGHTS_NEEDED = {"behaviour", "mlp", "mlp:formulas", "tlp", "world"}
-"""Other weights in the same model as ``gbdt``; ``behaviour`` has a test of its own besides."""
+WEIGHTS_NEEDED = {"behaviour", "joined", "mlp", "mlp:formulas", "tlp", "world"}
+"""Other weights in the same model as ``gbdt``; ``behaviour`` and ``joined`` have tests of their own
+besides."""
 
 
 def test_every_registered_model_is_checked():

@@ -42,7 +42,7 @@ def test_fast_schedules_and_records_of_an_earlier_run_are_known(earlier: Path) -
     other = product(48, 160, 96)
     before = experience(programs.CPU).portfolio.suggest(other, 32)
     told = known.portfolio.suggest(other, 32)
-    assert len(told) > len(before)
+    assert {c.key for c in told} - {c.key for c in before}
     # What failed is no schedule to be moved, and the fastest comes first for its own program.
     assert known.portfolio.suggest(product(64, 128, 96), 1) == [fastest]
 
