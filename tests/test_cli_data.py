@@ -120,6 +120,7 @@ BAD = [
     ("train hinted --data DIR/nowhere -o DIR/folder.npz", "folder.json, but that file is"),
     ("train luck --data LOG -o DIR/w.npz", "hinted"),
     ("train hinted --data LOG -o DIR/w.npz --seed -1", "seed >= 0"),
+    ("train hinted --data LOG -o DIR/w.npz --programs 1", "programs >= 2"),
     ("train hinted --data LOG -o DIR/w.npz --validation 1", "validation < 1"),
     ("train hinted --data LOG -o DIR/w.npz --validation nan", "validation < 1"),
     ("train hinted --data LOG -o DIR/w.npz --hardware t4", "choose of cpu"),
@@ -330,6 +331,18 @@ def test_train_notes_where_the_weights_come_from(weights: Path, log: Path) -> No
     assert noted["command"].startswith("foretune train hinted --data")
     assert len(noted["training_workloads"]) == 9
     assert len(noted["validation_workloads"]) == 1
+
+
+def test_a_part_of_each_group_is_learned_from(
+    capsys: pytest.CaptureFixture[str], hinted: None, tmp_path: Path, log: Path
+) -> None:
+    learned = {}
+    for programs in (2, 4, 1000):
+        path = tmp_path / f"{programs}.npz"
+        arguments = ["train", "hinted", "--data", str(log), "--programs", str(programs)]
+        assert call(capsys, *arguments, "-o", str(path))[0] == 0
+        learned[programs] = json.loads(path.with_suffix(".json").read_text())["programs"]
+    assert 2 * 9 <= learned[2] < learned[4] < learned[1000]
 
 
 def test_weights_are_not_judged_on_what_they_have_seen(

@@ -159,11 +159,6 @@ def _train(args: argparse.Namespace) -> int:
         raise BadInputError(
             f"`0 <= validation < 1` must hold, but got --validation {args.validation}"
         )
-    if args.programs is not None and args.programs < 2:
-        raise BadInputError(
-            f"`programs >= 2` must hold, but got --programs {args.programs}: nothing is learned "
-            "from one"
-        )
     check_output(args.output)
     check_files(
         {"-o": [args.output, provenance_path(args.output)]},
