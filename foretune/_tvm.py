@@ -272,7 +272,8 @@ def _load_intrinsics(target: Target) -> None:
             package.__path__ = [str(Path(spec.origin).parent / "tensor_intrin")]
             package.__foretune_partial__ = True  # type: ignore[attr-defined]
             sys.modules[_INTRINSICS] = package
-        importlib.import_module(_INTRINSICS + ".x86")
+        with _frames_without_sources():
+            importlib.import_module(_INTRINSICS + ".x86")
         return
     _load_all_intrinsics()
 

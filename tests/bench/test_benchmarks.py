@@ -8,6 +8,7 @@ import importlib
 import itertools
 import json
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -165,12 +166,20 @@ def test_the_second_phase_refuses_to_come_too_soon(tmp_path: Path) -> None:
 def test_overhead_is_what_neither_compiled_nor_ran() -> None:
     spent = {"build_s": 5.0, "measure_s": 3.0, "canary_s": 1.0, "search_s": 0.5}
     assert throughput.overhead(10.0, spent) == pytest.approx(0.1)
+    assert throughput.overhead(10.0, spent, left_out_s=0.5) == pytest.approx(1 - 9.0 / 9.5)
+
+
+@pytest.mark.slow
+def test_what_imports_take_is_at_least_the_import_of_tvm() -> None:
+    began = time.perf_counter()
+    seconds = throughput.imports_s("layernorm_mean", probe(threads=1))
+    assert 0.2 < seconds < time.perf_counter() - began
 
 
 def test_throughput_compares_with_and_without_the_import_trap() -> None:
     runs = [
         {"workload": "w", "side": side, "trials_per_s": rate, "failed": 0, "overhead": 0.05,
-         "spent_s": {"build_s": 1.0}}
+         "overhead_without_start": 0.03, "spent_s": {"build_s": 1.0}}
         for side, rate in zip(throughput.SIDES, (8.0, 1.0, 2.0), strict=True)
     ]  # fmt: skip
     body = throughput._body(runs, argparse.Namespace(workloads="w", trials=64, repeats=1))
@@ -178,6 +187,7 @@ def test_throughput_compares_with_and_without_the_import_trap() -> None:
     assert "8.00" in rows["metaschedule"].split("|")[4]
     assert "4.00" in rows["metaschedule, import trap removed"].split("|")[4]
     assert "5.0%" in body
+    assert "3.0%" in body
 
 
 def test_search64_says_what_the_peer_is() -> None:
