@@ -48,7 +48,7 @@ class JoinedModel(CostModel):
             the package.
         keep: Candidates per batch that all members look at; 0: decisions alone are looked at.
         online: Whether the run's measurements are learned from.
-        options: Fields of ``GbdtConfig``.
+        options: As ``GradientBoosting`` takes them.
 
     Raises:
         BadInputError: There are no such weights, or an option is unknown or makes no sense.
@@ -79,9 +79,7 @@ class JoinedModel(CostModel):
             rng=rng,
             hardware=hardware,
             prior_of=self._known,
-            extract=action_rows,
-            aggregate=only_row,
-            **{"trust": TRUST, **options},
+            **{"extract": action_rows, "aggregate": only_row, "trust": TRUST, **options},
         )
 
     @property

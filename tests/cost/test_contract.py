@@ -13,6 +13,8 @@ import pytest
 from foretune import cost
 from foretune.cost import Ranker
 from foretune.cost.gbdt import GradientBoosting
+from foretune.cost.joined import JoinedRanker
+from foretune.cost.joined_model import JoinedModel
 from foretune.cost.pretrained import PretrainedModel
 from foretune.cost.random import RandomModel
 from foretune.testing import check_cost_model, cost_models, synthetic_features
@@ -38,6 +40,15 @@ class Rumour(Ranker):
         return cls()
 
 
+class Rumours(JoinedRanker):
+    """Two such rankers, of which the second is asked at a closer look only."""
+
+    def _untrained(self, name):
+        member = Rumour()
+        member.reads_nests = name == "mlp_behaviour"
+        return member
+
+
 SYNTHETIC = {"extract": synthetic_features}
 LEARNED: dict[str, Callable[..., Any]] = {
     "gbdt": functools.partial(PretrainedModel, ranker=Rumour(), **SYNTHETIC),
@@ -45,8 +56,8 @@ LEARNED: dict[str, Callable[..., Any]] = {
 }
 CONTROLS: dict[str, Callable[..., Any]] = {"random": RandomModel}
 WEIGHTS_NEEDED = {"behaviour", "joined", "mlp", "mlp:formulas", "tlp", "world"}
-"""Other weights in the same model as ``gbdt``; ``behaviour`` and ``joined`` have tests of their own
-besides."""
+"""Other weights in the same model as ``gbdt``; ``behaviour`` has tests of its own besides, and that
+of ``joined`` is checked below."""
 
 
 def test_every_registered_model_is_checked():
@@ -67,3 +78,10 @@ def test_control(name):
 @pytest.mark.parametrize("check", cost_models.CHECKS, ids=lambda check: check.__name__)
 def test_a_pretrained_model_that_learns_nothing_in_the_run(check):
     check(functools.partial(PretrainedModel, ranker=Rumour(), online=False))
+
+
+@pytest.mark.parametrize("online", [True, False])
+@pytest.mark.parametrize("check", cost_models.CHECKS, ids=lambda check: check.__name__)
+def test_a_joined_model(check, online):
+    ranker = Rumours(members="gbdt_actions,mlp_behaviour")
+    check(functools.partial(JoinedModel, ranker=ranker, online=online, **SYNTHETIC))

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import foretune.features.formulas as formulas_module
+from foretune import _tvm
 from foretune.features import PER_STORE, columns, extract_per_store
 from foretune.features._operators import Operators
 from foretune.features.formulas import Formulas, extract_batch, formulas
@@ -87,6 +88,38 @@ def compiled(name: str) -> tuple[Formulas, torch.Tensor]:
 )  # fmt: skip
 def test_exact_columns_are_tvms(name: str) -> None:
     assert len(compared(sampled(here(name), 8))) >= 2
+
+
+def _bytes() -> Any:
+    a, b = te.placeholder((16, 32), "uint8", name="A"), te.placeholder((24, 32), "int8", name="B")
+    k = te.reduce_axis((0, 32), name="k")
+    return te.create_prim_func(
+        [a, b, te.compute((16, 24), lambda i, j: te.sum(
+            a[i, k].astype("int32") * b[j, k].astype("int32"), axis=k), name="C")]
+    )  # fmt: skip
+
+
+def _whole_numbers() -> Any:
+    a, b = (te.placeholder((12, 20), "int32", name=name) for name in "AB")
+    c = te.compute((12, 20), lambda i, j: a[i, j] * 3 - _tvm.tvm.tirx.max(b[i, j], a[i, j]) // 5, name="C")
+    return te.create_prim_func([a, b, c])
+
+
+def _where_larger() -> Any:
+    a, b = (te.placeholder((12, 20), "int32", name=name) for name in "AB")
+    picked = _tvm.tvm.tirx.Select
+    c = te.compute(
+        (12, 20), lambda i, j: picked(a[i, j] + 1 < b[i, j], a[i, j], b[i, j] * i), name="C"
+    )
+    return te.create_prim_func([a, b, c])
+
+
+@pytest.mark.parametrize("made", [_bytes, _whole_numbers, _where_larger])
+def test_whole_numbers_that_are_data_are_counted_as_tvm_counts_them(
+    made: Callable[[], Any],
+) -> None:
+    where = Space.generate(Workload.from_module(made(), made.__name__), CPU)
+    assert compared(sampled(where, 8))
 
 
 def test_a_product_of_two_extents_is_known_but_its_count_is_not_certain(

@@ -378,12 +378,7 @@ class Reader:
         if kind in ("FloatImm", "StringImm"):
             return Literal()
         dtype = str(node.ty)
-        if dtype.startswith(("int", "uint")) and kind not in (
-            "TensorLoad",
-            "Call",
-            "Cast",
-            "Select",
-        ):
+        if dtype.startswith(("int", "uint")) and kind != "Cast" and not _reads_data(node):
             return Literal(self.integer(node, scope))
         if kind == "TensorLoad":
             return Load(
@@ -422,7 +417,7 @@ class Reader:
         return Operation("math_func" if pure else "other_func", floating, args)
 
     def _comparison(self, kind: str, node: Any, scope: dict[Any, Index]) -> Expression:
-        if str(node.a.ty).startswith("float"):
+        if str(node.a.ty).startswith("float") or _reads_data(node.a) or _reads_data(node.b):
             return Operation(
                 "cmp", False, (self.expression(node.a, scope), self.expression(node.b, scope))
             )
@@ -462,6 +457,16 @@ class Reader:
         if kind == "Cast":
             return self.integer(node.value, scope)
         raise UnsupportedTraceError(f"integer expression {kind}", "is not known")
+
+
+def _reads_data(node: Any) -> bool:
+    """Whether a number is more than axes and constants: it depends on tensors or on a call."""
+    kind = type(node).__name__
+    if kind in ("TensorLoad", "Call", "Select"):
+        return True
+    if kind == "Cast":
+        return _reads_data(node.value)
+    return any(_reads_data(getattr(node, side)) for side in ("a", "b") if hasattr(node, side))
 
 
 def _expect_plain(loop: Any) -> None:
