@@ -101,7 +101,9 @@ def _bytes() -> Any:
 
 def _whole_numbers() -> Any:
     a, b = (te.placeholder((12, 20), "int32", name=name) for name in "AB")
-    c = te.compute((12, 20), lambda i, j: a[i, j] * 3 - _tvm.tvm.tirx.max(b[i, j], a[i, j]) // 5, name="C")
+    c = te.compute(
+        (12, 20), lambda i, j: a[i, j] * 3 - _tvm.tvm.tirx.max(b[i, j], a[i, j]) // 5, name="C"
+    )
     return te.create_prim_func([a, b, c])
 
 
