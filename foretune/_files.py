@@ -7,10 +7,25 @@ import json
 import math
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from foretune.errors import BadInputError, RecordError
+
+
+def cache_directory(environment: Mapping[str, str]) -> Path | None:
+    """Where what can be made again is kept, by the rules of XDG; None for a user without a home.
+
+    ``$XDG_CACHE_HOME/foretune``, or ``~/.cache/foretune``. It need not be there yet.
+    """
+    named = Path(environment.get("XDG_CACHE_HOME") or "")
+    if not named.is_absolute():  # The rules have relative paths ignored.
+        try:
+            named = Path.home() / ".cache"
+        except RuntimeError:
+            return None
+    return named / "foretune"
 
 
 def write_text(path: Path, text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,8 +28,12 @@ inspect.getmodule = lambda of, name=None: None if inspect.isframe(of) else _modu
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# No test, and no process that one starts, reads or writes what is the user's own.
+# No test, and no process that one starts, reads or writes what is the user's own. Those that run
+# beside each other share a cache, so that the machine's peaks are measured once.
 os.environ["FORETUNE_STORE"] = "none"
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _cache = tempfile.TemporaryDirectory(prefix="foretune-tests-")
+    os.environ["XDG_CACHE_HOME"] = _cache.name
 
 
 _ON_THE_MACHINE = (

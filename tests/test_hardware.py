@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,6 +86,70 @@ def test_measured_peaks_are_plausible():
     assert 1 < hardware.peak_gflops < 1000
     assert 0.5 < hardware.bandwidth_gbs < 1000
     assert hardware.key == probe(threads=1).key, "measured figures must not change the key"
+
+
+class TestKeptPeaks:
+    """Peaks are measured once a day and start of the machine, by whichever process comes first."""
+
+    PEAKS = _peak.Peaks(123.0, 45.0)
+
+    @pytest.fixture(autouse=True)
+    def counted(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        self.file = tmp_path / "foretune" / "peaks.json"
+        self.measured = 0
+
+        def measure(*_arguments: object) -> _peak.Peaks:
+            self.measured += 1
+            return self.PEAKS
+
+        monkeypatch.setattr(_peak, "_measured", measure)
+        yield
+        _peak.measure_peaks.cache_clear()
+
+    def ask(self, target="{}", threads=1):
+        _peak.measure_peaks.cache_clear()  # As another process would.
+        assert _peak.measure_peaks(target, threads, 128) == self.PEAKS
+        return self.measured
+
+    def test_once_for_all_processes(self):
+        assert self.ask() == 1 and self.file.is_file()
+        assert self.ask() == 1
+        assert self.ask(threads=2) == 2 and self.ask("other") == 3
+        assert self.ask() == self.ask(threads=2) == 3
+
+    def test_again_after_a_day_or_a_start_or_on_other_cores(self, monkeypatch):
+        assert self.ask() == 1
+        now = _peak.time.time()
+        for when, count in ((now + 86_300, 1), (now + 86_500, 2), (now - 10, 3)):
+            monkeypatch.setattr(_peak.time, "time", lambda when=when: when)
+            assert self.ask() == count
+        started = self.file.parent / "boot_id"
+        started.write_text("of another start")
+        monkeypatch.setattr(_peak, "_STARTED", started)
+        assert self.ask() == 4
+        monkeypatch.setattr(_peak.os, "sched_getaffinity", lambda _: {99})
+        assert self.ask() == 5
+
+    @pytest.mark.parametrize(
+        "text",
+        ["", "[]", "{}", '{"foretune.peaks/1": 1}', '{"foretune.peaks/1": {"k": [1, 2]}}', "\x00{"],
+    )
+    def test_a_file_that_cannot_be_read_is_replaced(self, text):
+        self.file.parent.mkdir()
+        self.file.write_text(text)
+        assert self.ask() == 1 and self.ask() == 1
+
+    def test_without_a_place_they_are_measured_each_time(self, monkeypatch):
+        self.file.parent.write_text("no folder")
+        assert self.ask() == 1 and self.ask() == 2
+        monkeypatch.setattr(_peak, "_STARTED", Path("/nowhere"))
+        assert self.ask() == 3
+
+    def test_what_failed_is_not_kept(self, monkeypatch):
+        monkeypatch.setattr(_peak, "_measured", lambda *_: _peak.Peaks(0.0, 0.0))
+        assert _peak.measure_peaks("{}", 1, 128) == _peak.Peaks(0.0, 0.0)
+        assert not self.file.exists()
 
 
 def test_peaks_are_measured_once_per_process(monkeypatch):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from foretune._files import cache_directory
 from foretune.errors import RecordError
 
 if TYPE_CHECKING:
@@ -63,14 +64,6 @@ def open_asked_for(given: str | None, environment: Mapping[str, str]) -> Store |
 
 
 def own_path(environment: Mapping[str, str]) -> Path | None:
-    """The user's own store, by the rules of XDG; None for a user without a home.
-
-    ``$XDG_CACHE_HOME/foretune/store.jsonl``, or ``~/.cache/foretune/store.jsonl``.
-    """
-    named = Path(environment.get("XDG_CACHE_HOME") or "")
-    if not named.is_absolute():  # The rules have relative paths ignored.
-        try:
-            named = Path.home() / ".cache"
-        except RuntimeError:
-            return None
-    return named / "foretune" / "store.jsonl"
+    """The user's own store; None for a user without a home."""
+    folder = cache_directory(environment)
+    return None if folder is None else folder / "store.jsonl"

@@ -13,16 +13,21 @@ some had to share a core all the while, and it is measured again.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import os
 import subprocess
 import sys
 import time
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from foretune import _child
+from foretune._files import cache_directory, write_json
+from foretune.errors import RecordError
 
 _MEASURE_S = 1.5
 _WINDOWS = 3
@@ -37,6 +42,11 @@ _STEPS = 200_000
 _ACCUMULATORS = 12
 _ARRAY_BYTES = 128 * 2**20
 _DEADLINE_S = 120
+_FILE = "peaks.json"
+_SCHEMA = "foretune.peaks/1"
+_KEPT_S = 86400.0
+_STARTED = Path("/proc/sys/kernel/random/boot_id")
+"""Another text after every start of a machine."""
 _CHILD = "import sys; from foretune.hardware._peak import child; child(*sys.argv[1:])"
 
 
@@ -48,12 +58,63 @@ class Peaks:
     bandwidth_gbs: float
 
 
+_UNKNOWN = Peaks(0.0, 0.0)
+
+
 @functools.lru_cache(maxsize=8)
 def measure_peaks(target: str, threads: int, simd_bits: int) -> Peaks:
-    """Measures this machine's peaks for a CPU target (JSON text), once per process.
+    """This machine's peaks for a CPU target (JSON text), measured once a day and start of it.
 
-    Zeros, with a warning, where the child process fails.
+    They are kept in ``peaks.json`` in the user's cache directory, where there is one. Zeros, with a
+    warning, where the child process that measures fails.
     """
+    folder = cache_directory(os.environ)
+    key = _key(target, threads, simd_bits)
+    if folder is None or key is None:
+        return _measured(target, threads, simd_bits)
+    file = folder / _FILE
+    known = _read(file)
+    if key in known:
+        return known[key][0]
+    peaks = _measured(target, threads, simd_bits)
+    if peaks != _UNKNOWN:
+        _keep(file, {**known, key: (peaks, time.time())})
+    return peaks
+
+
+def _key(target: str, threads: int, simd_bits: int) -> str | None:
+    """What peaks depend on, this start of this machine included; None where it cannot be told."""
+    try:
+        started = _STARTED.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return None
+    return json.dumps([started, sorted(os.sched_getaffinity(0)), target, threads, simd_bits])
+
+
+def _read(file: Path) -> dict[str, tuple[Peaks, float]]:
+    """Peaks that were measured within a day, with seconds since the epoch; none if unreadable."""
+    try:
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        found = {
+            str(key): (Peaks(float(gflops), float(bandwidth_gbs)), float(when))
+            for key, (gflops, bandwidth_gbs, when) in kept[_SCHEMA].items()
+        }
+    except (OSError, ValueError, TypeError, LookupError, AttributeError):
+        return {}
+    now = time.time()
+    return {key: value for key, value in found.items() if 0 <= now - value[1] < _KEPT_S}
+
+
+def _keep(file: Path, known: dict[str, tuple[Peaks, float]]) -> None:
+    """Writes peaks; without a place for them they are measured again the next time."""
+    rows = {key: (p.gflops, p.bandwidth_gbs, when) for key, (p, when) in known.items()}
+    with contextlib.suppress(OSError, RecordError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, {_SCHEMA: rows})
+
+
+def _measured(target: str, threads: int, simd_bits: int) -> Peaks:
+    """Measures in a child process; zeros, with a warning, where it fails."""
     command = [sys.executable, "-c", _CHILD, target, str(threads), str(simd_bits)]
     try:
         done = subprocess.run(
@@ -70,7 +131,7 @@ def measure_peaks(target: str, threads: int, simd_bits: int) -> Peaks:
         detail = getattr(error, "stderr", None) or str(error)
         reason = detail.strip().splitlines()[-1] if detail.strip() else type(error).__name__
         warnings.warn(f"peak and bandwidth could not be measured: {reason}", stacklevel=2)
-        return Peaks(0.0, 0.0)
+        return _UNKNOWN
 
 
 def _peak_source(threads: int, lanes: int) -> str:

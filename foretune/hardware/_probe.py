@@ -51,7 +51,8 @@ def probe(target: str | None = None, threads: int | None = None, measure: bool =
         target: None for this machine's CPU, or anything ``resolve_target`` accepts.
         threads: Threads kernels run on; None as ``resolve_target`` says.
         measure: Also measure peak GFLOP/s and memory bandwidth of a CPU target that runs on this
-            machine: takes about five seconds, in a child process, once per target and process.
+            machine: takes about three seconds, in a child process, once a day (they are kept in the
+            user's cache directory).
 
     Raises:
         BadInputError: As ``resolve_target``.
