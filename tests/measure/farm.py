@@ -35,6 +35,17 @@ def wait_for(port: int, seconds: float = 60.0) -> None:
     raise AssertionError(f"nothing listens at {port}")
 
 
+_SERVE = """
+import sys
+from foretune._child import die_with_parent
+from foretune.cli import entry
+die_with_parent(int(sys.argv.pop(1)))
+sys.argv[0] = "foretune"
+sys.exit(entry())
+"""
+"""``foretune``, but it does not outlive the tests, however these end."""
+
+
 class Serving:
     """``foretune device serve`` as a process.
 
@@ -58,7 +69,7 @@ class Serving:
         options += ["--tracker", f"127.0.0.1:{tracker}"] if tracker else []
         options += ["--start-tracker", str(own_tracker)] if own_tracker else []
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "foretune", "device", "serve", *options],
+            [sys.executable, "-c", _SERVE, str(os.getpid()), "device", "serve", *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
