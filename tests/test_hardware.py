@@ -99,9 +99,11 @@ class TestKeptPeaks:
         self.file = tmp_path / "foretune" / "peaks.json"
         self.measured = 0
 
-        def measure(*_arguments: object) -> _peak.Peaks:
+        self.free = True
+
+        def measure(*_arguments: object) -> tuple[_peak.Peaks, bool]:
             self.measured += 1
-            return self.PEAKS
+            return self.PEAKS, self.free
 
         monkeypatch.setattr(_peak, "_measured", measure)
         yield
@@ -146,10 +148,11 @@ class TestKeptPeaks:
         monkeypatch.setattr(_peak, "_STARTED", Path("/nowhere"))
         assert self.ask() == 3
 
-    def test_what_failed_is_not_kept(self, monkeypatch):
-        monkeypatch.setattr(_peak, "_measured", lambda *_: _peak.Peaks(0.0, 0.0))
-        assert _peak.measure_peaks("{}", 1, 128) == _peak.Peaks(0.0, 0.0)
-        assert not self.file.exists()
+    def test_what_others_disturbed_is_not_kept(self):
+        self.free = False
+        assert self.ask() == 1 and self.ask() == 2
+        self.free = True
+        assert self.ask() == 3 and self.ask() == 3
 
 
 def test_peaks_are_measured_once_per_process(monkeypatch):

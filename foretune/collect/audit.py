@@ -142,10 +142,13 @@ def _is_drawn(record: Record, share: float, seed: int) -> bool:
 
 
 def measured_twice(records: Iterable[Record]) -> list[tuple[Record, Record]]:
-    """Each audit behind the record it repeats, whether they are valid or not."""
+    """Each audit behind the record it repeats, whether they are valid or not.
+
+    What was read again after its audit is not repeated by it, and left out.
+    """
     first: dict[tuple[str, str], Record] = {}
     found = []
-    for record in records:
+    for record in sorted(records, key=lambda record: record.time):
         key = (record.hardware, record.candidate_key)
         if record.origin != AUDIT:
             first[key] = record

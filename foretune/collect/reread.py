@@ -65,7 +65,7 @@ def reread(
             done = quiet = 0
             for start in range(0, len(due), _BATCH):
                 if seconds is not None and time.monotonic() - began >= seconds:
-                    return mended
+                    return mended + quiet
                 batch = due[start : start + _BATCH]
                 first = {record.candidate_key: record for record in batch}
                 environment = device.environment()
@@ -73,7 +73,7 @@ def reread(
                 for candidate, found in device.measure(candidates, best):
                     record = first[candidate.key]
                     alike = _alike(record.environment, environment)
-                    whole = joined(record.measurement, found) if alike else found
+                    whole = joined(record.measurement, found, alike)
                     store.journal.append(Record.of(candidate, whole, record.origin, environment))
                     quiet += any(whole.quiet)
                 done += len(batch)
@@ -82,13 +82,19 @@ def reread(
     return mended
 
 
-def joined(first: Measurement, second: Measurement) -> Measurement:
+def joined(first: Measurement, second: Measurement, alike: bool = True) -> Measurement:
     """What is known after two measurements of a program: all readings.
 
     A program found wrong is wrong. Where the second time failed otherwise, the first one counts.
+
+    Args:
+        first, second: The measurements.
+        alike: Whether their readings compare; if not, the second one stands alone.
     """
     if not is_valid(second):
         return second if second.status is Status.WRONG_OUTPUT else first
+    if not alike:
+        return second
     errors = [each.max_error for each in (first, second) if each.max_error is not None]
     return replace(
         second,

@@ -81,7 +81,8 @@ class GbdtConfig:
         boosters: Members of the ensemble; its disagreement is the spread. 1 means spread 0.
         threads: Threads XGBoost may use. More than one or two only spin on so little data.
         min_records: Programs with a time that one workload must have before the model is ready.
-        max_rows: Programs trained on at most; above it every workload is thinned out alike.
+        max_rows: Programs trained on at most; above it the workloads with
+            most are thinned out first.
         cache: Programs whose features are kept.
         prior: Weight of the prior before measurements; 0 switches it off.
         prior_strength: Measurements that weigh as much as that belief.
@@ -330,14 +331,13 @@ class GradientBoosting(CostModel):
             self._boosters = []
             return
         rng = np.random.default_rng(self._seed)
-        share = min(1.0, self.config.max_rows / sum(len(g.vectors) for g in groups))
+        most = _most_of_each([len(g.vectors) for g in groups], self.config.max_rows)
         matrices, levels, margins = [], [], []
         for group in groups:
             matrix, level = group.matrix(), group.levels()
             keep = np.arange(len(matrix))
-            if share < 1.0:
-                kept = max(2, int(share * len(matrix)))
-                keep = np.sort(rng.choice(len(matrix), kept, replace=False))
+            if most < len(matrix):
+                keep = np.sort(rng.choice(len(matrix), most, replace=False))
             matrices.append(matrix[keep])
             levels.append(level[keep])
             margins.append(self._weighed(group, np.array(list(group.fits.values())))[keep])
@@ -366,6 +366,21 @@ class GradientBoosting(CostModel):
             "seed": (self._seed + member) % 2**31,
             "verbosity": 0,
         }
+
+
+def _most_of_each(counts: Sequence[int], rows: int) -> int:
+    """The most programs of a workload that are kept, at least 2, so that all are ``rows`` at most.
+
+    Large groups give way first: what a run has measured of a few programs is not thinned because
+    earlier runs have measured thousands of others.
+    """
+    left = rows
+    for done, count in enumerate(sorted(counts)):
+        each = left // (len(counts) - done)
+        if count > each:
+            return max(2, each)
+        left -= count
+    return max(counts)
 
 
 def _seconds(record: Record) -> float:

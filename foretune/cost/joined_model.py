@@ -6,17 +6,22 @@ opinion of every member is kept. Shares start as they were learned on other work
 regression moves them to where they explain this workload's measurements (``Shares.corrected``). On
 top of that trees grow on what is left, as for every pretrained model.
 
+Opinions are up to a constant of the workload, and those of all members have another one than those
+of some. So what few have seen is moved by what the others think of the workload on average, over
+the programs that all have looked at: only then do scores of both kinds compare.
+
 The spread of a prediction says how far members and trees disagree.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from foretune._options import require_type
 from foretune.cost import rankers
@@ -74,8 +79,10 @@ class JoinedModel(CostModel):
         self.ranker = _trained(ranker, "llvm" if hardware is None else hardware.kind)
         self._keep, self._online = keep, online
         self._rows: OrderedDict[tuple[str, str], FloatArray] = OrderedDict()
+        self._looked: dict[str, dict[str, FloatArray]] = {}
         self._trees = _Corrected(
             self.ranker,
+            self._looked,
             rng=rng,
             hardware=hardware,
             prior_of=self._known,
@@ -155,7 +162,8 @@ class JoinedModel(CostModel):
             found[at] = self._rows[place]
             self._rows.move_to_end(place)
         while len(self._rows) > max(self._trees.config.cache, len(candidates)):
-            self._rows.popitem(last=False)
+            (workload, key), _ = self._rows.popitem(last=False)
+            self._looked.get(workload, {}).pop(key, None)
         return found
 
     def _unknown(self, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -174,7 +182,11 @@ class JoinedModel(CostModel):
             for place, found in zip(new, self._asked(list(new.values()), nearer), strict=True):
                 row = np.concatenate([self._rows[place][:first], found])
                 # What one cannot score cannot be applied.
-                self._rows[place] = np.full_like(row, np.nan) if np.isnan(row).any() else row
+                legal = not np.isnan(row).any()
+                self._rows[place] = row if legal else np.full_like(row, np.nan)
+                if legal:
+                    workload, key = place
+                    self._looked.setdefault(workload, {})[key] = row
 
     def _asked(self, candidates: Sequence[Candidate], members: Sequence[str]) -> FloatArray:
         """Opinions of some members, shape (n, members)."""
@@ -216,15 +228,50 @@ def joined(
 
 
 class _Corrected(GradientBoosting):
-    """Trees on top of opinions whose shares are corrected by each workload's measurements."""
+    """Trees on top of opinions whose shares are corrected by each workload's measurements.
 
-    def __init__(self, ranker: JoinedRanker, **options: Any) -> None:
+    Args:
+        ranker: Whose opinions.
+        looked: By workload, the opinions of all members of each program that all have looked at;
+            kept by the caller.
+        options: As ``GradientBoosting`` takes them.
+    """
+
+    def __init__(
+        self,
+        ranker: JoinedRanker,
+        looked: Mapping[str, Mapping[str, FloatArray]],
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
-        self._ranker = ranker
+        self._ranker, self._looked = ranker, looked
+
+    def _margins(self, workloads: Sequence[str], fits: FloatArray) -> FloatArray:
+        found = super()._margins(workloads, fits)
+        names, far = np.array(workloads), self._is_far(fits)
+        for key in set(names[far].tolist()):
+            found[far & (names == key)] += self._shift(key)
+        return found
+
+    def _shift(self, workload: str) -> float:
+        """By how much all members think more of the programs they looked at than some did."""
+        rows = np.array(list(self._looked.get(workload, {}).values()))
+        if not len(rows):
+            return 0.0
+        group = self._groups.get(workload, _Group())
+        some = rows.copy()
+        some[:, len(self._ranker.far_members) :] = np.nan
+        return float((self._weighed(group, rows) - self._weighed(group, some)).mean())
+
+    def _is_far(self, fits: FloatArray) -> npt.NDArray[np.bool_]:
+        """Of which programs only some members have an opinion, shape (n,)."""
+        first = len(self._ranker.far_members)
+        found: npt.NDArray[np.bool_] = np.isnan(fits[:, first:]).any(axis=1)
+        return found
 
     def _weighed(self, group: _Group, fits: FloatArray) -> FloatArray:
         first = len(self._ranker.far_members)
-        far = np.isnan(fits[:, first:]).any(axis=1)
+        far = self._is_far(fits)
         found = np.zeros(len(fits))
         for mask, shares, width in (
             (far, self._ranker.far, first),

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -58,37 +59,36 @@ class Peaks:
     bandwidth_gbs: float
 
 
-_UNKNOWN = Peaks(0.0, 0.0)
-
-
 @functools.lru_cache(maxsize=8)
 def measure_peaks(target: str, threads: int, simd_bits: int) -> Peaks:
     """This machine's peaks for a CPU target (JSON text), measured once a day and start of it.
 
-    They are kept in ``peaks.json`` in the user's cache directory, where there is one. Zeros, with a
-    warning, where the child process that measures fails.
+    They are kept in ``peaks.json`` in the user's cache directory, where there is one, unless others
+    kept the cores busy all the while. Zeros, with a warning, where the child process that measures
+    fails.
     """
     folder = cache_directory(os.environ)
     key = _key(target, threads, simd_bits)
     if folder is None or key is None:
-        return _measured(target, threads, simd_bits)
+        return _measured(target, threads, simd_bits)[0]
     file = folder / _FILE
     known = _read(file)
     if key in known:
         return known[key][0]
-    peaks = _measured(target, threads, simd_bits)
-    if peaks != _UNKNOWN:
+    peaks, free = _measured(target, threads, simd_bits)
+    if free:
         _keep(file, {**known, key: (peaks, time.time())})
     return peaks
 
 
 def _key(target: str, threads: int, simd_bits: int) -> str | None:
-    """What peaks depend on, this start of this machine included; None where it cannot be told."""
+    """What peaks depend on, TVM and this start of this machine included; None if unknown."""
     try:
         started = _STARTED.read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
+        tvm = importlib.metadata.version("apache-tvm")
+    except (OSError, ValueError, importlib.metadata.PackageNotFoundError):
         return None
-    return json.dumps([started, sorted(os.sched_getaffinity(0)), target, threads, simd_bits])
+    return json.dumps([started, tvm, sorted(os.sched_getaffinity(0)), target, threads, simd_bits])
 
 
 def _read(file: Path) -> dict[str, tuple[Peaks, float]]:
@@ -113,8 +113,12 @@ def _keep(file: Path, known: dict[str, tuple[Peaks, float]]) -> None:
         write_json(file, {_SCHEMA: rows})
 
 
-def _measured(target: str, threads: int, simd_bits: int) -> Peaks:
-    """Measures in a child process; zeros, with a warning, where it fails."""
+def _measured(target: str, threads: int, simd_bits: int) -> tuple[Peaks, bool]:
+    """Measures in a child process; zeros, with a warning, where it fails.
+
+    Returns:
+        The peaks, and whether every core was free for them.
+    """
     command = [sys.executable, "-c", _CHILD, target, str(threads), str(simd_bits)]
     try:
         done = subprocess.run(
@@ -126,12 +130,13 @@ def _measured(target: str, threads: int, simd_bits: int) -> Peaks:
             timeout=_DEADLINE_S,
             check=True,
         )
-        return Peaks(**json.loads(done.stdout.splitlines()[-1]))
+        gflops, bandwidth_gbs, free = json.loads(done.stdout.splitlines()[-1])
+        return Peaks(float(gflops), float(bandwidth_gbs)), bool(free)
     except (OSError, subprocess.SubprocessError, ValueError, IndexError, TypeError) as error:
         detail = getattr(error, "stderr", None) or str(error)
         reason = detail.strip().splitlines()[-1] if detail.strip() else type(error).__name__
         warnings.warn(f"peak and bandwidth could not be measured: {reason}", stacklevel=2)
-        return _UNKNOWN
+        return Peaks(0.0, 0.0), False
 
 
 def _peak_source(threads: int, lanes: int) -> str:
@@ -169,8 +174,12 @@ def main(a: {shape}, b: {shape}, c: {shape}):
 """
 
 
-def _run(target_json: str, threads: int, simd_bits: int) -> Peaks:
-    """Compiles and times both kernels; the child process's whole work."""
+def _run(target_json: str, threads: int, simd_bits: int) -> tuple[Peaks, bool]:
+    """Compiles and times both kernels; the child process's whole work.
+
+    Returns:
+        The peaks, and whether every core was free for them.
+    """
     # TVM would import torch for nothing, which costs two seconds.
     sys.modules["torch"] = None  # type: ignore[assignment]
     import numpy as np
@@ -211,14 +220,15 @@ def _run(target_json: str, threads: int, simd_bits: int) -> Peaks:
                 one_s = min(one_s, *timer(*one_args).results)
                 timer = triad.time_evaluator("main", device, number=1, repeat=_TRIAD_CALLS)
                 triad_s = min(triad_s, *timer(*triad_args).results)
-            if _ALL_OF_ONE * peak_s <= one_s or window == _WINDOWS - 1:
+            free = _ALL_OF_ONE * peak_s <= one_s
+            if free or window == _WINDOWS - 1:
                 break
             time.sleep(_PAUSE_S)
     operations = 2.0 * threads * _ACCUMULATORS * lanes * _STEPS
-    return Peaks(operations / peak_s / 1e9, 12.0 * length / triad_s / 1e9)
+    return Peaks(operations / peak_s / 1e9, 12.0 * length / triad_s / 1e9), free
 
 
 def child(target_json: str, threads: str, simd_bits: str) -> None:
     """What the child process runs: measures and prints one line of JSON."""
-    peaks = _run(target_json, int(threads), int(simd_bits))
-    print(json.dumps({"gflops": peaks.gflops, "bandwidth_gbs": peaks.bandwidth_gbs}))
+    peaks, free = _run(target_json, int(threads), int(simd_bits))
+    print(json.dumps([peaks.gflops, peaks.bandwidth_gbs, free]))

@@ -47,6 +47,9 @@ APART = 2
 """Decisions in which proposals of a batch differ."""
 FIRST_APART = 3
 """The same while nothing is measured: a wrong belief should not be tried eight times."""
+LOOKED_AT = 2
+"""Candidates that a model looks closer at for each one that is wanted: of starts at most, of what
+was bred at least."""
 
 
 class FreshSampler:

@@ -35,7 +35,7 @@ from foretune._options import configured, refuse_unknown
 from foretune.errors import BadInputError
 from foretune.search import proposers
 from foretune.search._base import Strategy
-from foretune.search._sampling import APART, FIRST_APART, FreshSampler, drawn, spread
+from foretune.search._sampling import APART, FIRST_APART, LOOKED_AT, FreshSampler, drawn, spread
 from foretune.search.proposers import Situation, Variant
 
 if TYPE_CHECKING:
@@ -52,8 +52,6 @@ _INFORMED_NOISE = 0.25
 """The same for an informed draft, which errs less."""
 _ANCESTORS = 3
 """Of a program, that a proposer is told of: as many as a prompt shows at most."""
-_LOOKED_AT = 2
-"""Starts that a model looks closer at, for each one that is wanted."""
 _LEAST_POOL = 512
 """Random candidates that an informed draft looks at, at least."""
 
@@ -73,7 +71,8 @@ class EvolutionConfig:
         temperature: Of the softmax of scores that the others are drawn from, in the unit of scores
             (log2 of a slow-down); 0: the highest scores.
         starts: Share of the proposals that are starts of the space. 0: none, for ablations.
-        suggested: Share of the proposals that are what others suggested (``Strategy.suggest``).
+        suggested: Share of the proposals that are what others suggested (``Strategy.suggest``). 0:
+            nothing is made of it, either.
         warmup: Candidates measured in this space before a model that is not informed is asked.
         prior: Whether the draft has a say in what is drawn and bred. Off for ablations.
         pool: Random candidates drawn for each one that the draft keeps.
@@ -254,7 +253,7 @@ class Evolutionary(Strategy):
         if not guided or not found:
             return found
         ranked = _ordered(found, self.model.predict(found).score)
-        nearer = ranked[: min(self.model.closer, _LOOKED_AT * wanted)]
+        nearer = ranked[: min(self.model.closer, LOOKED_AT * wanted)]
         if not nearer:
             return ranked
         return _ordered(nearer, self.model.look(nearer)) + ranked[len(nearer) :]
@@ -278,7 +277,8 @@ class Evolutionary(Strategy):
         size = math.ceil(per_ask * n / generations)
         scored: dict[str, Candidate] = {}
         scores = self._scores = {}
-        parents = elites or list(self.suggested.values())[: config.elites]
+        suggested = list(self.suggested.values()) if config.suggested else []
+        parents = elites or suggested[: config.elites]
         for generation in range(generations):
             fresh = round(config.fresh * size) if parents else size
             children = self._fresh(fresh, scored) if generation == 0 else []
@@ -291,7 +291,7 @@ class Evolutionary(Strategy):
             # Measured parents stay: a model trained on few programs errs, a measurement does not.
             parents = _alternate(elites, best[: config.elites])
         best = sorted(scored.values(), key=lambda c: (-scores[c.key], c.key))
-        best = self._looked_at(best, scored, scores)
+        best = self._looked_at(best, n, scored, scores)
         best = drawn(best, [scores[c.key] for c in best], config.temperature, self.rng)
         # Rounded by chance: a batch of one explores too, now and then. Without the draft, so
         # that what it misjudges everywhere is still seen.
@@ -301,10 +301,10 @@ class Evolutionary(Strategy):
         return guided + self._sampler.random(explored, guided)
 
     def _looked_at(
-        self, best: list[Candidate], scored: dict[str, Candidate], scores: dict[str, float]
+        self, best: list[Candidate], n: int, scored: dict[str, Candidate], scores: dict[str, float]
     ) -> list[Candidate]:
-        """The best after a closer look, where the model has one: a batch is drawn from these."""
-        nearer = best[: self.model.closer]
+        """The best after a closer look, where the model has one: ``n`` are drawn from these."""
+        nearer = best[: max(self.model.closer, LOOKED_AT * n)] if self.model.closer else []
         if nearer:
             self._score(nearer, scored, scores, closer=True)
         if not self.model.closer:

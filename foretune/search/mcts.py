@@ -31,7 +31,15 @@ from foretune._options import configured
 from foretune.errors import BadInputError
 from foretune.search import proposers
 from foretune.search._base import Strategy
-from foretune.search._sampling import APART, FIRST_APART, FreshSampler, difference, drawn, spread
+from foretune.search._sampling import (
+    APART,
+    FIRST_APART,
+    LOOKED_AT,
+    FreshSampler,
+    difference,
+    drawn,
+    spread,
+)
 from foretune.search._tree import Node, Tree
 from foretune.search.proposers import Situation, Variant
 
@@ -351,7 +359,7 @@ class Mcts(Strategy):
         scores = [score for score, _, _ in waiting]
         programs = [candidate for _, _, candidate in waiting]
         if self.model.closer and programs:
-            programs = programs[: self.model.closer]
+            programs = programs[: max(self.model.closer, LOOKED_AT * n)]
             looked = self.model.look(programs).tolist()
             scores = [-math.inf if math.isnan(score) else score for score in looked]
         best = drawn(programs, scores, self.config.temperature, self.rng)

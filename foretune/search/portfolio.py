@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretune._files import write_bytes
-from foretune.errors import BadInputError, IllegalCandidateError, RecordError
+from foretune.errors import IllegalCandidateError, RecordError, VersionMismatchError
 from foretune.space import Decision, Recipe, Variable, frame_of
 from foretune.space.decision import variable_from_json, variable_to_json
 
@@ -168,7 +168,7 @@ class Portfolio:
         place = (space.workload.key, space.hardware.key)
         if place not in self._ranked:
             before = [near for each in self._before for near in each._near(space)]
-            self._ranked[place] = sorted(before, key=lambda near: near[:2])[:n]
+            self._ranked[place] = sorted(before, key=lambda near: near[:2])
         near = sorted([*self._near(space), *self._ranked[place]], key=lambda near: near[:2])[:n]
         found: dict[str, Candidate] = {}
         for candidate in _in_turns([fitting for *_, fitting in near]):
@@ -216,12 +216,16 @@ class Portfolio:
 
         Raises:
             RecordError: The file cannot be read or is no such file.
+            VersionMismatchError: Written under another schema.
         """
         portfolio = cls()
         try:
             document = json.loads(gzip.decompress(Path(path).read_bytes()))
             if document["schema"] != SCHEMA:
-                raise BadInputError(f"its schema is {document['schema']!r}, not {SCHEMA!r}")
+                raise VersionMismatchError(
+                    f"the schema of {path} must be {SCHEMA!r}, but got {document['schema']!r}: "
+                    "make it again with `python -m benchmarks.portfolio --train`"
+                )
             for entry in document["programs"]:
                 machine = Machine(*entry["machine"])
                 known = dict(map(_known, entry["known"]))

@@ -182,7 +182,7 @@ def tune(
     budget = Budget(trials=trials, seconds=time_s, patience=patience)
     check_batch(batch)
     _require_passes(without)
-    require_journals(learn_from)
+    require_journals(learn_from, work_dir if fresh else None)
     planning = PlanSearch.asked_for(plan_trials, plan_model, plan, progress)
     strategy, model_name = _checked_names(strategy, cost_model, seed)
     scored = isinstance(cost_model, str) and cost.asks_llm(model_name)

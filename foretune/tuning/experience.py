@@ -34,13 +34,23 @@ class Experience:
     records: tuple[Record, ...] = ()
 
 
-def require_journals(work_dirs: Iterable[str | Path]) -> None:
+def require_journals(work_dirs: Iterable[str | Path], emptied: str | Path | None = None) -> None:
     """Refuses directories that hold no journal, before anything takes time.
 
+    Args:
+        work_dirs: To be learned from.
+        emptied: The directory in which the run starts afresh, if it does.
+
     Raises:
-        BadInputError: One of them holds none.
+        BadInputError: One of them holds none, or is the one that is emptied.
     """
     for place in work_dirs:
+        if emptied is not None and Path(place).resolve() == Path(emptied).resolve():
+            raise BadInputError(
+                f"--learn-from must name another directory than --work-dir where --fresh is given, "
+                f"but both are {place}: choose another --work-dir, or leave --fresh out to go on "
+                "from what is there"
+            )
         if not (Path(place) / JOURNAL).is_file():
             raise BadInputError(
                 f"--learn-from takes work directories of `foretune tune`, but {place} holds no "

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +22,7 @@ from foretune.collect import (
     Plan,
     audit,
     host_variants,
+    measured_twice,
     pack,
     plan,
     reread,
@@ -543,6 +547,39 @@ class TestReread:
         reread(store, [ONE, TWO], measurer=FormulaMeasurer, say=str)
         again = [r for r in store.records() if r.environment["tvm"] == "0.28"]
         assert again and all(len(r.measurement.seconds) == 2 for r in again)
+        store.close()
+
+    def test_what_fails_in_another_environment_takes_nothing_away(self) -> None:
+        first = Measurement(Status.OK, (2.0, 3.0), (False, False))
+        right = Measurement(Status.OK, (1.0,), (True,))
+        assert joined(first, Measurement(Status.TIMEOUT), alike=False) == first
+        assert joined(first, right, alike=False) == right
+
+    def test_it_counts_what_it_mended_before_its_time_was_over(
+        self, collected: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # By its path, as the room's function has its module's name.
+        rereading = importlib.import_module("foretune.collect.reread")
+        monkeypatch.setattr(rereading, "_BATCH", 1)
+        ticks = itertools.count()
+        clock = SimpleNamespace(monotonic=lambda: float(next(ticks)))
+        monkeypatch.setattr(rereading, "time", clock)
+        store = Store(collected)
+        assert reread(store, [ONE], seconds=3.0, measurer=FormulaMeasurer, say=str) == 2
+        store.close()
+
+    def test_what_was_read_again_after_its_audit_is_not_judged_by_it(self, collected: Path) -> None:
+        store = Store(collected)
+        audit(store, [ONE, TWO], share=1.0, min_age_s=0, measurer=FormulaMeasurer, say=str)
+        reread(store, [ONE, TWO], measurer=FormulaMeasurer, say=str)
+        packed = store.records()
+        later = {
+            r.candidate_key for r in packed if r.origin != AUDIT and len(r.measurement.seconds) > 2
+        }
+        pairs = measured_twice(packed)
+        assert later and pairs
+        assert not {a.candidate_key for a, _ in pairs} & later
+        assert all(a.time <= b.time for a, b in pairs)
         store.close()
 
     def test_what_stays_disturbed_comes_last_when_it_is_called_again(self, collected: Path) -> None:

@@ -139,6 +139,19 @@ def test_many_workloads_are_thinned_to_the_limit():
     assert np.isfinite(model.predict(some()).score).all()
 
 
+@pytest.mark.parametrize(
+    ("counts", "rows", "most"),
+    [
+        ([30, 30], 100, 30),  # nothing is thinned
+        ([30, 3000, 3000], 2030, 1000),  # the small one is left whole
+        ([30, 3000], 40, 20),
+        ([5, 5, 5], 3, 2),
+    ],
+)
+def test_large_groups_are_thinned_first(counts, rows, most):
+    assert gbdt._most_of_each(counts, rows) == most
+
+
 def test_unknown_and_impossible_options_are_refused():
     with pytest.raises(BadInputError, match=r"no option 'dept'.*depth"):
         make(dept=3)

@@ -207,10 +207,26 @@ class TestInARun:
         before = model.predict(some).score
         looked = model.look(some[:6])
         after = model.predict(some)
-        np.testing.assert_array_equal(after.score[:6], looked)
-        np.testing.assert_array_equal(after.score[6:], before[6:])
+        np.testing.assert_allclose(after.score[:6], looked)
         assert np.abs(looked - before[:6]).max() > 1e-6
         assert (after.spread[:6] > 0).all() and (after.spread[6:] == 0).all()
+
+    def test_what_few_have_seen_compares_with_what_all_have(self) -> None:
+        model, some = self.model(), self.candidates(24)
+        before = model.predict(some).score
+        looked = model.look(some[:16])
+        rest = model.predict(some).score[16:]
+        # All are moved alike, by what those that were looked at have changed on average.
+        np.testing.assert_allclose(rest - before[16:], (looked - before[:16]).mean())
+        assert abs((looked - before[:16]).mean()) > 1e-6
+        model.update([record(c, suite.nest_seconds(c) ** -1) for c in some[:12]])
+        trees, score = model._trees, model.predict(some).score
+        rows = model._known(some)
+        narrow = rows.copy()
+        narrow[:, 1:] = np.nan
+        names = [c.workload.key for c in some]
+        apart = trees._margins(names, narrow) - trees._margins(names, rows)
+        assert abs(apart[:16].mean()) < 1e-6 and np.isfinite(score).all()
 
     def test_illegal_programs_are_nan_once_they_were_looked_at(self) -> None:
         model = self.model()

@@ -334,6 +334,31 @@ class TestInformed:
         assert proposed == set(slowest[:2])
         assert [c.key for c in model.looked[:4]] == slowest[::-1]
 
+    def test_nothing_is_made_of_what_was_suggested_if_none_is_wanted(self):
+        space = SyntheticSpace(seed=21)
+        told = sorted(space.sample(np.random.default_rng(3), 64), key=lambda c: c.seconds)[:10]
+
+        def asked(suggested):
+            strategy = Evolutionary(space, InformedModel(), np.random.default_rng(0), suggested=0.0)
+            strategy.suggest(suggested)
+            return [c.key for c in strategy.ask(8)]
+
+        assert asked(told) == asked([])
+
+    @pytest.mark.parametrize("name", ["evolutionary", "mcts"])
+    def test_a_large_batch_is_no_more_random_than_a_small_one(self, name):
+        class Closer(InformedModel):
+            closer = 4
+
+            def look(self, candidates):
+                return self.predict(candidates).score
+
+        space = SyntheticSpace(seed=21)
+        fresh = space.sample(np.random.default_rng(5), 500)
+        usual = np.median([c.seconds for c in fresh])
+        strategy = search.create(name, space, Closer(), 0, epsilon=0.0)
+        assert np.quantile([c.seconds for c in strategy.ask(24)], 0.8) < usual
+
     def test_without_the_draft_it_is_not_asked(self):
         model = InformedModel()
         self.first(model, 8, prior=False)

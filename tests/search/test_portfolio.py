@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from foretune import cost, search
-from foretune.errors import RecordError
+from foretune.errors import RecordError, VersionMismatchError
 from foretune.measure import Measurement, Status
 from foretune.search.mcts import Mcts
 from foretune.search.portfolio import KEPT, Machine, Portfolio, shipped
@@ -88,6 +89,19 @@ def test_a_portfolio_knows_what_those_before_it_know(one: Space, other: Space) -
     assert mine.suggest(other, 4) == known.suggest(other, 4)
     mine.add(one.sample(np.random.default_rng(9), 1)[0], 1e-5)
     assert len(mine) == 2 and len(known) == 1
+
+
+def test_how_many_are_wanted_first_does_not_limit_what_comes_later(one: Space) -> None:
+    known, mine = filled(one), Portfolio(filled(one))
+    assert mine.suggest(one, 1) == known.suggest(one, 1)
+    assert mine.suggest(one, 8) == known.suggest(one, 8) and len(mine.suggest(one, 8)) > 1
+
+
+def test_a_file_of_another_schema_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "p.json.gz"
+    path.write_bytes(gzip.compress(b'{"schema": "foretune.portfolio/0", "programs": []}'))
+    with pytest.raises(VersionMismatchError, match=r"p\.json\.gz must be .*portfolio/0.*make it"):
+        Portfolio.load(path)
 
 
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:

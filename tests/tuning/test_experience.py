@@ -55,6 +55,17 @@ def test_what_was_measured_elsewhere_teaches_no_model(earlier: Path) -> None:
     assert not known.records and len(known.portfolio)
 
 
+def test_what_is_about_to_be_emptied_is_not_learned_from(earlier: Path) -> None:
+    space = product(64, 128, 96)
+    before = sorted(earlier.iterdir())
+    with pytest.raises(BadInputError, match="another directory than --work-dir"):
+        tune(
+            space.workload, target=space.hardware, trials=4, learn_from=[earlier],
+            work_dir=earlier, fresh=True,
+        )  # fmt: skip
+    assert sorted(earlier.iterdir()) == before
+
+
 def test_a_directory_without_a_journal_is_refused(tmp_path: Path) -> None:
     space = product(64, 128, 96)
     with pytest.raises(BadInputError, match="holds no journal"):
