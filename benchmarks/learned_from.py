@@ -8,7 +8,7 @@ directory, so that the benchmark goes on where it was interrupted.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,32 +31,51 @@ _SHARES = (0.1, 0.25, 0.5, 1.0)
 """Of the time: when both sides are looked at."""
 
 
-def kernels_s(result: Mapping[str, Any], until_s: float) -> float:
-    """Seconds of all kernels of a network with the best schedules that a run knew by then.
+def _before_s(task: Mapping[str, Any]) -> float | None:
+    """Seconds of a task before any trial; None where it was not measured."""
+    seconds: float | None = task["default_s"] or task["untuned_s"]
+    return seconds
+
+
+def comparable(results: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Keys of the tasks that every run has measured before its first trial."""
+    known = [{task["key"] for task in each["tasks"] if _before_s(task)} for each in results]
+    return set.intersection(*known)
+
+
+def kernels_s(result: Mapping[str, Any], until_s: float, keys: Collection[str]) -> float:
+    """Seconds of kernels of a network with the best schedules that a run knew by then.
 
     A task counts with its default schedule until a trial is faster.
 
     Args:
         result: As ``foretune.tune/1`` has it.
         until_s: Seconds since the run began.
+        keys: Of the tasks that count, each measured before the first trial.
     """
     total = 0.0
     for task in result["tasks"]:
-        best = task["default_s"] or task["untuned_s"]
+        if task["key"] not in keys:
+            continue
+        best = _before_s(task)
+        assert best is not None
         for trial in task["trials"]:
             if trial["elapsed_s"] <= until_s and trial["best_s"] is not None:
-                best = trial["best_s"] if best is None else min(best, trial["best_s"])
-        total += task["weight"] * (best or 0.0)
+                best = min(best, trial["best_s"])
+        total += task["weight"] * best
     return total
 
 
 def figures(runs: Mapping[str, Mapping[str, Any]], seconds: float) -> dict[str, float]:
     """Of one pair and seed: without over with, of kernels at shares of the time and of networks."""
     own, other = runs[WITH], runs[WITHOUT]
+    keys = comparable(runs.values())
     # Both sides measured the default schedules: what differs between their readings is noise.
-    scale = kernels_s(own, 0.0) / kernels_s(other, 0.0)
+    scale = kernels_s(own, 0.0, keys) / kernels_s(other, 0.0, keys)
     found = {
-        f"{share:g}": scale * kernels_s(other, share * seconds) / kernels_s(own, share * seconds)
+        f"{share:g}": scale
+        * kernels_s(other, share * seconds, keys)
+        / kernels_s(own, share * seconds, keys)
         for share in _SHARES
     }
     speedups = {
@@ -127,7 +146,9 @@ def main(arguments: Sequence[str] = ()) -> None:
     rows = []
     for pair in options.pairs.split(","):
         first, _, then = pair.partition(">")
-        source = options.work_dir / first
+        # Runs of another time are other runs.
+        folder = options.work_dir / f"{options.time:g}s"
+        source = folder / first
         tuned(first, source, options.time, 0)
         for seed in range(options.seeds):
             learning = ["--learn-from", str(source / "work")]
@@ -136,7 +157,7 @@ def main(arguments: Sequence[str] = ()) -> None:
             runs = {
                 name: tuned(
                     then,
-                    options.work_dir / f"{first}-{then}-{name}-{seed}",
+                    folder / f"{first}-{then}-{name}-{seed}",
                     options.time,
                     seed,
                     sides[name],

@@ -9,6 +9,7 @@ the best time over that of the first choice, mean over groups.
 from __future__ import annotations
 
 import argparse
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +18,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks._devices.rivals import Case, Rival, formulas, ranked
-from benchmarks.results import conditions, publish, read_json, say, table
+from benchmarks._world.folds import Cells
+from benchmarks.results import conditions, publish, say, table
+from benchmarks.sources import code_of
 from benchmarks.unseen_devices import judged
-from foretune._files import write_json
 from foretune.dataset import Group
 from foretune.evaluate import cross_validation, keep_judgeable, read_data
+from foretune.evaluate.fingerprints import fingerprint
 
 PAGE = "own_variants"
 _TITLE = "Variants of our own processor that nobody learned from"
@@ -77,22 +80,35 @@ def compute(options: argparse.Namespace) -> dict[str, Any]:
     """Rival -> variant -> seed -> part -> entries of groups; what is there is read."""
     groups = keep_judgeable(read_data([options.data]).groups)[0]
     names = {g.hardware: _called(g) for g in groups}
+    settings = {
+        "groups": fingerprint(groups),
+        "folds": options.folds,
+        "code": code_of(
+            "benchmarks._devices.rivals",
+            "benchmarks.own_variants",
+            "foretune.cost.gbdt_ranker",
+            "foretune.cost.behaviour.ranker",
+            within=("cost", "features", "dataset", "describe", "evaluate", "space", "hardware"),
+        ),
+    }
+    kept = Cells(options.work_dir, settings)
     found: dict[str, Any] = {name: {} for name in RIVALS}
     for seed in range(options.seeds):
         for part, case in cases(groups, options.folds, options.parts, seed):
             for name, rival in RIVALS.items():
                 if name == _FORMULAS and seed:
                     continue  # nothing is random
-                words = f"{name}-{part}-{seed}".replace(", ", "_").replace(" ", "_")
-                file = options.work_dir / (words.replace("/", "_") + ".json")
-                if not file.exists():
-                    options.work_dir.mkdir(parents=True, exist_ok=True)
-                    write_json(file, judged(rival(case), case, 1))
-                entries = read_json(file)
+                words = f"{name}, {part}, seed {seed}"
+                make = functools.partial(_judged, rival, case)
+                entries = kept.get(words, make, words)
                 say(f"{name}, {part}, seed {seed}: {_mean(entries):.3f}")
                 by_seed = found[name].setdefault(names[case.device], {}).setdefault(str(seed), {})
                 by_seed[part] = entries
     return found
+
+
+def _judged(rival: Rival, case: Case) -> list[dict[str, Any]]:
+    return judged(rival(case), case, 1)
 
 
 def _called(group: Group) -> str:

@@ -10,6 +10,7 @@ computes the same). How near is the fastest program to the best that anybody has
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -20,10 +21,12 @@ import numpy as np
 
 from benchmarks.proposers import DATA, space_of
 from benchmarks.results import ROOT, conditions, figure, publish, say, table, versions
+from benchmarks.sources import state_of_ours
 from foretune._files import write_json
 from foretune.dataset import Group
 from foretune.evaluate import read_data, refuse_excluded
 from foretune.evaluate.families import families
+from foretune.evaluate.fingerprints import fingerprint
 from foretune.evaluate.summary import Bootstrap
 from foretune.hardware import why_not_here
 from foretune.measure import LocalMeasurer, Measurer
@@ -37,7 +40,6 @@ _SIDES: Mapping[str, Mapping[str, Any]] = {
     "nothing suggested": {"suggested": 0.0},
     "suggested": {},
 }
-_MOST = 32
 
 
 def filled(groups: Sequence[Group]) -> Portfolio:
@@ -105,10 +107,22 @@ def search(
 
 
 def study(
-    groups: Sequence[Group], tested: Sequence[Group], seeds: Sequence[int], cells: Path
+    groups: Sequence[Group], tested: Sequence[Group], seeds: Sequence[int], folder: Path
 ) -> list[dict[str, Any]]:
-    """One row per workload, seed and side; kept in a file, so that it goes on where it was."""
-    known = [json.loads(line) for line in cells.read_text().splitlines()] if cells.is_file() else []
+    """One row per workload, seed and side; kept in a file, so that it goes on where it was.
+
+    Another file holds the rows of other data, hardware, code or weights.
+    """
+    settings = {
+        "groups": fingerprint(groups),
+        "hardware": tested[0].hardware,
+        "state": state_of_ours(),
+    }
+    digest = hashlib.blake2b(json.dumps(settings).encode(), digest_size=6).hexdigest()
+    cells = folder / f"{digest}.jsonl"
+    rows = [json.loads(line) for line in cells.read_text().splitlines()] if cells.is_file() else []
+    wanted = {(group.workload, s, side) for group in tested for s in seeds for side in _SIDES}
+    known = [row for row in rows if (row["workload"], row["seed"], row["side"]) in wanted]
     done = {(row["workload"], row["seed"], row["side"]) for row in known}
     family = families(groups)
     machine = tested[0].programs[0].candidate.hardware  # type: ignore[union-attr]
@@ -179,7 +193,7 @@ def main(arguments: list[str] | None = None) -> None:
     seeds = list(range(options.seeds))
     where = conditions("portfolio", seeds)
     tested = chosen(groups, options.hardware or groups[0].hardware, options.workloads)
-    rows = study(groups, tested, seeds, options.work_dir / "cells.jsonl")
+    rows = study(groups, tested, seeds, options.work_dir)
     found = summary(rows)
     columns = [f"{_BATCH} trials", f"{_TRIALS} trials"]
     body = (

@@ -61,13 +61,15 @@ def state_of_ours(weights: Path | None = None, more: Sequence[str] = ()) -> str:
         more: Further modules where a run begins.
 
     Returns:
-        16 hex digits: a hash of the weights and of the code.
+        16 hex digits: a hash of the weights, of the portfolio and of the code.
     """
     folder = Path(foretune.__file__).parent / "cost" / "weights" if weights is None else weights
     code = code_of(*_OURS, *more, within=_OURS_WITHIN)
     digest = hashlib.blake2b(code.encode(), digest_size=8)
-    policies = Path(foretune.__file__).parent / "search" / "proposers" / "weights"
-    for path in sorted([*folder.glob("*.npz"), *(policies.glob("*.npz") if more else ())]):
+    search = Path(foretune.__file__).parent / "search"
+    policies = (search / "proposers" / "weights").glob("*.npz") if more else ()
+    portfolios = (search / "weights").glob("*.gz")
+    for path in sorted([*folder.glob("*.npz"), *portfolios, *policies]):
         digest.update(f"{path.name}:{path.stat().st_size}:".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -11,10 +11,12 @@ import time
 
 _FIRST_LINE = time.time()
 
-import importlib._bootstrap as bootstrap  # type: ignore[import-not-found] # noqa: E402
+import importlib._bootstrap  # type: ignore[import-not-found]  # noqa: E402
 import sys  # noqa: E402
 import threading  # noqa: E402
 from typing import Any  # noqa: E402
+
+bootstrap: Any = importlib._bootstrap
 
 
 class _Timer:

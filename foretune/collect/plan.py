@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 UNIFORM = "uniform"
 """Origin of candidates drawn uniformly."""
 PREDICTED = "predicted"
-"""Origin of candidates that the default search proposes, as it would in a run."""
+"""Origin of candidates that the default search proposes; none is moved from other programs."""
 EVOLVED = "evolved"
 """Origin of candidates evolved towards fast ones."""
 SCRATCH = "gbdt:scratch"

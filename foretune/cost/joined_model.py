@@ -248,9 +248,9 @@ class _Corrected(GradientBoosting):
 
     def _margins(self, workloads: Sequence[str], fits: FloatArray) -> FloatArray:
         found = super()._margins(workloads, fits)
-        names, far = np.array(workloads), self._is_far(fits)
-        for key in set(names[far].tolist()):
-            found[far & (names == key)] += self._shift(key)
+        far = self._is_far(fits)
+        shifts = {key: self._shift(key) for key in set(workloads)} if far.any() else {}
+        found[far] += [shifts[key] for key, few in zip(workloads, far, strict=True) if few]
         return found
 
     def _shift(self, workload: str) -> float:
@@ -266,8 +266,7 @@ class _Corrected(GradientBoosting):
     def _is_far(self, fits: FloatArray) -> npt.NDArray[np.bool_]:
         """Of which programs only some members have an opinion, shape (n,)."""
         first = len(self._ranker.far_members)
-        found: npt.NDArray[np.bool_] = np.isnan(fits[:, first:]).any(axis=1)
-        return found
+        return np.asarray(np.isnan(fits[:, first:]).any(axis=1))
 
     def _weighed(self, group: _Group, fits: FloatArray) -> FloatArray:
         first = len(self._ranker.far_members)

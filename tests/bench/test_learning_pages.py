@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,26 @@ from foretune.hardware import Hardware
 
 def _result(best: list[tuple[float, float | None]], default_s: float | None = 4.0) -> Any:
     trials = [{"elapsed_s": at, "best_s": seconds} for at, seconds in best]
-    task = {"weight": 2, "default_s": default_s, "untuned_s": 8.0, "trials": trials}
+    task = {"key": "k", "weight": 2, "default_s": default_s, "untuned_s": 8.0, "trials": trials}
     return {"tasks": [task], "network": {"original_s": 6.0, "tuned_s": 2.0}}
 
 
 def test_a_kernel_counts_with_its_default_schedule_until_a_trial_is_faster() -> None:
     result = _result([(1.0, None), (2.0, 5.0), (3.0, 3.0), (9.0, 1.0)])
-    seconds = [learned_from.kernels_s(result, at) for at in (0.0, 2.0, 3.0, 10.0)]
+    seconds = [learned_from.kernels_s(result, at, {"k"}) for at in (0.0, 2.0, 3.0, 10.0)]
     assert seconds == [8.0, 8.0, 6.0, 2.0]
-    assert learned_from.kernels_s(_result([], None), 1.0) == 16.0
+    assert learned_from.kernels_s(_result([], None), 1.0, {"k"}) == 16.0
+
+
+def test_a_kernel_that_one_run_has_not_measured_counts_in_neither() -> None:
+    both, half = _result([]), _result([])
+    for result, seconds in ((both, 9.0), (half, None)):
+        result["tasks"].append(
+            {"key": "l", "weight": 1, "default_s": seconds, "untuned_s": None, "trials": []}
+        )
+    assert learned_from.comparable([both, both]) == {"k", "l"}
+    assert learned_from.comparable([both, half]) == {"k"}
+    assert learned_from.figures({"with": both, "without": half}, 10.0)["1"] == 1.0
 
 
 def test_learning_is_without_over_with_and_noise_of_the_machine_cancels() -> None:
@@ -92,5 +104,10 @@ def test_a_variant_and_some_workloads_are_left_out_together(
     own_variants.main(arguments)
     assert "reaches 1.000 of the best, +0.750" in pages[0] and "met" in pages[0]
     assert "256 bits, 2 threads" in pages[0]
-    (one, *_) = sorted(tmp_path.glob("behaviour-*.json"))
-    assert {entry["top1"] for entry in read_json(one)} == {1.0}
+    cells = [read_json(path) for path in tmp_path.glob("*/*.json")]
+    ours = [cell["result"] for cell in cells if cell["cell"].startswith("behaviour")]
+    assert ours and {entry["top1"] for each in ours for entry in each} == {1.0}
+    # Other readings of the same programs are other cells.
+    groups[0] = replace(groups[0], seconds=groups[0].seconds * 2)
+    own_variants.main(arguments)
+    assert len(list(tmp_path.glob("*/*.json"))) == 2 * len(cells)
