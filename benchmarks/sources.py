@@ -15,7 +15,7 @@ from typing import Any
 
 import foretune
 from foretune.bench import Side
-from foretune.cost import rankers
+from foretune.cost import DEFAULT_MODEL, rankers
 from foretune.cost import split_name as split_cost_model
 from foretune.search import split_name
 
@@ -69,7 +69,9 @@ def state_of_ours(weights: Path | None = None, more: Sequence[str] = ()) -> str:
     search = Path(foretune.__file__).parent / "search"
     policies = (search / "proposers" / "weights").glob("*.npz") if more else ()
     portfolios = (search / "weights").glob("*.gz")
-    for path in sorted([*folder.glob("*.npz"), *portfolios, *policies]):
+    # A run of the default reads one file; who names something else may read any.
+    trained = folder.glob("*.npz" if more else f"{DEFAULT_MODEL}-*.npz")
+    for path in sorted([*trained, *portfolios, *policies]):
         digest.update(f"{path.name}:{path.stat().st_size}:".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -617,13 +617,17 @@ def test_model_speed_refuses_no_processes(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_state_of_ours_changes_with_weights(tmp_path: Path) -> None:
-    (tmp_path / "default-llvm.npz").write_bytes(b"one")
-    first = sources.state_of_ours(tmp_path)
-    (tmp_path / "default-llvm.json").write_text("{}")
+    more = ["foretune.search.mcts"]
+    (tmp_path / "joined-llvm.npz").write_bytes(b"one")
+    first, other = sources.state_of_ours(tmp_path), sources.state_of_ours(tmp_path, more)
+    (tmp_path / "joined-llvm.json").write_text("{}")
     assert sources.state_of_ours(tmp_path) == first, "provenance does not search"
-    (tmp_path / "default-llvm.npz").write_bytes(b"two")
+    (tmp_path / "mlp-llvm.npz").write_bytes(b"of another model")
+    assert sources.state_of_ours(tmp_path) == first, "nor does what the default does not read"
+    assert sources.state_of_ours(tmp_path, more) != other
+    (tmp_path / "joined-llvm.npz").write_bytes(b"two")
     second = sources.state_of_ours(tmp_path)
-    (tmp_path / "default-llvm.npz").rename(tmp_path / "mlp-llvm.npz")
+    (tmp_path / "joined-llvm.npz").unlink()
     assert len({first, second, sources.state_of_ours(tmp_path)}) == 3
 
 
