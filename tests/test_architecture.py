@@ -73,6 +73,8 @@ ENVIRONMENT = {
     "graph/_threads.py",
     # The entry of a run of a benchmark: addresses and keys of language models.
     "bench/_ours.py",
+    # Keeps what it measured where the user's environment says that such files go.
+    "hardware/_peak.py",
     # Start child processes, which inherit the environment.
     "_child.py",
     "measure/transport/processes.py",

@@ -28,6 +28,7 @@ from foretune.llm import (
     open_session,
 )
 from foretune.search import proposers
+from foretune.search.portfolio import Portfolio
 from foretune.search.proposers import Situation, Variant
 from foretune.search.proposers._answers import read
 from foretune.search.proposers._prompts import difference, loops, messages, shown
@@ -561,7 +562,10 @@ def test_a_run_that_gave_up_is_replayed(tmp_path, config):
         assert replay.left_out and replay.reason == session.reason
 
 
-def test_a_resumed_run_proposes_nothing_twice_and_knows_what_was_measured(tmp_path):
+def test_a_resumed_run_proposes_nothing_twice_and_knows_what_was_measured(tmp_path, monkeypatch):
+    # Schedules of other programs would be the first of the tree, and no child of anything.
+    monkeypatch.setattr("foretune.tuning.experience.shipped", lambda _kind: Portfolio())
+
     def part(trials, model):
         measurer = FormulaMeasurer()
         with Session(model) as session:
