@@ -74,7 +74,9 @@ def reread(
                     record = first[candidate.key]
                     alike = _alike(record.environment, environment)
                     whole = joined(record.measurement, found, alike)
-                    store.journal.append(Record.of(candidate, whole, record.origin, environment))
+                    kept = whole is record.measurement
+                    where = record.environment if kept else environment
+                    store.journal.append(Record.of(candidate, whole, record.origin, where))
                     quiet += any(whole.quiet)
                 done += len(batch)
                 say(f"{done:,} read again, {quiet:,} of them in quiet")

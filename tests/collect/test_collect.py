@@ -555,6 +555,26 @@ class TestReread:
         assert joined(first, Measurement(Status.TIMEOUT), alike=False) == first
         assert joined(first, right, alike=False) == right
 
+    def test_readings_that_stay_keep_their_environment(
+        self, collected: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fails(
+            self: FormulaMeasurer, candidates: Sequence[Candidate], best: object = None
+        ) -> Iterator[tuple[Candidate, Measurement]]:
+            return iter([(c, Measurement(Status.TIMEOUT)) for c in candidates])
+
+        monkeypatch.setattr(FormulaMeasurer, "environment", lambda self: {"tvm": "0.28"})
+        monkeypatch.setattr(FormulaMeasurer, "measure", fails)
+        store = Store(collected)
+        before = {(r.hardware, r.candidate_key): r for r in store.records()}
+        assert reread(store, [ONE, TWO], measurer=FormulaMeasurer, say=str) == 0
+        after = {(r.hardware, r.candidate_key): r for r in store.records()}
+        assert after.keys() == before.keys()
+        for key, record in after.items():
+            assert record.measurement.seconds == before[key].measurement.seconds
+            assert record.environment == before[key].environment
+        store.close()
+
     def test_it_counts_what_it_mended_before_its_time_was_over(
         self, collected: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
