@@ -1,10 +1,11 @@
 """Networks whose plans are collected, each as an INPUT: ``benchmarks/plan_networks.py:NAME``.
 
 Families of transformers with random weights and inputs of several sizes, and the torch code of the
-training networks. The list, with some of the catalog, is ``benchmarks/plan_networks.txt``, which
-``python -m benchmarks.plan_networks`` writes::
+training networks. ``python -m benchmarks.plan_networks`` writes the lists, one to learn from, one
+to judge on alone, which is of the catalog::
 
-    foretune graph collect --networks @benchmarks/plan_networks.txt --work-dir DIR
+    foretune graph collect --networks @benchmarks/plan_networks.txt --threads 1 --work-dir DIR
+    foretune graph collect --networks @benchmarks/plan_networks_judged.txt --threads 1 --work-dir J
 
 Networks of large tables or hundreds of layers are left out: their plans take seconds each.
 """
@@ -19,7 +20,8 @@ from typing import Any
 Definition = tuple[Any, tuple[Any, ...]]
 
 LIST = Path(__file__).with_suffix(".txt")
-CATALOG = (
+JUDGED_LIST = LIST.with_stem(f"{LIST.stem}_judged")
+JUDGED = (
     "resnet50", "mobilenet_v2", "efficientnet_b0", "unet", "dcgan", "resnet18_3d", "bert_base",
     "vit_b_32", "wav2vec2", "gpt2",
 )  # fmt: skip
@@ -133,11 +135,15 @@ NETWORKS = _networks()
 globals().update(NETWORKS)
 
 
-def listed() -> str:
-    """The text of the list."""
-    names = [*CATALOG, *(f"benchmarks/plan_networks.py:{name}" for name in NETWORKS)]
-    return "".join(f"{name}\n" for name in names)
+def lists() -> dict[Path, str]:
+    """File to its text."""
+    learned = [f"benchmarks/plan_networks.py:{name}" for name in NETWORKS]
+    return {
+        file: "".join(f"{name}\n" for name in names)
+        for file, names in ((LIST, learned), (JUDGED_LIST, JUDGED))
+    }
 
 
 if __name__ == "__main__":
-    LIST.write_text(listed(), encoding="utf-8")
+    for written, text in lists().items():
+        written.write_text(text, encoding="utf-8")

@@ -18,6 +18,7 @@ PACKAGE = Path(foretune.__file__).parent
 LAYERS = (
     "errors",
     "_child",
+    "_code",
     "_files",
     "_pages",
     "_model_file",

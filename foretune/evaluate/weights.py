@@ -16,12 +16,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from foretune._code import code_fingerprint, commit
 from foretune._files import write_json
 from foretune.errors import BadInputError, RecordError, VersionMismatchError, listed
 from foretune.evaluate.data import keep_judgeable
 from foretune.evaluate.exclusions import refuse_excluded
 from foretune.evaluate.families import computation_of
-from foretune.evaluate.fingerprints import code_fingerprint, commit, fingerprint
+from foretune.evaluate.fingerprints import fingerprint
 from foretune.evaluate.splits import VALIDATION_SHARE, carve
 
 if TYPE_CHECKING:

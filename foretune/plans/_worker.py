@@ -68,7 +68,7 @@ class _Worker:
         from foretune.plans._timing import NetworkWatch
         from foretune.plans.encode import graph_of
         from foretune.plans.files import identity_of, write_graph
-        from foretune.plans.kernels import Kernels
+        from foretune.plans.kernels import KERNELS, Kernels
         from foretune.plans.network import PlanNetwork
         from foretune.plans.space import PlanSpace
 
@@ -91,7 +91,7 @@ class _Worker:
         self.watch = NetworkWatch(hardware)
         self.kernels = Kernels(
             hardware,
-            folder / "kernels",
+            folder / KERNELS,
             begins=lambda: self.step("kernel"),
             without=given["without"],
         )
@@ -183,7 +183,8 @@ class _Worker:
         self.step("running")
         with _timed(stages, "weights"):
             call = artifact.prepare(network.model.examples)
-        return call, {**_differences(plan, walk), "chosen": extraction.plan}
+        told = {"plain": self.kernels.plain(symbols), "chosen": extraction.plan}
+        return call, {**_differences(plan, walk), **told}
 
     def _is_offered(self, number: int, step: str, path: Any) -> bool:
         return number in self.offered and (step, path) in self.offered[number]

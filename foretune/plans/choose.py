@@ -9,8 +9,6 @@ too.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import re
 import shutil
@@ -25,20 +23,24 @@ import numpy as np
 
 from foretune.errors import BadInputError
 from foretune.plans.files import read_graph
+from foretune.plans.kernels import KERNELS
 from foretune.plans.measurer import OutOfTime, PlanMeasurer
 from foretune.plans.model import LinearPlans
 from foretune.plans.prior import GraphPrior, shipped_plan_model
+from foretune.plans.provenance import provenance
 from foretune.plans.trials import (
     DEFAULT,
     JOURNAL,
-    KERNELS,
+    MADE,
     Measures,
     Proposals,
     Trials,
+    beside_default,
+    best_plans,
     opened,
     seconds_of,
 )
-from foretune.records import CONFIRM, Journal
+from foretune.records import Journal
 from foretune.tgraph import TGraph, require_torch
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ class Planned:
         seconds: Wall seconds that it took, in earlier runs, too.
         earlier_s: Of these, in earlier runs, about.
         model: Name of the model that proposed; empty where there was none.
+        seen: Whether it learned from plans of a network of this architecture.
         expected: How many times as fast as the default plan the best of the comparison was expected
             to be before anything was measured; None without a comparison.
         ratio: The same as measured there, median of the rounds.
@@ -82,6 +85,7 @@ class Planned:
     seconds: float = 0.0
     earlier_s: float = 0.0
     model: str = ""
+    seen: bool | None = None
     expected: float | None = None
     ratio: float | None = None
     stopped: str = ""
@@ -134,16 +138,17 @@ def search_plans(
             f"no trained model of plans for targets of kind {hardware.kind!r} comes with this "
             "installation: give one with --plan-model FILE, or plan_model= in Python"
         )
-    place = folder / _place(network.name, hardware, without)
+    made = provenance(hardware, without)
+    place = folder / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', network.name)}-{made.digest[:8]}"
     with Journal(folder / JOURNAL) as journal:
-        search = _Search(journal, hardware, proposer, trials, seconds, seed, say)
+        search = _Search(journal, made.digest, proposer, trials, seconds, seed, say)
         if time.monotonic() >= search.deadline:
             return search.planned("the time was spent before anything was measured")
         start = partial(
             measurer, network, hardware, place, without=without, deadline=search.deadline
         )
         try:
-            with opened(start, place, journal, hardware) as opening:
+            with opened(start, place, journal, hardware, made) as opening:
                 found = search.run(opening, place)
         except OutOfTime:
             found = search.planned("the time was spent before anything was measured")
@@ -152,26 +157,21 @@ def search_plans(
     return found
 
 
-def _place(name: str, hardware: Hardware, without: Collection[str]) -> str:
-    """A folder's name: what is found out there is for one hardware, and some passes."""
-    what = json.dumps([hardware.key, sorted(without)])
-    digest = hashlib.blake2b(what.encode(), digest_size=4).hexdigest()
-    return f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)}-{digest}"
-
-
 @dataclass
 class _Search:
     """One search on its way.
 
     Attributes:
-        journal, hardware, proposer, trials, seconds, seed, say: As for ``search_plans``.
+        journal, proposer, trials, seconds, seed, say: As for ``search_plans``.
+        made: Digest of what plans are measured with.
         began: When it did, of ``time.monotonic``.
         earlier_s: Seconds that earlier runs measured.
         records: What was measured, in earlier runs, too.
+        seen: As for ``Planned``; None until the network is known.
     """
 
     journal: Journal
-    hardware: Hardware
+    made: str
     proposer: TGraph
     trials: int
     seconds: float
@@ -180,9 +180,11 @@ class _Search:
     began: float = field(default_factory=time.monotonic)
     records: Sequence[Record] = ()
     earlier_s: float = 0.0
+    seen: bool | None = None
 
     def __post_init__(self) -> None:
-        self.records = self.journal.records(hardware=self.hardware.key)
+        every = self.journal.records()
+        self.records = [r for r in every if r.environment.get(MADE) == self.made]
         for record in self.records:
             self.earlier_s += record.measurement.build_s + record.measurement.run_s
 
@@ -197,6 +199,7 @@ class _Search:
         if space.size == 1:
             return self.planned("the network has one plan only")
         prior = GraphPrior(self.proposer, read_graph(place), space)
+        self.seen = prior.has_seen
         proposals = Proposals(
             space,
             LinearPlans(prior),
@@ -211,7 +214,7 @@ class _Search:
         complete = self._measure(trials, proposals)
         self.records = trials.records
         why = self._why(complete)
-        best = self._best(proposals)
+        best = self._best(space.default.key, proposals.default_s)
         if not best:
             return self.planned(f"{why}; none is faster than the default plan")
         return self._compared(trials, prior, best, why)
@@ -257,28 +260,25 @@ class _Search:
             if record.candidate_key not in default
         }
 
-    def _best(self, proposals: Proposals) -> list[PlanCandidate]:
+    def _best(self, default_key: str, default_s: float | None) -> list[PlanCandidate]:
         """The fastest plans, if they are faster than the default plan."""
-        found: dict[str, tuple[float, Any]] = {}
-        for record in self.records:
-            seconds = seconds_of(record.measurement)
-            if seconds is not None:
-                found[record.candidate_key] = seconds, record.candidate
-        default_s = proposals.default_s
         if default_s is None:
             return []
-        faster = sorted((s, key) for key, (s, _) in found.items() if s < default_s)
-        return [found[key][1] for _, key in faster[:_COMPARED]]
+        faster = [
+            record
+            for record in self.records
+            if (seconds := seconds_of(record.measurement)) is not None and seconds < default_s
+        ]
+        return best_plans(faster, default_key, _COMPARED)
 
     def _compared(
         self, trials: Trials, prior: GraphPrior, best: Sequence[PlanCandidate], why: str
     ) -> Planned:
         """Measures the best beside the default plan, and decides."""
         self.say(f"plans: comparing the best {len(best)} with the default plan")
-        default = trials.space.default
         try:
             # Memory may not suffice for several networks at once.
-            ratios = _beside(trials, default, best) or _beside(trials, default, best[:1])
+            ratios = _beside(trials, best) or _beside(trials, best[:1])
         except OutOfTime:
             return self.planned(f"{why}, and none was left to compare the best: allow more time")
         if not ratios:
@@ -289,7 +289,7 @@ class _Search:
         return self.planned(
             why if better else f"{why}; none is faster beside the default plan",
             plan=trials.measurer.chosen[plan.key] if better else None,
-            expected=prior.gain(plan, default),
+            expected=prior.gain(plan, trials.space.default),
             ratio=float(np.median(ratios[plan])),
         )
 
@@ -302,19 +302,20 @@ class _Search:
             seconds=self.earlier_s + time.monotonic() - self.began,
             earlier_s=self.earlier_s,
             model=self.proposer.name,
+            seen=self.seen,
             stopped=why,
             **found,
         )
 
 
 def _beside(
-    trials: Trials, default: PlanCandidate, plans: Sequence[PlanCandidate]
+    trials: Trials, plans: Sequence[PlanCandidate]
 ) -> dict[PlanCandidate, npt.NDArray[np.float64]]:
     """How many times as fast as the default plan plans are, round by round; of those that run."""
-    first, *others = [r.measurement for r in trials.measure([default, *plans], CONFIRM)]
+    first, others = beside_default(trials, plans)
     return {
         plan: np.divide(first.seconds, measurement.seconds)
-        for plan, measurement in zip(plans, others, strict=True)
+        for plan, measurement in others
         if first.ok and measurement.ok
     }
 

@@ -1,8 +1,9 @@
 """Collecting plans: some at random, some bred from the fastest, of one network after the other.
 
-Half of a network's plans are drawn uniformly, the others bred. A collection that is started again
-goes on where it was stopped; ``trials`` says what its work folder holds. Built kernels are there
-while a network is not complete.
+Half of a network's plans are drawn uniformly, the others bred. The default plan is measured again
+every so often, and in the end the best ones beside it: what was best of many was lucky, too. A
+collection that is started again goes on where it was stopped; ``trials`` says what its work folder
+holds. Built kernels are there while a network is not complete.
 """
 
 from __future__ import annotations
@@ -18,18 +19,22 @@ from typing import TYPE_CHECKING, Any
 
 from foretune._files import write_json
 from foretune.errors import BadInputError, ForetuneError, RecordError
+from foretune.plans.kernels import KERNELS
 from foretune.plans.measurer import PlanMeasurer
 from foretune.plans.model import LinearPlans
+from foretune.plans.provenance import provenance
 from foretune.plans.trials import (
     JOURNAL,
-    KERNELS,
     Measures,
     Proposals,
     Trials,
+    beside_default,
+    best_plans,
+    counting,
     opened,
     read_space,
 )
-from foretune.records import Journal, Record
+from foretune.records import CONFIRM, Journal, Record
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
@@ -38,6 +43,10 @@ if TYPE_CHECKING:
 _SPEC = "spec.json"
 _BATCH = 10
 """Plans that are bred from the same measurements."""
+_AGAIN = 20
+"""Plans after which the default plan is measured again."""
+_COMPARED = (5, 1)
+"""The best so many are measured beside the default plan in the end; fewer where that fails."""
 
 MeasurerFactory = Callable[[str, "Hardware", Path, "Mapping[str, Any] | None"], Measures]
 
@@ -78,6 +87,7 @@ class Collection:
             random=random,
             batch=_BATCH,
             seed=self.seed,
+            again=_AGAIN,
         )
 
 
@@ -97,6 +107,9 @@ class PlanCollector:
         folder: The work folder, made if missing.
         measurer: Makes the measurer of a network.
         say: Takes lines of progress.
+
+    Attributes:
+        left_out: Networks of the last run that cannot be measured.
     """
 
     def __init__(
@@ -113,7 +126,9 @@ class PlanCollector:
         self._measurer = measurer
         self._say = say
         self._journal = Journal(folder / JOURNAL)
+        self._made = provenance(hardware)
         self._deadline = float("inf")
+        self.left_out: list[str] = []
 
     def close(self) -> None:
         """Closes the journal. May be called twice."""
@@ -136,7 +151,7 @@ class PlanCollector:
         """
         if seconds is not None:
             self._deadline = time.monotonic() + seconds
-        complete = True
+        complete, self.left_out = True, []
         for spec in dict.fromkeys(self.collection.networks):
             if time.monotonic() >= self._deadline:
                 return False
@@ -146,6 +161,7 @@ class PlanCollector:
                 raise
             except ForetuneError as error:
                 complete = False
+                self.left_out.append(spec)
                 self._say(f"{spec} is left out: {error}")
         return complete
 
@@ -155,12 +171,14 @@ class PlanCollector:
         if known is not None and self._is_complete(known):
             return True
         start = partial(self._measurer, spec, self.hardware, place)
-        with opened(start, place, self._journal, self.hardware) as trials:
+        with opened(start, place, self._journal, self.hardware, self._made) as trials:
             write_json(place / _SPEC, {"spec": spec})
             if trials.space.size == 1:
                 self._say(f"{spec} has one plan only: there is nothing to collect")
                 return True
             complete = self._plans(trials)
+            if complete:
+                self._compare(trials)
         if complete:
             # Other networks have few of these kernels, and all together take gigabytes.
             shutil.rmtree(place / KERNELS, ignore_errors=True)
@@ -179,7 +197,21 @@ class PlanCollector:
 
         return trials.run(proposals, lambda: time.monotonic() < self._deadline, tell)
 
+    def _compare(self, trials: Trials) -> None:
+        """Measures the best plans once more, beside the default plan."""
+        for count in _COMPARED:
+            best = best_plans(trials.records, trials.space.default.key, count)
+            if not best:
+                return
+            self._say(f"{trials.space.workload.name}: the best {len(best)} beside the default plan")
+            first, _ = beside_default(trials, best)
+            if first.ok:
+                return
+
     def _is_complete(self, space: PlanSpace) -> bool:
-        records = self._journal.records(space.workload.key, self.hardware.key)
+        if space.size == 1:
+            return True
+        records = counting(self._journal, space.workload.key, self._made.digest)
+        compared = any(record.origin == CONFIRM for record in records)
         count = len({record.candidate_key for record in records})
-        return space.size == 1 or count >= min(self.collection.plans, space.size)
+        return compared and count >= min(self.collection.plans, space.size)

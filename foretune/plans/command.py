@@ -11,12 +11,13 @@ from foretune.hardware import Hardware
 from foretune.plans.collector import Collection, PlanCollector
 from foretune.plans.pack import pack
 
+_NOT_MEASURED = 3
 CATALOG = "catalog"
 """The name of all networks of the catalog."""
 
 
 def collect_command(args: Any, hardware: Hardware | None) -> int:
-    """Collects or packs; returns an exit code.
+    """Collects or packs; returns an exit code, 3 where a network cannot be measured.
 
     Args:
         args: ``networks`` (INPUTs, comma-separated; ``catalog``, and ``@FILE`` with one a line,
@@ -35,6 +36,9 @@ def collect_command(args: Any, hardware: Hardware | None) -> int:
     _say(f"{len(collection.networks)} networks, {collection.plans} plans each")
     with PlanCollector(collection, hardware, args.work_dir, say=_say) as collector:
         complete = collector.run(args.time)
+    if collector.left_out:
+        _say(f"cannot be measured: {', '.join(collector.left_out)}")
+        return _NOT_MEASURED
     _say("complete" if complete else "not complete: run the same command again to go on")
     return 0
 

@@ -14,7 +14,7 @@ Source: Phothilimthana et al., TpuGraphs (2023); the file's keys are in docs/for
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from foretune.tgraph.opcodes import OPCODES
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
-    from foretune.plans.space import PlanCandidate
+    from foretune.plans.space import PlanCandidate, PlanSpace
 
 KERNEL = {
     "algorithms": ("direct", "winograd2", "winograd4"),
@@ -39,6 +39,8 @@ KERNEL = {
 }
 """Passes of columns 12, 13 and 14, with what their numbers mean."""
 FEATURES = 18
+ANCHORS = 16
+"""Plans of a network that its other plans are compared with."""
 RANK = 6
 _LAYOUTS = "layouts"
 _PROGRAM = "call_tir"
@@ -104,21 +106,27 @@ def graph_of(module: IRModule) -> NetworkGraph:
     )
 
 
-def configurations(
-    graph: NetworkGraph,
-    plans: Sequence[PlanCandidate],
-    unasked: Sequence[Collection[int]] | None = None,
-) -> npt.NDArray[np.float32]:
+def configurations(graph: NetworkGraph, plans: Sequence[PlanCandidate]) -> npt.NDArray[np.float32]:
     """The plans of a network as numbers, shape (plans, operators with a choice, 18).
+
+    A plan is what is asked for, whether or not a pass can do it: that is all that is known of it
+    before it is measured.
 
     Args:
         graph: Of the network.
         plans: Of its space.
-        unasked: For each plan the indices of decisions that no pass asked for.
     """
-    left_out = unasked or [()] * len(plans)
-    pairs = zip(plans, left_out, strict=True)
-    return np.array([_configuration(graph, plan, out) for plan, out in pairs], np.float32)
+    return np.array([_configuration(graph, plan) for plan in plans], np.float32)
+
+
+def anchors(graph: NetworkGraph, space: PlanSpace) -> npt.NDArray[np.float32]:
+    """The plans that others of a network are compared with, drawn by its key.
+
+    Returns:
+        As ``configurations``: ``ANCHORS`` plans, fewer only of a small space.
+    """
+    rng = np.random.default_rng(int(space.sketch.key, 16))
+    return configurations(graph, space.sample(rng, ANCHORS))
 
 
 def configurable(graph: NetworkGraph, plan: PlanCandidate) -> npt.NDArray[np.int32]:
@@ -127,12 +135,10 @@ def configurable(graph: NetworkGraph, plan: PlanCandidate) -> npt.NDArray[np.int
     return np.asarray(graph.calls[calls], np.int32)
 
 
-def _configuration(
-    graph: NetworkGraph, plan: PlanCandidate, unasked: Collection[int]
-) -> list[list[int]]:
-    rows, sketch = [], plan.sketch
-    for places, operator, path in zip(sketch.places, sketch.operators, plan.paths, strict=True):
-        chosen = {step: choice for step, choice in path if places[step] not in unasked}
+def _configuration(graph: NetworkGraph, plan: PlanCandidate) -> list[list[int]]:
+    rows = []
+    for operator, path in zip(plan.sketch.operators, plan.paths, strict=True):
+        chosen = dict(path)
         written = graph.layouts[operator.node]
         layout = written[2:] if chosen.get(_LAYOUTS) == LAST else written[:2]
         kernel = [

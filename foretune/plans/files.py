@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import zipfile
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ import numpy.typing as npt
 
 from foretune._files import write_bytes
 from foretune.errors import RecordError
+from foretune.tgraph.graphs import ANCHORS_KEY
 
 if TYPE_CHECKING:
     from foretune.plans.encode import NetworkGraph
@@ -60,21 +63,36 @@ def read_graph(folder: Path) -> NetworkGraph:
         ) from error
 
 
-def write_layout(
-    file: Path,
-    graph: NetworkGraph,
-    configurable: npt.NDArray[np.int32],
-    configurations: npt.NDArray[np.float32],
-    nanoseconds: npt.NDArray[np.int64],
-) -> None:
+@dataclass(frozen=True)
+class PackedPlans:
+    """The plans of a network as arrays. Symbols: c plans, nc nodes with choices.
+
+    Attributes:
+        configurable: Nodes with choices, int32 of shape (nc,).
+        configurations: Of each plan, float32 of shape (c, nc, 18).
+        nanoseconds: What each takes, int64 of shape (c,).
+        quiet: Quiet readings of each, int32 of shape (c,).
+        compared: Whether each was measured beside the default plan, too, shape (c,).
+        anchors: Configurations that others are compared with, shape (ANCHORS, nc, 18).
+        made: What they were measured with.
+    """
+
+    configurable: npt.NDArray[np.int32]
+    configurations: npt.NDArray[np.float32]
+    nanoseconds: npt.NDArray[np.int64]
+    quiet: npt.NDArray[np.int32]
+    compared: npt.NDArray[np.bool_]
+    anchors: npt.NDArray[np.float32]
+    made: Mapping[str, Any]
+
+
+def write_layout(file: Path, graph: NetworkGraph, plans: PackedPlans) -> None:
     """Writes the plans of a network as a layout file of TpuGraphs.
 
     Args:
         file: Ends in ``.npz``; its folder is made if missing.
         graph: The network.
-        configurable: Nodes with choices, shape (nc,).
-        configurations: Of each plan, shape (c, nc, 18).
-        nanoseconds: What each takes, shape (c,).
+        plans: Its plans.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     count = len(graph.features)
@@ -82,11 +100,15 @@ def write_layout(
         "node_feat": graph.features,
         "node_opcode": graph.opcode,
         "edge_index": graph.edges,
-        "node_config_ids": configurable,
-        "node_config_feat": configurations,
-        "config_runtime": nanoseconds,
+        "node_config_ids": plans.configurable,
+        "node_config_feat": plans.configurations,
+        "config_runtime": plans.nanoseconds,
+        "config_quiet": plans.quiet,
+        "config_compared": plans.compared,
+        ANCHORS_KEY: plans.anchors,
         "node_splits": np.array([0, count], np.int32),
         "schema": np.array(SCHEMA),
+        "made": np.array(json.dumps(plans.made, sort_keys=True)),
     }
     write_bytes(file, _packed(arrays))
 

@@ -34,11 +34,24 @@ logger = logging.getLogger(__name__)
 Scheduler = Callable[["Workload"], "Candidate | None"]
 """The schedule of a workload; None where it has none but the default one."""
 
+KERNELS = "kernels"
+"""The folder of kernels in the place of a network."""
 _POOL = 256
 """Random candidates that the model looks at, beside the starts."""
 _LEGAL_AMONG = 16
 """How many of the best are tried to be applied."""
 _PREFIX = "foretune.plans."
+_BEGUN, _PLAIN = ".begun", ".plain"
+
+
+def forget_begun(folder: Path) -> None:
+    """Forgets which kernels were being built when a process was stopped on purpose.
+
+    A build that ended its process has the default schedule the next time; one that was stopped has
+    done nothing wrong.
+    """
+    for file in folder.glob(f"*{_BEGUN}"):
+        file.unlink(missing_ok=True)
 
 
 def first_proposals(hardware: Hardware) -> Scheduler:
@@ -114,6 +127,7 @@ class Kernels:
         self._begins = begins
         self._without = without
         self._modules: dict[str, Any] = {}
+        self._plain: set[str] = set()
         self.built = 0
 
     def symbols(self, kernels: Mapping[str, Any]) -> dict[str, str]:
@@ -124,6 +138,14 @@ class Kernels:
         """
         return {name: self._symbol(name, function) for name, function in kernels.items()}
 
+    def plain(self, symbols: Mapping[str, str]) -> int:
+        """How many of these have the default schedule, because no other one could be built.
+
+        Args:
+            symbols: What ``symbols`` gave.
+        """
+        return len(self._plain.intersection(symbols.values()))
+
     def _symbol(self, name: str, function: Any) -> str:
         from foretune import _tvm
 
@@ -132,6 +154,8 @@ class Kernels:
         if key not in self._modules:
             self._modules[key] = self._module(workload, is_scheduled(function))
             _tvm.register_function(_PREFIX + key, self._modules[key]["main"])
+            if (self._folder / f"{key}{_PLAIN}").exists():
+                self._plain.add(_PREFIX + key)
         return _PREFIX + key
 
     def _module(self, workload: Workload, scheduled: bool) -> Any:
@@ -143,9 +167,9 @@ class Kernels:
         return _tvm.tvm.runtime.load_module(str(library))
 
     def _build(self, workload: Workload, scheduled: bool, library: Path) -> None:
-        """Writes a library. A build that ended this process is not tried again as it was."""
+        """Writes a library. A build that ended its process is not tried again as it was."""
         self._begins()
-        begun = library.with_suffix(".begun")
+        begun = library.with_suffix(_BEGUN)
         plain = begun.exists()
         begun.touch()
         try:
@@ -153,6 +177,7 @@ class Kernels:
                 self._write(workload.module, library)
             elif plain or not self._proposed(workload, library):
                 schedule = default_schedule(workload.module["main"], self._hardware)
+                library.with_suffix(_PLAIN).touch()
                 self._write(schedule.mod, library)
         finally:
             begun.unlink(missing_ok=True)

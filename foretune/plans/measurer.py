@@ -28,6 +28,7 @@ from foretune.errors import BadInputError, last_line
 from foretune.graph import require_compiler
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Measurer, Status
+from foretune.plans.kernels import KERNELS, forget_begun
 from foretune.plans.space import PlanCandidate, PlanSpace
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ _MOST_STARTS = 3
 """Children in a row that may die before the network is loaded."""
 _WORKER = "import sys; from foretune.plans._worker import main; main(*map(int, sys.argv[1:]))"
 _BLOCK = 1 << 20
-_TOLD = ("stages", "built", "unasked", "otherwise")
+_TOLD = ("stages", "built", "plain", "unasked", "otherwise")
 _MODEL = "model.pickle"
 
 
@@ -77,7 +78,8 @@ class PlanMeasurer(Measurer):
         deadline: See above; may be changed.
         chosen: Key of a plan that was measured to what passes chose in it, as ``--plan`` takes it.
         last: What the child said of the last plan beside its measurement: ``stages`` (seconds by
-            name), ``built`` (kernels), ``unasked`` (indices of decisions that no pass asked for,
+            name), ``built`` (kernels), ``plain`` (kernels with the default schedule, because no
+            other one could be built), ``unasked`` (indices of decisions that no pass asked for,
             because of its neighbours), ``otherwise`` (operators about which passes decided
             otherwise).
 
@@ -99,6 +101,7 @@ class PlanMeasurer(Measurer):
     ) -> None:
         require_compiler()
         folder.mkdir(parents=True, exist_ok=True)
+        forget_begun(folder / KERNELS)
         self._network = network
         self._without = sorted(without)
         self._written = None if isinstance(network, str) else _write(network, folder)
@@ -152,6 +155,7 @@ class PlanMeasurer(Measurer):
             return [Measurement(gone.status, build_s=spent, message=str(gone)) for _ in candidates]
         except OutOfTime:
             self._end()
+            forget_begun(self._folder / KERNELS)
             raise
         if any(answer["status"] == Status.OUT_OF_MEMORY.value for answer in answers):
             # The next plan need not suffer from what this one left.

@@ -14,14 +14,14 @@ import importlib.resources
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from foretune import tgraph
 from foretune.cost import fitted_scale, fitted_strength
 from foretune.errors import BadInputError
-from foretune.plans.encode import configurable, configurations
+from foretune.plans.encode import anchors, configurable, configurations
 from foretune.tgraph import COLUMNS, LayoutGraph, Nodes, TGraph
 from foretune.tgraph.configurations import packed
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from foretune.plans.encode import NetworkGraph
     from foretune.plans.space import PlanCandidate, PlanSpace
+    from foretune.tgraph.configurations import Configurations
 
     FloatArray = npt.NDArray[np.float64]
 
@@ -128,9 +129,15 @@ class GraphPrior:
         self._nodes = Nodes(
             graph.features, graph.opcode.astype(np.int64), graph.edges.astype(np.int64)
         )
-        rng = np.random.default_rng(int(space.sketch.key, 16))
-        self._compared_with = space.sample(rng, model.config.anchors)
+        self._anchors = _packed(anchors(graph, space))
         self._known: dict[str, float] = {}
+
+    @property
+    def has_seen(self) -> bool:
+        """Whether the model learned from a network of this architecture."""
+        ids = np.empty(0, dtype=np.int64)
+        graph = LayoutGraph("plans", self._nodes, ids, self._anchors, None)
+        return tgraph.family(graph) in self._model.seen
 
     @property
     def scale(self) -> float:
@@ -159,14 +166,15 @@ class GraphPrior:
     def _scores(self, plans: Sequence[PlanCandidate]) -> FloatArray:
         from foretune._torch import limited_threads
 
-        shown: list[Any] = [*self._compared_with, *plans]
-        rows = configurations(self._graph, shown)
-        ids = configurable(self._graph, shown[0]).astype(np.int64)
-        graph = LayoutGraph("plans", self._nodes, ids, packed([rows], *rows.shape[:2]), None)
-        fixed = np.arange(len(self._compared_with), dtype=np.intp)
-        asked = np.arange(len(fixed), len(shown), dtype=np.intp)
+        rows = _packed(configurations(self._graph, plans))
+        ids = configurable(self._graph, plans[0]).astype(np.int64)
+        graph = LayoutGraph("plans", self._nodes, ids, rows, None, self._anchors)
         with limited_threads(self._threads):
-            return self._model.score(graph, asked, among=fixed)
+            return self._model.score(graph)
+
+
+def _packed(rows: npt.NDArray[np.float32]) -> Configurations:
+    return packed([rows], *rows.shape[:2])
 
 
 def _require_plans(model: TGraph, where: str) -> None:

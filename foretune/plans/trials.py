@@ -5,8 +5,9 @@ that a run that is stopped goes on where it was. A collection (``collector``) an
 plan that ships (``choose``) differ in what is asked for, and when it ends.
 
 A folder holds ``plans.jsonl``, a journal as of ``foretune tune`` whose workloads are networks, and
-a place for each network: ``space.json`` (its choices), ``graph.npz`` (its nodes and edges), and
-built kernels.
+a place for each network: ``space.json`` (its choices), ``graph.npz`` (its nodes and edges),
+``made.json`` (what its plans are measured with), and built kernels. Records of what was measured
+with something else do not count.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from foretune._files import write_json
 from foretune.errors import BadInputError, RecordError
 from foretune.measure import Measurement
 from foretune.plans.measurer import OutOfTime
+from foretune.plans.provenance import Provenance, require_same, write_provenance
 from foretune.plans.space import PlanSpace
-from foretune.records import Record
+from foretune.records import CONFIRM, Record
 
 if TYPE_CHECKING:
     from foretune.graph import Plan
@@ -38,9 +40,10 @@ if TYPE_CHECKING:
 
 JOURNAL = "plans.jsonl"
 SPACE = "space.json"
-KERNELS = "kernels"
 DEFAULT, RANDOM, EVOLVED = "default", "random", "evolved"
 """Origins of records: what the passes choose, drawn uniformly, bred from the fastest."""
+MADE = "made"
+"""Key of a record's environment: the digest of what it was measured with."""
 _BREEDING: dict[str, Any] = {
     "prior": False,
     "further_mutation": 0.75,
@@ -74,20 +77,24 @@ class Trials:
         measurer: Who measures, and knows the network's plans; the caller closes it.
         journal: Where records go.
         hardware: This machine.
+        made: What plans are measured with.
     """
 
-    def __init__(self, measurer: Measures, journal: Journal, hardware: Hardware) -> None:
+    def __init__(
+        self, measurer: Measures, journal: Journal, hardware: Hardware, made: Provenance
+    ) -> None:
         self.measurer = measurer
         self.space = measurer.space
         self._journal = journal
         self._hardware = hardware
+        self._made = made.digest
         journal.add_workload(self.space.workload)
         journal.add_hardware(hardware)
 
     @property
     def records(self) -> list[Record]:
-        """All of this network on this hardware, those of earlier runs first, with their plans."""
-        found = self._journal.records(self.space.workload.key, self._hardware.key)
+        """All of this network that count, those of earlier runs first, with their plans."""
+        found = counting(self._journal, self.space.workload.key, self._made)
         plans: list[Any] = [self.space.candidate(record.decisions) for record in found]
         return [replace(r, candidate=p) for r, p in zip(found, plans, strict=True)]
 
@@ -129,11 +136,12 @@ class Trials:
         """Measures plans side by side, and keeps the records.
 
         Raises:
-            BadInputError: The default plan is among them, and does not run.
+            BadInputError: The default plan is measured alone, and does not run.
             OutOfTime: The measurer's deadline came.
         """
         measurements = self.measurer.compare(plans)
         told = dict(self.measurer.last) if len(plans) == 1 else {}
+        told[MADE] = self._made
         records = []
         for plan, measurement in zip(plans, measurements, strict=True):
             found: Any = plan
@@ -158,11 +166,14 @@ class Proposals:
         random: How many of them are drawn uniformly.
         batch: Plans that are proposed from the same measurements, at most.
         seed: Seeds everything random.
+        again: Plans after which the default plan is measured again, so that a machine that becomes
+            slower is seen; 0 for never.
         options: Of the strategy that breeds, beside those that suit plans.
 
     Attributes:
         measured: Keys of what was measured, in order.
-        best_s, default_s: Seconds of the fastest plan and of the default plan; None if unknown.
+        best_s, default_s: Seconds of the fastest plan, and of the default plan when it ran last;
+            None if unknown.
     """
 
     def __init__(
@@ -174,9 +185,12 @@ class Proposals:
         random: int,
         batch: int,
         seed: int,
+        again: int = 0,
         **options: Any,
     ) -> None:
         self._space = space
+        self._again = again
+        self._since = 0
         self._model = model
         self._wanted = min(wanted, space.size)
         self._random_ones = random
@@ -200,7 +214,8 @@ class Proposals:
         missing = self._wanted - self.count
         if missing <= 0:
             return "", []
-        if self._space.default.key not in self.measured:
+        due = self._again and self._since >= self._again
+        if due or self._space.default.key not in self.measured:
             return DEFAULT, [self._space.default]
         random = min(missing, self._random_ones - self._of[RANDOM])
         if random > 0:
@@ -208,24 +223,34 @@ class Proposals:
         return EVOLVED, cast("list[Any]", self._evolved.ask(min(missing, self._batch)))
 
     def tell(self, records: Sequence[Record]) -> None:
-        """Takes in what was measured."""
-        self._of.update(record.origin for record in records)
-        self.measured.update((record.candidate_key, None) for record in records)
-        self._model.update(records)
-        self._random.tell(records)
-        self._evolved.tell(records)
-        for record in records:
+        """Takes in what was measured; a default plan that did not run is to be measured again."""
+        known = [record for record in records if self._is_known(record)]
+        new = {record.candidate_key: record for record in known}
+        fresh = [record for key, record in new.items() if key not in self.measured]
+        self._of.update(record.origin for record in fresh)
+        self._model.update(fresh)
+        self._random.tell(fresh)
+        self._evolved.tell(fresh)
+        for record in known:
+            is_default = record.candidate_key == self._space.default.key
+            is_new = record.candidate_key not in self.measured
+            self._since = 0 if is_default else self._since + is_new
+            self.measured[record.candidate_key] = None
             seconds = seconds_of(record.measurement)
             if seconds is None:
                 continue
             self.best_s = min(self.best_s or seconds, seconds)
-            if record.candidate_key == self._space.default.key:
+            if is_default:
                 self.default_s = seconds
+
+    def _is_known(self, record: Record) -> bool:
+        """Whether a record tells what a plan is; the default plan has to run."""
+        return record.measurement.ok or record.candidate_key != self._space.default.key
 
     def restore(self, records: Sequence[Record]) -> None:
         """Takes in what an earlier run measured; the records have their plans."""
         if records:
-            self.tell(records)
+            self.tell([record for record in records if record.origin != CONFIRM])
             # Another stream than the one that drew those.
             self._rng.bit_generator.advance(1 << 40)  # type: ignore[attr-defined]
 
@@ -244,6 +269,7 @@ def opened(
     place: Path,
     journal: Journal,
     hardware: Hardware,
+    made: Provenance,
 ) -> Iterator[Trials]:
     """Trials of a network, until the block ends.
 
@@ -252,17 +278,67 @@ def opened(
         place: The network's place in the folder.
         journal: Where records go.
         hardware: This machine.
+        made: What plans are measured with.
 
     Raises:
+        BadInputError: Earlier runs measured them with something else.
         RecordError: The network's plans are there, but damaged.
     """
     known = read_space(place)
+    require_same(place, made)
     measurer = start(None if known is None else known.to_json())
     try:
         write_json(place / SPACE, measurer.space.to_json())
-        yield Trials(measurer, journal, hardware)
+        write_provenance(place, made)
+        yield Trials(measurer, journal, hardware, made)
     finally:
         measurer.close()
+
+
+def counting(journal: Journal, network: str, made: str) -> list[Record]:
+    """Records of a network's plans in the order of measurement.
+
+    Args:
+        journal: Holds them.
+        network: Key of its workload.
+        made: Digest of what they have to be measured with.
+    """
+    found = journal.records(network)
+    return [record for record in found if record.environment.get(MADE) == made]
+
+
+def beside_default(
+    trials: Trials, plans: Sequence[PlanCandidate]
+) -> tuple[Measurement, list[tuple[PlanCandidate, Measurement]]]:
+    """Measures plans beside the default plan, readings taking turns.
+
+    Returns:
+        The default plan's measurement, and each plan with its own.
+
+    Raises:
+        OutOfTime: The measurer's deadline came.
+    """
+    records = trials.measure([trials.space.default, *plans], CONFIRM)
+    first, *others = [record.measurement for record in records]
+    return first, list(zip(plans, others, strict=True))
+
+
+def best_plans(records: Sequence[Record], default_key: str, count: int) -> list[PlanCandidate]:
+    """The plans that were fastest when they were measured alone, without the default plan.
+
+    Args:
+        records: With their plans; comparisons among them do not count.
+        default_key: Of the default plan.
+        count: Plans, at most.
+    """
+    found: dict[str, tuple[float, Any]] = {}
+    for record in records:
+        seconds = seconds_of(record.measurement)
+        if seconds is not None and record.origin != CONFIRM:
+            found.setdefault(record.candidate_key, (seconds, record.candidate))
+    found.pop(default_key, None)
+    ordered = sorted(found.items(), key=lambda item: (item[1][0], item[0]))
+    return [plan for _, (_, plan) in ordered[:count]]
 
 
 def seconds_of(measurement: Measurement) -> float | None:

@@ -25,7 +25,7 @@ from foretune.tgraph.graphs import (
     read_graphs,
 )
 from foretune.tgraph.model import TGraph, fold_figures, load, require_torch, train
-from foretune.tgraph.prepare import graph_key
+from foretune.tgraph.prepare import family, graph_key
 from foretune.tgraph.splits import Part, by_configuration, by_graph, whole
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "by_configuration",
     "by_graph",
     "evaluate",
+    "family",
     "fold_figures",
     "graph_key",
     "judge",

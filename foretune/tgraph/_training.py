@@ -78,27 +78,39 @@ class Loaded:
         scalers: Scalers,
         config: TGraphConfig,
         device: torch.device,
-        among: Rows | None = None,
     ) -> None:
         self.graph, self.device = graph, device
         found = prepare(graph, config.hops, config.repad)
         self.nodes = _tensors(found, scalers.nodes, config, device)
         self._choices = scalers.choices
-        self.anchors = _anchors(graph, config, among)
+        self._anchors = self._compared_with(config)
 
     def features(self, rows: Rows) -> Tensor:
         """What configurations are to the network: anchors, then ``rows``."""
-        at = np.concatenate([self.anchors, rows])
-        if isinstance(self.graph, LayoutGraph):
-            unpacked = self.graph.configurations.features(at)
-            return torch.from_numpy(unpacked.astype(np.int64)).to(self.device)
-        assert self._choices is not None
-        return torch.from_numpy(self._choices(self.graph.configurations[at])).to(self.device)
+        found = np.concatenate([self._anchors, self._read(self.graph.configurations, rows)])
+        return torch.from_numpy(found).to(self.device)
 
     def scores(self, network: nn.Module, rows: Rows) -> Tensor:
         """Scores of some configurations in one pass, without those of the anchors."""
-        found: Tensor = network(self.nodes, self.features(rows), len(self.anchors))
-        return found[len(self.anchors) :]
+        count = len(self._anchors)
+        found: Tensor = network(self.nodes, self.features(rows), count)
+        return found[count:]
+
+    def _read(self, configurations: Any, rows: Rows) -> npt.NDArray[Any]:
+        """Layouts as whole numbers of shape (rows, nc, 18), or scaled tiles of shape (rows, 24)."""
+        if self._choices is None:
+            return np.asarray(configurations.features(rows), dtype=np.int64)
+        return self._choices(configurations[rows])
+
+    def _compared_with(self, config: TGraphConfig) -> npt.NDArray[Any]:
+        """The configurations that others are compared with: the graph's own, or some of its."""
+        graph = self.graph
+        if not _has_anchors(graph, config):
+            return self._read(graph.configurations, np.empty(0, dtype=np.intp))
+        if isinstance(graph, LayoutGraph) and graph.anchors is not None:
+            count = min(config.anchors, len(graph.anchors))
+            return self._read(graph.anchors, np.arange(count, dtype=np.intp))
+        return self._read(graph.configurations, _least_digests(graph, config.anchors))
 
 
 def _tensors(
@@ -114,17 +126,20 @@ def _tensors(
     )
 
 
-def _anchors(graph: Graph, config: TGraphConfig, among: Rows | None = None) -> Rows:
-    """Rows of the configurations that others are compared with, ``config.anchors`` at most.
+def _has_anchors(graph: Graph, config: TGraphConfig) -> bool:
+    """Whether configurations of a graph are compared with fixed ones."""
+    fused = graph.kind == LAYOUT or config.tile_attention == "fused"
+    return config.attention == "anchors" and fused
 
-    They are those with the least digests: a choice at random that depends neither on the order of
-    the configurations, nor on how often one occurs, nor on which of them are scored.
+
+def _least_digests(graph: Graph, count: int) -> Rows:
+    """Rows of the configurations with the least digests.
+
+    A choice at random that depends neither on the order of the configurations, nor on how often one
+    occurs, nor on which of them are scored.
     """
-    if config.attention != "anchors" or (graph.kind != LAYOUT and config.tile_attention != "fused"):
-        return np.empty(0, dtype=np.intp)
-    rows = np.arange(len(configuration_keys(graph)), dtype=np.intp) if among is None else among
-    first = np.unique(configuration_keys(graph)[rows], return_index=True)[1]
-    return np.asarray(rows[first[: config.anchors]], dtype=np.intp)
+    first = np.unique(configuration_keys(graph), return_index=True)[1]
+    return np.asarray(first[:count], dtype=np.intp)
 
 
 def score(

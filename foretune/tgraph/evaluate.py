@@ -19,7 +19,7 @@ from foretune.tgraph.config import TGraphConfig
 from foretune.tgraph.graphs import LAYOUT, Graph, graph_names
 from foretune.tgraph.metrics import interval, layout_metrics, tile_metrics
 from foretune.tgraph.model import TGraph, fold_figures, train
-from foretune.tgraph.prepare import graph_key
+from foretune.tgraph.prepare import family
 from foretune.tgraph.splits import Part, by_configuration, by_graph, whole
 
 SCHEMA = "foretune.graph/1"
@@ -114,7 +114,7 @@ def judge_all(
 
     Returns:
         The ``foretune.graph/1`` object but for ``data``; ``seen`` of a graph says whether the model
-        learned from its network.
+        learned from its architecture, in whatever size.
 
     Raises:
         BadInputError: No graph can be judged, or one is of another kind.
@@ -124,7 +124,7 @@ def judge_all(
     judged = [
         {
             **judge(model, whole(graph), device=device, seed=seed),
-            "seen": graph_key(graph) in model.seen,
+            "seen": family(graph) in model.seen,
         }
         for graph in used
     ]

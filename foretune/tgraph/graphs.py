@@ -27,6 +27,8 @@ Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 
 LAYOUT, TILE = "layout", "tile"
+ANCHORS_KEY = "anchor_config_feat"
+"""Where a file of ours has configurations that others are compared with."""
 OPCODES = 128
 """Numbers that operations may have: the official list ends at 120."""
 TILE_FEATURES = 24
@@ -62,6 +64,8 @@ class LayoutGraph:
         configurations: Packed, c of them, at least one.
         runtime: Nanoseconds of each, int64 of shape (c,); None where none was measured, as in
             official test files.
+        anchors: Configurations that others may be compared with, measured or not; None: some of
+            ``configurations``, as in official files.
     """
 
     name: str
@@ -69,6 +73,7 @@ class LayoutGraph:
     configurable: Integers
     configurations: Configurations
     runtime: Integers | None
+    anchors: Configurations | None = None
 
     kind = LAYOUT
 
@@ -201,14 +206,21 @@ def _nodes(file: NpzFile) -> Nodes:
 def _layout(file: NpzFile, name: str, nodes: Nodes) -> LayoutGraph:
     ids = file.integers("node_config_ids", (None,), high=len(nodes))
     require_configurable(ids, len(nodes), file.name)
-    key = "node_config_feat"
-    count = file.header(key, (None, len(ids), FEATURES))[0]
-    runtime = _runtime(file, count)
+    configurations = _configurations(file, "node_config_feat", len(ids))
+    runtime = _runtime(file, len(configurations))
+    known = ANCHORS_KEY in file.keys
+    anchors = _configurations(file, ANCHORS_KEY, len(ids)) if known else None
+    return LayoutGraph(name, nodes, ids, configurations, runtime, anchors)
+
+
+def _configurations(file: NpzFile, key: str, nodes: int) -> Configurations:
+    count = file.header(key, (None, nodes, FEATURES))[0]
+    if not count:
+        raise file.wrong(key, "at least one configuration", "none")
     try:
-        configurations = packed(file.rows(key), count, len(ids))
+        return packed(file.rows(key), count, nodes)
     except BadInputError as error:
         raise BadInputError(f"{file.name}: {key}: {error}") from error
-    return LayoutGraph(name, nodes, ids, configurations, runtime)
 
 
 def _tile(file: NpzFile, name: str, nodes: Nodes) -> TileGraph:

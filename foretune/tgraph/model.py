@@ -28,10 +28,10 @@ from foretune.tgraph import config as configs
 from foretune.tgraph.config import TGraphConfig
 from foretune.tgraph.configurations import Rows
 from foretune.tgraph.graphs import LAYOUT, TILE, Graph, graph_names
-from foretune.tgraph.prepare import Scaler, Scalers, graph_key, prepare
+from foretune.tgraph.prepare import Scaler, Scalers, family, prepare
 from foretune.tgraph.splits import Part, by_graph
 
-SCHEMA = "foretune.tgraph/1"
+SCHEMA = "foretune.tgraph/2"
 FEATURES = 1
 """Version of what networks read."""
 _MADE_BY = "foretune graph train"
@@ -69,8 +69,8 @@ class TGraph:
         config: How it was made.
         columns: Columns of ``node_feat`` that it reads.
         members: All that were trained, whether or not they score.
-        seen: Digests of the networks that it learned from or was validated on, without their
-            configurations (``foretune.tgraph.graph_key``).
+        seen: Digests of the architectures that it learned from or was validated on, without their
+            sizes and configurations (``foretune.tgraph.family``).
         scale: How many log2 slow-downs one unit of score is worth, on graphs that members left
             out; None where nobody found out (``foretune.plans.calibrated`` does).
         strength: How many measurements of a network weigh as much as the belief in ``scale``.
@@ -97,7 +97,6 @@ class TGraph:
         *,
         device: str | None = None,
         seed: int = 0,
-        among: Rows | None = None,
     ) -> npt.NDArray[np.float64]:
         """Scores of configurations of a graph; the lowest is expected to be the fastest.
 
@@ -106,8 +105,6 @@ class TGraph:
             rows: Which configurations; all if left out.
             device: Of PyTorch; a CUDA device where there is one if left out.
             seed: Of the orders over which scores are averaged.
-            among: Where the fixed configurations are, that others are compared with; all if left
-                out. Who scores some now and others later names the same ones each time.
 
         Returns:
             float64 of shape (rows,).
@@ -124,7 +121,7 @@ class TGraph:
         total = np.zeros(len(found))
         place = choose_device(device)
         for member in self.kept:
-            loaded = Loaded(graph, member.scalers, self.config, place, among)
+            loaded = Loaded(graph, member.scalers, self.config, place)
             scores = score(_network(self, member, place), loaded, found, self.config, seed)
             scale = member.spread if self.config.average == "scaled" else 1.0
             total += scores / max(scale, 1e-12)
@@ -192,8 +189,8 @@ def train(
         name: What to call it.
         seed: Seeds folds, weights, order and samples.
         device: Of PyTorch; a CUDA device where there is one if left out.
-        validate: Whether each member leaves a fold out. Otherwise, and with a single network, one
-            member learns from everything.
+        validate: Whether each member leaves a fold out. Otherwise, and with a single architecture,
+            one member learns from everything.
 
     Raises:
         BadInputError: No graph has an order, kinds or columns differ, or training diverged.
@@ -209,16 +206,16 @@ def train(
     require_torch()
     kind, columns, layouts = _common(usable)
     rng = np.random.default_rng(seed)
-    networks = {graph_key(part.graph) for part in usable}
+    seen = frozenset(family(part.graph) for part in usable)
     folds: list[list[int]] = [[]]
-    if validate and len(networks) > 1:
+    if validate and len(seen) > 1:
         folds = by_graph([part.graph for part in usable], config.folds, rng)[: config.trained]
     seeds = [int(drawn) for drawn in rng.integers(2**31, size=len(folds))]
     members = []
     for at, (fold, own) in enumerate(zip(folds, seeds, strict=True)):
         logger.info("member %d of %d", at + 1, len(folds))
         members.append(_train_member(usable, fold, layouts, config, own, device))
-    return TGraph(name, kind, config, columns, tuple(members), frozenset(networks))
+    return TGraph(name, kind, config, columns, tuple(members), seen)
 
 
 def load(path: Path) -> TGraph:

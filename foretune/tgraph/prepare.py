@@ -177,3 +177,17 @@ def graph_key(graph: Graph) -> str:
     for part in parts:
         digest.update(np.ascontiguousarray(part).tobytes())
     return digest.hexdigest()[:16]
+
+
+def family(graph: Graph) -> str:
+    """A digest that networks share which differ in sizes alone; ``graph_key`` of a kernel.
+
+    Kernels of two or three operations often have the same ones, and are different programs.
+    """
+    if not isinstance(graph, LayoutGraph):
+        return graph_key(graph)
+    digest = hashlib.sha256(b"operations and edges")
+    for part in (graph.nodes.opcode, graph.nodes.edges):
+        digest.update(f"{part.shape}".encode())
+        digest.update(np.ascontiguousarray(part, dtype=np.int64).tobytes())
+    return digest.hexdigest()[:16]

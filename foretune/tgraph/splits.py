@@ -1,6 +1,7 @@
 """What a model learns from and what it is judged on: parts of a set of graphs.
 
-By *graph*, a network that is judged on was never seen, in whatever collection it occurs. By
+By *graph*, a network that is judged on was never seen, in whatever collection it occurs; networks
+with the same operations, joined in the same way, count as one, whatever their sizes are. By
 *configuration*, other configurations of the same networks were seen; copies of one configuration
 stay together, because their run times are nearly equal.
 """
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from foretune.errors import BadInputError
 from foretune.tgraph.configurations import Rows, distinct
 from foretune.tgraph.graphs import Graph, LayoutGraph
-from foretune.tgraph.prepare import graph_key
+from foretune.tgraph.prepare import family
 
 
 @dataclass(frozen=True)
@@ -58,22 +59,22 @@ def configuration_keys(graph: Graph) -> npt.NDArray[np.void]:
 
 
 def by_graph(graphs: Sequence[Graph], folds: int, rng: np.random.Generator) -> list[list[int]]:
-    """Deals graphs to folds, those of one network to the same; every graph is in one fold.
+    """Deals graphs to folds, those of one family to the same; every graph is in one fold.
 
     Args:
-        graphs: At least two networks.
-        folds: How many; as many as there are networks if fewer.
+        graphs: At least two families.
+        folds: How many; as many as there are families if fewer.
         rng: Shuffles.
 
     Raises:
-        BadInputError: There is one network only.
+        BadInputError: There is one family only.
     """
-    network = np.unique([graph_key(graph) for graph in graphs], return_inverse=True)[1]
+    network = np.unique([family(graph) for graph in graphs], return_inverse=True)[1]
     count = int(network.max()) + 1
     if count < 2:
         raise BadInputError(
-            f"a split by graph needs two different graphs, but got {count}: give more data, or "
-            "--split configuration"
+            f"a split by graph needs two graphs with different operations, but got {count}: give "
+            "more data, or --split configuration"
         )
     fold = rng.permutation(count) % min(folds, count)
     return [np.flatnonzero(fold[network] == at).tolist() for at in range(min(folds, count))]

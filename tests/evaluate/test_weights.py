@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 import pytest
 
+from foretune._code import code_fingerprint, commit
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.evaluate import (
     Provenance,
@@ -15,7 +16,7 @@ from foretune.evaluate import (
     train,
 )
 from foretune.evaluate.data import FEW_TIMES
-from foretune.evaluate.fingerprints import code_fingerprint, commit, fingerprint
+from foretune.evaluate.fingerprints import fingerprint
 from foretune.workload.training import Excluded
 from tests.evaluate.support import Hinted, convolutions, group, of_program, several
 

@@ -82,11 +82,24 @@ def test_a_child_that_hangs_is_ended(measurer, monkeypatch):
     assert "0.3 s" in measurement.message
 
 
-def test_a_deadline_ends_the_child_whatever_it_does(measurer, monkeypatch):
+def test_a_deadline_ends_the_child_whatever_it_does(measurer, folder, monkeypatch):
+    assert measurer.compare([measurer.space.default])[0].ok
+    begun = folder / "kernels" / "0123456789abcdef.begun"
+    begun.touch()
     monkeypatch.setattr(measurer, "deadline", 0.0)
     with pytest.raises(OutOfTime):
         measurer.compare([measurer.space.default])
     assert measurer._child is None
+    # What was stopped on purpose is built as it was meant the next time.
+    assert not begun.exists()
+
+
+def test_a_run_that_was_killed_while_it_built_does_not_spoil_a_kernel(tmp_path, measurer):
+    begun = tmp_path / "kernels" / "0123456789abcdef.begun"
+    begun.parent.mkdir()
+    begun.touch()
+    with PlanMeasurer(f"{FILE}:products", hardware(), tmp_path, measurer.space.to_json()):
+        assert not begun.exists()
 
 
 @pytest.mark.parametrize(
@@ -126,5 +139,7 @@ def test_a_build_that_ended_its_process_is_not_tried_again_as_it_was(tmp_path):
     symbols = kernels.symbols({"product": workload.module["main"]})
     assert symbols == {"product": f"foretune.plans.{workload.key}"}
     assert not asked
-    assert kernels.built == 1
+    assert kernels.built == 1 == kernels.plain(symbols)
+    later = Kernels(hardware(), tmp_path)
+    assert later.plain(later.symbols({"product": workload.module["main"]})) == 1
     assert Kernels(hardware(), tmp_path).symbols({"again": workload.module["main"]})

@@ -19,6 +19,7 @@ from foretune.tgraph.configurations import packed
 Arrays = dict[str, npt.NDArray[Any]]
 
 CONVOLUTION, PARAMETER, ADD = 26, 63, 2
+_LAST = 64
 _FIRST_DIMENSION = COLUMNS.index("shape_dimensions_0")
 _FIRST_AXIS = COLUMNS.index("layout_minor_to_major_0")
 
@@ -29,7 +30,8 @@ def layout_arrays(
     """A chain ``parameter <- convolution <- add <- parameter <- ...`` with layouts of rank 3.
 
     Args:
-        seed: Draws shapes and configurations.
+        seed: Draws shapes and configurations, and says what the last node does: graphs are told
+            apart by their operations.
         configurable: Convolutions.
         configurations: Different or not: few nodes have few.
         isolated: Whether the last convolution has no edge.
@@ -49,9 +51,11 @@ def layout_arrays(
     feat = np.full((configurations, configurable, 18), -1, dtype=np.int8)
     for part in range(3):
         feat[:, :, 6 * part : 6 * part + 3] = orders[chosen[:, :, part]]
+    opcode = np.tile([PARAMETER, CONVOLUTION, ADD], configurable).astype(np.uint8)
+    opcode[-1] = _LAST + seed % 50
     return {
         "node_feat": node_feat,
-        "node_opcode": np.tile([PARAMETER, CONVOLUTION, ADD], configurable).astype(np.uint8),
+        "node_opcode": opcode,
         "edge_index": edges.astype(np.int64),
         "node_config_ids": ids.astype(np.int64),
         "node_config_feat": feat,

@@ -92,7 +92,7 @@ def test_equal_configurations_are_judged_once():
 
 def test_splits_that_cannot_be_made_are_refused():
     graph = layout_graph(1)
-    with pytest.raises(BadInputError, match="two different graphs, but got 1"):
+    with pytest.raises(BadInputError, match="with different operations, but got 1"):
         evaluate("corrected", config_of(), [graph], "graph")
     with pytest.raises(BadInputError, match="unknown split 'row': choose one of"):
         evaluate("corrected", config_of(), [graph], "row")

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretune.errors import BadInputError
-from foretune.tgraph import Part, by_configuration, by_graph, whole
+from foretune.tgraph import COLUMNS, Part, by_configuration, by_graph, graph_key, whole
+from foretune.tgraph.prepare import family
 from foretune.tgraph.splits import configuration_keys
 from tests.tgraph.made import layout_graph, tile_graph
 
@@ -35,9 +36,32 @@ def test_a_network_in_two_collections_is_in_one_fold():
             assert (0 in fold) == (2 in fold)
 
 
+def test_sizes_of_one_architecture_are_in_one_fold():
+    small = layout_graph(1)
+    features = small.nodes.features.copy()
+    features[:, COLUMNS.index("shape_dimensions_0")] *= 2
+    large = replace(small, name="large", nodes=replace(small.nodes, features=features))
+    assert graph_key(large) != graph_key(small)
+    graphs = [small, layout_graph(2), large, layout_graph(3)]
+    for seed in range(10):
+        for fold in by_graph(graphs, 3, np.random.default_rng(seed)):
+            assert (0 in fold) == (2 in fold)
+
+
+def test_other_operations_or_edges_are_another_architecture():
+    graph = layout_graph(1)
+    opcode = graph.nodes.opcode.copy()
+    opcode[0] += 1
+    others = [
+        replace(graph, nodes=replace(graph.nodes, opcode=opcode)),
+        replace(graph, nodes=replace(graph.nodes, edges=graph.nodes.edges[1:])),
+    ]
+    assert len({family(each) for each in (graph, *others)}) == 3
+
+
 def test_one_network_cannot_be_split():
     one = layout_graph(1)
-    with pytest.raises(BadInputError, match="two different graphs, but got 1"):
+    with pytest.raises(BadInputError, match="with different operations, but got 1"):
         by_graph([one, replace(one, name="again")], 5, np.random.default_rng(0))
 
 
