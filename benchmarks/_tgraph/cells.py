@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,18 +18,24 @@ from benchmarks.results import read_json, say
 from benchmarks.sources import code_of
 from foretune._files import write_json
 from foretune.tgraph import (
+    Graph,
     LayoutGraph,
     Part,
     TileGraph,
     by_configuration,
     by_graph,
+    graph_key,
     named,
     train,
     whole,
 )
+from foretune.tgraph.config import TGraphConfig
 from foretune.tgraph.metrics import layout_metrics, tile_metrics
+from foretune.tgraph.splits import configuration_keys
 
 TREES = "trees"
+_JUDGING = ("cells.py", "data.py", "trees.py", "plans.py")
+"""Files of what judges, and of the trees."""
 Changes = Mapping[str, Any]
 MODELS: Mapping[str, tuple[str, Changes]] = {
     "published": ("published", {}),
@@ -91,9 +97,9 @@ def layout_cell(graph: LayoutGraph, model: str, seed: int, settings: Settings) -
             scores = layout_scores(learned, held, seed, settings.threads)
             trained = scored = time.perf_counter()
         else:
-            name, changes = {**MODELS, **ABLATIONS}[model]
-            config = named(name, {**settings.options, **changes})
-            made = train([learned], config, name=name, seed=seed, validate=False)
+            config = resolved(model, settings)
+            assert config is not None
+            made = train([learned], config, name=model, seed=seed, validate=False)
             trained = time.perf_counter()
             scores = made.score(graph, held.rows)
             scored = time.perf_counter()
@@ -106,7 +112,7 @@ def layout_cell(graph: LayoutGraph, model: str, seed: int, settings: Settings) -
             "score_s": scored - trained,
         }
 
-    return _kept(judged, settings, graph.name, len(graph.configurations), model, seed)
+    return kept(judged, settings, graph.name, [graph], model, seed)
 
 
 def tile_cell(
@@ -122,9 +128,9 @@ def tile_cell(
             if model == TREES:
                 scores = tile_scores(learned, held, seed, settings.threads)
             else:
-                name, changes = TILES[model]
-                config = named(name, {**settings.options, **changes})
-                made = train(learned, config, name=name, seed=seed, validate=False)
+                config = resolved(model, settings)
+                assert config is not None
+                made = train(learned, config, name=model, seed=seed, validate=False)
                 scores = [made.score(part.graph, part.rows) for part in held]
             for at, part, each in zip(fold, held, scores, strict=True):
                 found[at] = tile_metrics(each, part.runtime)
@@ -133,20 +139,50 @@ def tile_cell(
             "train_s": time.perf_counter() - began,
         }
 
-    return _kept(judged, settings, "tiles", [graph.name for graph in graphs], model, seed)
+    return kept(judged, settings, "tiles", graphs, model, seed)
 
 
-def _kept(
+def resolved(model: str, settings: Settings) -> TGraphConfig | None:
+    """How a model is trained; None for what has no configuration."""
+    known = {**MODELS, **ABLATIONS, **TILES}
+    if model not in known:
+        return None
+    name, changes = known[model]
+    return named(name, {**settings.options, **changes})
+
+
+def kept(
     judged: Callable[[], dict[str, Any]],
     settings: Settings,
     part: str,
-    of: Any,
+    graphs: Sequence[Graph],
     model: str,
     seed: int,
 ) -> dict[str, Any]:
-    code = code_of("foretune.tgraph.model", within=["tgraph"])
-    identity = json.dumps([part, of, model, seed, dict(settings.options), settings.tested, code])
-    digest = hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
+    """The figures of a training, found again where data, configuration and code are the same.
+
+    Args:
+        judged: Trains and judges.
+        settings: Of all trainings.
+        part: What the training is a part of.
+        graphs: What is learned from, and judged on.
+        model: What is trained.
+        seed: Of the training.
+    """
+    config = resolved(model, settings)
+    identity = json.dumps(
+        [
+            part,
+            [_digest(graph) for graph in graphs],
+            model,
+            None if config is None else config.to_json(),
+            seed,
+            settings.tested,
+            code_of("foretune.tgraph.model", within=["tgraph"]),
+            [_hash(Path(__file__).with_name(file).read_bytes()) for file in _JUDGING],
+        ]
+    )
+    digest = _hash(identity.encode())
     file = settings.folder / f"{digest}.json"
     if not file.exists():
         began = time.perf_counter()
@@ -157,3 +193,15 @@ def _kept(
     found = read_json(file)
     assert isinstance(found, dict)
     return found
+
+
+def _digest(graph: Graph) -> str:
+    """Changes with a graph, its configurations and their run times."""
+    digest = hashlib.blake2b(graph_key(graph).encode(), digest_size=8)
+    digest.update(np.ascontiguousarray(configuration_keys(graph)).tobytes())
+    digest.update(np.ascontiguousarray(graph.runtime).tobytes())
+    return digest.hexdigest()
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=8).hexdigest()

@@ -87,6 +87,7 @@ class Collection:
             random=random,
             batch=_BATCH,
             seed=self.seed,
+            tvm=True,
             again=_AGAIN,
         )
 

@@ -73,6 +73,7 @@ class PackedPlans:
         nanoseconds: What each takes, int64 of shape (c,).
         quiet: Quiet readings of each, int32 of shape (c,).
         compared: Whether each was measured beside the default plan, too, shape (c,).
+        origin: Whose idea each was: ``default``, ``tvm``, ``random``, ``evolved``, shape (c,).
         anchors: Configurations that others are compared with, shape (ANCHORS, nc, 18).
         made: What they were measured with.
     """
@@ -82,6 +83,7 @@ class PackedPlans:
     nanoseconds: npt.NDArray[np.int64]
     quiet: npt.NDArray[np.int32]
     compared: npt.NDArray[np.bool_]
+    origin: npt.NDArray[np.str_]
     anchors: npt.NDArray[np.float32]
     made: Mapping[str, Any]
 
@@ -105,6 +107,7 @@ def write_layout(file: Path, graph: NetworkGraph, plans: PackedPlans) -> None:
         "config_runtime": plans.nanoseconds,
         "config_quiet": plans.quiet,
         "config_compared": plans.compared,
+        "config_origin": plans.origin,
         ANCHORS_KEY: plans.anchors,
         "node_splits": np.array([0, count], np.int32),
         "schema": np.array(SCHEMA),

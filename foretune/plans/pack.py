@@ -25,6 +25,7 @@ from foretune.plans.trials import (
     JOURNAL,
     RANDOM,
     SPACE,
+    TVM,
     counting,
     read_space,
     seconds_of,
@@ -50,7 +51,7 @@ class Packed:
 
     Attributes:
         files: Files.
-        plans: Plans in them; a network's default plan is in both of its files.
+        plans: Plans in them; a network's default plan and TVM's are in both of its files.
         size: Bytes.
         left_out: Networks with too few plans that ran.
         otherwise: Plans that passes made into something else than was asked for; not written.
@@ -71,8 +72,8 @@ class Packed:
 def pack(folder: Path, output: Path, fewest: int = FEWEST) -> Packed:
     """Writes what was collected so far.
 
-    The first configuration of each file is the default plan; the others follow in the order in
-    which they were measured. Plans that failed are left out.
+    The first configurations of each file are the default plan and TVM's, if that is another one;
+    the others follow in the order in which they were measured. Plans that failed are left out.
 
     Args:
         folder: The work folder.
@@ -155,12 +156,16 @@ class _Measured:
                 found.setdefault(key, _Plan(record, beside[key] * drift.whole_s, True))
             else:
                 found.setdefault(key, _Plan(record, seconds / drift.at(at), False))
-        ordered = sorted(found.values(), key=lambda plan: plan.record.origin != DEFAULT)
+        first = (DEFAULT, TVM)
+        ordered = sorted(
+            found.values(),
+            key=lambda p: first.index(p.record.origin) if p.record.origin in first else len(first),
+        )
         return cls(tuple(ordered), len(otherwise))
 
     def of_origin(self, origin: str) -> list[_Plan]:
-        """The default plan, and those of an origin; nothing where there are none of these."""
-        found = [plan for plan in self.plans if plan.record.origin in (DEFAULT, origin)]
+        """The default plans, and those of an origin; nothing where there are none of these."""
+        found = [plan for plan in self.plans if plan.record.origin in (DEFAULT, TVM, origin)]
         return found if any(plan.record.origin == origin for plan in found) else []
 
 
@@ -223,6 +228,7 @@ def _write(
         _nanoseconds(plans),
         np.array(quiet, np.int32),
         np.array([plan.compared for plan in plans]),
+        np.array([plan.record.origin for plan in plans]),
         anchors(graph, space),
         made.of,
     )

@@ -35,6 +35,12 @@ SCHEMA = "foretune.plans/1"
 _MOST_WALKS = 16
 """Walks through the passes that look for choices, at most; 5 see all that there are today."""
 _MAX_ROUNDS = 8
+_AS_TVM = {
+    "layouts": "as written",
+    "algorithms": "direct",
+    "packed-weights": "plain",
+    "fusion": "fused",
+}
 _UNIFORM = "algorithms"
 """The pass whose choices, the same for every operator, are among the starts."""
 
@@ -272,6 +278,11 @@ class PlanSpace:
         algorithms = {c for v in self.sketch.variables if v.step == _UNIFORM for c in v.choices}
         plans = [self.default, *(self.uniform({_UNIFORM: a}) for a in sorted(algorithms))]
         return tuple(dict.fromkeys(plans))
+
+    @functools.cached_property
+    def tvm_default(self) -> PlanCandidate:
+        """What TVM does by itself: layouts as written, no algorithm of ours, what follows fused."""
+        return self.uniform(_AS_TVM)
 
     def uniform(self, wanted: Mapping[str, str]) -> PlanCandidate:
         """The same choices for all operators that have them; passes decide about the rest."""

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 
 JOURNAL = "plans.jsonl"
 SPACE = "space.json"
-DEFAULT, RANDOM, EVOLVED = "default", "random", "evolved"
-"""Origins of records: what the passes choose, drawn uniformly, bred from the fastest."""
+DEFAULT, TVM, RANDOM, EVOLVED = "default", "tvm", "random", "evolved"
+"""Origins of records: what the passes choose, what TVM does by itself, drawn uniformly, bred from
+the fastest."""
 MADE = "made"
 """Key of a record's environment: the digest of what it was measured with."""
 _BREEDING: dict[str, Any] = {
@@ -157,7 +158,7 @@ class Trials:
 
 
 class Proposals:
-    """What to measure next of one network: the default plan, random ones, bred ones.
+    """What to measure next of one network: the default plan, TVM's, random ones, bred ones.
 
     Args:
         space: Its plans.
@@ -166,6 +167,7 @@ class Proposals:
         random: How many of them are drawn uniformly.
         batch: Plans that are proposed from the same measurements, at most.
         seed: Seeds everything random.
+        tvm: Whether TVM's own plan is measured, too.
         again: Plans after which the default plan is measured again, so that a machine that becomes
             slower is seen; 0 for never.
         options: Of the strategy that breeds, beside those that suit plans.
@@ -185,10 +187,12 @@ class Proposals:
         random: int,
         batch: int,
         seed: int,
+        tvm: bool = False,
         again: int = 0,
         **options: Any,
     ) -> None:
         self._space = space
+        self._tvm = tvm
         self._again = again
         self._since = 0
         self._model = model
@@ -217,6 +221,8 @@ class Proposals:
         due = self._again and self._since >= self._again
         if due or self._space.default.key not in self.measured:
             return DEFAULT, [self._space.default]
+        if self._tvm and self._space.tvm_default.key not in self.measured:
+            return TVM, [self._space.tvm_default]
         random = min(missing, self._random_ones - self._of[RANDOM])
         if random > 0:
             return RANDOM, cast("list[Any]", self._random.ask(min(random, self._batch)))

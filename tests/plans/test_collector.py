@@ -20,6 +20,7 @@ from foretune.plans.trials import (
     MADE,
     RANDOM,
     SPACE,
+    TVM,
     read_space,
     seconds_of,
 )
@@ -43,7 +44,7 @@ def test_half_of_the_plans_are_random_and_the_others_bred_from_the_fastest(tmp_p
         records = journal.records()
     origins = [record.origin for record in records]
     assert origins == [
-        DEFAULT, *[RANDOM] * 12, *[EVOLVED] * 10, DEFAULT, EVOLVED, *[CONFIRM] * 6
+        DEFAULT, TVM, *[RANDOM] * 12, *[EVOLVED] * 10, *[CONFIRM] * 6
     ]  # fmt: skip
     assert len({record.candidate_key for record in records}) == 24
     assert len({record.environment[MADE] for record in records}) == 1
@@ -80,12 +81,12 @@ def test_half_of_a_small_space_is_left_for_breeding():
     space = spaces.space(convolutions=0, products=2)
     proposals = Collection(("small",), 200).proposals(space)
     origins = []
-    while asked := proposals.ask()[1]:
-        origin = RANDOM if len(origins) in range(1, 9) else EVOLVED if origins else DEFAULT
+    while (found := proposals.ask())[1]:
+        origin, asked = found
         origins += [origin] * len(asked)
         measurement = Measurement(Status.OK, (1e-3,), (True,))
         proposals.tell([Record.of(plan, measurement, origin, {}) for plan in asked])
-    assert [origins.count(o) for o in (DEFAULT, RANDOM, EVOLVED)] == [1, 8, 7]
+    assert [origins.count(o) for o in (DEFAULT, TVM, RANDOM, EVOLVED)] == [1, 1, 8, 6]
     assert proposals.count == space.size == 16
 
 
@@ -172,7 +173,7 @@ def test_a_slower_machine_is_seen_by_its_default_plan(tmp_path, network):
 def _plans_of(records, space, origin):
     """Plans of a file, in its order."""
     found = {}
-    for name in (DEFAULT, origin):
+    for name in (DEFAULT, TVM, origin):
         for record in records:
             if record.origin == name:
                 found.setdefault(record.candidate_key, space.candidate(record.decisions))
@@ -190,7 +191,7 @@ def test_what_became_another_plan_is_not_written(tmp_path, network):
         assert collecting.run()
     packed = pack(tmp_path, tmp_path / "out", fewest=2)
     assert packed.otherwise > 0 and "became others" in str(packed)
-    assert packed.plans == 24 + 1 - packed.otherwise
+    assert packed.plans == 24 + 2 - packed.otherwise
 
 
 def test_what_was_collected_is_files_that_tgraph_reads(tmp_path, measurer, network):
@@ -212,10 +213,11 @@ def test_what_was_collected_is_files_that_tgraph_reads(tmp_path, measurer, netwo
         assert set(data.files) == {
             "node_feat", "node_opcode", "edge_index", "node_config_ids", "node_config_feat",
             "config_runtime", "node_splits", "schema", "config_quiet", "config_compared",
-            "anchor_config_feat", "made",
+            "config_origin", "anchor_config_feat", "made",
         }  # fmt: skip
         assert (data["config_quiet"] == 3).all()
         compared = data["config_compared"]
+        assert data["config_origin"][:2].tolist() == [DEFAULT, TVM]
         assert compared[0] and 1 <= compared.sum() <= 6
         assert json.loads(str(data["made"]))["threads"] == 1
         assert data["node_feat"].dtype == np.float32

@@ -1,0 +1,95 @@
+"""What the benchmark of plans joins, judges and prints, on made files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import plans
+from benchmarks._tgraph.cells import TREES
+from benchmarks._tgraph.plans import judged, read_networks, summed
+from foretune.errors import BadInputError
+from tests.tgraph.made import layout_arrays, write
+
+pytest.importorskip("torch")
+
+
+def written(folder: Path, networks: int = 4, made: str = "alike") -> Path:
+    """Files as of a packed collection: 2 default plans, 24 random ones, 20 others."""
+    for seed in range(networks):
+        arrays = layout_arrays(seed, configurations=46)
+        for origin, chosen in (("random", range(26)), ("evolved", [0, 1, *range(26, 46)])):
+            rows = np.array(chosen)
+            names = np.array(["default", "tvm", *[origin] * (len(rows) - 2)])
+            own: dict[str, Any] = {
+                **arrays,
+                "node_config_feat": arrays["node_config_feat"][rows],
+                "config_runtime": arrays["config_runtime"][rows],
+                "config_origin": names,
+                "config_compared": np.arange(len(rows)) % 5 == 0,
+                "config_quiet": np.full(len(rows), 3),
+                "made": np.array(json.dumps({"threads": made})),
+            }
+            write(folder / origin / f"net{seed}.npz", own)
+    return folder
+
+
+def test_both_collections_of_a_network_are_one_graph(tmp_path: Path) -> None:
+    networks = read_networks(written(tmp_path))
+    assert [network.graph.name for network in networks] == [f"net{n}" for n in range(4)]
+    for seed, network in enumerate(networks):
+        whole = layout_arrays(seed, configurations=46)
+        distinct = np.unique(whole["node_config_feat"], axis=0)
+        assert len(network.graph.configurations) == len(network.origin) == len(distinct)
+        assert network.origin[:2].tolist() == ["default", "tvm"]
+        runtime = network.graph.runtime
+        assert runtime is not None
+        assert runtime[0] == whole["config_runtime"][0]
+        assert len(summed(network)) == len(network.part.rows)
+
+
+def test_losses_count_from_the_best_plan_that_was_compared(tmp_path: Path) -> None:
+    network = read_networks(written(tmp_path, 1))[0]
+    rows, runtime = network.part.rows, network.part.runtime
+    best = runtime[network.compared[rows]].min()
+    found = judged(network, runtime)
+    assert found["tau"] == pytest.approx(1.0)
+    assert found["pick"] == pytest.approx(runtime.min() / best - 1)
+    assert found["default"] == pytest.approx(runtime[0] / best - 1)
+    drawn = runtime[network.origin[rows] == "random"]
+    assert found["random"] == pytest.approx(drawn.mean() / best - 1)
+    backwards = judged(network, -runtime)
+    assert backwards["tau"] == pytest.approx(-1.0)
+    assert backwards["pick"] == pytest.approx(runtime.max() / best - 1)
+
+
+def test_plans_of_two_collections_are_not_mixed(tmp_path: Path) -> None:
+    written(tmp_path / "a", 2)
+    written(tmp_path / "b", 1, made="otherwise")
+    with pytest.raises(BadInputError, match="2 kinds"):
+        read_networks(tmp_path)
+    with pytest.raises(BadInputError, match="has none"):
+        read_networks(tmp_path / "empty")
+
+
+def test_every_network_is_judged_by_models_of_others_and_found_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--data", str(written(tmp_path / "data")), "--work-dir", str(tmp_path / "cells")]
+    options += ["--folds", "2", "--seeds", "1", "--epochs", "2", "--width", "16", "--batch", "16"]
+    plans.main([*options, "--part", "folds"])
+    told = capsys.readouterr()
+    for name in ("corrected", TREES, "TVM by itself", "net3", "chance"):
+        assert name in told.out
+    cells = sorted((tmp_path / "cells").iterdir())
+    assert len(cells) == 2 * len(plans.SHOWN)
+    plans.main([*options, "--part", "folds"])
+    assert sorted((tmp_path / "cells").iterdir()) == cells
+    # Other data are other cells.
+    written(tmp_path / "data", 5)
+    plans.main([*options, "--part", "folds"])
+    assert len(list((tmp_path / "cells").iterdir())) == 4 * len(plans.SHOWN)
