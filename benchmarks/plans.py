@@ -137,6 +137,7 @@ def _described(networks: Sequence[Network]) -> list[dict[str, Any]]:
             "operators": len(network.graph.configurable),
             "plans": len(network.part.rows),
             "quiet": float(np.mean(network.quiet >= 3)),
+            "made": dict(network.made),
         }
         for network in networks
     ]
@@ -147,8 +148,10 @@ def body_of(found: Mapping[str, Any]) -> str:
     networks = found["networks"]
     plans = sum(one["plans"] for one in networks)
     quiet = float(np.mean([one["quiet"] for one in networks]))
+    machines = len({one["made"]["hardware"] for one in networks})
     parts = [
         f"{len(networks)} networks, {plans:,} plans, {quiet:.0%} with three quiet ones. "
+        f"Machines: {machines}. "
         "Each network is judged by models that saw no network of its architecture. A loss is "
         "seconds over those of the best plan that was measured beside the default plan, minus 1. "
         "Figures are means over networks of means over seeds, with 95 % intervals over networks."

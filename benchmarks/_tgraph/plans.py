@@ -6,7 +6,8 @@ with a choice, how many took each one, alone and weighted by an operator's share
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -46,12 +47,14 @@ class Network:
         origin: Whose idea each plan was, shape (c,).
         compared: Whether it was measured beside the default plan, shape (c,).
         quiet: Quiet readings of each, shape (c,).
+        made: What they were measured with, as ``foretune.plans`` writes it.
     """
 
     graph: LayoutGraph
     origin: npt.NDArray[np.str_]
     compared: npt.NDArray[np.bool_]
     quiet: npt.NDArray[np.int64]
+    made: Mapping[str, Any]
 
     @property
     def part(self) -> Part:
@@ -62,23 +65,19 @@ class Network:
 def read_networks(folder: Path) -> list[Network]:
     """Networks of a folder that ``foretune graph collect --pack`` wrote, by name.
 
+    Plans are compared within a network alone, so that networks may be of different machines.
+
     Raises:
-        BadInputError: There is none, or plans of two networks were measured with something else.
+        BadInputError: There is none, or plans of one network were measured with different things.
     """
     stems = sorted({file.stem for file in folder.rglob("*.npz")})
     if not stems:
         raise BadInputError(f"{folder} must hold files of plans, but has none: pack a collection")
-    made = {_text(file, "made") for file in folder.rglob("*.npz")}
-    if len(made) > 1:
-        raise BadInputError(
-            f"plans that are compared must be measured with the same, but {folder} has "
-            f"{len(made)} kinds: give one collection"
-        )
     return [_network(folder, stem) for stem in stems]
 
 
 def _network(folder: Path, stem: str) -> Network:
-    graphs, extras = [], []
+    graphs, extras, made = [], [], set()
     for origin in (RANDOM, EVOLVED):
         for file in folder.rglob(f"{origin}/{stem}.npz"):
             graph = read_graph(file, stem)
@@ -86,6 +85,12 @@ def _network(folder: Path, stem: str) -> Network:
             graphs.append(graph)
             with np.load(file) as data:
                 extras.append({k: data[f"config_{k}"] for k in ("origin", "compared", "quiet")})
+                made.add(str(data["made"]))
+    if len(made) > 1:
+        raise BadInputError(
+            f"plans of a network must be measured with the same, but those of {stem} were with "
+            f"{len(made)} kinds: give one collection of it"
+        )
     first = graphs[0]
     joined = {name: np.concatenate([each[name] for each in extras]) for name in extras[0]}
     keys = np.concatenate([graph.configurations.keys for graph in graphs])
@@ -95,12 +100,8 @@ def _network(folder: Path, stem: str) -> Network:
     graph = replace(
         first, configurations=Configurations(codes[rows], keys[rows]), runtime=runtime[rows]
     )
-    return Network(graph, *(joined[name][rows] for name in ("origin", "compared", "quiet")))
-
-
-def _text(file: Path, key: str) -> str:
-    with np.load(file) as data:
-        return str(data[key])
+    chosen = {name: values[rows] for name, values in joined.items()}
+    return Network(graph, made=json.loads(made.pop()), **chosen)
 
 
 def judged(network: Network, scores: FloatArray) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def written(folder: Path, networks: int = 4, made: str = "alike") -> Path:
                 "config_origin": names,
                 "config_compared": np.arange(len(rows)) % 5 == 0,
                 "config_quiet": np.full(len(rows), 3),
-                "made": np.array(json.dumps({"threads": made})),
+                "made": np.array(json.dumps({"hardware": made})),
             }
             write(folder / origin / f"net{seed}.npz", own)
     return folder
@@ -67,9 +67,9 @@ def test_losses_count_from_the_best_plan_that_was_compared(tmp_path: Path) -> No
     assert backwards["pick"] == pytest.approx(runtime.max() / best - 1)
 
 
-def test_plans_of_two_collections_are_not_mixed(tmp_path: Path) -> None:
+def test_plans_of_one_network_are_of_one_machine(tmp_path: Path) -> None:
     written(tmp_path / "a", 2)
-    written(tmp_path / "b", 1, made="otherwise")
+    written(tmp_path / "b", 1, made="another")
     with pytest.raises(BadInputError, match="2 kinds"):
         read_networks(tmp_path)
     with pytest.raises(BadInputError, match="has none"):
