@@ -1,21 +1,23 @@
 """``python -m benchmarks.networks``: whole networks tuned, then compared with other engines.
 
 Ten minutes of tuning for each network, five where a call of it takes less than 20 ms; all engines
-of a network are timed in one run. It calls the command line, as a user does. What is in the work
-directory already is not done again, and a network that fails does not lose the others. With
-``--passes`` also what passes over the graph bring, some minutes of tuning for each: a few that
-matter to a network, those that are named, or ``all``.
+of a network are timed in one run. Then it is tuned in a quarter of the time, and both results are
+timed in turn. It calls the command line, as a user does. What is in the work directory already is
+not done again, and a network that fails does not lose the others. ``--add`` keeps the networks that
+the page has from other days or machines. With ``--passes`` also what passes over the graph bring,
+some minutes of tuning for each: a few that matter to a network, those that are named, or ``all``.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from benchmarks._networks import budget, kernels, page, passes
-from benchmarks._networks.runs import foretune, kept, or_error, tuned
-from benchmarks.results import conditions, publish, read_json
+from benchmarks._networks.runs import foretune, in_turns, kept, or_error, tuned
+from benchmarks.results import RESULTS, conditions, publish, read_json
 from foretune.engines import ENGINES
 
 NETWORKS = (
@@ -33,6 +35,8 @@ NETWORKS = (
     "wav2vec2",
 )
 _LONG_S, _SHORT_S = 600.0, 300.0
+_WHEN = ("hardware", "began", "ended", "machine", "versions", "command")
+"""Conditions that are kept of each network, where a page has those of several days."""
 _ALL, _SOME = "all", "some"
 _TRIED = {
     "mobilenet_v2": ("batch-norms", "layouts", "packed-weights", "one-function"),
@@ -64,6 +68,11 @@ def run_network(name: str, options: argparse.Namespace) -> dict[str, Any]:
         lambda: {"kernels": kernels.of_network(name, tune, folder / "work")},
     )
     result = {"seconds": seconds, "tune": tune, "compare": read_json(compared), **found}
+    if options.share:
+        result["shorter"] = kept(
+            folder / "shorter.json",
+            lambda: _shorter(name, artifact, folder, seconds * options.share, options.seed),
+        )
     if options.passes is not None:
         only = options.passes.split(",")
         if options.passes == _SOME:
@@ -74,6 +83,27 @@ def run_network(name: str, options: argparse.Namespace) -> dict[str, Any]:
                 [] if options.passes == _ALL else only,
             )  # fmt: skip
     return result
+
+
+def _shorter(name: str, whole: Path, folder: Path, seconds: float, seed: int) -> dict[str, Any]:
+    """What the network is like after a shorter time, in turn with the longer one."""
+    other, tune = tuned(name, folder / "shorter", seconds, seed)
+    trials = sum(task["trial_count"] for task in tune["tasks"])
+    sides = {"the whole time": whole, "a part of it": other}
+    return {**in_turns(name, sides, seed), "seconds": seconds, "trials": trials}
+
+
+def _earlier(names: Collection[str]) -> dict[str, Any]:
+    """Results of the page as it stands, of networks other than these."""
+    file = RESULTS / "networks.json"
+    if not file.exists():
+        return {}
+    page_of = read_json(file)
+    return {
+        name: {"when": {key: page_of["conditions"][key] for key in _WHEN}, **result}
+        for name, result in page_of["networks"].items()
+        if name not in names
+    }
 
 
 def _budget(name: str, folder: Path) -> float:
@@ -94,6 +124,13 @@ def main(arguments: list[str] | None = None) -> None:
         help="also what passes bring: some that matter to each network, these, or all",
     )
     parser.add_argument("--pass-time", type=float, default=180.0, metavar="SECONDS")
+    parser.add_argument(
+        "--share",
+        type=float,
+        default=0.25,
+        help="of the time, in which it is tuned again; 0 for not at all",
+    )
+    parser.add_argument("--add", action="store_true", help="keep the page's other networks")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work-dir", type=Path, default=Path("foretune-work/networks"))
     parser.add_argument("--write", action="store_true")
@@ -103,9 +140,16 @@ def main(arguments: list[str] | None = None) -> None:
         name: or_error(name, lambda name=name: run_network(name, options))  # type: ignore[misc]
         for name in options.networks.split(",")
     }
+    ended = where.end()
+    if options.add:
+        when = {key: ended[key] for key in _WHEN}
+        results = {name: {"when": when, **result} for name, result in results.items()}
+        earlier = _earlier(results)
+        found = {**earlier, **results}
+        results = {name: found[name] for name in (*NETWORKS, *found) if name in found}
     done = {name: result for name, result in results.items() if "error" not in result}
     data = {"summary": page.summary(done), "networks": results}
-    publish("networks", page.TITLE, page.body(results), data, where.end(), options.write)
+    publish("networks", page.TITLE, page.body(results), data, ended, options.write)
 
 
 if __name__ == "__main__":

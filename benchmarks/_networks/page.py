@@ -20,6 +20,7 @@ TITLE = "Whole networks beside other engines"
 LEAST_SHARE = 0.02
 """Kernels that take less of a network are not listed."""
 _GOAL, _LEAST = 1.05, 0.97
+_SHORTER = 0.03
 _SUM_WITHIN = 0.10
 _NONE = "–"
 
@@ -54,6 +55,7 @@ def body(results: Mapping[str, Result]) -> str:
         "rounds with its 95 % interval. All engines of a network were timed in one run, each in a "
         "process of its own, and whoever was not timed was stopped.",
         *_failed(results),
+        *_shorter_table(done),
         "## All engines",
         _engines_table(done),
         "Error: the largest difference of foretune's outputs from eager PyTorch's, absolute and "
@@ -68,6 +70,7 @@ def body(results: Mapping[str, Result]) -> str:
         "and counts as often as it is called.",
         _kernel_tables(done),
         *_pass_tables(done),
+        *_days(done),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -161,6 +164,42 @@ def _engines_table(results: Mapping[str, Result]) -> str:
             ]
         )
     return table(header, rows)
+
+
+def _shorter_table(results: Mapping[str, Result]) -> list[str]:
+    """What a shorter time costs, where that was asked."""
+    found = {name: result["shorter"] for name, result in results.items() if result.get("shorter")}
+    if not found:
+        return []
+    shares = {name: one["seconds"] / results[name]["seconds"] for name, one in found.items()}
+    share = geometric_mean(shares.values())
+    mean = geometric_mean(one["ratio"]["median"] for one in found.values())
+    rows = [
+        [
+            name,
+            f"{one['seconds']:.0f} of {results[name]['seconds']:.0f}",
+            str(one["trials"]),
+            *(_milliseconds(median) for median in one["median"].values()),
+            interval(one["ratio"], digits=3),
+        ]
+        for name, one in found.items()
+    ]
+    header = ["network", "seconds", "trials", "whole time, ms", "part, ms", "ratio"]
+    return [
+        f"## In {share:.0%} of the time",
+        f"Networks take {mean - 1:+.1%} longer in geometric mean (goal: at most {_SHORTER:.0%}).",
+        table(header, rows),
+        "Both were timed in turn. A ratio above 1 is what the shorter time costs.",
+    ]
+
+
+def _days(results: Mapping[str, Result]) -> list[str]:
+    """Machine and day of each network, where the page has several."""
+    when = {name: result["when"] for name, result in results.items() if "when" in result}
+    if len({one["began"] for one in when.values()}) < 2:
+        return []
+    rows = [[name, one["hardware"]["name"], one["began"]] for name, one in when.items()]
+    return ["## Machines and days", table(["network", "machine", "from"], rows)]
 
 
 def _gain(network: Mapping[str, Any]) -> str:

@@ -10,11 +10,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks._networks.figures import ratio
-from benchmarks._networks.runs import kept, or_error, tuned
-from benchmarks.results import say
+from benchmarks._networks.runs import in_turns, kept, or_error, tuned
 
-_ROUNDS = 40
 _ALL_ON = "all passes on"
 
 
@@ -59,26 +56,9 @@ def changed_passes(tune: Mapping[str, Any], only: Collection[str] = ()) -> list[
 def _without(
     name: str, each: str, base: Path, folder: Path, seconds: float, seed: int
 ) -> dict[str, Any]:
-    from foretune.engines import compare
-    from foretune.hardware import probe
-    from foretune.workload import Model, load_input
-
     other, result = tuned(name, folder / each, seconds, seed, ("--pass", f"{each}=off"))
-    model = load_input(name)
-    assert isinstance(model, Model)
-    off = f"without {each}"
-    found = compare(
-        model, {_ALL_ON: base, off: other}, [],
-        threads=probe().threads, rounds=_ROUNDS, seed=seed, progress=say,
-    )  # fmt: skip
-    for side, one in found.items():
-        if one.error:
-            raise RuntimeError(f"{side}: {one.error}")
     return {
-        "ratio": ratio(found[off].readings, found[_ALL_ON].readings, seed),
-        "median": {side: one.median for side, one in found.items()},
-        "readings": {side: list(one.readings) for side, one in found.items()},
-        "within_tolerance": found[off].within_tolerance,
+        **in_turns(name, {_ALL_ON: base, f"without {each}": other}, seed),
         "shipped": result["network"]["shipped"],
         "fault": result["network"]["fault"],
         "trials": sum(task["trial_count"] for task in result["tasks"]),

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks._networks.figures import ratio
 from benchmarks.results import read_json, say
 from foretune.bench import write_json
 
 # The whole time is used, however long a task has not gained.
 _NEVER_STOPS = 10**9
+_ROUNDS = 40
 
 
 def foretune(*arguments: str) -> None:
@@ -60,6 +62,42 @@ def tuned(source: str, folder: Path, seconds: float, seed: int, extra: Sequence[
 def _is_whole(artifact: Path, result: Path) -> bool:
     """An artifact is there early, and a result also after Ctrl-C."""
     return artifact.exists() and result.exists() and not read_json(result)["interrupted"]
+
+
+def in_turns(name: str, artifacts: Mapping[str, Path], seed: int) -> dict[str, Any]:
+    """Two artifacts of a network timed in turn, each in a process of its own.
+
+    Args:
+        name: Of the network, in the catalog.
+        artifacts: Label to artifact, two.
+        seed: Of orders and intervals.
+
+    Returns:
+        ``ratio`` of the second's latency to the first's, ``median`` and ``readings`` of both, and
+        ``within_tolerance`` of the second.
+
+    Raises:
+        RuntimeError: One of them does not run.
+    """
+    from foretune.engines import compare
+    from foretune.hardware import probe
+    from foretune.workload import Model, load_input
+
+    model = load_input(name)
+    assert isinstance(model, Model)
+    found = compare(
+        model, artifacts, [], threads=probe().threads, rounds=_ROUNDS, seed=seed, progress=say
+    )
+    for side, one in found.items():
+        if one.error:
+            raise RuntimeError(f"{side}: {one.error}")
+    first, second = artifacts
+    return {
+        "ratio": ratio(found[second].readings, found[first].readings, seed),
+        "median": {side: one.median for side, one in found.items()},
+        "readings": {side: list(one.readings) for side, one in found.items()},
+        "within_tolerance": found[second].within_tolerance,
+    }
 
 
 def kept(file: Path, make: Callable[[], Any]) -> Any:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from benchmarks import company, networks
 from benchmarks._networks import budget, figures, kernels, page, passes, runs
+from foretune.bench import write_json
 from foretune.workload import catalog
 
 positive = st.floats(1e-6, 1e3)
@@ -139,6 +140,33 @@ def test_passes_are_told_with_their_interval_or_why_not():
     }  # fmt: skip
     text = page.body({"net": result})
     assert "1.50 (1.40 to 1.60)" in text and "RuntimeError: refused" in text
+
+
+def test_a_shorter_time_is_told_with_what_it_costs():
+    result = _result(foretune=_engine(0.01), openvino=_engine(0.02))
+    assert "of the time" not in page.body({"net": result})
+    result["shorter"] = {
+        "ratio": {"median": 1.02, "low": 1.01, "high": 1.04}, "median": {"a": 0.01, "b": 0.0102},
+        "seconds": 75.0, "trials": 200,
+    }  # fmt: skip
+    text = page.body({"net": result})
+    assert "In 25% of the time" in text and "+2.0% longer" in text
+    assert "75 of 300" in text and "1.020 (1.010 to 1.040)" in text
+
+
+def test_networks_of_other_days_are_kept_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(networks, "RESULTS", tmp_path)
+    assert networks._earlier(["net"]) == {}
+    result = _result(foretune=_engine(0.01), openvino=_engine(0.02))
+    before = {key: {"name": "old"} if key == "hardware" else "before" for key in networks._WHEN}
+    page_of = {"networks": {"net": result, "kept": result}, "conditions": before}
+    write_json(tmp_path / "networks.json", page_of)
+    earlier = networks._earlier(["net"])
+    assert list(earlier) == ["kept"]
+    now = {**before, "began": "now", "hardware": {"name": "new"}}
+    text = page.body({**earlier, "net": {**result, "when": now}})
+    assert "| kept    | old" in text and "| net     | new" in text
+    assert "Machines and days" not in page.body({"net": {**result, "when": now}})
 
 
 def test_passes_that_changed_nothing_or_were_off_are_not_tried():
