@@ -29,7 +29,7 @@ runs::
 directories do not outlive a session, or machines are others, ``--with`` adds what was published
 before, of other seeds::
 
-    taskset -c 0 python -m benchmarks.mcts --seed-list 1 --with docs/results/mcts.json --write
+    taskset -c 0 python -m benchmarks.mcts --seed-list 1 --with docs/results/mcts.json.xz --write
 """
 
 from __future__ import annotations

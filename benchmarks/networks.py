@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks._networks import budget, kernels, page, passes
 from benchmarks._networks.runs import foretune, in_turns, kept, or_error, tuned
-from benchmarks.results import RESULTS, conditions, publish, read_json
+from benchmarks.results import conditions, publish, read_json, readings_of
 from foretune.engines import ENGINES
 
 NETWORKS = (
@@ -95,10 +95,9 @@ def _shorter(name: str, whole: Path, folder: Path, seconds: float, seed: int) ->
 
 def _earlier(names: Collection[str]) -> dict[str, Any]:
     """Results of the page as it stands, of networks other than these."""
-    file = RESULTS / "networks.json"
-    if not file.exists():
+    page_of = readings_of("networks")
+    if page_of is None:
         return {}
-    page_of = read_json(file)
     return {
         name: {"when": {key: page_of["conditions"][key] for key in _WHEN}, **result}
         for name, result in page_of["networks"].items()

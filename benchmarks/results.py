@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import lzma
 import os
 import platform
 import shlex
@@ -16,12 +17,13 @@ from typing import Any
 
 import psutil
 
+from foretune._files import json_text, write_bytes
 from foretune._store_url import without_password
-from foretune.bench import write_json
 from foretune.hardware import Hardware, probe
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
+_READINGS = ".json.xz"
 _PACKAGES = ("foretune", "apache-tvm", "apache-tvm-ffi", "torch", "xgboost-cpu", "numpy",
              "onnxruntime", "openvino", "transformers")  # fmt: skip
 _BUSY_PERCENT = 5.0
@@ -135,7 +137,7 @@ def figure(value: Mapping[str, float], sign: str = "") -> str:
 
 def publish(name: str, title: str, body: str, data: dict[str, Any], where: dict[str, Any],
             write: bool) -> None:  # fmt: skip
-    """Prints a result and, if asked, writes ``docs/results/<name>.md`` and ``.json``.
+    """Prints a result and, if asked, writes ``docs/results/<name>.md`` and ``.json.xz``.
 
     Args:
         name: File name without extension.
@@ -170,13 +172,29 @@ def publish(name: str, title: str, body: str, data: dict[str, Any], where: dict[
     if write:
         RESULTS.mkdir(parents=True, exist_ok=True)
         (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
-        write_json(RESULTS / f"{name}.json", {**data, "conditions": where})
-        print(f"written: {RESULTS / name}.md and .json", flush=True)
+        write_readings(name, {**data, "conditions": where})
+        print(f"written: {RESULTS / name}.md and {_READINGS}", flush=True)
+
+
+def write_readings(name: str, data: Mapping[str, Any]) -> None:
+    """Writes the figures behind a page, compressed: most of them are readings that repeat."""
+    write_bytes(RESULTS / f"{name}{_READINGS}", lzma.compress(json_text(data).encode()))
+
+
+def readings_of(name: str) -> dict[str, Any] | None:
+    """The figures behind a page; None where there is no page."""
+    file = RESULTS / f"{name}{_READINGS}"
+    if not file.exists():
+        return None
+    found = read_json(file)
+    assert isinstance(found, dict)
+    return found
 
 
 def read_json(path: Path) -> Any:
-    """Reads a JSON file."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """Reads a JSON file, also one that is compressed by xz."""
+    data = path.read_bytes()
+    return json.loads(lzma.decompress(data) if path.suffix == ".xz" else data)
 
 
 def say(text: str) -> None:

@@ -25,7 +25,7 @@ from benchmarks import results
 from benchmarks._tuner import compare as comparison
 from benchmarks._tuner import tables
 from benchmarks._tuner.runs import NetworkRun, Plan, label, run, side_of
-from benchmarks.results import conditions, publish, read_json, say
+from benchmarks.results import conditions, publish, say
 from foretune.bench import Side, SideError
 from foretune.errors import BadInputError
 from foretune.hardware import Hardware
@@ -58,11 +58,10 @@ def published(network: str, workloads: Sequence[Workload], hardware: Hardware) -
         ``seconds``, only where it was measured on the same tasks for the same target, and ``says``:
         a few words about it, empty where nothing was published.
     """
-    path = results.RESULTS / "networks.json"
-    page = read_json(path) if path.exists() else {}
-    if network not in page:
+    page = results.readings_of("networks") or {}
+    if "tune" not in page.get("networks", {}).get(network, {}):
         return {"says": ""}
-    tune = page[network]["tune"]
+    tune = page["networks"][network]["tune"]
     there, when = tune["hardware"], page["conditions"]["began"]
     says = f"published earlier: {tune['tuned_s'] * 1e3:.3f} ms ({there['name']}, {when})"
     if {t["key"]: t["weight"] for t in tune["tasks"]} != {w.key: w.weight for w in workloads}:

@@ -79,7 +79,12 @@ def no_temporary_files(error: OSError) -> BadInputError:
 
 def write_json(path: Path, data: Any) -> None:
     """The same with a JSON object. NaN and infinities, which JSON has not, become null."""
-    write_text(path, json.dumps(_finite(data), indent=1, allow_nan=False) + "\n")
+    write_text(path, json_text(data))
+
+
+def json_text(data: Any) -> str:
+    """The text that ``write_json`` writes."""
+    return json.dumps(_finite(data), indent=1, allow_nan=False) + "\n"
 
 
 def _finite(value: Any) -> Any:

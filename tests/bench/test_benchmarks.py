@@ -54,7 +54,7 @@ def test_sampling_prints_a_table_and_writes_it_with_its_conditions(
     printed = capsys.readouterr().out
     assert "matmul_512" in printed
     assert "python -m benchmarks.sampling" in printed
-    written = json.loads((tmp_path / "sampling.json").read_text())
+    written = results.readings_of("sampling")
     assert written["rows"][0]["candidates"] == 50
     conditions = written["conditions"]
     assert {"hardware", "command", "versions", "machine", "busy_before", "seeds"} <= set(conditions)
@@ -68,7 +68,7 @@ def test_code_levels_compares_the_same_candidates(
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     arguments = ["--workloads", "matmul:32x32x32", "--candidates", "2", "--rounds", "1", "--write"]
     code_levels.main(arguments)
-    written = json.loads((tmp_path / "code_levels.json").read_text())
+    written = results.readings_of("code_levels")
     rows = written["rows"]
     assert len({row["candidate"] for row in rows}) == len(rows) == 2
     for row in rows:

@@ -498,7 +498,7 @@ def test_the_page_of_expansions_judges_the_median_and_shows_the_highest_reading(
     monkeypatch.setattr(expansions, "overhead_alone", short)
     words = "--workloads matmul:64x64x64 --sides mcts:random,mcts:heuristic --write"
     expansions.main(words.split())
-    rows = json.loads((tmp_path / "expansions.json").read_text())["summary"]
+    rows = results.readings_of("expansions")["summary"]
     assert [(row["side"], row["measured"], row["rounds"]) for row in rows] == [
         ("mcts:random", 8, 3), ("mcts:heuristic", 8, 3),
     ]  # fmt: skip

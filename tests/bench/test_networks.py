@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import company, networks
+from benchmarks import company, networks, results
 from benchmarks._networks import budget, figures, kernels, page, passes, runs
-from foretune.bench import write_json
 from foretune.workload import catalog
 
 positive = st.floats(1e-6, 1e3)
@@ -155,12 +154,12 @@ def test_a_shorter_time_is_told_with_what_it_costs():
 
 
 def test_networks_of_other_days_are_kept_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(networks, "RESULTS", tmp_path)
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
     assert networks._earlier(["net"]) == {}
     result = _result(foretune=_engine(0.01), openvino=_engine(0.02))
     before = {key: {"name": "old"} if key == "hardware" else "before" for key in networks._WHEN}
     page_of = {"networks": {"net": result, "kept": result}, "conditions": before}
-    write_json(tmp_path / "networks.json", page_of)
+    results.write_readings("networks", page_of)
     earlier = networks._earlier(["net"])
     assert list(earlier) == ["kept"]
     now = {**before, "began": "now", "hardware": {"name": "new"}}

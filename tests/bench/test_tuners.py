@@ -561,8 +561,8 @@ def test_what_was_published_counts_for_the_same_tasks_and_target_only(
     assert tuners.published("net", workloads, hardware) == {"says": ""}
     tasks = [{"key": w.key, "weight": w.weight} for w in workloads]
     tune = {"tuned_s": 0.036, "hardware": hardware.to_json(), "tasks": tasks}
-    page = {"net": {"tune": tune}, "conditions": {"began": "2026-11-20"}}
-    (tmp_path / "networks.json").write_text(json.dumps(page))
+    page = {"networks": {"net": {"tune": tune}}, "conditions": {"began": "2026-11-20"}}
+    results.write_readings("networks", page)
     found = tuners.published("net", workloads, hardware)
     assert found["seconds"] == 0.036 and "36.000 ms" in found["says"]
     others = [
@@ -609,7 +609,7 @@ def test_a_page_is_written_from_runs_of_which_one_failed(
     text = (tmp_path / "tuners.md").read_text()
     assert "the peer's last words" in text and "warm-up lowered" in text
     assert "python -m benchmarks.tuners" in text and text in capsys.readouterr().out
-    data = json.loads((tmp_path / "tuners.json").read_text())
+    data = results.readings_of("tuners")
     assert len(data["networks"][name]["runs"]) == 3
     assert data["failures"][0]["side"] == PEER.strategy
 
