@@ -80,6 +80,29 @@ TRAINING = {
 """Modules of ``benchmarks._training`` with the networks taken from each."""
 
 
+KIN = {
+    "bert": ("bert", "distilbert", "albert", "squeezebert", "vit"),
+    "decoder": ("gpt_neox", "llama", "qwen2"),
+    "resnet": ("resnet", "training_resnet", "training_resnext"),
+    "regnet": ("regnet", "training_regnet"),
+    "inverted": ("mobilenet_v2", "efficientnet", "training_mobilenet_v3", "training_mobilevitv2"),
+    "mobilenet_v1": ("mobilenet_v1",),
+    "convnext": ("convnext", "training_convnext"),
+    "poolformer": ("poolformer", "training_poolformer"),
+    "unet": ("training_unet", "training_vae_decoder"),
+    "superresolution": ("training_espcn", "training_edsr"),
+}
+"""Architectures that resemble each other, by how names begin; others are alone."""
+
+
+def kin_of(name: str) -> str:
+    """What a network resembles: models that are judged on it must not have learned from its kin."""
+    matching = {
+        begin: kin for kin, begins in KIN.items() for begin in begins if name.startswith(begin)
+    }
+    return matching[max(matching, key=len)] if matching else name
+
+
 def _prepared(name: str, make: Callable[[], Definition]) -> Definition:
     """A network with weights that only its name decides, under which its signal keeps its scale."""
     import torch

@@ -15,6 +15,10 @@ from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 
+OWN_PATHS = "import sys; sys.path[:] = [path for path in sys.path if path]; "
+"""Before the code of ``python -c``: else a file of the current directory would stand in for a
+module of the same name, which it does not in the process that starts it."""
+
 
 def environment(threads: int, **variables: str) -> dict[str, str]:
     """The environment of a child process that imports this very package, installed or not.

@@ -137,3 +137,17 @@ def test_what_the_installed_libraries_say_when_memory_runs_out_is_known(
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert _child.tells_of_no_memory(done.stderr), done.stderr
     assert not _child.tells_of_no_memory("no such file: bad input")
+
+
+def test_a_child_does_not_read_modules_of_the_current_directory(tmp_path):
+    (tmp_path / "json.py").write_text("raise SystemExit(7)\n")
+    command = [sys.executable, "-c", f"{_child.OWN_PATHS}import json"]
+    assert subprocess.run(command, cwd=tmp_path, check=False).returncode == 0
+    assert subprocess.run([*command[:2], "import json"], cwd=tmp_path, check=False).returncode == 7
+
+
+def test_every_child_that_is_given_code_begins_so():
+    package = Path(_child.__file__).parent
+    spawning = [file for file in package.rglob("*.py") if '"-c"' in file.read_text("utf-8")]
+    assert len(spawning) >= 4
+    assert all("OWN_PATHS" in file.read_text("utf-8") for file in spawning)

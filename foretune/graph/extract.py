@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,7 @@ class Extraction:
         passes: What became of each pass over the graph.
         without: Names of passes that were not wanted, those before code is generated included.
         plan: What the passes that have a choice chose: pass, then operator, to choice.
+        between: Bytes that the network reads and writes between two uses of a weight, coarsely.
     """
 
     workloads: list[Workload]
@@ -49,6 +50,7 @@ class Extraction:
     passes: tuple[PassReport, ...] = ()
     without: frozenset[str] = frozenset()
     plan: Plan = field(default_factory=dict)
+    between: int = 0
 
 
 def extract(
@@ -69,8 +71,14 @@ def extract(
     return cut(simplify(model, hardware, without, plan))
 
 
-def cut(simplified: Simplified) -> Extraction:
-    """Cuts a fused program, as ``simplify`` returns it, into workloads."""
+def cut(simplified: Simplified, between: int | None = None) -> Extraction:
+    """Cuts a fused program into workloads.
+
+    Args:
+        simplified: As ``simplify`` returns it.
+        between: As in ``Extraction``, where kernels are to be those of another plan of the same
+            network; as this program has it if None.
+    """
     from foretune import _tvm
 
     program = simplified.program
@@ -81,7 +89,9 @@ def cut(simplified: Simplified) -> Extraction:
             calls[callee] = calls.get(callee, 0) + 1
         elif callee not in untunable:
             untunable.append(callee)
-    program = _marked(program)
+    large, own = _large_weights(program)
+    between = own if between is None else between
+    program = _marked(program, large, between)
     found: dict[str, Workload] = {}
     functions: dict[str, str] = {}
     taken: set[str] = set()
@@ -113,6 +123,7 @@ def cut(simplified: Simplified) -> Extraction:
         simplified.passes,
         simplified.without,
         simplified.plan,
+        between,
     )
 
 
@@ -126,14 +137,14 @@ def as_workload(function: Any, name: str, weight: int = 1) -> Workload:
     return Workload.from_module(_tvm.IRModule({"main": function}), name, weight)
 
 
-def _marked(program: IRModule) -> IRModule:
+def _marked(program: IRModule, large: Mapping[str, set[int]], between: int) -> IRModule:
     """The program with tensor programs that say which of their parameters are cold.
 
     Also those that are not tuned: what is generated from their default schedule depends on it.
     """
     from foretune import _tvm
 
-    cold = _cold_weights(program)
+    cold = {name: ColdWeights(tuple(sorted(at)), between) for name, at in large.items() if at}
     functions = {
         variable: mark_cold(function, cold[str(variable.name_hint)])
         if isinstance(function, _tvm.PrimFunc) and str(variable.name_hint) in cold
@@ -143,10 +154,11 @@ def _marked(program: IRModule) -> IRModule:
     return _tvm.IRModule(functions)
 
 
-def _cold_weights(program: IRModule) -> dict[str, ColdWeights]:
+def _large_weights(program: IRModule) -> tuple[dict[str, set[int]], int]:
     """Of each tensor program the parameters that are a constant in each call, and large.
 
-    Between two uses of one a network reads all others, and writes and reads its results.
+    Between two uses of one a network reads all others, and writes and reads its results: so many
+    bytes, coarsely, are the second value.
     """
     from foretune import _tvm
 
@@ -173,8 +185,7 @@ def _cold_weights(program: IRModule) -> dict[str, ColdWeights]:
         large[name] = large.get(name, here) & here
 
     relax.analysis.post_order_visit(program["main"], visit)
-    between = _rounded(sum(sizes.values()) + results)
-    return {n: ColdWeights(tuple(sorted(at)), between) for n, at in large.items() if at}
+    return large, _rounded(sum(sizes.values()) + results)
 
 
 def _bytes_of(kind: Any) -> int:

@@ -48,7 +48,7 @@ _SCHEMA = "foretune.peaks/1"
 _KEPT_S = 86400.0
 _STARTED = Path("/proc/sys/kernel/random/boot_id")
 """Another text after every start of a machine."""
-_CHILD = "import sys; from foretune.hardware._peak import child; child(*sys.argv[1:])"
+_CHILD = f"{_child.OWN_PATHS}from foretune.hardware._peak import child; child(*sys.argv[1:])"
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 Reading order: ``links`` says which calls of different passes are one operator; ``network`` walks a
 network through the passes with a plan; ``space`` is all of its plans; ``encode`` makes graphs of
 TpuGraphs of them; ``kernels``, ``_worker`` and ``measurer`` time them; ``trials`` is the loop over
-them, which learns by ``model``. ``collector`` and ``pack`` collect them (``foretune graph
+them, which learns by ``model``; ``standings`` says what all measurements make of a plan, and
+``provenance`` what they were made with. ``collector`` and ``pack`` collect them (``foretune graph
 collect``); ``prior`` is what a graph network learned of them, and ``choose`` searches the one that
 ships (``foretune tune --plan-trials``).
 """
@@ -18,7 +19,8 @@ from foretune.plans.network import PlanNetwork
 from foretune.plans.pack import pack
 from foretune.plans.prior import GraphPrior, calibrated, read_plan_model
 from foretune.plans.space import PlanCandidate, PlanSketch, PlanSpace
-from foretune.plans.trials import JOURNAL, seconds_of
+from foretune.plans.standings import seconds_of
+from foretune.plans.trials import JOURNAL
 
 __all__ = [
     "JOURNAL",

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune._child import die_with_parent, tells_of_no_memory
+from foretune._code import code_fingerprint
 from foretune._files import write_all
 from foretune.errors import BadInputError, ForetuneError, last_line
 from foretune.hardware import Hardware
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from foretune.plans.network import PlanNetwork
     from foretune.plans.space import PlanCandidate
 
+_LOOKS = 3
 _MEMORY_SHARE = 0.9
 """Of the memory that is free when the network is loaded, that its plans may take."""
 
@@ -97,6 +99,7 @@ class _Worker:
         )
         self.tolerance = default_tolerance(model)
         self.expected: list[Any] | None = None
+        self.between: int | None = None
         # What is there now stays: looking through it for garbage after each plan takes a while.
         gc.collect()
         gc.freeze()
@@ -115,11 +118,25 @@ class _Worker:
             plans: Decisions of each.
         """
         if self.expected is None:
-            call, _ = self._call(self.space.default, {})
-            self.expected = _arrays(call())
+            self._begin()
         made = [self._made(decisions) for decisions in plans]
         self._read([each for each in made if each.call is not None])
         return [each.answer for each in made]
+
+    def _begin(self) -> None:
+        """Runs the default plan, which others are compared with.
+
+        Raises:
+            BadInputError: It does not run.
+        """
+        try:
+            call, _ = self._call(self.space.default, {})
+            self.expected = _arrays(call())
+        except Exception as error:  # foreign code
+            raise BadInputError(
+                f"the default plan must run, but ended with {type(error).__name__}: "
+                f"{last_line(error, 300)}"
+            ) from error
 
     def _made(self, decisions: Sequence[int]) -> _Made:
         """Compiles the network of a plan, and compares its outputs with the default plan's."""
@@ -142,6 +159,7 @@ class _Worker:
             "run_s": time.perf_counter() - began - build_s,
             **told,
             "built": self.kernels.built - built,
+            "memory": _resident(),
             "stages": stages,
         }
         return _Made(answer, call if result["status"] == Status.OK.value else None)
@@ -174,7 +192,8 @@ class _Worker:
             failed = [report.name for report in simplified.passes if report.failed]
             if failed:
                 raise RuntimeError(f"with this plan a pass fails: {', '.join(failed)}")
-            extraction = cut(simplified)
+            # As in the default plan: a kernel must not change because others need more room.
+            extraction = cut(simplified, self.between)
         with _timed(stages, "kernels"):
             symbols = self.kernels.symbols(kernels_of(extraction))
         self.step("compiling")
@@ -183,6 +202,8 @@ class _Worker:
         self.step("running")
         with _timed(stages, "weights"):
             call = artifact.prepare(network.model.examples)
+        if self.between is None:
+            self.between = extraction.between
         told = {"plain": self.kernels.plain(symbols), "chosen": extraction.plan}
         return call, {**_differences(plan, walk), **told}
 
@@ -225,9 +246,13 @@ def _loaded(given: Mapping[str, Any]) -> Model:
 
 
 def _first_s(call: Any) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
+    """Seconds of a call, the least of a few: one hiccup must not halve what a reading holds."""
+    found = []
+    for _ in range(_LOOKS):
+        began = time.perf_counter()
+        call()
+        found.append(time.perf_counter() - began)
+    return min(found)
 
 
 def _differences(plan: PlanCandidate, walk: Walk) -> dict[str, Any]:
@@ -271,6 +296,11 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
+def _resident() -> int:
+    """Bytes of memory that this process has in use."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
 def _available() -> int:
     """Bytes of memory that programs may still take, what the system caches included."""
     for line in Path("/proc/meminfo").read_text().splitlines():
@@ -284,7 +314,8 @@ def main(requests: int, replies: int) -> None:
 
     Args:
         requests: File descriptor of lines; the first one says which network.
-        replies: Where lines go: ``{"step": ...}``, ``{"error": ...}``, or an answer.
+        replies: Where lines go: ``{"step": ...}``, ``{"error": ...}``, or an answer; the first one
+            is ``{"space": ..., "code": ...}``.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with os.fdopen(requests, "r", encoding="utf-8") as lines:
@@ -296,8 +327,11 @@ def main(requests: int, replies: int) -> None:
         except ForetuneError as error:
             write_all(replies, json.dumps({"error": str(error)}).encode() + b"\n")
             return
-        worker.send(space=worker.space.to_json())
+        worker.send(space=worker.space.to_json(), code=code_fingerprint())
         for line in lines:
-            worker.send(measured=worker.measure(json.loads(line)["plans"]))
+            try:
+                worker.send(measured=worker.measure(json.loads(line)["plans"]))
+            except BadInputError as error:
+                worker.send(error=str(error))
             # Networks and their weights are in cycles, with classes that passes define.
             gc.collect()

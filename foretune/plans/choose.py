@@ -28,17 +28,15 @@ from foretune.plans.measurer import OutOfTime, PlanMeasurer
 from foretune.plans.model import LinearPlans
 from foretune.plans.prior import GraphPrior, shipped_plan_model
 from foretune.plans.provenance import provenance
+from foretune.plans.standings import DEFAULT, Standings
 from foretune.plans.trials import (
-    DEFAULT,
     JOURNAL,
     MADE,
     Measures,
     Proposals,
     Trials,
     beside_default,
-    best_plans,
     opened,
-    seconds_of,
 )
 from foretune.records import Journal
 from foretune.tgraph import TGraph, require_torch
@@ -214,7 +212,7 @@ class _Search:
         complete = self._measure(trials, proposals)
         self.records = trials.records
         why = self._why(complete)
-        best = self._best(space.default.key, proposals.default_s)
+        best = self._best()
         if not best:
             return self.planned(f"{why}; none is faster than the default plan")
         return self._compared(trials, prior, best, why)
@@ -260,16 +258,14 @@ class _Search:
             if record.candidate_key not in default
         }
 
-    def _best(self, default_key: str, default_s: float | None) -> list[PlanCandidate]:
+    def _best(self) -> list[PlanCandidate]:
         """The fastest plans, if they are faster than the default plan."""
-        if default_s is None:
-            return []
-        faster = [
-            record
-            for record in self.records
-            if (seconds := seconds_of(record.measurement)) is not None and seconds < default_s
+        standings = Standings.of(self.records)
+        return [
+            plan
+            for plan in standings.best(_COMPARED)
+            if standings.plans[plan.key].alone_s < standings.whole_s
         ]
-        return best_plans(faster, default_key, _COMPARED)
 
     def _compared(
         self, trials: Trials, prior: GraphPrior, best: Sequence[PlanCandidate], why: str

@@ -17,19 +17,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filelock import FileLock, Timeout
+
 from foretune._files import write_json
 from foretune.errors import BadInputError, ForetuneError, RecordError
 from foretune.plans.kernels import KERNELS
 from foretune.plans.measurer import PlanMeasurer
 from foretune.plans.model import LinearPlans
-from foretune.plans.provenance import provenance
+from foretune.plans.provenance import Provenance, provenance, read_provenance
+from foretune.plans.standings import Standings
 from foretune.plans.trials import (
     JOURNAL,
+    PARTS,
     Measures,
     Proposals,
     Trials,
     beside_default,
-    best_plans,
     counting,
     opened,
     read_space,
@@ -41,12 +44,13 @@ if TYPE_CHECKING:
     from foretune.plans.space import PlanSpace
 
 _SPEC = "spec.json"
+_LOCK = "collect.lock"
 _BATCH = 10
 """Plans that are bred from the same measurements."""
 _AGAIN = 20
 """Plans after which the default plan is measured again."""
-_COMPARED = (5, 1)
-"""The best so many are measured beside the default plan in the end; fewer where that fails."""
+_COMPARED, _TOGETHER = 20, 5
+"""The best so many are measured beside the default plan in the end, and so many of them at once."""
 
 MeasurerFactory = Callable[[str, "Hardware", Path, "Mapping[str, Any] | None"], Measures]
 
@@ -127,13 +131,22 @@ class PlanCollector:
         self._measurer = measurer
         self._say = say
         self._journal = Journal(folder / JOURNAL)
-        self._made = provenance(hardware)
+        self._lock = FileLock(folder / _LOCK)
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            self._journal.close()
+            raise BadInputError(
+                f"one collection at a time must work in {folder}, but another one does: wait for "
+                "its end, or take another --work-dir"
+            ) from None
         self._deadline = float("inf")
         self.left_out: list[str] = []
 
     def close(self) -> None:
         """Closes the journal. May be called twice."""
         self._journal.close()
+        self._lock.release()
 
     def __enter__(self) -> PlanCollector:
         return self
@@ -167,23 +180,36 @@ class PlanCollector:
         return complete
 
     def _network(self, spec: str) -> bool:
-        place = self.folder / folder_of(spec)
-        known = read_space(place)
-        if known is not None and self._is_complete(known):
+        made = provenance(self.hardware, network=spec)
+        place = self._place(folder_of(spec), made)
+        if place is None:
             return True
         start = partial(self._measurer, spec, self.hardware, place)
-        with opened(start, place, self._journal, self.hardware, self._made) as trials:
+        with opened(start, place, self._journal, self.hardware, made) as trials:
             write_json(place / _SPEC, {"spec": spec})
             if trials.space.size == 1:
                 self._say(f"{spec} has one plan only: there is nothing to collect")
                 return True
             complete = self._plans(trials)
-            if complete:
-                self._compare(trials)
+            complete = complete and self._settle(trials)
         if complete:
             # Other networks have few of these kernels, and all together take gigabytes.
             shutil.rmtree(place / KERNELS, ignore_errors=True)
         return complete
+
+    def _place(self, name: str, made: Provenance) -> Path | None:
+        """Where a network is measured now; None where all of it was measured, on any machine.
+
+        What another machine, or other code, left unfinished stays where it is.
+        """
+        for place in [*sorted(self.folder.glob(f"{name}{PARTS}*")), self.folder / name]:
+            there, space = read_provenance(place), read_space(place)
+            if there is not None and space is not None and self._is_complete(space, there):
+                return None
+        found = read_provenance(self.folder / name)
+        if found is None or found.digest == made.digest:
+            return self.folder / name
+        return self.folder / f"{name}{PARTS}{made.digest[:8]}"
 
     def _plans(self, trials: Trials) -> bool:
         """Measures plans until there are enough; False if time runs out before."""
@@ -198,21 +224,34 @@ class PlanCollector:
 
         return trials.run(proposals, lambda: time.monotonic() < self._deadline, tell)
 
-    def _compare(self, trials: Trials) -> None:
-        """Measures the best plans once more, beside the default plan."""
-        for count in _COMPARED:
-            best = best_plans(trials.records, trials.space.default.key, count)
-            if not best:
-                return
-            self._say(f"{trials.space.workload.name}: the best {len(best)} beside the default plan")
-            first, _ = beside_default(trials, best)
-            if first.ok:
-                return
+    def _settle(self, trials: Trials) -> bool:
+        """Measures again what was not quiet, and the best plans beside the default plan.
 
-    def _is_complete(self, space: PlanSpace) -> bool:
+        Returns:
+            Whether there was time for it.
+        """
+        standings = Standings.of(trials.records)
+        again: list[Any] = [standings.plans[key].record for key in standings.unquiet]
+        name = trials.space.workload.name
+        if again:
+            self._say(f"{name}: {len(again)} plans are measured again, which were not quiet")
+        for record in again:
+            if time.monotonic() >= self._deadline:
+                return False
+            trials.measure([record.candidate], record.origin)
+        best = Standings.of(trials.records).best(_COMPARED)
+        self._say(f"{name}: the best {len(best)} beside the default plan")
+        for at in range(0, len(best), _TOGETHER):
+            if time.monotonic() >= self._deadline:
+                return False
+            beside_default(trials, best[at : at + _TOGETHER])
+        return True
+
+    def _is_complete(self, space: PlanSpace, made: Provenance) -> bool:
+        """Whether all of a network was measured, and the best compared, as far as that works."""
         if space.size == 1:
             return True
-        records = counting(self._journal, space.workload.key, self._made.digest)
+        records = counting(self._journal, space.workload.key, made.digest)
         compared = any(record.origin == CONFIRM for record in records)
         count = len({record.candidate_key for record in records})
         return compared and count >= min(self.collection.plans, space.size)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from foretune._files import write_bytes
 from foretune.errors import RecordError
-from foretune.tgraph.graphs import ANCHORS_KEY
+from foretune.tgraph.graphs import ANCHORS_KEY, MADE_KEY
 
 if TYPE_CHECKING:
     from foretune.plans.encode import NetworkGraph
@@ -71,20 +71,26 @@ class PackedPlans:
         configurable: Nodes with choices, int32 of shape (nc,).
         configurations: Of each plan, float32 of shape (c, nc, 18).
         nanoseconds: What each takes, int64 of shape (c,).
+        alone: The same by the measurement of the plan alone, int64 of shape (c,).
         quiet: Quiet readings of each, int32 of shape (c,).
         compared: Whether each was measured beside the default plan, too, shape (c,).
         origin: Whose idea each was: ``default``, ``tvm``, ``random``, ``evolved``, shape (c,).
+        default: Nanoseconds of the default plan, measurement by measurement.
         anchors: Configurations that others are compared with, shape (ANCHORS, nc, 18).
+        tvm_is_default: Whether TVM's own plan is the default plan.
         made: What they were measured with.
     """
 
     configurable: npt.NDArray[np.int32]
     configurations: npt.NDArray[np.float32]
     nanoseconds: npt.NDArray[np.int64]
+    alone: npt.NDArray[np.int64]
     quiet: npt.NDArray[np.int32]
     compared: npt.NDArray[np.bool_]
     origin: npt.NDArray[np.str_]
+    default: npt.NDArray[np.int64]
     anchors: npt.NDArray[np.float32]
+    tvm_is_default: bool
     made: Mapping[str, Any]
 
 
@@ -105,13 +111,16 @@ def write_layout(file: Path, graph: NetworkGraph, plans: PackedPlans) -> None:
         "node_config_ids": plans.configurable,
         "node_config_feat": plans.configurations,
         "config_runtime": plans.nanoseconds,
+        "config_alone": plans.alone,
         "config_quiet": plans.quiet,
         "config_compared": plans.compared,
         "config_origin": plans.origin,
+        "default_readings": plans.default,
+        "tvm_is_default": np.array(plans.tvm_is_default),
         ANCHORS_KEY: plans.anchors,
         "node_splits": np.array([0, count], np.int32),
         "schema": np.array(SCHEMA),
-        "made": np.array(json.dumps(plans.made, sort_keys=True)),
+        MADE_KEY: np.array(json.dumps(plans.made, sort_keys=True)),
     }
     write_bytes(file, _packed(arrays))
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretune import _child
+from foretune._code import code_fingerprint
 from foretune._files import write_all, write_bytes
 from foretune.errors import BadInputError, last_line
 from foretune.graph import require_compiler
@@ -37,13 +38,15 @@ if TYPE_CHECKING:
 
 STEP_TIMEOUT_S = 300.0
 """Seconds between two signs of life of a child: building one kernel, or all readings of a plan."""
-LOAD_TIMEOUT_S = 1800.0
+LOAD_TIMEOUT_S = 600.0
 """Seconds until a network is loaded and its choices are known."""
 _MOST_STARTS = 3
-"""Children in a row that may die before the network is loaded."""
-_WORKER = "import sys; from foretune.plans._worker import main; main(*map(int, sys.argv[1:]))"
+"""Children in a row that may die before the network is loaded, or before a plan is measured."""
+_WORKER = (
+    f"{_child.OWN_PATHS}from foretune.plans._worker import main; main(*map(int, sys.argv[1:]))"
+)
 _BLOCK = 1 << 20
-_TOLD = ("stages", "built", "plain", "unasked", "otherwise")
+_TOLD = ("stages", "built", "plain", "memory", "unasked", "otherwise")
 _MODEL = "model.pickle"
 
 
@@ -79,7 +82,8 @@ class PlanMeasurer(Measurer):
         chosen: Key of a plan that was measured to what passes chose in it, as ``--plan`` takes it.
         last: What the child said of the last plan beside its measurement: ``stages`` (seconds by
             name), ``built`` (kernels), ``plain`` (kernels with the default schedule, because no
-            other one could be built), ``unasked`` (indices of decisions that no pass asked for,
+            other one could be built), ``memory`` (bytes in use), ``process`` (a name that tells the
+            child from others), ``unasked`` (indices of decisions that no pass asked for,
             because of its neighbours), ``otherwise`` (operators about which passes decided
             otherwise).
 
@@ -112,6 +116,7 @@ class PlanMeasurer(Measurer):
         self._known = space
         self._step_timeout_s = step_timeout_s
         self._child: _Child | None = None
+        self._gone_in_a_row = 0
         self.last: dict[str, Any] = {}
         self.space = PlanSpace.from_json(self._started()[1])
 
@@ -147,10 +152,20 @@ class PlanMeasurer(Measurer):
         child, _ = self._started()
         try:
             child.send({"plans": [list(candidate.decisions) for candidate in candidates]})
-            answers = child.answer(self._step_timeout_s, self.deadline)["measured"]
+            answer = child.answer(self._step_timeout_s, self.deadline)
+            if "error" in answer:
+                raise BadInputError(str(answer["error"]))
+            answers = answer["measured"]
+            self._gone_in_a_row = 0
         except _Gone as gone:
             self._end()
-            self.last = {}
+            self._gone_in_a_row += 1
+            if self._gone_in_a_row >= _MOST_STARTS:
+                raise BadInputError(
+                    f"a plan must leave its process alive, but {self._gone_in_a_row} in a row did "
+                    f"not ({gone}): leave this network out"
+                ) from gone
+            self.last = {"process": child.name}
             spent = (time.monotonic() - began) / len(candidates)
             return [Measurement(gone.status, build_s=spent, message=str(gone)) for _ in candidates]
         except OutOfTime:
@@ -161,6 +176,7 @@ class PlanMeasurer(Measurer):
             # The next plan need not suffer from what this one left.
             self._end()
         self.last = {k: answers[-1][k] for k in _TOLD if k in answers[-1]}
+        self.last["process"] = child.name
         for candidate, answer in zip(candidates, answers, strict=True):
             if "chosen" in answer:
                 self.chosen[candidate.key] = answer["chosen"]
@@ -179,6 +195,8 @@ class PlanMeasurer(Measurer):
             except _Gone as gone:
                 child.end()
                 last = str(gone)
+                if gone.status is Status.TIMEOUT:
+                    break
                 continue
             except BaseException:
                 child.end()
@@ -186,12 +204,18 @@ class PlanMeasurer(Measurer):
             if "error" in answer:
                 child.end()
                 raise BadInputError(str(answer["error"]))
+            if answer["code"] != code_fingerprint():
+                child.end()
+                raise BadInputError(
+                    "plans must be measured by the code that this process runs, but the files of "
+                    f"{Path(__file__).parents[1]} have changed since it began: start it again"
+                )
             self._child, self._known = child, answer["space"]
             return child, answer["space"]
         name = self._network if isinstance(self._network, str) else self._network.name
         raise BadInputError(
-            f"the process that loads {name} must not die, but it did {_MOST_STARTS} times "
-            f"({last}): leave this network out"
+            f"the process that loads {name} must end with its plans, but did not ({last}): leave "
+            "this network out"
         )
 
     def _first(self) -> dict[str, Any]:
@@ -238,9 +262,13 @@ class _Child:
     Args:
         threads: That kernels run on.
         output: Takes what it prints.
+
+    Attributes:
+        name: Tells it from other children.
     """
 
     def __init__(self, threads: int, output: Path) -> None:
+        self.name = f"{os.getpid()}-{time.monotonic_ns():x}"
         request, self._requests = os.pipe()
         self._replies, reply = os.pipe()
         self._output = output

@@ -7,7 +7,9 @@ every record.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib.metadata
 import importlib.resources
 import json
 from collections.abc import Collection
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from foretune.hardware import Hardware
 
 _FILE = "made.json"
+_PACKAGES = ("numpy", "xgboost-cpu", "torch", "transformers", "onnx")
 _FREE = frozenset({"commit"})
 """What is told for people, and may differ."""
 
@@ -47,12 +50,13 @@ class Provenance:
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def provenance(hardware: Hardware, without: Collection[str] = ()) -> Provenance:
+def provenance(hardware: Hardware, without: Collection[str] = (), network: str = "") -> Provenance:
     """What plans are measured with here and now.
 
     Args:
         hardware: What kernels run on, and on how many threads.
         without: Names of passes that do not run.
+        network: The INPUT; where it names a file, what is in the file counts.
     """
     from foretune import _tvm
 
@@ -62,6 +66,8 @@ def provenance(hardware: Hardware, without: Collection[str] = ()) -> Provenance:
             "code": code_fingerprint(),
             "commit": commit(),
             **_tvm.versions(),
+            **_versions(),
+            "source": _source(network),
             "weights": _weights(hardware.kind),
             "hardware": hardware.key,
             "threads": hardware.threads,
@@ -117,6 +123,24 @@ def read_provenance(place: Path) -> Provenance | None:
             f"folder {place.name}, and collect again"
         ) from error
     return Provenance(found)
+
+
+def _versions() -> dict[str, str]:
+    """Of the packages that networks, schedules or choices come from, those that are installed."""
+    found = {}
+    for name in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def _source(network: str) -> str:
+    """A digest of the file that an INPUT names; empty where it names none."""
+    path = Path(network.rpartition(":")[0] or network)
+    file = path if path.is_file() else Path(network)
+    if not network or not file.is_file():
+        return ""
+    return hashlib.blake2b(file.read_bytes(), digest_size=8).hexdigest()
 
 
 def _weights(kind: str) -> str:

@@ -29,6 +29,7 @@ from foretune.measure import Measurement
 from foretune.plans.measurer import OutOfTime
 from foretune.plans.provenance import Provenance, require_same, write_provenance
 from foretune.plans.space import PlanSpace
+from foretune.plans.standings import DEFAULT, EVOLVED, PROCESS, RANDOM, TVM, seconds_of
 from foretune.records import CONFIRM, Record
 
 if TYPE_CHECKING:
@@ -40,9 +41,8 @@ if TYPE_CHECKING:
 
 JOURNAL = "plans.jsonl"
 SPACE = "space.json"
-DEFAULT, TVM, RANDOM, EVOLVED = "default", "tvm", "random", "evolved"
-"""Origins of records: what the passes choose, what TVM does by itself, drawn uniformly, bred from
-the fastest."""
+PARTS = "+"
+"""Between a network's name and the digest of what another part of its plans was measured with."""
 MADE = "made"
 """Key of a record's environment: the digest of what it was measured with."""
 _BREEDING: dict[str, Any] = {
@@ -53,7 +53,6 @@ _BREEDING: dict[str, Any] = {
     "generations": 3,
 }
 """A child differs in four decisions of dozens, on average, and is scored in no time."""
-_FEWEST_QUIET = 3
 
 
 class Measures(Protocol):
@@ -195,6 +194,7 @@ class Proposals:
         self._tvm = tvm
         self._again = again
         self._since = 0
+        self._process = ""
         self._model = model
         self._wanted = min(wanted, space.size)
         self._random_ones = random
@@ -237,6 +237,8 @@ class Proposals:
         self._model.update(fresh)
         self._random.tell(fresh)
         self._evolved.tell(fresh)
+        for record in records:
+            self._note_process(record)
         for record in known:
             is_default = record.candidate_key == self._space.default.key
             is_new = record.candidate_key not in self.measured
@@ -249,6 +251,12 @@ class Proposals:
             if is_default:
                 self.default_s = seconds
 
+    def _note_process(self, record: Record) -> None:
+        """Another process may be slower as a whole: the default plan comes first there."""
+        process = str(record.environment.get(PROCESS, ""))
+        if process != self._process:
+            self._process, self._since = process, self._again
+
     def _is_known(self, record: Record) -> bool:
         """Whether a record tells what a plan is; the default plan has to run."""
         return record.measurement.ok or record.candidate_key != self._space.default.key
@@ -257,6 +265,8 @@ class Proposals:
         """Takes in what an earlier run measured; the records have their plans."""
         if records:
             self.tell([record for record in records if record.origin != CONFIRM])
+            # This process is not the one that measured them.
+            self._since = self._again
             # Another stream than the one that drew those.
             self._rng.bit_generator.advance(1 << 40)  # type: ignore[attr-defined]
 
@@ -327,33 +337,6 @@ def beside_default(
     records = trials.measure([trials.space.default, *plans], CONFIRM)
     first, *others = [record.measurement for record in records]
     return first, list(zip(plans, others, strict=True))
-
-
-def best_plans(records: Sequence[Record], default_key: str, count: int) -> list[PlanCandidate]:
-    """The plans that were fastest when they were measured alone, without the default plan.
-
-    Args:
-        records: With their plans; comparisons among them do not count.
-        default_key: Of the default plan.
-        count: Plans, at most.
-    """
-    found: dict[str, tuple[float, Any]] = {}
-    for record in records:
-        seconds = seconds_of(record.measurement)
-        if seconds is not None and record.origin != CONFIRM:
-            found.setdefault(record.candidate_key, (seconds, record.candidate))
-    found.pop(default_key, None)
-    ordered = sorted(found.items(), key=lambda item: (item[1][0], item[0]))
-    return [plan for _, (_, plan) in ordered[:count]]
-
-
-def seconds_of(measurement: Measurement) -> float | None:
-    """Seconds of a plan: the median of its quiet readings, of all where fewer than 3 were quiet."""
-    if not measurement.ok or not measurement.seconds:
-        return None
-    pairs = zip(measurement.seconds, measurement.quiet, strict=True)
-    quiet = [seconds for seconds, is_quiet in pairs if is_quiet]
-    return float(np.median(quiet if len(quiet) >= _FEWEST_QUIET else measurement.seconds))
 
 
 def read_space(place: Path) -> PlanSpace | None:

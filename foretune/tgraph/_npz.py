@@ -105,6 +105,18 @@ class NpzFile:
                 raise self.wrong(key, f"numbers from {low} to {high - 1}", f"{least} to {most}")
         return array.astype(np.int64)
 
+    def text(self, key: str) -> str:
+        """A text; errors as for ``numbers``."""
+        self.require(key)
+        try:
+            with self._zip.open(f"{key}.npy") as file:
+                array = np.lib.format.read_array(file, allow_pickle=False)
+        except _UNREADABLE as error:
+            raise self._unreadable(error, key) from error
+        if array.shape or array.dtype.kind != "U":
+            raise self.wrong(key, "a text", f"{array.dtype} of shape {array.shape}")
+        return str(array)
+
     def header(self, key: str, shape: Sequence[int | None]) -> tuple[int, ...]:
         """The shape of an array that is not read yet; errors as for ``numbers``."""
         self.require(key)

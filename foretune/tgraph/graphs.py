@@ -13,7 +13,7 @@ Source: Phothilimthana et al., TpuGraphs (2023); keys and columns as in the data
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,8 @@ Integers = npt.NDArray[np.int64]
 LAYOUT, TILE = "layout", "tile"
 ANCHORS_KEY = "anchor_config_feat"
 """Where a file of ours has configurations that others are compared with."""
+MADE_KEY = "made"
+"""Where it says what configurations were measured with."""
 OPCODES = 128
 """Numbers that operations may have: the official list ends at 120."""
 TILE_FEATURES = 24
@@ -66,6 +68,7 @@ class LayoutGraph:
             official test files.
         anchors: Configurations that others may be compared with, measured or not; None: some of
             ``configurations``, as in official files.
+        made: What configurations were measured with, in words of the file; empty in official files.
     """
 
     name: str
@@ -74,6 +77,7 @@ class LayoutGraph:
     configurations: Configurations
     runtime: Integers | None
     anchors: Configurations | None = None
+    made: str = ""
 
     kind = LAYOUT
 
@@ -108,7 +112,8 @@ def read_graphs(path: Path) -> list[Graph]:
         path: A folder, an ``.npz`` file, or a raw ``.pb`` file.
 
     Returns:
-        Graphs of one kind, by name.
+        Graphs of one kind, by name. Collections of ours of one network are one graph, where they
+        were measured with the same; of official ones nobody says so.
 
     Raises:
         BadInputError: There is no such file, one is not a file of TpuGraphs, or there are graphs of
@@ -120,7 +125,9 @@ def read_graphs(path: Path) -> list[Graph]:
             raise BadInputError(
                 f"a folder must hold .npz files of TpuGraphs, but {path} has none: give another one"
             )
-        graphs = [read_graph(f, f.relative_to(path).with_suffix("").as_posix()) for f in files]
+        graphs = _joined(
+            [read_graph(f, f.relative_to(path).with_suffix("").as_posix()) for f in files]
+        )
     elif not path.is_file():
         raise BadInputError(f"there is no file or folder {path}: give one of TpuGraphs")
     elif path.suffix == ".pb":
@@ -136,6 +143,43 @@ def read_graphs(path: Path) -> list[Graph]:
             f"{by_kind[LAYOUT]} (layout) and {by_kind[TILE]} (tile): give one collection"
         )
     return graphs
+
+
+def _joined(graphs: Sequence[Graph]) -> list[Graph]:
+    """The same with graphs of ours as one where they are of one network, measured alike."""
+    found: list[Graph] = []
+    places: dict[tuple[str, str], int] = {}
+    for graph in graphs:
+        if not isinstance(graph, LayoutGraph) or not graph.made:
+            found.append(graph)
+            continue
+        name = graph.name.rpartition("/")[2]
+        at = places.setdefault((name, graph.made), len(found))
+        if at == len(found):
+            found.append(graph)
+            continue
+        first = found[at]
+        assert isinstance(first, LayoutGraph)
+        found[at] = _together(name, first, graph)
+    return found
+
+
+def _together(name: str, one: LayoutGraph, other: LayoutGraph) -> LayoutGraph:
+    if (one.runtime is None) != (other.runtime is None) or one.configurable.tolist() != (
+        other.configurable.tolist()
+    ):
+        raise BadInputError(
+            f"{one.name} and {other.name} must be collections of one network, but have different "
+            "nodes: give files that `foretune graph collect --pack` wrote"
+        )
+    runtime = None
+    if one.runtime is not None and other.runtime is not None:
+        runtime = np.concatenate([one.runtime, other.runtime])
+    codes, keys = (
+        np.concatenate([getattr(one.configurations, part), getattr(other.configurations, part)])
+        for part in ("codes", "keys")
+    )
+    return replace(one, name=name, configurations=Configurations(codes, keys), runtime=runtime)
 
 
 def read_graph(path: Path, name: str = "") -> Graph:
@@ -210,7 +254,8 @@ def _layout(file: NpzFile, name: str, nodes: Nodes) -> LayoutGraph:
     runtime = _runtime(file, len(configurations))
     known = ANCHORS_KEY in file.keys
     anchors = _configurations(file, ANCHORS_KEY, len(ids)) if known else None
-    return LayoutGraph(name, nodes, ids, configurations, runtime, anchors)
+    made = file.text(MADE_KEY) if MADE_KEY in file.keys else ""
+    return LayoutGraph(name, nodes, ids, configurations, runtime, anchors, made)
 
 
 def _configurations(file: NpzFile, key: str, nodes: int) -> Configurations:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 
 from benchmarks import plans
 from benchmarks._tgraph.cells import TREES
-from benchmarks._tgraph.plans import judged, read_networks, summed
+from benchmarks._tgraph.plans import ceiling, changed_scores, judged, read_networks, summed
+from benchmarks.plan_networks import NETWORKS, kin_of
 from foretune.errors import BadInputError
-from tests.tgraph.made import layout_arrays, write
+from foretune.tgraph.splits import configuration_keys
+from tests.tgraph.made import layout_arrays, layout_graph, write
 
 pytest.importorskip("torch")
 
@@ -32,6 +35,10 @@ def written(folder: Path, networks: int = 4, made: str = "alike") -> Path:
                 "config_origin": names,
                 "config_compared": np.arange(len(rows)) % 5 == 0,
                 "config_quiet": np.full(len(rows), 3),
+                "config_alone": arrays["config_runtime"][rows],
+                "default_readings": np.array([100, 101, 99, 100]),
+                "tvm_is_default": np.array(False),
+                "anchor_config_feat": arrays["node_config_feat"][:16],
                 "made": np.array(json.dumps({"hardware": made})),
             }
             write(folder / origin / f"net{seed}.npz", own)
@@ -44,12 +51,18 @@ def test_both_collections_of_a_network_are_one_graph(tmp_path: Path) -> None:
     for seed, network in enumerate(networks):
         whole = layout_arrays(seed, configurations=46)
         distinct = np.unique(whole["node_config_feat"], axis=0)
-        assert len(network.graph.configurations) == len(network.origin) == len(distinct)
-        assert network.origin[:2].tolist() == ["default", "tvm"]
-        runtime = network.graph.runtime
-        assert runtime is not None
-        assert runtime[0] == whole["config_runtime"][0]
-        assert len(summed(network)) == len(network.part.rows)
+        rows = network.part.rows
+        assert len(network.graph.configurations) == len(network.origin) == 48
+        assert len(rows) == len(distinct)
+        assert network.origin[rows[:2]].tolist() == ["default", "tvm"]
+        assert network.part.runtime[0] == whole["config_runtime"][0]
+        keys = list(map(bytes, network.graph.configurations.keys[rows]))
+        own = configuration_keys(layout_graph(seed, configurations=46))
+        runtime = dict(zip(map(bytes, own), whole["config_runtime"].tolist(), strict=True))
+        assert network.part.runtime.tolist() == [runtime[key] for key in keys]
+        assert len(summed(network)) == len(rows)
+        assert changed_scores(network)[0] == 0 < changed_scores(network)[1]
+        assert 0.5 < (ceiling(network) or 0) < 1
 
 
 def test_losses_count_from_the_best_plan_that_was_compared(tmp_path: Path) -> None:
@@ -57,7 +70,7 @@ def test_losses_count_from_the_best_plan_that_was_compared(tmp_path: Path) -> No
     rows, runtime = network.part.rows, network.part.runtime
     best = runtime[network.compared[rows]].min()
     found = judged(network, runtime)
-    assert found["tau"] == pytest.approx(1.0)
+    assert found["tau"] == pytest.approx(1.0) and found["tau_random"] == pytest.approx(1.0)
     assert found["pick"] == pytest.approx(runtime.min() / best - 1)
     assert found["default"] == pytest.approx(runtime[0] / best - 1)
     drawn = runtime[network.origin[rows] == "random"]
@@ -70,9 +83,9 @@ def test_losses_count_from_the_best_plan_that_was_compared(tmp_path: Path) -> No
 def test_plans_of_one_network_are_of_one_machine(tmp_path: Path) -> None:
     written(tmp_path / "a", 2)
     written(tmp_path / "b", 1, made="another")
-    with pytest.raises(BadInputError, match="2 kinds"):
+    with pytest.raises(BadInputError, match="two kinds"):
         read_networks(tmp_path)
-    with pytest.raises(BadInputError, match="has none"):
+    with pytest.raises(BadInputError, match="no file or folder"):
         read_networks(tmp_path / "empty")
 
 
@@ -83,9 +96,10 @@ def test_every_network_is_judged_by_models_of_others_and_found_again(
     options += ["--folds", "2", "--seeds", "1", "--epochs", "2", "--width", "16", "--batch", "16"]
     plans.main([*options, "--part", "folds"])
     told = capsys.readouterr()
-    for name in ("corrected", TREES, "TVM by itself", "net3", "chance"):
+    for name in ("corrected", TREES, "TVM's own plan", "net3", "Goal: tau at least 0.6"):
         assert name in told.out
     cells = sorted((tmp_path / "cells").iterdir())
+    assert "a random plan" in told.out
     assert len(cells) == 2 * len(plans.SHOWN)
     plans.main([*options, "--part", "folds"])
     assert sorted((tmp_path / "cells").iterdir()) == cells
@@ -93,3 +107,35 @@ def test_every_network_is_judged_by_models_of_others_and_found_again(
     written(tmp_path / "data", 5)
     plans.main([*options, "--part", "folds"])
     assert len(list((tmp_path / "cells").iterdir())) == 4 * len(plans.SHOWN)
+
+
+def test_what_resembles_each_other_is_in_one_fold(tmp_path: Path) -> None:
+    assert kin_of("resnet18_64") == kin_of("training_resnet34") == "resnet"
+    assert (
+        kin_of("training_mobilenet_v3") == kin_of("mobilenet_v2_224") != kin_of("mobilenet_v1_64")
+    )
+    assert kin_of("training_densenet") == "training_densenet"
+    assert len({kin_of(name) for name in NETWORKS}) >= 15
+    networks = read_networks(written(tmp_path))
+    renamed = [
+        replace(network, graph=replace(network.graph, name=name))
+        for network, name in zip(
+            networks, ("bert_16", "albert_64", "llama_16", "unknown"), strict=True
+        )
+    ]
+    folds = plans.folds_of(renamed, 3)
+    assert sorted(at for fold in folds for at in fold) == [0, 1, 2, 3]
+    assert any({0, 1} <= set(fold) for fold in folds)
+    with pytest.raises(BadInputError, match="two kinds"):
+        plans.folds_of(renamed[:2], 3)
+
+
+def test_a_network_that_was_not_compared_is_not_judged(tmp_path: Path) -> None:
+    network = read_networks(written(tmp_path, 1))[0]
+    alone = replace(network, compared=network.origin == "default")
+    with pytest.raises(BadInputError, match="collect it to its end"):
+        judged(alone, alone.part.runtime)
+    missing = replace(network, origin=np.where(network.origin == "tvm", "random", network.origin))
+    assert judged(missing, missing.part.runtime)["tvm"] is None
+    same = judged(replace(missing, tvm_is_default=True), missing.part.runtime)
+    assert same["tvm"] == same["default"]

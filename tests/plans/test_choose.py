@@ -13,7 +13,7 @@ from foretune.graph import extract
 from foretune.measure import Measurement, Status
 from foretune.plans import JOURNAL, choose, search_plans
 from foretune.plans.measurer import OutOfTime, PlanMeasurer
-from foretune.plans.trials import DEFAULT, EVOLVED
+from foretune.plans.standings import DEFAULT, EVOLVED
 from foretune.records import CONFIRM, Journal
 from foretune.workload import load_input
 from tests.plans import networks

@@ -13,6 +13,7 @@ import pytest
 from foretune.errors import BadInputError
 from foretune.measure import Status
 from foretune.plans import _worker
+from foretune.plans._timing import NetworkWatch
 from foretune.plans.kernels import Kernels
 from foretune.plans.measurer import OutOfTime, PlanMeasurer
 from foretune.workload import load_input
@@ -100,6 +101,37 @@ def test_a_run_that_was_killed_while_it_built_does_not_spoil_a_kernel(tmp_path, 
     begun.touch()
     with PlanMeasurer(f"{FILE}:products", hardware(), tmp_path, measurer.space.to_json()):
         assert not begun.exists()
+
+
+def test_a_child_of_other_code_is_refused(tmp_path, measurer, monkeypatch):
+    monkeypatch.setattr("foretune.plans.measurer.code_fingerprint", lambda: "of this morning")
+    with pytest.raises(BadInputError, match="start it again"):
+        PlanMeasurer(f"{FILE}:products", hardware(), tmp_path, measurer.space.to_json())
+
+
+def test_children_that_die_one_after_the_other_end_it(measurer, monkeypatch):
+    monkeypatch.setattr(measurer, "_step_timeout_s", 0.0)
+    for _ in range(2):
+        (measurement,) = measurer.compare([measurer.space.default])
+        assert measurement.status is Status.TIMEOUT
+        assert measurer.last["process"]
+    with pytest.raises(BadInputError, match="3 in a row did not"):
+        measurer.compare([measurer.space.default])
+    monkeypatch.undo()
+    (measurement,) = measurer.compare([measurer.space.default])
+    assert measurement.ok and measurer.last["memory"] > 1 << 20
+
+
+def test_of_networks_that_take_turns_none_is_read_in_the_wake_of_another():
+    told = []
+    watch = NetworkWatch(hardware())
+    found = watch.readings([lambda: told.append("a"), lambda: told.append("b")], [1.0, 1.0])
+    readings = len(found[0][0])
+    assert readings == len(found[1][0]) >= 3
+    assert "".join(told) == "aabb" * readings
+    told.clear()
+    ((seconds, _),) = watch.readings([lambda: told.append("a")], [1.0])
+    assert len(told) == len(seconds)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from foretune.plans.space import PlanSpace
 from foretune.workload import load_input
 from tests.graph.programs import module_of, relax
 from tests.graph.test_algorithms import hardware
+from tests.plans import networks
 
 FILE = Path(__file__).with_name("networks.py")
 
@@ -175,3 +177,24 @@ def test_a_plan_is_numbers_for_each_operator(convolutions):
     many = space.sample(np.random.default_rng(0), 50)
     distinct = {row.tobytes() for row in configurations(graph, many)}
     assert len(distinct) == len(many)
+
+
+def test_a_kernel_stays_the_same_where_other_kernels_need_more_room():
+    rng = np.random.default_rng(0)
+
+    def make(emit, x):
+        for _ in range(2):
+            weights = relax.const(rng.normal(size=(256, 256)).astype("float32"), "float32")
+            x = emit(relax.op.nn.relu(emit(relax.op.matmul(x, weights))))
+        return x
+
+    model = load_input(f"{FILE}:product")
+    found = PlanNetwork(replace(model, module=networks._main(make, 8, 256)), hardware())
+    simplified, _ = found.walk({})
+    own = cut(simplified)
+    assert own.between == 1 << 20
+    again = cut(simplified, own.between)
+    assert [w.key for w in again.workloads] == [w.key for w in own.workloads]
+    far = cut(simplified, 64 << 20)
+    assert far.between == 64 << 20
+    assert not {w.key for w in far.workloads} & {w.key for w in own.workloads}

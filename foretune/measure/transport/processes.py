@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from foretune._child import how_it_ended, tells_of_no_memory
+from foretune._child import OWN_PATHS, how_it_ended, tells_of_no_memory
 from foretune.errors import ForetuneError
 from foretune.measure._base import Status
 from foretune.measure._layout import fixed_addresses
@@ -26,7 +26,7 @@ from foretune.measure.transport._base import Death, Reply, Transport, Worker
 _TICK_S = 0.05
 _ERROR_TAIL = 4000
 _COMMAND = (
-    "import sys; sys.modules['torch'] = None; "
+    f"{OWN_PATHS}sys.modules['torch'] = None; "
     "from foretune.measure._worker import main; main({}, {})"
 )
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from foretune._child import die_with_parent, environment, kill_group
+from foretune._child import OWN_PATHS, die_with_parent, environment, kill_group
 from foretune.errors import BadInputError
 from foretune.measure.transport.tracker import Tracker, TrackerError
 
@@ -31,7 +31,7 @@ FACTS = "foretune.device.facts"
 SIZE = "foretune.device.size"
 """The function by which a session says how large a file is that was uploaded, in bytes."""
 _COMMAND = (
-    "import sys; sys.modules['torch'] = None; "
+    f"{OWN_PATHS}sys.modules['torch'] = None; "
     "from foretune.measure.transport.serve import run_{}; run_{}({!r})"
 )
 _AGAIN_S = 0.2
