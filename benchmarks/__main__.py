@@ -98,6 +98,8 @@ _WITH_ARGUMENTS = {
     "postgresql://USER@HOST/DATABASE, some minutes",
     "tgraph": "tgraph reads files of TpuGraphs: python -m benchmarks.tgraph --data DIR, "
     "some hours on a core, resumable",
+    "planned": "planned needs a model of plans: python -m benchmarks.planned --plan-model FILE, "
+    "about 2 hours, resumable",
     "plans": "plans reads what was collected: python -m benchmarks.plans --data DIR, "
     "some hours on a core, resumable",
     "winograd": "winograd keeps each shape in a folder: python -m benchmarks.winograd --runs DIR, "

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import plans
+from benchmarks import planned, plans
 from benchmarks._tgraph.cells import TREES
 from benchmarks._tgraph.plans import ceiling, changed_scores, judged, read_networks, summed
 from benchmarks.plan_networks import NETWORKS, kin_of
@@ -139,3 +139,19 @@ def test_a_network_that_was_not_compared_is_not_judged(tmp_path: Path) -> None:
     assert judged(missing, missing.part.runtime)["tvm"] is None
     same = judged(replace(missing, tvm_is_default=True), missing.part.runtime)
     assert same["tvm"] == same["default"]
+
+
+def test_what_a_plan_brings_is_told_network_by_network() -> None:
+    def one(ratio: float, chosen: bool) -> dict[str, Any]:
+        plans = {"chosen": chosen, "measured": 8, "seconds": 31.0, "ratio": 1.1 if chosen else None}
+        return {
+            "ratio": {"median": ratio, "low": ratio, "high": ratio},
+            "median": {"a": 0.01, "b": 0.01 * ratio}, "plans": plans,
+        }  # fmt: skip
+
+    results = {"fast": one(1.21, True), "same": one(1.0, False), "bad": {"error": "E: no"}}
+    text = planned.body_of(results)
+    assert "1.100 times as fast" in text and "goal 1.03: reached" in text
+    assert "another plan was taken for 1 of them" in text and "- bad: E: no" in text
+    assert "missed" in planned.body_of({"same": one(1.0, False)})
+    assert "No network" in planned.body_of({"bad": {"error": "E"}})
