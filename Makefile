@@ -25,7 +25,7 @@ setup: $(STAMP)
 	echo "warning: no C++ compiler found: foretune tunes, but cannot save artifacts (tune -o) without one: apt install g++" >&2
 
 # Done again when pyproject.toml changes; otherwise nothing to do.
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml foretune_research/pyproject.toml
 	@set -e; \
 	fits() { "$$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' >/dev/null 2>&1; }; \
 	found=''; \
@@ -37,7 +37,7 @@ $(STAMP): pyproject.toml
 	if [ -x $(BIN)/python ] && ! fits $(BIN)/python; then rm -rf $(VENV); fi; \
 	if [ ! -x $(BIN)/python ]; then echo "creating $(VENV) with $$found"; "$$found" -m venv $(VENV); fi; \
 	echo "installing foretune and everything it can use (some minutes the first time)"; \
-	$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -e '.[all,dev]'; \
+	$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -e '.[all,dev]' -e ./foretune_research; \
 	touch $@
 
 demo: setup

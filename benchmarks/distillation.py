@@ -24,20 +24,21 @@ import numpy as np
 
 from benchmarks.results import ROOT, conditions, publish, table
 from foretune.cost import score_group
-from foretune.cost.behaviour import distillation, reading
-from foretune.cost.behaviour.distillation import Answered, Question, Teacher
+from foretune.cost.behaviour import reading
 from foretune.cost.behaviour.hf_scores import HfScores
-from foretune.cost.behaviour.leakage import audit
 from foretune.cost.behaviour.ranker import BehaviourRanker
 from foretune.cost.behaviour.scores import AnalyticScores, ScoreSource, scores_alone
-from foretune.cost.behaviour.tuning import TuningConfig, tune
 from foretune.dataset import Group
 from foretune.describe import METRICS, Behaviours, Nests
 from foretune.evaluate.data import read_data
-from foretune.evaluate.recall import recalls
 from foretune.hardware import Device
 from foretune.llm import open_session
-from foretune.testing.language_models import save_small_qwen2
+from foretune_research.distillation import teaching
+from foretune_research.distillation.leakage import audit
+from foretune_research.distillation.teaching import Answered, Question, Teacher
+from foretune_research.distillation.tiny import save_small_qwen2
+from foretune_research.distillation.tuning import TuningConfig, tune
+from foretune_research.recall import recalls
 
 DATA = ROOT / ".." / "shared" / "data" / "devices"
 _TITLE = "Distillation at small size"
@@ -79,10 +80,10 @@ def leaky_teacher(asked: Sequence[Question]) -> list[Answered]:
 
 def _teacher(name: str) -> Teacher:
     known: dict[str, Teacher] = {
-        "formulas": distillation.formula_teacher,
+        "formulas": teaching.formula_teacher,
         "leaky": leaky_teacher,
     }
-    return known[name] if name in known else distillation.llm_teacher(open_session(name))
+    return known[name] if name in known else teaching.llm_teacher(open_session(name))
 
 
 def _parts(device: str, workloads: int, programs: int, tested: int) -> list[list[Group]]:
@@ -155,7 +156,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     data: dict[str, Any] = {"device": options.device, "audits": {}, "students": []}
 
-    asked = distillation.questions(taught, hints=1.0, both=True, per_group=16)
+    asked = teaching.questions(taught, hints=1.0, both=True, per_group=16)
     for name in dict.fromkeys(("formulas", "leaky", options.teacher)):
         data["audits"][name] = audit(_teacher(name)(asked)).to_json()
 
@@ -170,8 +171,8 @@ def main(arguments: list[str] | None = None) -> None:
         )  # fmt: skip
         students = [("heads", True), ("heads, LoRA on random weights", False)]
         for label, full in students:
-            questions = distillation.questions(taught, per_group=options.answers)
-            answers, reasons = distillation.kept(teacher(questions))
+            questions = teaching.questions(taught, per_group=options.answers)
+            answers, reasons = teaching.kept(teacher(questions))
             config = TuningConfig(
                 readout="heads", epochs=options.epochs, batch=4, full=full, threads=1,
                 learning_rate=1e-3 if full else 5e-3,

@@ -25,8 +25,8 @@ from foretune.cost.pretrained import PretrainedModel
 from foretune.dataset import AUDIT, Group, read_dataset
 from foretune.evaluate import Bootstrap, cross_validation, keep_judgeable
 from foretune.evaluate.metrics import labels
-from foretune.evaluate.replay import expected_share
 from foretune.records import Record
+from foretune_research.replay import expected_share
 
 _TITLE = "The first picks from measured programs"
 _SHOWN = (1, 4, 8, 16, 24)

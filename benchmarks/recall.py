@@ -30,7 +30,7 @@ from foretune._files import write_json
 from foretune.cost.behaviour.classifier import Classifier
 from foretune.dataset import Group
 from foretune.evaluate import Split, cross_validation, keep_judgeable, read_data
-from foretune.evaluate.recall import Recall, recalls
+from foretune_research.recall import Recall, recalls
 
 KEPT = (1, 10, 16, 32, 64)
 SOURCES: Mapping[str, tuple[tuple[Path, ...], int]] = {

@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks.results import ROOT, conditions, publish, say, table
 from foretune.evaluate import read_data
-from foretune.evaluate.replay import BUDGETS, WITHIN, run_replay
-from foretune.evaluate.tables import TableSpace, table_space
+from foretune_research.replay import BUDGETS, WITHIN, run_replay
+from foretune_research.tables import TableSpace, table_space
 
 TUNED_BY_OTHERS = ROOT.parent / "shared" / "data" / "kernel-tuner"
 STRATEGIES: tuple[tuple[str, str], ...] = (

@@ -14,12 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import foretune
+import foretune_research
 from foretune.bench import Side
 from foretune.cost import DEFAULT_MODEL, rankers
 from foretune.cost import split_name as split_cost_model
 from foretune.search import split_name
 
-_PACKAGE = foretune.__name__
+_RESEARCH = foretune_research.__name__
+_ROOTS = {
+    package.__name__: Path(str(package.__file__)).parent
+    for package in (foretune, foretune_research)
+}
 _OURS = (
     "foretune.cost.pretrained",
     "foretune.cost.joined_model",
@@ -106,7 +111,8 @@ def code_of(*modules: str, within: Sequence[str]) -> str:
 
     Args:
         modules: Full names; a package stands for all of its modules.
-        within: Rooms of the package that imports are followed into.
+        within: Rooms of the package that imports are followed into; those of the research package
+            always are.
 
     Returns:
         16 hex digits.
@@ -118,7 +124,10 @@ def code_of(*modules: str, within: Sequence[str]) -> str:
         if name in trees:
             continue
         trees[name], imported = _read(_file(name).read_text(encoding="utf-8"))
-        waiting += [found for found in imported if found.split(".")[1] in within]
+        for found in imported:
+            package, room, *_ = found.split(".")
+            if package == _RESEARCH or room in within:
+                waiting.append(found)
     # What modules are called makes no difference to what they do.
     text = "\n".join(sorted(trees.values()))
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
@@ -145,7 +154,7 @@ def _members(module: str) -> list[str]:
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
-    """Modules of the package that a module imports, anywhere in it."""
+    """Modules of our packages that a module imports, anywhere in it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
@@ -156,13 +165,16 @@ def _imports(tree: ast.Module) -> Iterator[str]:
             continue
         for name in names:
             # A name inside of a module is none; a module at the top belongs to no room.
-            if name.startswith(f"{_PACKAGE}.") and _is_module(name):
+            if name.partition(".")[0] in _ROOTS and _is_module(name):
                 yield name
 
 
 def _is_module(name: str) -> bool:
     # By files: finding a specification would import what lies above it, PyTorch among others.
-    place = Path(foretune.__file__).parent.joinpath(*name.split(".")[1:])
+    package, *rest = name.split(".")
+    if not rest:
+        return False
+    place = _ROOTS[package].joinpath(*rest)
     return place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
 
 

@@ -29,7 +29,7 @@ from foretune._files import write_json
 from foretune.cost.behaviour.ranker import BehaviourRanker
 from foretune.dataset import Group
 from foretune.evaluate import Split, cross_validation
-from foretune.evaluate.recall import recalls
+from foretune_research.recall import recalls
 
 Floats = npt.NDArray[np.float64]
 

@@ -134,6 +134,16 @@ def test_every_room_has_its_place_in_the_order():
     assert rooms <= set(LAYERS), f"rooms without a place: {sorted(rooms - set(LAYERS))}"
 
 
+def test_the_product_knows_nothing_of_its_studies():
+    known = [
+        f"{file}:{line} imports {name}"
+        for file in FILES
+        for line, name in _imports(file)
+        if name.split(".")[0] in ("foretune_research", "benchmarks", "tests")
+    ]
+    assert not known
+
+
 @pytest.mark.parametrize("file", [f for f in FILES if f != "__init__.py"])
 def test_imports_go_one_way(file):
     own = LAYERS.index(_room(file))

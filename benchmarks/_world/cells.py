@@ -29,9 +29,9 @@ from foretune.evaluate import Split, judge, refuse_excluded, thinned
 from foretune.features import action_features
 from foretune.features._skeleton import skeleton_of
 from foretune.hardware import Hardware
-from foretune.world.judge import Terminals, judge_ends
-from foretune.world.judge import judge as judge_transitions
 from foretune.world.transition import TransitionModel
+from foretune_research.transitions import Terminals, judge_ends
+from foretune_research.transitions import judge as judge_transitions
 
 FULL = "world"
 SWAPPED = "world, initial states swapped"

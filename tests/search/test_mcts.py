@@ -15,7 +15,6 @@ from foretune import _tvm, search
 from foretune.cost import create as create_model
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError, RecordError
-from foretune.evaluate.tables import MeasuredSpace, every_candidate
 from foretune.records import Record
 from foretune.search import Strategy
 from foretune.search._sampling import difference
@@ -26,6 +25,7 @@ from foretune.space import Space
 from foretune.testing import SyntheticMeasurer, SyntheticSpace, strategies, synthetic_record
 from foretune.testing.strategies import OracleModel, UnreadyModel
 from foretune.tuning import resolve_names
+from foretune_research.tables import MeasuredSpace, every_candidate
 from tests.search.test_tree import is_whole, spare
 from tests.tuning.support import HARDWARE, ok, row_sums
 

@@ -18,7 +18,6 @@ from foretune._model_file import write_model
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.space import Action
 from foretune.world._paths import Draw, Plan, windows_of
-from foretune.world.judge import judge
 from foretune.world.transition import (
     NUMBERS,
     ActionTable,
@@ -27,6 +26,7 @@ from foretune.world.transition import (
     TransitionModel,
     train_transition,
 )
+from foretune_research.transitions import judge
 
 torch = pytest.importorskip("torch")
 

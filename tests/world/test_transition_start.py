@@ -12,7 +12,6 @@ from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.space import Action
 from foretune.world._action_inputs import ActionInputs, columns_of
 from foretune.world._paths import Plan
-from foretune.world.judge import judge
 from foretune.world.transition import (
     JOINED_SCHEMA,
     JOINS,
@@ -21,6 +20,7 @@ from foretune.world.transition import (
     TransitionConfig,
     TransitionModel,
 )
+from foretune_research.transitions import judge
 
 torch = pytest.importorskip("torch")
 

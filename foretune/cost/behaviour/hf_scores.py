@@ -1,7 +1,7 @@
 """Scores by a model of transformers in this process, tuned for the schema.
 
 See ``foretune.cost.behaviour.score_model`` for how numbers are read off, and
-``foretune.cost.behaviour.distillation`` for how such a model is made. Programs of equal text are
+the package ``foretune-research`` for how such a model is made. Programs of equal text are
 read once.
 """
 

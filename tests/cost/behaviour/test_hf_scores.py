@@ -8,18 +8,19 @@ import pytest
 for needed in ("torch", "transformers", "tokenizers"):
     pytest.importorskip(needed)
 
-from foretune.cost.behaviour import distillation, prompts  # noqa: E402
-from foretune.cost.behaviour.distillation import Answered, Question  # noqa: E402
+from foretune.cost.behaviour import prompts  # noqa: E402
 from foretune.cost.behaviour.hf_scores import HfScores  # noqa: E402
 from foretune.cost.behaviour.ranker import BehaviourRanker  # noqa: E402
 from foretune.cost.behaviour.score_model import META, ScoreModel  # noqa: E402
 from foretune.cost.behaviour.scores import open_source  # noqa: E402
-from foretune.cost.behaviour.tuning import TuningConfig, tune  # noqa: E402
 from foretune.describe import METRICS  # noqa: E402
 from foretune.describe.text import device_text  # noqa: E402
 from foretune.errors import BadInputError, VersionMismatchError  # noqa: E402
 from foretune.testing import rankers as suite  # noqa: E402
-from foretune.testing.language_models import save_small_qwen2  # noqa: E402
+from foretune_research.distillation import teaching  # noqa: E402
+from foretune_research.distillation.teaching import Answered, Question  # noqa: E402
+from foretune_research.distillation.tiny import save_small_qwen2  # noqa: E402
+from foretune_research.distillation.tuning import TuningConfig, tune  # noqa: E402
 from tests.cost.behaviour.behaviour_support import DEVICES, UNSEEN, tiny_nests  # noqa: E402
 
 OWN = np.array(["cpu" in metric.kinds for metric in METRICS])
@@ -211,8 +212,8 @@ def test_tuning_needs_answers_and_sense(folder, tmp_path):
 def test_the_whole_pipeline(folder, tmp_path):
     """Programs to questions to answers to a tuned model that scores programs of a ranker."""
     groups = [suite.nest_group(shape, 40) for shape in suite.TRAINING_SHAPES[:2]]
-    asked = distillation.questions(groups, per_group=6, read_nests=suite.nest_batches)
-    answers, reasons = distillation.kept(distillation.formula_teacher(asked))
+    asked = teaching.questions(groups, per_group=6, read_nests=suite.nest_batches)
+    answers, reasons = teaching.kept(teaching.formula_teacher(asked))
     assert len(answers) + sum(reasons.values()) == len(asked)
     config = TuningConfig(readout="heads", epochs=1, batch=6, full=True, threads=1)
     done = tune(folder, answers, tmp_path / "student", config)

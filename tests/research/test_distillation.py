@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foretune.cost.behaviour import distillation as room
-from foretune.cost.behaviour.distillation import Answered, Question
-from foretune.cost.behaviour.leakage import audit
 from foretune.cost.behaviour.scores import AnalyticScores
 from foretune.describe import METRICS
 from foretune.errors import BadInputError
 from foretune.llm import Answer, LanguageModel, LlmError, Session, SessionConfig
 from foretune.testing import rankers as suite
+from foretune_research.distillation import teaching as room
+from foretune_research.distillation.leakage import audit
+from foretune_research.distillation.teaching import Answered, Question
 from tests.cost.behaviour.behaviour_support import nest_analysis
 
 CPU = [metric.name for metric in METRICS if "cpu" in metric.kinds]

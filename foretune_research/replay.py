@@ -1,6 +1,6 @@
 """The search benchmark without noise: strategies on tables in which every candidate is known.
 
-Idea: a strategy that searches a table (``foretune.evaluate.tables``) is told the table's seconds,
+Idea: a strategy that searches a table (``foretune_research.tables``) is told the table's seconds,
 so that a run costs nothing, no reading is disturbed, the optimum is known, and what random search
 finds is known exactly, without drawing anything.
 
@@ -32,9 +32,9 @@ from foretune.evaluate.metrics import FloatArray
 from foretune.evaluate.summary import Bootstrap
 
 if TYPE_CHECKING:
-    from foretune.evaluate.tables import TableSpace
     from foretune.search import Strategy
     from foretune.space import Space
+    from foretune_research.tables import TableSpace
 
 SCHEMA = "foretune.replay/1"
 WITHIN = (1.05, 1.01)

@@ -15,9 +15,9 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from foretune.cost._base import FloatArray
-from foretune.cost.behaviour.distillation import Answered
 from foretune.describe import METRICS
 from foretune.errors import BadInputError
+from foretune_research.distillation.teaching import Answered
 
 _LEAST_PROGRAMS = 5
 """Of a group, for a correlation to mean anything."""

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune._options import require_types
-from foretune.cost.behaviour.distillation import Answered
 from foretune.describe import METRICS
 from foretune.errors import BadInputError, MissingDependencyError
+from foretune_research.distillation.teaching import Answered
 
 if TYPE_CHECKING:
     from foretune.cost.behaviour.score_model import ScoreModel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretune.evaluate.recall import recalls
+from foretune_research.recall import recalls
 
 NAN = float("nan")
 SECONDS = np.array([4.0, 1.0, 1.01, 2.0, NAN])

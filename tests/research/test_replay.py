@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 from foretune import _tvm, search
 from foretune.dataset import Group, Program, readers
 from foretune.errors import BadInputError, IllegalCandidateError
-from foretune.evaluate.replay import (
+from foretune.hardware import Hardware
+from foretune.space import Space
+from foretune.workload import Workload
+from foretune_research.replay import (
     BUDGETS,
     SCHEMA,
     expected_share,
@@ -23,16 +26,13 @@ from foretune.evaluate.replay import (
     run_replay,
     trials_until,
 )
-from foretune.evaluate.tables import (
+from foretune_research.tables import (
     ConfigurationSpace,
     MeasuredSpace,
     TableSpace,
     every_candidate,
     table_space,
 )
-from foretune.hardware import Hardware
-from foretune.space import Space
-from foretune.workload import Workload
 
 PARAMETERS: Mapping[str, Sequence[Any]] = {
     "block": (16, 32, 64, 128),

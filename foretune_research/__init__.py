@@ -1,0 +1,9 @@
+"""What studies of foretune need, and tuning does not: controls, replays, distillation.
+
+A package of its own beside ``foretune``, which never imports it. ``make setup`` installs both. The
+studies that use it are in ``benchmarks``; docs/results has what they found.
+
+Modules: ``tables`` and ``replay`` search tables of measured programs (Kernel Tuner's way to compare
+strategies); ``recall`` says how many of the fast programs a ranker keeps; ``transitions`` judges
+predicted states; ``distillation`` makes a small language model from a teacher's answers.
+"""

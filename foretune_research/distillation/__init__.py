@@ -1,0 +1,1 @@
+"""From a teacher's answers to a tuned local model: see ``teaching``."""
