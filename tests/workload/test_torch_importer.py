@@ -8,7 +8,7 @@ import pytest
 from foretune.errors import BadInputError, UnsupportedModelError, UnsupportedOperatorsError
 from foretune.graph import compile_model
 from foretune.hardware import probe
-from foretune.workload import from_object, load_input
+from foretune.workload import cut_model, from_object, graph_nodes, load_input
 
 torch = pytest.importorskip("torch")
 
@@ -436,6 +436,92 @@ def test_a_refusal_says_why(function, example, operator, reason):
     assert len(str(error.value).splitlines()) == 1
     for why in error.value.reasons.values():
         assert f": {why}" in str(error.value)
+
+
+class Twice(torch.nn.Module):
+    def forward(self, x, y):
+        return 2 * x - y
+
+
+class Nested(torch.nn.Module):
+    def forward(self, first, rest):
+        return first + 2 * rest["a"] - 3 * rest["more"][0] * rest["more"][1]
+
+
+class Attending(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, query, key, value):
+        return self.attention(query, key, value, need_weights=False)[0]
+
+
+class Weighted(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+        self.register_buffer("table", torch.randn(4))
+
+    def forward(self, x, weight, table):
+        return self.layer(x) - 2 * x @ weight + self.table * table
+
+
+def _same_tensor_twice():
+    x, tokens = torch.randn(2, 4), torch.randn(1, 3, 8)
+    weighted = Weighted()
+    return {
+        "arguments": (Twice(), (x, x)),
+        "words": (Twice(), {"x": x, "y": x}),
+        "an argument and a view of it": (Twice(), (x, x[:])),
+        "nested": (Nested(), (x, {"a": x, "more": [x, x.clone()]})),
+        "attention": (Attending(), (tokens, tokens, tokens)),
+        "a parameter and a buffer": (
+            weighted,
+            (x, weighted.layer.weight, weighted.table),
+        ),
+    }
+
+
+@pytest.mark.parametrize("form", list(_same_tensor_twice()))
+def test_a_tensor_that_is_given_twice_is_two_inputs(form):
+    torch.manual_seed(0)
+    module, inputs = _same_tensor_twice()[form]
+    model, _ = check(module, inputs)
+    drawn = model.draw_inputs(3)
+    assert len(drawn) == len({array.tobytes() for array in drawn})
+    again = from_object((module, inputs), "net").reference(drawn)
+    (outputs,) = compile_model(model, probe(), {}).run(list(drawn))
+    np.testing.assert_allclose(outputs, again[0], rtol=1e-5, atol=1e-5)
+
+
+def test_one_tensor_for_two_inputs_is_cut_like_two():
+    x = torch.randn(2, 4)
+    whole = from_object((Twice(), (x, x)), "net")
+    cut = cut_model(whole, [graph_nodes(whole)[-1].outputs[0]])
+    drawn = whole.draw_inputs(1)
+    (outputs,) = compile_model(cut, probe(), {}).run(list(drawn))
+    np.testing.assert_allclose(outputs, 2 * drawn[0] - drawn[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x,
+        lambda x: x.permute(2, 0, 1),
+        lambda x: x[:, ::2, 1:],
+        lambda x: x[1, 1].expand(3, 4, 6),
+        lambda x: x[:0],
+    ],
+)
+def test_examples_keep_their_values_and_strides(make):
+    given = make(torch.randn(4, 6, 6, requires_grad=True))
+    model = from_object((Twice(), (given, given)), "net")
+    one, other = model.source.args
+    assert one is not other and one is not given
+    assert one.stride() == other.stride() == given.stride()
+    assert torch.equal(one, given) and torch.equal(other, given)
+    assert not one.numel() or one.data_ptr() != other.data_ptr() != given.data_ptr()
 
 
 class Split(torch.nn.Module):

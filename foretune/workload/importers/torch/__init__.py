@@ -42,7 +42,7 @@ def import_module(module: Any, example_inputs: Any, name: str, until: Sequence[s
     from foretune.workload.importers.torch import _prepare
 
     require_torch()
-    args, kwargs = _beside(module, *_arguments(example_inputs, name))
+    args, kwargs = _told_apart(*_beside(module, *_arguments(example_inputs, name)))
     module = module.eval()
     program = _prepare.export(module, args, kwargs, name)
     if until:
@@ -85,7 +85,7 @@ def import_archive(
         )
     _refuse_dynamic(program, path, shapes or {})
     args, kwargs = program.example_inputs
-    args, kwargs = tuple(args), dict(kwargs)
+    args, kwargs = _told_apart(tuple(args), dict(kwargs))
     with without_leaf_warning():
         if until:
             module = _prepare.cut(program, until, path.stem)
@@ -222,6 +222,35 @@ def _beside(
     device = devices.pop()
     moved = pytree.tree_map_only(torch.Tensor, lambda t: t.to(device), (args, kwargs))
     return tuple(moved[0]), dict(moved[1])
+
+
+def _told_apart(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with a copy of each tensor, that shares neither identity nor memory.
+
+    ``torch.export`` knows a tensor by its identity: one that is given for several arguments would
+    be one input, and a parameter of the module no input at all.
+    """
+    from torch.utils import _pytree as pytree
+
+    copied = pytree.tree_map_only(require_torch().Tensor, _copy, (args, kwargs))
+    return tuple(copied[0]), dict(copied[1])
+
+
+def _copy(tensor: Any) -> Any:
+    """The same values on the same device with the same strides."""
+    tensor = tensor.detach()
+    copy = tensor.clone()
+    if tensor.layout is not require_torch().strided or not tensor.numel():
+        return copy
+    if copy.stride() == tensor.stride():
+        return copy
+    # PyTorch gives a tensor with gaps, or one whose elements share memory, other strides.
+    extents = zip(tensor.shape, tensor.stride(), strict=True)
+    span = 1 + sum((size - 1) * stride for size, stride in extents)
+    memory = tensor.as_strided((span,), (1,)).clone()
+    return memory.as_strided(tensor.shape, tensor.stride())
 
 
 def _refuse_dynamic(program: Any, path: Path, shapes: Mapping[str, Sequence[int]]) -> None:
