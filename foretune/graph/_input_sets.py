@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -140,11 +141,7 @@ def _borders(model: Model) -> list[tuple[str, _Change, bool]]:
     cases: list[tuple[str, _Change, bool]] = [
         ("zeros", _for_floats(lambda a, _rng: np.zeros_like(a)), False),
         ("negative", _for_floats(lambda a, _rng: -np.abs(a)), False),
-        (
-            "positive",
-            _for_floats(lambda a, rng: (rng.random(a.shape) + 0.5).astype(a.dtype)),
-            False,
-        ),
+        ("positive", _for_floats(lambda a, rng: rng.random(a.shape) + 0.5), False),
         ("small", _for_floats(lambda a, _rng: a * np.array(_SMALL, a.dtype)), False),
         ("large", _for_floats(lambda a, _rng: a * np.array(large, a.dtype)), True),
         ("empty mask", _for_masks(model, lambda a, _rng: np.zeros_like(a)), False),
@@ -179,8 +176,9 @@ def _on_host(model: Model) -> bool:
     return all(leaf.device.type == "cpu" for leaf in leaves if hasattr(leaf, "device"))
 
 
-def _for_floats(change: Callable[[Array, np.random.Generator], Array]) -> _Change:
-    return lambda _at, a, rng: change(a, rng) if is_float(a.dtype) else a
+def _for_floats(change: Callable[[Array, np.random.Generator], Any]) -> _Change:
+    # Arithmetic on an array without axes gives a number, which ONNX Runtime does not take.
+    return lambda _at, a, rng: np.asarray(change(a, rng), a.dtype) if is_float(a.dtype) else a
 
 
 def _is_mask(model: Model, at: int) -> bool:

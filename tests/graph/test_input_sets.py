@@ -113,6 +113,38 @@ def test_the_original_decides_whether_negative_indices_are_legal(model, onnx_gat
     np.testing.assert_array_equal(accepted.expected()[0], np.arange(33.0).reshape(11, 3)[rows])
 
 
+@pytest.fixture(scope="module", params=["float32", "float16"])
+def onnx_scaling(request, tmp_path_factory):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    h = onnx.helper
+    kind = h.np_dtype_to_tensor_dtype(np.dtype(request.param))
+    value = h.make_tensor_value_info
+    graph = h.make_graph(
+        [h.make_node("Mul", ["x", "scale"], ["y"])],
+        "g",
+        [value("x", kind, [2, 3]), value("scale", kind, [])],
+        [value("y", kind, [2, 3])],
+    )
+    path = tmp_path_factory.mktemp("onnx") / "scaling.onnx"
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8), str(path))
+    return from_object(path)
+
+
+def test_an_input_without_axes_has_the_borders_of_others(onnx_scaling, hardware):
+    sets = _by_name(verification_inputs(onnx_scaling))
+    borders = {name: sets[name] for name in ("zeros", "negative", "positive", "small", "large")}
+    for given in borders.values():
+        assert [(a.shape, a.dtype) for a in given.arrays] == [
+            (spec.shape, spec.dtype) for spec in onnx_scaling.inputs
+        ]
+        assert all(isinstance(array, np.ndarray) for array in given.arrays)
+        assert given.expected() is not None, given.refusal
+    assert borders["negative"].arrays[1] < 0 < borders["positive"].arrays[1]
+    result = verify(compile_model(onnx_scaling, hardware, {}), onnx_scaling)
+    assert result.ok and not result.left_out and borders.keys() <= set(result.inputs)
+
+
 @pytest.mark.parametrize("make", ["model", "onnx_gather"])
 def test_borders_are_computed_as_the_original_does(make, request, hardware):
     network = request.getfixturevalue(make)
