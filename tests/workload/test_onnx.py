@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretune.errors import BadInputError, UnsupportedOperatorsError
+from foretune.errors import BadInputError, UnsupportedModelError, UnsupportedOperatorsError
 from foretune.graph import compile_model
 from foretune.hardware import probe
 from foretune.workload import load_input
@@ -236,6 +236,20 @@ def test_a_cut_drops_what_it_does_not_need_and_names_the_nearest(save):
     with pytest.raises(BadInputError, match="the nearest names are hidden") as error:
         load_input(path, until=["hiden"])
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("read", [False, True])
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT8E4M3FN, TensorProto.COMPLEX64])
+def test_an_input_that_no_kernel_takes_is_refused_by_its_name_unless_it_is_cut_off(
+    save, kind, read
+):
+    nodes = [node("Relu", "x", "y"), *([node("Shape", "odd", "shape")] if read else [])]
+    outputs = [value("y", [2]), *([value("shape", [1], INT64)] if read else [])]
+    path = save(nodes, [value("x", [2]), value("odd", [3], kind)], outputs, opset=19)
+    with pytest.raises(UnsupportedModelError, match=r"input 'odd' holds .*no operator") as error:
+        load_input(path)
+    assert "\n" not in str(error.value)
+    assert [spec.name for spec in check(path, until=["y"]).inputs] == ["x"]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64", "int8", "uint16", "int64", "uint64"])

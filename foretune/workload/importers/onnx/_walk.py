@@ -76,11 +76,13 @@ class _Walk:
         opsets = _opsets(self._proto.opset_import)
         scope: dict[str, Slot] = {}
         parameters = []
+        left_out: dict[str, str] = {}
         for value in graph.input:
             shape, dtype = _type_of(value, self._path)
             if dtype not in _EXECUTABLE:
-                # Whatever reads it is refused by its own name.
+                # Whatever reads it is refused by its own name; it itself where nothing does.
                 scope[value.name] = Value(shape, dtype)
+                left_out[value.name] = dtype
                 continue
             parameter = relax.Var(value.name, relax.TensorType(shape, dtype))
             parameters.append(parameter)
@@ -105,6 +107,11 @@ class _Walk:
                 if name in original_names and name not in inputs
             ]
             raise UnsupportedOperatorsError(str(self._path), self._refused, until, self._reasons)
+        for name, dtype in left_out.items():
+            raise UnsupportedModelError(
+                f"{self._path}: input {name!r} holds {dtype}, which no kernel takes, and no "
+                "operator reads its values: take it out of the graph's inputs"
+            )
         module: IRModule = self.builder.get()
         return module
 
