@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -534,6 +537,34 @@ def test_a_refusal_is_all_that_is_said(capfd):
     with pytest.raises(UnsupportedOperatorsError, match=r"aten\..*depends on values"):
         from_object((Split(), (torch.randn(5, 5), torch.tensor([1, 2]))), "net")
     assert capfd.readouterr().err == ""
+
+
+REFUSED = """
+import logging, sys, torch
+from foretune.errors import UnsupportedModelError
+from foretune.workload import from_object
+
+class Sized(torch.nn.Module):
+    def forward(self, x):
+        return torch.zeros(int(x.sum().item())) + x[: int(x.sum().item())].sum()
+
+for module in (torch.nn.Linear(8, 4), torch.nn.Conv2d(3, 4, 3), Sized()):
+    try:
+        from_object((module, torch.randn(2, 5)), "net")
+    except UnsupportedModelError as error:
+        print(error)
+logging.getLogger("torch._subclasses.fake_tensor").error("heard again")
+"""
+
+
+def test_what_pytorch_logs_of_a_wrong_shape_is_not_heard():
+    # PyTorch's logger keeps the standard error that it was loaded with, which is not pytest's.
+    command = [sys.executable, "-c", REFUSED]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    said = told.stdout.splitlines()
+    assert len(said) == 3 and all("PyTorch could not export 'net'" in line for line in said)
+    (line,) = told.stderr.splitlines()
+    assert line.endswith("heard again")
 
 
 def test_a_model_is_cut_at_nodes(tmp_path):

@@ -181,20 +181,30 @@ def _writing_buffers_in_place(module: Any, name: str, attributes: Attributes) ->
 
 @contextlib.contextmanager
 def quiet_export() -> Iterator[None]:
-    """Keeps torch.export's own words to itself: what is wrong is said once, by us.
+    """Keeps PyTorch's own words to itself: what is wrong is said once, by us.
 
-    It prints graphs on standard error, too, where the size of something depends on values.
+    It logs tracebacks of operators that refuse a shape, and prints graphs on standard error where
+    the size of something depends on values.
     """
-    logger = logging.getLogger("torch.export")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    levels = [(logger, logger.level) for logger in _loggers()]
+    for logger, _ in levels:
+        logger.setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore", FutureWarning)
             warnings.simplefilter("ignore", UserWarning)
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in levels:
+            logger.setLevel(level)
+
+
+def _loggers() -> list[logging.Logger]:
+    """PyTorch's loggers with a level of their own, and the one that others have theirs from."""
+    known = [*logging.Logger.manager.loggerDict.items()]
+    own = [logger for name, logger in known if name.startswith("torch.")]
+    loggers = [logger for logger in own if isinstance(logger, logging.Logger) and logger.level]
+    return [logging.getLogger("torch"), *loggers]
 
 
 def cut(program: Any, until: Sequence[str], name: str) -> Any:
