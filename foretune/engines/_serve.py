@@ -33,10 +33,10 @@ Runner = Callable[[], list[Any]]
 _open = ExitStack()
 
 
-def _load_foretune(path: str, inputs: list[Array], _threads: int) -> Runner:
+def _load_foretune(path: str, inputs: list[Array], threads: int) -> Runner:
     from foretune.graph import Artifact
 
-    return Artifact.load(path).prepare(inputs)
+    return Artifact.load(path, threads).prepare(inputs)
 
 
 def _load_torch(path: str) -> TorchSource:
