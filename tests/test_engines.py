@@ -17,11 +17,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from foretune._child import environment
 from foretune.engines import ENGINES, EngineResult, bootstrap_median, compare
 from foretune.engines._process import Child, Workspace
+from foretune.engines._serve import save_arrays
 from foretune.errors import BadInputError
-from foretune.graph import compile_model
-from foretune.workload import TorchSource, load_input
+from foretune.graph import CHAOS, compile_model, verify
+from foretune.hardware import probe, usable_cores
+from foretune.workload import TorchSource, from_object, load_input
 
 torch = pytest.importorskip("torch")
 
@@ -80,6 +83,27 @@ def test_a_saved_artifact_is_compared_by_its_path(model, hardware, tmp_path):
     path = compile_model(model, hardware, {}).save(tmp_path / "net.so")
     results = compare(model, path, ["openvino"], threads=1, rounds=1)
     assert all(_is_measured(result) for result in results.values())
+
+
+@pytest.mark.parametrize("compiled_for", [1, usable_cores()])
+def test_an_artifact_is_given_as_many_threads_as_the_others(model, tmp_path, compiled_for):
+    path = compile_model(model, probe(threads=compiled_for), {}).save(tmp_path / "net.so")
+    asked = usable_cores() + 1 - compiled_for
+    inputs = tmp_path / "inputs.npz"
+    save_arrays(inputs, model.examples)
+    code = f"""
+import tvm
+from pathlib import Path
+from foretune.engines._serve import _LOADERS, load_arrays
+run = _LOADERS["foretune"]({str(path)!r}, load_arrays(Path({str(inputs)!r})), {asked})
+run()
+print(tvm.get_global_func("runtime.NumThreads")())
+"""
+    command = [sys.executable, "-c", code]
+    told = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=environment(asked)
+    )
+    assert int(told.stdout.split()[-1]) == asked
 
 
 @pytest.mark.slow
@@ -285,6 +309,34 @@ def test_no_room_for_temporary_files_is_said(model, monkeypatch):
     monkeypatch.setattr(tempfile, "mkdtemp", nowhere)
     with pytest.raises(BadInputError, match=r"No usable temporary directory .*set TMPDIR"):
         compare(model, None, ["eager"], threads=1, rounds=1)
+
+
+class Chaotic(torch.nn.Module):
+    """The logistic map: each step doubles what rounding did before."""
+
+    def __init__(self, expanded):
+        super().__init__()
+        self.expanded = expanded
+
+    def forward(self, x):
+        turned = torch.eye(16).roll(1, 0)
+        x = x.sigmoid()
+        for _ in range(40):
+            x = x @ turned
+            x = 4 * x - 4 * x * x if self.expanded else 4 * x * (1 - x)
+        return x
+
+
+def test_nothing_is_said_where_rounding_alone_makes_another_result(hardware):
+    one, other = (
+        from_object((Chaotic(expanded), torch.zeros(4, 16)), "net") for expanded in (True, False)
+    )
+    artifact = compile_model(other, hardware, {})
+    assert verify(artifact, one).ok
+    result = compare(one, artifact, [], threads=1, rounds=1)["foretune"]
+    assert result.error == "" and result.max_abs_error > 0.1
+    assert result.within_tolerance is None and result.difference == CHAOS
+    assert result.to_json()["within_tolerance"] is None
 
 
 @pytest.mark.slow

@@ -35,8 +35,10 @@ class EngineResult:
             if the engine returned NaN where the reference did not.
         max_relative_error: Each divided by the magnitude there, as ``OutputDifference.relative``.
         within_tolerance: Whether that is no more than rounding explains, and integers are equal;
-            None on failure.
-        difference: What is outside the tolerance, in one line; empty if nothing is.
+            None on failure, and where rounding alone makes another result of the original: then
+            nothing can be said.
+        difference: What is outside the tolerance, or why nothing can be said, in one line; else
+            empty.
         error: Why it failed, in one line; empty when it did not.
         readings: Seconds of each round.
     """
@@ -83,7 +85,7 @@ def compare(
         artifact: A compiled artifact, or the path of a saved one; appears as ``"foretune"``.
             Several of them by name, to compare artifacts with each other, appear by their names.
         engines: Names out of ``ENGINES``.
-        threads: Threads every engine is given.
+        threads: Threads every engine is given, and every artifact, whatever it was compiled for.
         rounds: Readings per engine; each is the median of at least three calls.
         seed: For the inputs and the bootstrap.
         progress: Called with a line of text when a step begins.
@@ -178,18 +180,19 @@ def _summarise(
     tolerance: float,
     seed: int,
 ) -> EngineResult:
-    from foretune.graph import largest_difference
+    from foretune.graph import CHAOS, largest_difference
 
     absolute, relative = largest_difference(seen.differences)
     low, high = bootstrap_median(seconds, seed)
+    difference = seen.wrong[0].describe(tolerance) if seen.wrong else ""
     return EngineResult(
         median=float(np.median(seconds)),
         low=low,
         high=high,
         max_abs_error=absolute,
         max_relative_error=relative,
-        within_tolerance=not seen.wrong,
-        difference=seen.wrong[0].describe(tolerance) if seen.wrong else "",
+        within_tolerance=None if seen.is_chaos else not seen.wrong,
+        difference=CHAOS if seen.is_chaos else difference,
         readings=tuple(seconds),
     )
 

@@ -16,6 +16,7 @@ from foretune.graph._sample import Sample, pack_arrays, read_inputs
 from foretune.graph._steps import output_steps
 from foretune.graph._tolerance import default_tolerance
 from foretune.graph._verify import (
+    CHAOS,
     Examination,
     Verification,
     examine,
@@ -36,6 +37,7 @@ from foretune.graph.simplify import Begun, Plan, Simplified, begin, finish, simp
 from foretune.graph.variants import compile_variants, entry_of
 
 __all__ = [
+    "CHAOS",
     "Arguments",
     "Artifact",
     "Begun",

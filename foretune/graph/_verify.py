@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 TOLERANCE = "tolerance"
 """What judged where nothing else was needed."""
 
+CHAOS = "rounding alone makes another result of the original"
+"""Why inputs judge nothing, although outputs for them differ."""
+
 
 @dataclass(frozen=True)
 class Verification:
@@ -232,7 +235,7 @@ def verify(
         seen = examine(given, expected, actual, tolerance, steps, strict)
         if seen.is_chaos and not given.must:
             compared.pop()
-            left_out[given.name] = "rounding alone makes another result of the original"
+            left_out[given.name] = CHAOS
             continue
         found += seen.differences
         judged_by = seen.judged_by if judged_by == TOLERANCE else judged_by

@@ -177,6 +177,9 @@ def print_comparison(data: Mapping[str, Any], console: Console | None = None) ->
         if value.get("within_tolerance") is False:
             told = "computes something else than the original: more than rounding explains"
             console.print(Text(f"{name} {told}", style="yellow"), soft_wrap=True)
+        elif value.get("within_tolerance") is None and value.get("difference"):
+            told = f"cannot be compared with the original: {value['difference']}"
+            console.print(Text(f"{name} {told}", style="yellow"), soft_wrap=True)
     for name in [name for name in engines if name not in timed]:
         reason = engines[name].get("error") or "no reason given"
         console.print(Text(f"{name} could not be timed: {reason}", style="yellow"))

@@ -164,9 +164,12 @@ def test_comparison_names_engines_that_compute_something_else(console: Console) 
         "eager": {**seconds, "within_tolerance": True},
         "inductor": {**seconds, "within_tolerance": False},
         "openvino": seconds,
+        "onnxruntime": {**seconds, "within_tolerance": None, "difference": "that is why"},
     }
     print_comparison({"latency_s": latency}, console)
     text = _text(console)
+    assert "onnxruntime cannot be compared with the original: that is why" in text
+    assert text.count("cannot be compared") == 1
     assert "inductor computes something else than the original" in text
     assert text.count("something else") == 1
 
