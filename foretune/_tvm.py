@@ -3,11 +3,13 @@
 Every other module imports TVM through here, lazily where it can, so that an upgrade of TVM is one
 file's work. Verified against apache-tvm 0.27.0.post1 with apache-tvm-ffi 0.1.14.post1.
 
-Two traps are defused on import. ``tvm_ffi`` imports torch when torch is installed, which costs two
-seconds per process and serves a symbol conflict on Windows: torch is hidden while TVM loads, and
-can be imported afterwards.
+Three traps are defused on import. ``tvm_ffi`` imports torch when torch is installed, which costs
+two seconds per process and serves a symbol conflict on Windows: torch is hidden while TVM loads,
+and can be imported afterwards.
 ``TuneContext`` imports every tensor intrinsic TVM knows, which costs twenty seconds because each
 one walks the interpreter's frames: ``load_intrinsics`` loads only those of the target at hand.
+What a callback of TVM raises comes out as a ``RuntimeError`` unless ``tvm_ffi`` knows its class:
+Ctrl-C in a pass looked like a pass that fails. ``KeyboardInterrupt`` is made known.
 """
 
 from __future__ import annotations
@@ -74,6 +76,7 @@ __all__ = [
 _INTRINSICS = "tvm.s_tir.tensor_intrin"
 
 use_short_sources(tvm, tvm_ffi)
+tvm_ffi.error.register_error(KeyboardInterrupt)
 
 
 def versions() -> dict[str, str]:
