@@ -28,7 +28,7 @@ tvm = _tvm.tvm
 relax = tvm.relax
 
 
-@tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
+@tvm.transform.module_pass(opt_level=0)
 def interrupted(_module: Any, _context: Any) -> Any:
     raise KeyboardInterrupt
 
@@ -48,8 +48,8 @@ def network() -> Any:
     return builder.get()
 
 
-@relax.expr_functor.mutator  # type: ignore[untyped-decorator]
-class Mutator(relax.PyExprMutator):  # type: ignore[misc, name-defined]
+@relax.expr_functor.mutator
+class Mutator(relax.PyExprMutator):
     """Interrupted while TVM walks over an expression."""
 
     def visit_call_(self, call: Any) -> Any:
@@ -70,7 +70,7 @@ def test_an_interrupt_in_a_callback_of_tvm_is_one_outside(run: Callable[[], Any]
 
 
 def test_what_else_a_callback_raises_is_what_it_was() -> None:
-    @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
+    @tvm.transform.module_pass(opt_level=0)
     def failing(_module: Any, _context: Any) -> Any:
         raise ValueError("my own fault")
 
