@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import json
+import os
 import shlex
 import zlib
 from collections.abc import Sequence
@@ -191,7 +193,7 @@ def _run(
     chosen += [] if args.plan_model is None else [f"planner={_file_mark(args.plan_model)}"]
     chosen += [] if devices is None else [f"devices={_mark(devices)}"]
     chosen += [] if args.batch is None else [f"batch={args.batch}"]
-    chosen += [f"learned={place.name}" for place in args.learn_from]
+    chosen += [f"learned={place.name}-{_place_mark(place)}" for place in args.learn_from]
     chosen += [] if llm is None else [llm.name[:_LONGEST_NAME], llm_identity(args.llm)]
     work_dir = args.work_dir or default_work_dir(
         args.input, hardware, strategy, cost_model, args.seed, *chosen
@@ -243,6 +245,11 @@ def _run(
 def _file_mark(file: Path) -> str:
     """What tells a file from others in the name of a directory."""
     return f"{zlib.crc32(file.read_bytes()):08x}"
+
+
+def _place_mark(folder: Path) -> str:
+    """What tells a folder from others of its name in the name of a directory."""
+    return hashlib.blake2b(os.path.abspath(folder).encode(), digest_size=3).hexdigest()
 
 
 def _mark(devices: Devices) -> str:

@@ -29,6 +29,8 @@ PLANS_FOLDER = "plans"
 """What a search for the plan of a network keeps: ``foretune.plans``."""
 PLANS_JOURNAL = f"{PLANS_FOLDER}/plans.jsonl"
 _SAVE_EVERY_S = 10.0
+_LONGEST_NAME = 200
+"""Characters of the name that a work directory is given; file systems take 255 bytes."""
 
 
 def enter_work_dir(
@@ -132,4 +134,8 @@ def default_work_dir(what: str, hardware: Hardware, *settings: str | int) -> Pat
         digest = hashlib.blake2b(os.path.abspath(what).encode(), digest_size=3).hexdigest()
         name = f"{Path(what).name}-{digest}"
     whole = "-".join([name, hardware.key[:6], *map(str, settings)])
-    return Path("foretune-work") / re.sub(r"[^A-Za-z0-9_.:=-]+", "_", whole)
+    legal = re.sub(r"[^A-Za-z0-9_.:=-]+", "_", whole)
+    if len(legal) > _LONGEST_NAME:
+        digest = hashlib.blake2b(whole.encode(), digest_size=6).hexdigest()
+        legal = f"{legal[: _LONGEST_NAME - len(digest) - 1]}-{digest}"
+    return Path("foretune-work") / legal

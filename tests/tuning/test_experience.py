@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from foretune import cli
 from foretune.errors import BadInputError
 from foretune.measure import Measurement, Status
 from foretune.records import Journal, Record
@@ -70,3 +71,21 @@ def test_a_directory_without_a_journal_is_refused(tmp_path: Path) -> None:
     space = product(64, 128, 96)
     with pytest.raises(BadInputError, match="holds no journal"):
         tune(space.workload, target=space.hardware, trials=4, learn_from=[tmp_path])
+
+
+def test_what_was_learned_from_other_places_is_another_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places: list[Path] = []
+
+    def far_enough(*_args: object, work_dir: Path, **_options: object) -> None:
+        places.append(work_dir)
+        raise BadInputError("far enough")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("foretune.tuning.tune", far_enough)
+    monkeypatch.setattr("foretune.cli._tune.probe_hardware", lambda *_args: programs.CPU)
+    for earlier in ("runs/a/work", "runs/b/work", "./runs/a/work", str(tmp_path / "runs/b/work")):
+        given = ["tune", "softmax", "--trials", "4", "--store", "none", "--learn-from", earlier]
+        assert cli.main(given) == 2
+    assert places[0] != places[1] and places[:2] == places[2:]

@@ -634,6 +634,19 @@ def test_inputs_of_one_file_name_have_work_directories_of_their_own() -> None:
     assert default_work_dir("./a/net.onnx", HARDWARE) == default_work_dir("a/net.onnx", HARDWARE)
 
 
+def test_long_settings_make_names_that_file_systems_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    until = [f"until={','.join([*(['/model/block/output_0'] * 40), end])}" for end in "ab"]
+    places = [default_work_dir("net.onnx", HARDWARE, setting) for setting in until]
+    for place in places:
+        place.mkdir(parents=True)
+        assert place.name.startswith("net.onnx-") and len(place.name) <= 200
+    assert len(set(places)) == 2
+    assert default_work_dir("net.onnx", HARDWARE, until[0]) == places[0]
+
+
 def test_a_work_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "taken"
     path.write_text("")
