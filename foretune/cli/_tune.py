@@ -306,7 +306,7 @@ def _check_files(args: argparse.Namespace, work_dir: Path | None) -> None:
     But the result may be asked for in the work directory, under the name it has there anyway, and
     so may a transcript that is replayed be the run's own.
     """
-    from foretune.graph import artifact_files
+    from foretune.graph import artifact_files, require_free
     from foretune.tuning import JOURNAL, RESULT, TRANSCRIPT
 
     inputs = files_named(args.input)
@@ -336,6 +336,8 @@ def _check_files(args: argparse.Namespace, work_dir: Path | None) -> None:
             "--store": Path(args.store) if _is_file(args.store) else None,
         },
     )
+    if args.output is not None:
+        require_free(args.output)
 
 
 def _is_file(store: str | None) -> bool:
@@ -391,9 +393,13 @@ def _artifact(result: TuneResult, path: Path | None) -> tuple[dict[str, Any], st
     }
     if network.shipped == NOTHING:
         there = path is not None and path.exists()
-        left = f"{path} is of an earlier run and was left" if there else f"{path} was removed"
+        left = f"{path} is of another run and was left" if there else f"{path} was removed"
         return fields, network.fault + ("" if path is None else f". {left}")
-    if path is not None:
+    if path is not None and result.kept is not None:
+        print(f"artifact: {path}  (of another run: the same network, tuned)")
+        compared = (result.kept.get("verification") or {}).get("inputs")
+        fields = {"verified": bool(compared), "max_abs_error": None, "artifact": str(path)}
+    elif path is not None:
         told = _told(network.max_abs_error)
         print(f"artifact: {path}  (largest difference to the original {told})")
         fields["artifact"] = str(path)

@@ -1,7 +1,7 @@
 """Whole graphs: simplification, extraction of workloads, compilation, artifacts."""
 
 from foretune.graph._arguments import Arguments, arguments_of
-from foretune.graph._artifact_files import artifact_files, is_tuned
+from foretune.graph._artifact_files import artifact_files, require_free
 from foretune.graph._bisect import Difference, first_difference
 from foretune.graph._compare import (
     OutputDifference,
@@ -69,7 +69,6 @@ __all__ = [
     "finish",
     "first_difference",
     "integer_distance",
-    "is_tuned",
     "judge_outputs",
     "kernels_of",
     "largest_difference",
@@ -81,6 +80,7 @@ __all__ = [
     "read_inputs",
     "read_manifest",
     "require_compiler",
+    "require_free",
     "require_passes",
     "scale_of",
     "simplify",

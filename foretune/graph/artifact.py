@@ -22,11 +22,16 @@ from typing import TYPE_CHECKING, Any
 from foretune import _tvm
 from foretune.errors import BadInputError, MissingDependencyError
 from foretune.graph._artifact_files import (
+    digests_at,
     load_library,
     load_parameters,
     publish,
+    publishing,
     reason,
     refuse_target,
+    require_free,
+    tuned_at,
+    withdraw,
 )
 from foretune.graph._inputs import bind_inputs
 from foretune.graph._manifest import (
@@ -73,8 +78,9 @@ class Artifact:
     Attributes:
         manifest: What the JSON file holds: ``schema, name, target, threads, inputs, outputs,
             states, parameters, tuned, untuned, versions`` and, once saved, ``library``, ``sha256``,
-            ``parameters_sha256`` and ``sample``, and ``until`` if the model was cut. Callers may
-            add keys, for example ``expected_speedup``, before saving.
+            ``parameters_sha256`` and ``sample``; of a model also ``key`` and ``passes_off``, and
+            ``until`` if it was cut. Callers may add keys, for example ``expected_speedup``, before
+            saving.
         threads: Threads that a call of ``run`` computes on, the caller included.
     """
 
@@ -103,6 +109,7 @@ class Artifact:
         self._library: bytes | None = None
         self._parameters = dict(parameters)
         self._origin: Path | None = None
+        self._saved: dict[Path, tuple[Any, ...]] = {}
         self._sample: Sample | None = None
         self._machines = _Machines()
         self._starting = ForkedLock()
@@ -226,26 +233,66 @@ class Artifact:
             path: Of the shared library; must end in ``.so``.
 
         Raises:
-            BadInputError: The path has another extension, its folder cannot be written, or linking
-                failed.
+            BadInputError: The path has another extension, its folder cannot be written, files of
+                these names that are no artifact's lie beside it, or linking failed.
             MissingDependencyError: There is no C++ compiler to link with.
         """
-        library = Path(path)
+        self._save(Path(path), keep_tuned=False)
+        return Path(path)
+
+    def save_unless_tuned(self, path: str | os.PathLike[str]) -> Mapping[str, Any] | None:
+        """``save``, unless a tuned artifact of the same network, for the same hardware, is there.
+
+        Args:
+            path: As for ``save``.
+
+        Returns:
+            The manifest of the artifact that was left; None if this one was saved.
+
+        Raises:
+            BadInputError, MissingDependencyError: As for ``save``.
+        """
+        return self._save(Path(path), keep_tuned=True)
+
+    def is_saved_at(self, path: str | os.PathLike[str]) -> bool:
+        """Whether what ``save`` wrote is there, and nothing that somebody else wrote since."""
+        written = self._saved.get(Path(path).absolute())
+        return written is not None and digests_at(Path(path)) == written
+
+    def withdraw(self, path: str | os.PathLike[str]) -> None:
+        """Removes what ``save`` wrote, unless something else is there by now."""
+        if not self.is_saved_at(path):
+            return
+        with publishing(Path(path)):
+            if self.is_saved_at(path):
+                withdraw(Path(path))
+
+    def _save(self, library: Path, keep_tuned: bool) -> Mapping[str, Any] | None:
         if library.suffix != ".so":
             raise BadInputError(f"an artifact is a shared library: name it *.so, not {library}")
         if self._origin is None and self._library is None:
             require_compiler(self.manifest["target"])
         try:
             library.parent.mkdir(parents=True, exist_ok=True)
+            require_free(library)
+            kept = tuned_at(library, self.manifest) if keep_tuned else None
+            if kept is not None:
+                return kept
             with tempfile.TemporaryDirectory(prefix=".foretune-", dir=library.parent) as folder:
                 manifest = self._write(Path(folder, library.name))
-                publish(Path(folder), library)
+                with publishing(library):
+                    kept = tuned_at(library, self.manifest) if keep_tuned else None
+                    if kept is not None:
+                        return kept
+                    require_free(library)
+                    publish(Path(folder), library)
+                    self._saved[library.absolute()] = digests_at(library)
         except OSError as error:
             raise BadInputError(
                 f"cannot write {library} ({error.strerror or error}): choose another folder"
             ) from error
         self.manifest.update(manifest)
-        return library
+        return None
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], threads: int | None = None) -> Artifact:

@@ -56,6 +56,8 @@ def compile_model(
         model, hardware, built, parameters, [names[key] for key in tuned], untuned
     )
     manifest = artifact.manifest
+    manifest["key"] = model.key
+    manifest["passes_off"] = sorted(extraction.without)
     manifest["passes"] = [report.to_json() for report in (*extraction.passes, *built.passes)]
     manifest["plan"] = {name: dict(chosen) for name, chosen in extraction.plan.items()}
     if model.until:

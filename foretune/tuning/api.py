@@ -156,9 +156,11 @@ def tune(
             nobody does, and the cost model ``behaviour:scores=llm``. Left open. Its answers are
             kept in ``work_dir``, where the next run finds them.
         command: The command line to note in the result.
-        output: Where a model's artifact is saved: the proven one before the first trial, unless
-            the run resumes and there is one; the one that ships at the end. None saves nothing.
-            Removed where the proven one turns out to be wrong on an input compared at the end.
+        output: Where a model's artifact is saved: the proven one before the first trial, the one
+            that ships at the end. A tuned artifact of the same network that is there stays until
+            there is another tuned one; before the first trial it goes where ``fresh``, at the end
+            where the tuned network is wrong. None saves nothing. Removed where the proven one turns
+            out to be wrong on an input compared at the end.
         without: Names of passes that do not run: to find out what they bring.
         plan: What is chosen for some operators, as ``network.plan`` of a result has it.
         plan_trials: Plans of a network that are measured beside its default plan before anything
@@ -183,6 +185,7 @@ def tune(
     check_batch(batch)
     _require_passes(without)
     require_journals(learn_from, work_dir if fresh else None)
+    _require_free(output)
     planning = PlanSearch.asked_for(plan_trials, plan_model, plan, progress)
     strategy, model_name = _checked_names(strategy, cost_model, seed)
     scored = isinstance(cost_model, str) and cost.asks_llm(model_name)
@@ -213,9 +216,7 @@ def tune(
         journal, place = enter_work_dir(stack, work_dir, fresh, llm)
         if measurer is None and not addresses:
             require_device(hardware)
-        # A tuned artifact that an earlier run left is not replaced by an untuned one.
-        resumed = journal is not None and len(journal) > 0 and Path(output or "").is_file()
-        tell = partial(_tell, progress=progress, time_s=time_s, output=None if resumed else output)
+        tell = partial(_tell, progress=progress, time_s=time_s, output=output, replacing=fresh)
 
         def look(model: Model) -> FoundPlan:
             assert planning is not None, "asked for where plans are searched only"
@@ -417,7 +418,11 @@ def _refuse_uncompiled(workload: Workload, hardware: Hardware) -> None:
 
 
 def _tell(
-    proof: Proof, progress: Progress | None, time_s: float | None, output: str | Path | None
+    proof: Proof,
+    progress: Progress | None,
+    time_s: float | None,
+    output: str | Path | None,
+    replacing: bool,
 ) -> None:
     """Says that a network works, compares it on the other inputs, saves it; after Ctrl-C at once.
 
@@ -428,10 +433,10 @@ def _tell(
             progress.proved(proof.network)
         proof.compare_more(None if time_s is None else _MORE_SHARE * time_s)
         if output is not None:
-            proof.save(Path(output))
+            proof.save(Path(output), replacing)
     except KeyboardInterrupt:
         if output is not None and proof.saved is None:
-            proof.save(Path(output))
+            proof.save(Path(output), replacing)
         raise
 
 
@@ -444,26 +449,24 @@ def _conclude(
 ) -> TuneResult:
     """The result with the network that ships, compiled, compared, timed and saved.
 
-    Ctrl-C leaves the file that there is: the proven network, or that of the run that is resumed. A
-    network that turns out to be wrong leaves none.
+    Ctrl-C leaves the proven network. A tuned artifact of the same network, of an earlier run or of
+    a tuner beside this one, stays in its place. A network that turns out to be wrong leaves none.
     """
     interrupted = result.interrupted
     before_s = proof.network.proof_s
     place = None if output is None else Path(output)
+    kept = None
     try:
         artifact = proof.conclude(result.chosen, interrupted, tuner.progress.phase)
     except KeyboardInterrupt:
         interrupted, artifact = True, proof.default
-        if place is not None and proof.saved is None and place.is_file():
-            logger.warning("interrupted: %s stays as the run that was resumed left it", place)
-            place = None
     if artifact is not None:
         _note_kernels(artifact, proof, result, tuner)
     if place is not None and artifact is None:
-        _withdraw(place, proof)
+        proof.default.withdraw(place)
     elif place is not None:
         assert artifact is not None
-        artifact.save(place)
+        kept = _save(artifact, place, proof)
     if artifact is not None and others and not interrupted:
         try:
             better = proof.improve(artifact, result.chosen, others, tuner.progress.phase)
@@ -472,6 +475,7 @@ def _conclude(
         if better is not artifact and place is not None:
             better.manifest["kernels"] = list(result.kernels)
             better.save(place)
+            kept = None
         artifact = better
     spent_s = dict(result.spent_s)
     spent_s["proof_s"] = spent_s.get("proof_s", 0.0) + proof.network.proof_s - before_s
@@ -479,10 +483,25 @@ def _conclude(
         result,
         network=proof.network,
         artifact=artifact,
+        kept=kept,
         interrupted=interrupted,
         elapsed_s=tuner.elapsed_s,
         spent_s=spent_s,
     )
+
+
+def _save(artifact: Artifact, place: Path, proof: Proof) -> Mapping[str, Any] | None:
+    """Saves what ships; the manifest of a tuned artifact of another run that stays in its place.
+
+    Where this run's tuned network is wrong, an earlier one may be, too: the default replaces it.
+    """
+    if artifact.manifest["tuned"] or proof.network.wrong:
+        artifact.save(place)
+        return None
+    kept = artifact.save_unless_tuned(place)
+    if kept is not None:
+        logger.warning("%s stays as another run left it: the same network, tuned", place)
+    return kept
 
 
 def _note_kernels(artifact: Artifact, proof: Proof, result: TuneResult, tuner: Tuner) -> None:
@@ -493,15 +512,6 @@ def _note_kernels(artifact: Artifact, proof: Proof, result: TuneResult, tuner: T
         if default
         else list(result.kernels)
     )
-
-
-def _withdraw(place: Path, proof: Proof) -> None:
-    """Removes the proven network that turned out to be wrong; a tuned one that is there stays."""
-    from foretune.graph import artifact_files, is_tuned
-
-    if proof.saved is not None or not is_tuned(place):
-        for file in artifact_files(place):
-            file.unlink(missing_ok=True)
 
 
 def _checked_names(strategy: str, cost_model: str | CostModel, seed: int) -> tuple[str, str]:
@@ -630,6 +640,14 @@ def _require_passes(without: Collection[str]) -> None:
     from foretune.graph import require_passes
 
     require_passes(without)
+
+
+def _require_free(output: str | Path | None) -> None:
+    """Refuses an artifact beside which files lie that are not its own, before anything is tuned."""
+    from foretune.graph import require_free
+
+    if output is not None:
+        require_free(Path(output))
 
 
 def _policy(policy: MeasurePolicy, without: Collection[str], proof: Proof | None) -> MeasurePolicy:

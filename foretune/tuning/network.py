@@ -38,6 +38,7 @@ from foretune.tuning.contenders import (
 )
 
 if TYPE_CHECKING:
+    from foretune.engines import EngineResult
     from foretune.graph import Artifact, Extraction, InputSet, Verification
     from foretune.space import Candidate
     from foretune.workload import Model
@@ -193,9 +194,15 @@ class Proof:
             self._run()
         self._spend(began)
 
-    def save(self, output: Path) -> None:
-        """Writes the proven network where the artifact is wanted: what a killed run leaves."""
-        self.default.save(output)
+    def save(self, output: Path, replacing: bool = False) -> None:
+        """Writes the proven network where the artifact is wanted: what a killed run leaves.
+
+        A tuned artifact of this network that is there stays, unless ``replacing``.
+        """
+        if replacing:
+            self.default.save(output)
+        elif self.default.save_unless_tuned(output) is not None:
+            return
         self.saved = output
 
     def compare_more(self, allowed_s: float | None) -> None:
@@ -465,17 +472,21 @@ class Proof:
         """Times artifacts and the original, interleaved; what keeps the tuned one from shipping."""
         from foretune.engines import compare
 
-        paths: dict[str, Artifact | str | Path] = dict(artifacts)
-        if self.saved is not None:
-            paths[DEFAULT] = self.saved
         name = self.network.original
-        results = compare(
-            self.model,
-            paths,
-            [name] if name else [],
-            threads=self._threads,
-            rounds=_FEWEST_ROUNDS if hurried else self._rounds(len(artifacts)),
-        )
+        saved = self._default_file()
+
+        def timed(default: Artifact | Path) -> dict[str, EngineResult]:
+            return compare(
+                self.model,
+                {**artifacts, DEFAULT: default},
+                [name] if name else [],
+                threads=self._threads,
+                rounds=_FEWEST_ROUNDS if hurried else self._rounds(len(artifacts)),
+            )
+
+        results = timed(saved or self.default)
+        if saved is not None and self._default_file() is None:
+            results = timed(self.default)  # another tuner has replaced the file meanwhile
         medians = {name: result.median for name, result in results.items()}
         if medians[DEFAULT] is None:
             # Without a compiler, or room for files, for example.
@@ -495,6 +506,12 @@ class Proof:
         if default_s is not None and tuned_s is not None and tuned_s > default_s:
             self.network = replace(self.network, fault="it is slower than the default")
         return self.network.fault
+
+    def _default_file(self) -> Path | None:
+        """Where the proven network lies, if it still does: another tuner may save there, too."""
+        if self.saved is not None and self.default.is_saved_at(self.saved):
+            return self.saved
+        return None
 
     @property
     def _threads(self) -> int:

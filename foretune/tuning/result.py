@@ -106,6 +106,8 @@ class TuneResult:
         network: What is known of a model as a whole; None for a workload.
         artifact: What is shipped of a model, compared with the original; compiled by ``compile``
             if None, unless nothing right is left.
+        kept: The manifest of the artifact that another run left where this one's was to be saved,
+            where that is the same network, tuned, and the default ships; None otherwise.
         without: Names of passes that were switched off.
         learn_from: Work directories of earlier runs that it learned from.
         reused: What a store of records knew of its tasks; None where there was none.
@@ -135,6 +137,7 @@ class TuneResult:
     reused: Mapping[str, Any] | None = field(default=None, repr=False)
     kernels: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
     artifact: Artifact | None = field(default=None, repr=False, compare=False)
+    kept: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     @property
     def best(self) -> dict[str, Candidate]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -306,6 +307,19 @@ class Model:
         """
         rng = np.random.default_rng(seed)
         return tuple(_draw(example, rng) for example in self.examples)
+
+    @functools.cached_property
+    def key(self) -> str:
+        """Hash of what it computes: its program with the weights, and the first values of states.
+
+        The same in every process; another one after training on.
+        """
+        from foretune import _tvm
+
+        state = hashlib.blake2b(f"{_tvm.structural_hash(self.module):016x}".encode(), digest_size=8)
+        for value in self.examples[len(self.examples) - len(self.states) :]:
+            state.update(np.ascontiguousarray(value).tobytes())
+        return state.hexdigest()
 
     @functools.cached_property
     def index_limits(self) -> dict[int, int]:

@@ -32,9 +32,17 @@ FORMATS = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
 SUFFIXES = (".so", ".params", ".json")
 
 
+def _block(seed=0):
+    """A network, with its biases as the seed has them."""
+    import torch
+
+    torch.manual_seed(seed)
+    return block()
+
+
 @pytest.fixture(scope="module")
 def small():
-    return block()
+    return _block()
 
 
 @pytest.fixture(scope="module")
@@ -228,6 +236,133 @@ def test_what_is_no_manifest_is_refused(saved, tmp_path, content):
     copy = _copy(saved, tmp_path)
     copy.with_suffix(".json").write_bytes(content)
     assert "block.json" in _refusal(copy)
+
+
+@pytest.mark.parametrize("suffix", [".json", ".params", ".sample.npz"])
+def test_a_file_of_somebody_else_beside_it_is_neither_replaced_nor_removed(
+    compiled, tmp_path, suffix
+):
+    (tmp_path / f"model{suffix}").write_text('{"mine": 1}')
+    before = _contents(tmp_path)
+    with pytest.raises(BadInputError, match=rf"model\{suffix} is none of an artifact: move it"):
+        compiled.save(tmp_path / "model.so")
+    assert _contents(tmp_path) == before
+
+
+def test_beside_an_artifact_a_file_that_its_manifest_does_not_name_is_somebody_elses(
+    compiled, tmp_path
+):
+    path = compiled.save(tmp_path / "model.so")
+    assert compiled.sample is None
+    (tmp_path / "model.sample.npz").write_text("mine")
+    before = _contents(tmp_path)
+    with pytest.raises(BadInputError, match="move it, or choose another name"):
+        compiled.save(path)
+    compiled.withdraw(path)
+    assert set(before) - set(_contents(tmp_path)) == {"model.so", "model.params", "model.json"}
+
+
+def test_an_artifact_replaces_another_one_with_all_its_files(compiled, hardware, tmp_path):
+    path = compiled.save(tmp_path / "model.so")
+    kernel = compile_workload(catalog.get("matmul:16x16x16"), hardware)
+    kernel.save(path)
+    assert set(_contents(tmp_path)) == {"model.so", "model.json"}
+    _edit(path, schema="foretune.artifact/0")
+    compiled.save(path)
+    assert set(_contents(tmp_path)) == {"model.so", "model.json", "model.params"}
+
+
+def test_what_somebody_else_has_saved_since_is_not_withdrawn(compiled, hardware, tmp_path):
+    path = compiled.save(tmp_path / "model.so")
+    assert compiled.is_saved_at(path)
+    compile_workload(catalog.get("matmul:16x16x16"), hardware).save(path)
+    before = _contents(tmp_path)
+    assert not compiled.is_saved_at(path)
+    compiled.withdraw(path)
+    assert _contents(tmp_path) == before
+
+
+SAVING = """
+import sys, time
+from pathlib import Path
+from foretune.graph import Artifact
+
+source, path, slow, seconds = sys.argv[1:]
+replace = Path.replace
+
+
+def slowly(self, target):
+    if self.suffix == slow:
+        time.sleep(float(seconds))
+    return replace(self, target)
+
+
+artifact = Artifact.load(source)
+Path.replace = slowly
+print("ready", flush=True)
+sys.stdin.readline()
+artifact.save(path)
+"""
+
+
+def test_files_of_two_that_save_at_once_are_not_mixed(compiled, small, hardware, tmp_path):
+    """One moves its library while the other one has yet to move its manifest."""
+    other = compile_model(_block(seed=1), hardware, {})
+    sources = [a.save(tmp_path / f"{i}.so") for i, a in enumerate((compiled, other))]
+    path = tmp_path / "shared" / "model.so"
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", SAVING, str(source), str(path), slow, seconds],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        for source, slow, seconds in zip(sources, (".so", ".json"), ("0.3", "0.6"), strict=True)
+    ]
+    for child in children:
+        assert child.stdout.readline() == b"ready\n"
+    for child in children:
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+    for child in children:
+        child.communicate(timeout=120)
+        assert child.returncode == 0
+    assert Artifact.load(path).run(small.examples)
+    assert set(_contents(path.parent)) == {"model.so", "model.params", "model.json"}
+
+
+def _as_if_tuned(artifact, path, **changes):
+    """Saves it, tuned as its manifest has it."""
+    artifact.save(path)
+    _edit(path, **({"tuned": ["fused_conv2d"]} | changes))
+    return _contents(path.parent)
+
+
+def test_a_tuned_artifact_of_the_same_network_is_not_replaced_by_a_default(
+    compiled, small, hardware, tmp_path
+):
+    path = tmp_path / "model.so"
+    before = _as_if_tuned(compile_model(small, hardware, {}), path)
+    kept = compile_model(_block(), hardware, {}).save_unless_tuned(path)
+    assert kept["tuned"] == ["fused_conv2d"] and kept["key"] == small.key
+    assert _contents(tmp_path) == before
+    assert compiled.save(path) == path and Artifact.load(path).manifest["tuned"] == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"tuned": []}, {"key": "another"}, {"threads": 64}, {"passes_off": ["fusion"]},
+     {"versions": {"tvm": "0.1"}}, {"sha256": "damaged"}],
+    ids=lambda changes: next(iter(changes)),
+)  # fmt: skip
+def test_what_does_not_stand_for_the_same_network_is_replaced(compiled, tmp_path, changes):
+    path = tmp_path / "model.so"
+    _as_if_tuned(compiled, path, **changes)
+    assert compiled.save_unless_tuned(path) is None
+    assert Artifact.load(path).manifest["tuned"] == []
+
+
+def test_other_weights_are_another_network(small):
+    assert _block().key == small.key != _block(seed=1).key
 
 
 def test_another_version_is_refused(saved, tmp_path):

@@ -15,16 +15,19 @@ import pytest
 import foretune
 from foretune import engines, graph
 from foretune.cli import main
+from foretune.cli._tune import _artifact
 from foretune.engines import EngineResult
 from foretune.errors import BadInputError, UnsupportedModelError, WrongResultError
 from foretune.graph import Artifact
 from foretune.graph._exact import PYTORCH
 from foretune.hardware import Hardware, probe
+from foretune.measure import Measurement
 from foretune.records import Journal
 from foretune.report._network import told_network
+from foretune.space import Candidate
 from foretune.tuning import Network, TuneResult
 from foretune.workload import Model, from_object
-from tests.tuning.support import FormulaMeasurer
+from tests.tuning.support import FormulaMeasurer, ok
 
 torch = pytest.importorskip("torch")
 
@@ -220,13 +223,17 @@ def test_a_run_whose_time_the_proof_has_spent_ships_the_proven_network(
     np.testing.assert_allclose(outputs(Artifact.load(path), model), expected, atol=1e-5)
 
 
-def test_ctrl_c_in_the_conclusion_leaves_the_proven_network(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def interrupted_timing(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_args: Any, **_options: Any) -> Any:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(engines, "compare", interrupt)
+
+
+def test_ctrl_c_in_the_conclusion_leaves_the_proven_network(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    interrupted_timing(monkeypatch)
     result = tune(linear(), output=tmp_path / "net.so")
     assert result.interrupted and network_of(result).shipped == "default"
     assert Artifact.load(tmp_path / "net.so").manifest["tuned"] == []
@@ -244,14 +251,129 @@ def test_ctrl_c_in_the_conclusion_of_a_resumed_run_leaves_the_tuned_network(
     assert network_of(tune(linear(), output=path, work_dir=work_dir)).shipped == "tuned"
     before = {file.name: file.read_bytes() for file in graph.artifact_files(path)}
 
-    def interrupt(*_args: Any, **_options: Any) -> Any:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(engines, "compare", interrupt)
+    interrupted_timing(monkeypatch)
     result = tune(linear(), output=path, work_dir=work_dir)
     assert result.interrupted
     assert {file.name: file.read_bytes() for file in graph.artifact_files(path)} == before
-    assert f"{path} stays as the run that was resumed left it" in caplog.text
+    assert f"{path} stays as another run left it" in caplog.text
+    assert _artifact(result, path)[0] == {
+        "verified": True, "max_abs_error": None, "artifact": str(path)
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("timed")
+def test_ctrl_c_in_a_resumed_run_of_other_weights_leaves_those(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path, work_dir = tmp_path / "net.so", tmp_path / "run"
+    assert network_of(tune(linear(), output=path, work_dir=work_dir)).shipped == "tuned"
+    interrupted_timing(monkeypatch)
+    again, exported = FormulaMeasurer(), linear(seed=1)
+    result = tune(exported, again, output=path, work_dir=work_dir)
+    assert result.interrupted and again.asked == [], "the journal is of the same programs"
+    saved = Artifact.load(path)
+    assert saved.manifest["key"] == exported.key and saved.manifest["tuned"] == []
+    (expected,) = exported.reference(exported.draw_inputs(7))
+    np.testing.assert_allclose(outputs(saved, exported), expected, atol=1e-4)
+    fields, wrong = _artifact(result, path)
+    assert fields["verified"] is True and fields["artifact"] == str(path) and not wrong
+
+
+def test_a_tuned_network_that_another_tuner_saves_meanwhile_stays(
+    timed: dict[str, float | None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    elsewhere, path = tmp_path / "other.so", tmp_path / "net.so"
+    assert network_of(tune(linear(), output=elsewhere)).shipped == "tuned"
+    other = Artifact.load(elsewhere)
+    asked: list[Candidate] = []
+
+    def answer(candidate: Candidate) -> Measurement:
+        if not asked:
+            assert Artifact.load(path).manifest["tuned"] == [], "the proven one was there"
+            other.save(path)
+        asked.append(candidate)
+        return ok(candidate)
+
+    compare = engines.compare
+    as_default: list[Any] = []
+
+    def watched(model: Model, artifacts: Mapping[str, Any], *rest: Any, **options: Any) -> Any:
+        as_default.append(artifacts["default"])
+        return compare(model, artifacts, *rest, **options)
+
+    monkeypatch.setattr(engines, "compare", watched)
+    timed["tuned"] = 2.5e-3
+    result = tune(linear(), FormulaMeasurer(answer), output=path)
+    assert network_of(result).shipped == "default"
+    (default,) = as_default
+    assert isinstance(default, Artifact) and default.manifest["tuned"] == []
+    assert Artifact.load(path).manifest["tuned"], "it was not replaced by the default"
+    assert result.kept is not None and result.kept["tuned"]
+    assert result.compile().manifest["tuned"] == []
+
+
+def test_a_default_that_another_tuner_replaces_while_it_is_timed_is_timed_again(
+    timed: dict[str, float | None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path, compare = tmp_path / "net.so", engines.compare
+    as_default: list[Any] = []
+    other = graph.compile_model(linear(seed=1), probe(), {})
+
+    def replacing(model: Model, artifacts: Mapping[str, Any], *rest: Any, **options: Any) -> Any:
+        as_default.append(artifacts["default"])
+        other.save(path)
+        timed["default"] = 2e-3 if isinstance(as_default[-1], Artifact) else 1e-6
+        return compare(model, artifacts, *rest, **options)
+
+    monkeypatch.setattr(engines, "compare", replacing)
+    result = tune(linear(), output=path)
+    assert as_default[0] == path and isinstance(as_default[1], Artifact)
+    assert network_of(result).default_s == 2e-3 and network_of(result).shipped == "tuned"
+    assert Artifact.load(path).manifest["key"] == linear().key
+
+
+@pytest.mark.usefixtures("timed")
+def test_a_fresh_run_begins_with_its_own_default(tmp_path: Path) -> None:
+    path, work_dir = tmp_path / "net.so", tmp_path / "run"
+    assert network_of(tune(linear(), output=path, work_dir=work_dir)).shipped == "tuned"
+    seen: list[Any] = []
+
+    class Watching(foretune.tuning.tuner.Silent):
+        def start(self, *_given: Any) -> None:
+            seen.append(Artifact.load(path).manifest["tuned"])
+
+    tune(linear(), output=path, work_dir=work_dir, fresh=True, progress=Watching())
+    assert seen == [[]]
+
+
+@pytest.mark.usefixtures("timed")
+def test_where_the_tuned_network_is_wrong_an_earlier_one_goes_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path, work_dir = tmp_path / "net.so", tmp_path / "run"
+    assert network_of(tune(linear(), output=path, work_dir=work_dir)).shipped == "tuned"
+    compiling(monkeypatch, tuned=True)
+    result = tune(linear(), output=path, work_dir=work_dir)
+    assert network_of(result).wrong and Artifact.load(path).manifest["tuned"] == []
+    assert _artifact(result, path)[1].endswith(
+        f"{path} holds the default schedules, which are right"
+    )
+
+
+def test_files_beside_the_artifact_are_refused_before_anything_is_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tmp_path / "net.json"
+    mine.write_text("{}")
+    monkeypatch.setattr("foretune.workload.load_input", lambda *_, **__: pytest.fail("too early"))
+    given = ["tune", "resnet50", "--trials", "1", "--work-dir", str(tmp_path / "run")]
+    assert main([*given, "-o", str(tmp_path / "net.so")]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and f"{mine} is none of an artifact: move it" in told
+    measurer = FormulaMeasurer()
+    with pytest.raises(BadInputError, match="move it, or choose another name"):
+        tune(linear(), measurer, output=tmp_path / "net.so")
+    assert measurer.asked == [] and mine.read_text() == "{}"
 
 
 def wrong_later(monkeypatch: pytest.MonkeyPatch) -> None:
