@@ -28,8 +28,13 @@ def limited_threads(threads: int | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """PyTorch draws from this seed inside; its own state is as before afterwards."""
-    with torch.random.fork_rng(devices=list(range(torch.cuda.device_count()))):
+    """PyTorch draws from this seed inside; its own state is as before afterwards.
+
+    CUDA is not woken for it: while nobody has used a device, there is no state to keep.
+    """
+    is_awake = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    devices = list(range(torch.cuda.device_count())) if is_awake else []
+    with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         yield
 

@@ -106,6 +106,46 @@ print(tvm.get_global_func("runtime.NumThreads")())
     assert int(told.stdout.split()[-1]) == asked
 
 
+PARTS = {
+    "blocks.py": """
+import torch
+
+class Block(torch.nn.Module):
+    def forward(self, x):
+        from scales import scale  # when it is called
+        return scale(x)
+""",
+    "scales.py": "def scale(x):\n    return 3 * x\n",
+    "net.py": """
+import torch
+import blocks
+
+class Own(torch.nn.Module):
+    def forward(self, x):
+        return blocks.Block()(x).relu()
+
+def inner():
+    return torch.nn.Sequential(torch.nn.Linear(8, 4), Own()), (torch.randn(2, 8),)
+
+def beside():
+    from blocks import Block
+    return torch.nn.Sequential(torch.nn.Linear(8, 4), Block()), (torch.randn(2, 8),)
+""",
+}
+
+
+@pytest.mark.parametrize("function", ["inner", "beside"])
+def test_engines_know_classes_of_the_file_and_of_those_beside_it(tmp_path, function):
+    folder = tmp_path / "input"
+    folder.mkdir()
+    for name, text in PARTS.items():
+        (folder / name).write_text(text)
+    network = load_input(f"{folder}/net.py:{function}")
+    result = compare(network, None, ["eager"], threads=1, rounds=1)["eager"]
+    assert _is_measured(result)
+    assert "blocks" not in sys.modules and str(folder) not in sys.path
+
+
 @pytest.mark.slow
 def test_artifacts_are_compared_with_each_other_by_name(model, hardware, tmp_path):
     artifact = compile_model(model, hardware, {})

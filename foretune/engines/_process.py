@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -117,10 +118,7 @@ class Workspace:
 
 
 def _write_torch(path: Path, source: Any, name: str) -> None:
-    """The module by pickle where that works, else the exported program.
-
-    Classes of a user's own file are pickled by value: a child cannot import that file by name.
-    """
+    """The module by pickle where that works, else the exported program."""
     from foretune.workload.model import without_leaf_warning
 
     with without_leaf_warning():
@@ -131,15 +129,22 @@ def _write_torch(path: Path, source: Any, name: str) -> None:
 
 
 def _pickled(source: Any) -> bytes:
+    """The module and its arguments, and the path on which this process finds their classes.
+
+    Classes of an input file are pickled by value: a child cannot import that file by name.
+    """
     import cloudpickle
 
-    module = sys.modules.get(type(source.module).__module__)
-    if module is not None and module.__name__.startswith("foretune_input_"):
-        cloudpickle.register_pickle_by_value(module)
-    payload = {"kind": "module", "module": source.module}
-    payload |= {"args": source.args, "kwargs": source.kwargs, "states": source.states}
-    data: bytes = cloudpickle.dumps(payload)
-    return data
+    from foretune.workload import INPUT_PREFIX
+
+    payload = {"module": source.module, "args": source.args, "kwargs": source.kwargs}
+    files = [module for name, module in sys.modules.items() if name.startswith(INPUT_PREFIX)]
+    with source.importable(), contextlib.ExitStack() as stack:
+        for file in files:
+            cloudpickle.register_pickle_by_value(file)
+            stack.callback(cloudpickle.unregister_pickle_by_value, file)
+        found = {"path": list(sys.path), "states": source.states}
+        return pickle.dumps({**found, "payload": cloudpickle.dumps(payload)})
 
 
 def _export(path: Path, source: Any, name: str) -> None:
@@ -174,7 +179,7 @@ def _export_onnx(path: Path, source: Any) -> None:
     if source.states:
         module, args, kwargs = stateless(source), (source.args, source.kwargs, source.start()), {}
     try:
-        with contextlib.redirect_stdout(sys.stderr), without_leaf_warning():
+        with source.importable(), contextlib.redirect_stdout(sys.stderr), without_leaf_warning():
             torch.onnx.export(
                 module,
                 args,

@@ -54,8 +54,10 @@ def _load_torch(path: str) -> TorchSource:
         return TorchSource(program.module(), tuple(args), dict(kwargs), states)
     import pickle
 
-    payload = pickle.loads(Path(path).read_bytes())
-    return TorchSource(payload["module"], payload["args"], payload["kwargs"], payload["states"])
+    found = pickle.loads(Path(path).read_bytes())
+    sys.path[:] = [*found["path"], *(place for place in sys.path if place not in found["path"])]
+    payload = pickle.loads(found["payload"])
+    return TorchSource(payload["module"], payload["args"], payload["kwargs"], found["states"])
 
 
 def _torch_runner(

@@ -3,11 +3,13 @@
 from foretune.workload._base import ColdWeights, Workload, cold_weights, mark_cold
 from foretune.workload._indices import index_limits, walk
 from foretune.workload._roles import parameter_position, parameter_roles
+from foretune.workload._siblings import INPUT_PREFIX
 from foretune.workload.importers import from_object, load_input
 from foretune.workload.importers._cut import GraphNode, cut_model, graph_nodes
 from foretune.workload.model import Model, OnnxSource, TensorSpec, TorchSource
 
 __all__ = [
+    "INPUT_PREFIX",
     "ColdWeights",
     "GraphNode",
     "Model",

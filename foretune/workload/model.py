@@ -19,6 +19,7 @@ import numpy.typing as npt
 from foretune.errors import MissingDependencyError, UnsupportedModelError
 from foretune.workload._index_inputs import input_index_limits
 from foretune.workload._number_inputs import number_inputs
+from foretune.workload._siblings import Siblings
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
@@ -57,12 +58,18 @@ class TorchSource:
         kwargs: Example keyword arguments, likewise.
         states: Names of the buffers that the module writes: their values come and go with each run,
             after the ordinary inputs and outputs.
+        siblings: Modules beside the file that the module is from, which its code may import.
     """
 
     module: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any] = field(default_factory=dict)
     states: tuple[str, ...] = ()
+    siblings: Siblings | None = field(default=None, repr=False, compare=False)
+
+    def importable(self) -> contextlib.AbstractContextManager[None]:
+        """The module's code runs inside: what it imports from beside its file is found."""
+        return contextlib.nullcontext() if self.siblings is None else self.siblings.importable()
 
     def bind(self, inputs: Sequence[Array]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments of the original with ``inputs`` in place of the tensors, in their order.
@@ -134,11 +141,12 @@ class TorchSource:
             leaves = [t for t in pytree.tree_leaves(outputs) if isinstance(t, torch.Tensor)]
             return [*leaves, *(buffers[name] for buffers, name in owners)]
 
-        try:
-            yield call
-        finally:
-            with torch.no_grad():
-                fill(before)
+        with self.importable():
+            try:
+                yield call
+            finally:
+                with torch.no_grad():
+                    fill(before)
 
 
 def _owner(module: Any, path: str) -> tuple[dict[str, Any], str]:
@@ -300,6 +308,12 @@ class Model:
         """
         if isinstance(self.source, OnnxSource):
             require_onnxruntime()
+
+    def beside(self, siblings: Siblings | None) -> Model:
+        """The same model, whose original in PyTorch is from a file beside these modules."""
+        if not isinstance(self.source, TorchSource):
+            return self
+        return replace(self, source=replace(self.source, siblings=siblings))
 
     def draw_inputs(self, seed: int) -> tuple[Array, ...]:
         """Inputs like the examples: floats from a standard normal distribution, the rest from

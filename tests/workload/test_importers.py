@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import random
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -12,7 +14,15 @@ import numpy as np
 import pytest
 
 from foretune.errors import BadInputError, MissingDependencyError, UnsupportedModelError
-from foretune.workload import Model, TorchSource, Workload, catalog, from_object, load_input
+from foretune.workload import (
+    Model,
+    TorchSource,
+    Workload,
+    catalog,
+    from_object,
+    graph_nodes,
+    load_input,
+)
 
 torch = pytest.importorskip("torch")
 onnx = pytest.importorskip("onnx")
@@ -498,3 +508,127 @@ def test_what_pytorch_tells_itself_is_not_told_to_users(net, tmp_path):
         load_input(str(tmp_path / "net.pt2"))
         from_object((net, (example,)), "net")
     assert not [warning for warning in told if "LeafSpec" in str(warning.message)]
+
+
+LATE = """
+import torch
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        from activation import act  # when it is called
+        return act(x)
+"""
+
+MAKING = """
+def make():
+    import torch
+    from parts.net import Net
+    return Net().eval(), torch.ones(2, 3)
+"""
+
+
+def _folder_with_siblings(folder, factor):
+    """A file whose function, module and forward each import something from beside it."""
+    (folder / "parts").mkdir(parents=True)
+    (folder / "parts" / "__init__.py").write_text("")
+    (folder / "parts" / "net.py").write_text(LATE)
+    (folder / "activation.py").write_text(f"def act(x):\n    return x * {factor}\n")
+    (folder / "net.py").write_text(MAKING)
+    return f"{folder / 'net.py'}:make"
+
+
+def test_what_lies_beside_a_file_is_imported_when_it_is_needed(tmp_path):
+    path, modules = list(sys.path), set(sys.modules)
+    specs = {n: _folder_with_siblings(tmp_path / str(n), n) for n in (2, 3)}
+    models = {n: load_input(spec) for n, spec in specs.items()}
+    for n in (2, 3, 2):
+        x = models[n].draw_inputs(n)
+        np.testing.assert_allclose(models[n].reference(x)[0], x[0] * n, rtol=1e-6)
+        assert [node.operator for node in graph_nodes(models[n])] == ["aten.mul.Tensor"]
+    assert sys.path == path
+    assert not {"activation", "parts", "parts.net"} & set(sys.modules) - modules
+
+
+def test_files_of_one_folder_share_what_lies_beside_them(tmp_path):
+    _folder_with_siblings(tmp_path, 2)
+    (tmp_path / "other.py").write_text(MAKING)
+    one, other = (load_input(f"{tmp_path / name}:make") for name in ("net.py", "other.py"))
+    assert type(one.source.module) is type(other.source.module)
+
+
+def test_modules_of_the_process_stay_its_own(tmp_path, monkeypatch):
+    spec = _folder_with_siblings(tmp_path / "input", 2)
+    (tmp_path / "elsewhere.py").write_text("x = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import elsewhere
+
+    (tmp_path / "input" / "elsewhere.py").write_text("x = 2\n")
+    text = (tmp_path / "input" / "net.py").read_text()
+    (tmp_path / "input" / "net.py").write_text("import elsewhere, xml.dom.minidom\n" + text)
+    load_input(spec)
+    assert sys.modules["elsewhere"] is elsewhere
+    assert "xml.dom.minidom" in sys.modules
+    monkeypatch.delitem(sys.modules, "elsewhere")
+
+
+def test_what_lies_beside_a_file_that_fails_is_gone_again(tmp_path):
+    path = list(sys.path)
+    (tmp_path / "beside.py").write_text("x = 1\n")
+    given = _python(tmp_path, "import beside\ndef make():\n    raise ValueError('no')\n")
+    with pytest.raises(BadInputError, match="raised ValueError"):
+        load_input(f"{given}:make")
+    assert sys.path == path and "beside" not in sys.modules
+
+
+DRAWING = """
+import random
+import numpy
+import torch
+
+early = float(torch.rand(())) + random.random() + numpy.random.rand()
+
+def make():
+    net = torch.nn.Linear(3, 2)
+    net.register_buffer("drawn", torch.tensor([early, random.random(), numpy.random.rand()]))
+    return net, torch.randn(1, 3)
+"""
+
+SHOWN = """
+import sys
+if sys.argv[2] == "early":
+    import torch
+    torch.manual_seed(int(sys.argv[3]))
+from foretune.workload import load_input
+model = load_input(sys.argv[1])
+held = {**model.source.module.state_dict(), "x": model.source.args[0]}
+print({name: tensor.tolist() for name, tensor in sorted(held.items())})
+"""
+
+
+def test_random_weights_are_the_same_in_every_process(tmp_path):
+    path = _python(tmp_path, DRAWING)
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", SHOWN, f"{path}:make", *how],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for how in (("late", "0"), ("late", "0"), ("early", "7"))
+    ]
+    assert told[0] == told[1] == told[2]
+    assert told[0].count("drawn") == 1
+
+
+def test_a_seed_of_the_file_holds_and_draws_of_the_process_go_on(tmp_path):
+    fixed = _python(tmp_path, DRAWING.replace("early =", "torch.manual_seed(5)\nearly ="))
+    states = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
+    model = load_input(f"{fixed}:make")
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert np.array_equal(np.random.get_state()[1], states[1])
+    assert random.getstate() == states[2]
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        torch.rand(())
+        expected = torch.nn.Linear(3, 2)
+    assert torch.equal(model.source.module.weight, expected.weight)

@@ -99,7 +99,8 @@ def exported(source: TorchSource, name: str) -> Any:
     """The exported program of an original."""
     from foretune.workload.importers.torch import _prepare
 
-    return _prepare.export(source.module, source.args, source.kwargs, name)
+    with source.importable():
+        return _prepare.export(source.module, source.args, source.kwargs, name)
 
 
 def import_part(source: TorchSource, name: str, until: Sequence[str]) -> Model:
@@ -108,7 +109,8 @@ def import_part(source: TorchSource, name: str, until: Sequence[str]) -> Model:
 
     module = _prepare.cut(exported(source, name), until, name)
     program = _prepare.export(module, source.args, source.kwargs, name)
-    return _import_program(program, name, module, source.args, source.kwargs, until)
+    part = _import_program(program, name, module, source.args, source.kwargs, until)
+    return part.beside(source.siblings)
 
 
 def require_torch() -> Any:
