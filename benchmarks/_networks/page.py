@@ -227,7 +227,7 @@ def _error(found: Mapping[str, Any]) -> str:
     if found["max_abs_error"] is None:
         return "NaN"
     told = f"{found['max_abs_error']:.1e}, {found['max_relative_error']:.1e}"
-    return told if found["within_tolerance"] else f"{told}, outside"
+    return f"{told}, outside" if found["within_tolerance"] is False else told
 
 
 def _failed(results: Mapping[str, Result]) -> list[str]:

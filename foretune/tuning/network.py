@@ -488,6 +488,11 @@ class Proof:
         if saved is not None and self._default_file() is None:
             results = timed(self.default)  # another tuner has replaced the file meanwhile
         medians = {name: result.median for name, result in results.items()}
+        if name in results and medians[name] is None:
+            logger.warning(
+                "the original was timed before tuning only, not beside it: %s fails in a process "
+                "of its own (%s)", name, results[name].error,
+            )  # fmt: skip
         if medians[DEFAULT] is None:
             # Without a compiler, or room for files, for example.
             logger.warning("timed in one process, not in several: %s", results[DEFAULT].error)

@@ -332,6 +332,15 @@ def test_a_default_that_another_tuner_replaces_while_it_is_timed_is_timed_again(
     assert Artifact.load(path).manifest["key"] == linear().key
 
 
+def test_an_original_that_cannot_be_timed_beside_it_is_said(
+    timed: dict[str, float | None], caplog: pytest.LogCaptureFixture
+) -> None:
+    timed["eager"] = None
+    found = network_of(tune(linear()))
+    assert found.shipped == "tuned" and found.original_s
+    assert "eager fails in a process of its own (it died)" in caplog.text
+
+
 @pytest.mark.usefixtures("timed")
 def test_a_fresh_run_begins_with_its_own_default(tmp_path: Path) -> None:
     path, work_dir = tmp_path / "net.so", tmp_path / "run"
