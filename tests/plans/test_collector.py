@@ -23,6 +23,13 @@ from tests.plans import spaces
 from tests.plans.formula import NETWORK, Interrupted, formula, hardware, seconds
 
 
+def written(folder):
+    """Origin to the file of ``convolutions`` and its graph."""
+    files = {origin: folder / "layout/foretune" / origin / "convolutions.npz"
+             for origin in (RANDOM, EVOLVED)}  # fmt: skip
+    return {origin: (file, read_graphs(file)[0]) for origin, file in files.items()}
+
+
 def collector(folder, measurer, plans=24, said=None, **options):
     collection = Collection((NETWORK,), plans, **options)
     say = (said if said is not None else []).append
@@ -187,9 +194,9 @@ def test_what_was_not_quiet_is_measured_again_in_the_end(tmp_path, network):
         assert collecting.run()
     packed = pack(tmp_path, tmp_path / "out", fewest=2)
     assert packed.unquiet == 0 and packed.plans == 62
-    for graph in read_graphs(tmp_path / "out"):
+    for file, graph in written(tmp_path / "out").values():
         assert graph.runtime.max() < 2 * 1e9 * seconds(network[0].tvm_default)
-        with np.load(tmp_path / "out" / f"{graph.name}.npz") as data:
+        with np.load(file) as data:
             assert (data["config_quiet"] == 3).all()
 
 
@@ -212,8 +219,8 @@ def test_a_slower_machine_is_seen_by_its_default_plan(tmp_path, network, sudden)
     with Journal(tmp_path / JOURNAL, read_only=True) as journal:
         records = journal.records()
     wrong = []
-    for graph in read_graphs(tmp_path / "out"):
-        plans = _plans_of(records, space, graph.name.rpartition("/")[0].rpartition("/")[2])
+    for origin, (_, graph) in written(tmp_path / "out").items():
+        plans = _plans_of(records, space, origin)
         assert len(plans) == len(graph.configurations)
         ratios = [seconds(plan) / seconds(space.default) for plan in plans]
         wrong += np.abs(graph.runtime / graph.runtime[0] / ratios - 1).tolist()
@@ -253,8 +260,10 @@ def test_what_was_collected_is_files_that_tgraph_reads(tmp_path, measurer, netwo
     assert pack(tmp_path / "work", tmp_path / "few").files == 0
     packed = pack(tmp_path / "work", tmp_path / "out", fewest=2)
     assert packed.files == 2
-    graphs = {g.name: g for g in read_graphs(tmp_path / "out")}
-    assert set(graphs) == {f"layout/foretune/{o}/convolutions" for o in ("random", "evolved")}
+    graphs = {origin: graph for origin, (_, graph) in written(tmp_path / "out").items()}
+    assert set(graphs) == {RANDOM, EVOLVED}
+    (both,) = read_graphs(tmp_path / "out")
+    assert both.name == "convolutions" and len(both.configurations) == packed.plans
     for found in graphs.values():
         assert len(found.nodes) == len(graph.opcode)
         assert len(found.configurable) == len(space.sketch.operators)
