@@ -261,11 +261,12 @@ class _Search:
     def _best(self) -> list[PlanCandidate]:
         """The fastest plans, if they are faster than the default plan."""
         standings = Standings.of(self.records)
-        return [
-            plan
-            for plan in standings.best(_COMPARED)
-            if standings.plans[plan.key].alone_s < standings.whole_s
+        plans: list[Any] = [
+            one.record.candidate
+            for one in standings.best(_COMPARED)
+            if one.alone_s < standings.whole_s
         ]
+        return plans
 
     def _compared(
         self, trials: Trials, prior: GraphPrior, best: Sequence[PlanCandidate], why: str

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -51,6 +52,8 @@ _AGAIN = 20
 """Plans after which the default plan is measured again."""
 _COMPARED, _TOGETHER = 20, 5
 """The best so many are measured beside the default plan in the end, and so many of them at once."""
+_MOST_TIMES = 2
+"""Measurements of a plan that is not quiet."""
 
 MeasurerFactory = Callable[[str, "Hardware", Path, "Mapping[str, Any] | None"], Measures]
 
@@ -230,8 +233,12 @@ class PlanCollector:
         Returns:
             Whether there was time for it.
         """
-        standings = Standings.of(trials.records)
-        again: list[Any] = [standings.plans[key].record for key in standings.unquiet]
+        records = trials.records
+        standings = Standings.of(records)
+        times = Counter(record.candidate_key for record in records)
+        again: list[Any] = [
+            standings.plans[key].record for key in standings.unquiet if times[key] < _MOST_TIMES
+        ]
         name = trials.space.workload.name
         if again:
             self._say(f"{name}: {len(again)} plans are measured again, which were not quiet")
@@ -239,7 +246,7 @@ class PlanCollector:
             if time.monotonic() >= self._deadline:
                 return False
             trials.measure([record.candidate], record.origin)
-        best = Standings.of(trials.records).best(_COMPARED)
+        best: list[Any] = [record.candidate for record in _uncompared(trials.records)]
         self._say(f"{name}: the best {len(best)} beside the default plan")
         for at in range(0, len(best), _TOGETHER):
             if time.monotonic() >= self._deadline:
@@ -252,6 +259,13 @@ class PlanCollector:
         if space.size == 1:
             return True
         records = counting(self._journal, space.workload.key, made.digest)
-        compared = any(record.origin == CONFIRM for record in records)
+        compared = not _uncompared(records)
         count = len({record.candidate_key for record in records})
         return compared and count >= min(self.collection.plans, space.size)
+
+
+def _uncompared(records: Sequence[Record]) -> list[Record]:
+    """The best plans that nobody has tried beside the default plan yet."""
+    tried = {record.candidate_key for record in records if record.origin == CONFIRM}
+    best = [one.record for one in Standings.of(records).best(_COMPARED)]
+    return [record for record in best if record.candidate_key not in tried]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -122,11 +122,11 @@ class Standings:
             if one.quiet < FEWEST_QUIET and one.beside_s is None and one.record.origin != DEFAULT
         ]
 
-    def best(self, count: int) -> list[Any]:
-        """The plans that are fastest alone, without the default plan; records have their plans."""
+    def best(self, count: int) -> list[Standing]:
+        """The plans that are fastest alone, without the default plan."""
         others = [one for one in self.plans.values() if one.record.origin != DEFAULT]
         ordered = sorted(others, key=lambda one: (one.alone_s, one.record.candidate_key))
-        return [one.record.candidate for one in ordered[:count]]
+        return ordered[:count]
 
 
 @dataclass(frozen=True)

@@ -81,12 +81,7 @@ class NpzFile:
         Raises:
             BadInputError: It is missing, unreadable, of another shape, or holds something else.
         """
-        self.require(key)
-        try:
-            with self._zip.open(f"{key}.npy") as file:
-                array = np.lib.format.read_array(file, allow_pickle=False)
-        except _UNREADABLE as error:
-            raise self._unreadable(error, key) from error
+        array = self._array(key)
         self._check(key, array.shape, array.dtype, shape)
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise self.wrong(key, "finite numbers", "NaN or infinity")
@@ -107,12 +102,7 @@ class NpzFile:
 
     def text(self, key: str) -> str:
         """A text; errors as for ``numbers``."""
-        self.require(key)
-        try:
-            with self._zip.open(f"{key}.npy") as file:
-                array = np.lib.format.read_array(file, allow_pickle=False)
-        except _UNREADABLE as error:
-            raise self._unreadable(error, key) from error
+        array = self._array(key)
         if array.shape or array.dtype.kind != "U":
             raise self.wrong(key, "a text", f"{array.dtype} of shape {array.shape}")
         return str(array)
@@ -155,6 +145,14 @@ class NpzFile:
         return BadInputError(
             f"{self._path}: {key} must hold {wanted}, but holds {found}: give a file of TpuGraphs"
         )
+
+    def _array(self, key: str) -> Array:
+        self.require(key)
+        try:
+            with self._zip.open(f"{key}.npy") as file:
+                return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+        except _UNREADABLE as error:
+            raise self._unreadable(error, key) from error
 
     def _check(
         self, key: str, found: Sequence[int], dtype: np.dtype[Any], wanted: Sequence[int | None]

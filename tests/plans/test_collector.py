@@ -77,6 +77,18 @@ def test_a_stopped_collection_goes_on_and_measures_nothing_twice(tmp_path, measu
     assert len(set(measurer.measured)) == 30
 
 
+def test_one_that_is_stopped_between_comparisons_compares_the_others(tmp_path, measurer):
+    measurer.stop_after = 24 + 6
+    with pytest.raises(Interrupted), collector(tmp_path, measurer) as collecting:
+        collecting.run()
+    assert len(measurer.measured) == 30
+    measurer.stop_after = 10**9
+    with collector(tmp_path, measurer) as collecting:
+        assert collecting.run()
+    compared = measurer.measured[24:]
+    assert len(compared) == 24 and len(set(compared)) == 21
+
+
 def test_half_of_a_small_space_is_left_for_breeding():
     space = spaces.space(convolutions=0, products=2)
     proposals = Collection(("small",), 200).proposals(space)
