@@ -251,7 +251,7 @@ def main(arguments: list[str] | None = None) -> None:
             unread.append(f"{job.name}: {missing[0].name} is not on this machine")
             continue
         groups = groups_of(job)
-        parts = cross_validation(groups, job.by, job.folds)
+        parts = cross_validation(groups, job.by, job.folds)[: options.parts]
         chosen = [model for model in job.models if model in options.models]
         store = Store(options.work_dir, fingerprint(groups), options.precision)
         failed = _fill(cells(job, parts, chosen, options.seeds), store, deadline)
@@ -277,6 +277,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--models", default=",".join(_ALL))
     parser.add_argument("--seeds", type=int, default=3, help="for our networks; others have one")
     parser.add_argument("--programs", type=int, help="learned from per group, at most")
+    parser.add_argument(
+        "--parts", type=int, help="the first so many of each split; all if left out"
+    )
     parser.add_argument(
         "--precision",
         choices=("float32", "bfloat16"),

@@ -103,13 +103,13 @@ def main(arguments: list[str] | None = None) -> None:
     controls = [name for name in options.controls.split(",") if name]
     more = [name for name in controls if name in PEERS]
     unlike = [f"{STRATEGY}+{name}" for name in controls if name not in PEERS]
-    with_controls = [seed for seed in seeds if controls and seed < options.control_seeds]
-    plan = [
-        (strategies + more + unlike, models, with_controls),
-        (strategies, models, [seed for seed in seeds if seed not in with_controls]),
-    ]
-    result = joined(
-        [search(options, where.hardware, some, by, own) for some, by, own in plan if own]
+    result = search(
+        options,
+        where.hardware,
+        strategies + more + unlike,
+        models,
+        seeds,
+        own_seeds=dict.fromkeys(more + unlike, options.control_seeds),
     )
     if options.seed is not None:
         return
@@ -136,20 +136,6 @@ def goals_of(summary: Mapping[str, Any], judged: Sequence[Side]) -> list[str]:
     ]
 
 
-def joined(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What several calls of ``run_bench`` gave as one, every run once."""
-    runs: dict[tuple[Any, ...], Run] = {}
-    failures: dict[tuple[Any, ...], Run] = {}
-    for result in results:
-        for kept, rows in ((runs, result["runs"]), (failures, result["failures"])):
-            for row in rows:
-                kept.setdefault((row["key"], row["seed"], side_of(row)), row)
-    notes = {name: note for result in results for name, note in result["notes"].items()}
-    rest = {name: value for name, value in results[0].items() if name != "summary"}
-    done, failed = list(runs.values()), list(failures.values())
-    return {**rest, "runs": done, "failures": failed, "notes": notes}
-
-
 def _body(result: Mapping[str, Any], goal_lines: Sequence[str]) -> str:
     summary, trials = result["search22"], result["trials"]
     parts = [
@@ -162,7 +148,7 @@ def _body(result: Mapping[str, Any], goal_lines: Sequence[str]) -> str:
             ],
         ),
         "A ratio above 1 means faster programs. Every program that was the best of a run was "
-        "measured again, those of all sides of one workload and seed interleaved by one measurer; "
+        "measured again, those of all sides and seeds of one workload interleaved by one measurer; "
         "intervals are from a bootstrap over workloads and seeds. MetaSchedule returns its "
         "candidates in batches, counted here in the order of measurement.",
         "Share of the best latency known (of all sides and seeds) that a side has found:",
@@ -175,7 +161,7 @@ def _body(result: Mapping[str, Any], goal_lines: Sequence[str]) -> str:
         "the seconds that it took. Medians are over all runs.",
         "Against the best of all seeds:",
         *_near_tables(summary),
-        "Against the best of the same seed, whose readings were interleaved:",
+        "Against the best of the same seed:",
         *_near_tables(summary["of_one_comparison"]),
         _per_workload(result),
         made(result["runs"]),

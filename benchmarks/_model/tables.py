@@ -46,6 +46,14 @@ def body_of(result: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+def _parts(parts: Sequence[Mapping[str, Any]]) -> str:
+    """How many parts were tested, and what each has learned from."""
+    learned = [part["train"] + part["validation"] for part in parts]
+    size = f"{min(learned)}" if len(set(learned)) == 1 else f"{min(learned)} to {max(learned)}"
+    count = "one part" if len(parts) == 1 else f"{len(parts)} parts"
+    return f"{count}, by models that learned from {size} other groups"
+
+
 def _table_text(found: Mapping[str, Any]) -> str:
     main_rows, other_rows, notes = [], [], []
     random = {"model": "random order", **found["random"]}
@@ -62,7 +70,7 @@ def _table_text(found: Mapping[str, Any]) -> str:
         for text in (
             f"## {found['data']}, split by {found['split']}",
             f"{found['groups']} groups of {found['workloads']} workloads, {found['programs']:,} "
-            f"programs, {len(found['parts'])} parts. Left out when reading: {sizes or 'nothing'}.",
+            f"programs, tested in {_parts(found['parts'])}. Left out when reading: {sizes or 'nothing'}.",
             table(
                 ["model", "top-1", "behind the best", "top-5", f"{_SHOWN_PICKS} picks", "regret",
                  "pairs", "tau", "NDCG@16", "trained in s", "ms/program, features kept", "seeds",

@@ -10,7 +10,7 @@ cores, since runs are kept by what they were tuned for, the number of cores amon
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,7 @@ def search(
     models: Sequence[str],
     seeds: Sequence[int],
     peer_trials: int | None = None,
+    own_seeds: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """What ``run_bench`` gives for the workloads of some options; finished runs are found again.
 
@@ -86,6 +87,7 @@ def search(
         models: Names of cost models, and files of weights.
         seeds: Of the runs.
         peer_trials: Trials of peers, if not as many.
+        own_seeds: The first so many seeds only, for some strategies.
 
     Raises:
         BadInputError: The tables could not tell two sides apart, or a name is unknown.
@@ -103,6 +105,7 @@ def search(
         options.trials,
         seeds,
         peer_trials=peer_trials,
+        own_seeds=own_seeds,
         cost_models=models,
         hardware=hardware,
         work_dir=options.work_dir,

@@ -66,6 +66,7 @@ def run_bench(
     *,
     peer_trials: int | None = None,
     own_trials: Mapping[str, int] | None = None,
+    own_seeds: Mapping[str, int] | None = None,
     cost_models: Sequence[str] = ("default",),
     hardware: Hardware | None = None,
     path: str | Path | None = None,
@@ -91,6 +92,8 @@ def run_bench(
         peer_trials: Measured candidates per run of a peer, if not as many.
         own_trials: The same for some of ``strategies``, by their names there. No side is compared
             beyond the trials of its runs.
+        own_seeds: The first so many of ``seeds`` only, for some of ``strategies``, by their names
+            there.
         cost_models: Crossed with the strategies that name none; peers bring their own.
         hardware: What to tune for; the machine at hand if None.
         path: The result is written here after every run. Finished runs are kept beside it until
@@ -121,7 +124,8 @@ def run_bench(
         if value is not None and value < 1:
             raise BadInputError(f"`{name} >= 1` must hold, but got {name}={value}")
     contestants = sides(strategies, cost_models)
-    own = _own_trials(own_trials or {}, strategies, cost_models)
+    own = _own("trials", own_trials or {}, strategies, cost_models)
+    first = _own("seeds", own_seeds or {}, strategies, cost_models)
     asks = [
         side.strategy if asks_llm(side.strategy) else side.cost_model
         for side in contestants
@@ -151,6 +155,7 @@ def run_bench(
             trials,
             peer_trials,
             own,
+            {side: chosen[:count] for side, count in first.items()},
             policy,
             timeout_s,
             state,
@@ -168,6 +173,8 @@ def run_bench(
         left = [group for group in groups if not bench.group(*group, wait=False)]
         for group in left:
             bench.group(*group, wait=True)
+        for workload in programs:
+            bench.settle(workload)
     if work_dir is None and target is not None:
         _clear(folder)
     result = bench.result()
@@ -198,17 +205,17 @@ def _seeds(given: int | Sequence[int]) -> list[int]:
     return chosen
 
 
-def _own_trials(
-    given: Mapping[str, int], strategies: Sequence[str], cost_models: Sequence[str]
+def _own(
+    what: str, given: Mapping[str, int], strategies: Sequence[str], cost_models: Sequence[str]
 ) -> dict[Side, int]:
     for name, count in given.items():
         if name not in strategies:
             raise BadInputError(
-                f"trials of their own are for strategies of the benchmark, but {name!r} is none of "
+                f"{what} of their own are for strategies of the benchmark, but {name!r} is none of "
                 f"{', '.join(strategies)}: name it there, too"
             )
         if count < 1:
-            raise BadInputError(f"`own_trials >= 1` must hold, but got {count} for {name!r}")
+            raise BadInputError(f"`own_{what} >= 1` must hold, but got {count} for {name!r}")
     return {side: given[name] for name in given for side in sides([name], cost_models)}
 
 
@@ -239,6 +246,7 @@ class _Bench:
         trials: int,
         peer_trials: int | None,
         own_trials: Mapping[Side, int],
+        own_seeds: Mapping[Side, Sequence[int]],
         policy: MeasurePolicy | None,
         timeout_s: float | None,
         state: str | Callable[[Side], str],
@@ -252,6 +260,7 @@ class _Bench:
         self.trials = trials
         self.peer_trials = peer_trials
         self.own_trials = own_trials
+        self.own_seeds = own_seeds
         self.policy = policy
         self.timeout_s = timeout_s
         self.state = state
@@ -305,16 +314,20 @@ class _Bench:
         shift = turn % len(self.contestants)
         rows = self._rows.setdefault(turn, [])
         for side in [*self.contestants[shift:], *self.contestants[:shift]]:
-            rows.append(self._run(side, workload, seed))
-            self._write()
-        valid = [row for row in rows if "error" not in row]
-        # Another call may have compared some of them with others since.
-        sittings = {row.get("compared") for row in valid}
-        if any("curve" not in row for row in valid) or len(sittings) > 1:
-            self._compare(workload, valid)
-            for row in valid:
-                self._save(row)
-        self._write()
+            if seed in self.own_seeds.get(side, (seed,)):
+                rows.append(self._run(side, workload, seed))
+                self._write()
+        self._compare(workload, [row for row in rows if "error" not in row])
+
+    def settle(self, workload: Workload) -> None:
+        """Compares the incumbents of all seeds of a workload in one sitting.
+
+        What a program takes differs between sittings that are hours apart by more than one search
+        is ahead of another.
+        """
+        with FileLock(self.folder / f"{workload.key}-{self.hardware.key}.lock"):
+            rows = [row for row in self.runs if row["key"] == workload.key and "error" not in row]
+            self._compare(workload, rows)
 
     def result(self) -> dict[str, Any]:
         """The ``foretune.bench/1`` object of what has been run."""
@@ -405,7 +418,15 @@ class _Bench:
         return row
 
     def _compare(self, workload: Workload, rows: Sequence[dict[str, Any]]) -> None:
-        """Measures the incumbents of all rows again, interleaved, and fills in the curves."""
+        """Measures the incumbents of all rows again, interleaved, and fills in the curves.
+
+        Rows that have been compared with one another, by whichever call, are left as they are.
+        """
+        for row in rows:
+            row |= self._compared(row)
+        sittings = {row.get("compared") for row in rows}
+        if len(sittings) <= 1 and None not in sittings:
+            return
         if workload.key not in self._spaces:
             self._spaces[workload.key] = Space.generate(workload, self.hardware)
         space = self._spaces[workload.key]
@@ -425,6 +446,14 @@ class _Bench:
                 f"{workload.name}  {side_of(row).name}  "
                 f"seed {row['seed']}: best {_ms(best)}, untuned {_ms(row['untuned_s'])}"
             )
+            self._save(row)
+        self._write()
+
+    def _compared(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """What the last comparison of a finished run has left, which may be another call's."""
+        saved = json.loads(self._file(row).read_text(encoding="utf-8"))
+        names = ("compared", "untuned_s", "curve", "unconfirmed_s")
+        return {name: saved[name] for name in names if name in saved}
 
     def _save(self, row: Mapping[str, Any]) -> None:
         write_json(self._file(row), row)

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -236,9 +236,48 @@ def test_calls_of_one_seed_or_workload_share_a_folder_and_one_call_joins_them(
     assert len(calls) == 8 and len(list(tmp_path.glob("*.json"))) == 8
     whole = run_bench(both, sides_, 8, 2, **given)
     assert len(calls) == 8, "nothing is run again"
-    by_name = {(r["key"], r["seed"], r["strategy"]): r for part in parts for r in part["runs"]}
-    assert {(r["key"], r["seed"], r["strategy"]): r for r in whole["runs"]} == by_name
+    assert as_told(run for part in parts for run in part["runs"]) == as_told(whole["runs"])
     assert [run["seed"] for run in whole["runs"]] == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def as_told(runs: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int, str], dict[str, Any]]:
+    """Runs by what they are of, without the time at which they were compared."""
+    return {
+        (run["key"], run["seed"], run["strategy"]): {
+            name: value for name, value in run.items() if name != "compared"
+        }
+        for run in runs
+    }
+
+
+def test_all_seeds_of_a_workload_are_compared_in_one_sitting_in_the_end(
+    calls: list[tuple[str, int]], workload: Workload, hardware: Hardware, tmp_path: Path
+) -> None:
+    both = [workload, catalog.get("matmul:32x32x32")]
+    given: dict[str, Any] = {"hardware": hardware, "work_dir": tmp_path}
+    run_bench(both, ["evolutionary", "metaschedule"], 8, [1], **given)
+    result = run_bench(both, ["evolutionary", "metaschedule"], 8, 3, **given)
+    sittings = {run["key"]: set[float]() for run in result["runs"]}
+    for run in result["runs"]:
+        sittings[run["key"]].add(run["compared"])
+    assert [len(times) for times in sittings.values()] == [1, 1]
+    again = run_bench(both, ["evolutionary", "metaschedule"], 8, 3, **given)
+    assert again["runs"] == result["runs"], "once together, they stay as they are"
+
+
+def test_some_strategies_may_have_fewer_seeds(
+    calls: list[tuple[str, int]], workload: Workload, hardware: Hardware
+) -> None:
+    both = ["evolutionary", "metaschedule"]
+    result = run_bench(
+        [workload], both, 8, [4, 2], own_seeds={"metaschedule": 1}, hardware=hardware
+    )
+    assert sorted(calls) == [("evolutionary", 2), ("evolutionary", 4), ("metaschedule", 4)]
+    assert len(result["runs"]) == 3
+    with pytest.raises(BadInputError, match="own_seeds >= 1"):
+        run_bench([workload], both, 8, own_seeds={"metaschedule": 0}, hardware=hardware)
+    with pytest.raises(BadInputError, match="'random' is none of"):
+        run_bench([workload], both, 8, own_seeds={"random": 1}, hardware=hardware)
 
 
 def test_runs_that_others_compared_in_between_are_compared_together_again(
@@ -341,10 +380,12 @@ def test_processes_share_a_folder(workload: Workload, tmp_path: Path) -> None:
     ]
     assert [process.wait(240) for process in processes] == [0, 0]
     files = sorted(tmp_path.glob("*.json"))
-    read = [file.read_bytes() for file in files]
+    made = [json.loads(file.read_bytes())["raw"] for file in files]
     result = run_bench([workload], ["random"], 2, 2, work_dir=tmp_path)
     assert [run["seed"] for run in result["runs"]] == [0, 1]
-    assert [file.read_bytes() for file in files] == read, "nothing was run or measured again"
+    found = [json.loads(file.read_bytes()) for file in files]
+    assert [run["raw"] for run in found] == made, "nothing was run again"
+    assert len({run["compared"] for run in found}) == 1, "but compared in one sitting"
 
 
 def test_an_interrupted_bench_keeps_its_finished_runs(
