@@ -70,7 +70,8 @@ def _table_text(found: Mapping[str, Any]) -> str:
         for text in (
             f"## {found['data']}, split by {found['split']}",
             f"{found['groups']} groups of {found['workloads']} workloads, {found['programs']:,} "
-            f"programs, tested in {_parts(found['parts'])}. Left out when reading: {sizes or 'nothing'}.",
+            f"programs, tested in {_parts(found['parts'])}. Left out when reading: "
+            f"{sizes or 'nothing'}.",
             table(
                 ["model", "top-1", "behind the best", "top-5", f"{_SHOWN_PICKS} picks", "regret",
                  "pairs", "tau", "NDCG@16", "trained in s", "ms/program, features kept", "seeds",

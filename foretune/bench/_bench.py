@@ -423,7 +423,7 @@ class _Bench:
         Rows that have been compared with one another, by whichever call, are left as they are.
         """
         for row in rows:
-            row |= self._compared(row)
+            row.update(self._compared(row))
         sittings = {row.get("compared") for row in rows}
         if len(sittings) <= 1 and None not in sittings:
             return

@@ -96,7 +96,8 @@ def calls(
         if workload.key not in spaces:
             spaces[workload.key] = Space.generate(workload, hardware)
         space = spaces[workload.key]
-        first, second = space.sample(np.random.default_rng([seed, len(side.strategy)]), 2)
+        drawn = space.sample(np.random.default_rng([seed, len(side.strategy)]), 8)
+        first, second, *_ = {seconds_of(candidate): candidate for candidate in drawn}.values()
         given: dict[str, Any] = {"candidate": first.to_json()}
         if side.is_peer:
             given = {"trace": trace_json(first.schedule())}

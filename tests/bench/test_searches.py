@@ -224,11 +224,14 @@ def some_runs(calls: list[Any], path: Path | None = None) -> Any:
         workloads: Any, strategies: Any, trials: int, seeds: Any, **options: Any
     ) -> dict[str, Any]:
         calls.append((workloads, strategies, options["cost_models"], list(seeds), options))
-        found = sides(strategies, options["cost_models"])
+        named = [
+            (name, side) for name in strategies for side in sides([name], options["cost_models"])
+        ]
         runs = [
             made_up_run(side, [[1, 0.1, 1.0 + len(calls)]], key, seed)
             for key, seed in itertools.product(workloads, seeds)
-            for side in found
+            for name, side in named
+            if seed in list(seeds)[: (options["own_seeds"] or {}).get(name)]
         ]
         peer_trials = options["peer_trials"]
         return {"runs": runs, "failures": [], "notes": {}, "trials": trials, "summary": [],
@@ -254,11 +257,10 @@ def test_search22_runs_controls_with_the_first_seed_only(
     search22.main([])
     ours, peer = "evolutionary", PEER
     early, space = search22.EARLY_PEER, search22.SPACE_PEER
-    assert [call[1:4] for call in calls] == [
-        ([ours, peer, early, space, f"{ours}+gbdt:scratch"], ["default"], [0]),
-        ([ours, peer], ["default"], [1, 2]),
-    ]
-    assert all(len(call[0]) == 22 for call in calls)
+    controls = [early, space, f"{ours}+gbdt:scratch"]
+    assert [call[1:4] for call in calls] == [([ours, peer, *controls], ["default"], [0, 1, 2])]
+    assert calls[0][4]["own_seeds"] == dict.fromkeys(controls, 1)
+    assert len(calls[0][0]) == 22
     state = calls[0][4]["state"]
     assert state(OURS) == state(SCRATCH) == sources.state_of_ours() != ""
     shown = capsys.readouterr().out.splitlines()
@@ -272,7 +274,7 @@ def test_search22_runs_controls_with_the_first_seed_only(
     )
     calls.clear()
     search22.main(["--controls", ""])
-    assert [call[3] for call in calls] == [[0, 1, 2]]
+    assert calls[0][3] == [0, 1, 2] and calls[0][4]["own_seeds"] == {}
 
 
 def test_a_call_for_one_seed_makes_its_runs_and_publishes_nothing(
@@ -280,7 +282,7 @@ def test_a_call_for_one_seed_makes_its_runs_and_publishes_nothing(
 ) -> None:
     search22.main(["--seed", "1", "--workloads", "dense,softmax"])
     search22.main(["--seed", "0,2"])
-    assert [call[3] for call in calls] == [[1], [0], [2]]
+    assert [call[3] for call in calls] == [[1], [0, 2]]
     assert calls[0][0] == ["dense", "softmax"]
     assert capsys.readouterr().out == ""
     for text in ("3", "-1", "one"):
@@ -326,17 +328,6 @@ def test_files_of_one_name_are_refused(calls: list[Any], tmp_path: Path) -> None
     with pytest.raises(BadInputError, match=r"'evolutionary \+ world.npz' is that of several"):
         search22.main(["--controls", "", "--cost-models", ",".join(map(str, files))])
     assert calls == []
-
-
-def test_search22_joins_calls_run_by_run() -> None:
-    one = made_up_run(OURS, [[1, 0.1, 2.0]])
-    again = {**one, "curve": [[1, 0.1, 9.0]]}
-    other = made_up_run(OURS, [[1, 0.1, 3.0]], seed=1)
-    first = {"runs": [one], "failures": [], "notes": {"a": "x"}, "trials": 8, "summary": [1]}
-    second = {"runs": [again, other], "failures": [], "notes": {"b": "y"}, "trials": 8}
-    result = search22.joined([first, second])
-    assert result["runs"] == [one, other]
-    assert result["notes"] == {"a": "x", "b": "y"} and "summary" not in result
 
 
 def test_what_the_page_of_search22_says(made_up_bench: dict[str, Any]) -> None:
