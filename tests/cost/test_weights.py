@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,11 @@ from foretune.cost import Ranker, pretrained
 from foretune.dataset import Program
 from foretune.errors import BadInputError
 from foretune.features import cache
+from foretune.workload.training import excluded
 from tests.space.programs import CPU, space
 
 FOLDER = Path(foretune.__file__).parent / "cost" / "weights"
+NOTES = sorted(FOLDER.parents[1].rglob("weights/*.json"))
 FILES = sorted(path.stem for path in FOLDER.glob("*.npz"))
 
 
@@ -64,6 +67,15 @@ def test_they_are_small():
     package = FOLDER.parents[1]
     sizes = [file.stat().st_size for file in package.rglob("weights/*") if file.is_file()]
     assert sum(sizes) < 15e6
+
+
+@pytest.mark.parametrize("file", NOTES, ids=lambda file: file.stem)
+def test_they_have_learned_from_nothing_that_is_evaluated(file):
+    said = json.loads(file.read_text(encoding="utf-8"))
+    learned = said.get("training_workloads") or said["workloads"]
+    assert len(learned) > 500, "keys of workloads"
+    assert not excluded().keys.intersection(learned, said.get("validation_workloads", ()))
+    assert not excluded().signatures.intersection(said.get("training_signatures", ()))
 
 
 def test_what_drafts_reads_no_programs():
