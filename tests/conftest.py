@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from foretune import _registry
 from foretune.hardware import Hardware, probe
+from foretune_research import plugin
 
 # Kernels take their thread count from the environment when TVM's pool starts; it has to be there
 # before the first test of any room imports TVM.
@@ -66,6 +68,14 @@ def no_pass_fails(request: pytest.FixtureRequest) -> Iterator[None]:
     logger.removeHandler(handler)
     if not request.node.get_closest_marker("passes_may_fail"):
         assert not left_out
+
+
+@pytest.fixture(autouse=True, scope="session")
+def studies() -> Iterator[None]:
+    """What the research package adds, also where it was installed before it added anything."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_registry, "plugin_tables", lambda: plugin.TABLES)
+        yield
 
 
 @pytest.fixture

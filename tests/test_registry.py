@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib.metadata
 import subprocess
 import sys
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from foretune import cost, search
-from foretune._registry import Registry
+from foretune import _registry, cost, search
+from foretune._registry import Registry, plugin_tables
 from foretune.cost.random import RandomModel
 from foretune.errors import BadInputError, ForetuneError, MissingDependencyError
+from foretune_research import plugin
 
 
 def test_create_makes_what_was_named():
@@ -81,6 +83,65 @@ def test_a_plug_in_that_is_broken_is_named_and_spoils_nothing_else(monkeypatch, 
         registry.factory("plugged")
     assert "plugged" in registry.descriptions()["plugged"]
     assert registry.factory("good") is RandomModel
+
+
+class Parts:
+    """A module of a plug-in with several parts."""
+
+    TABLES: ClassVar = {
+        "some.group": {"added": "foretune.cost.random:RandomModel", "own": "nowhere:X"}
+    }
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Installs modules by their entry points: of a name of this file, or of a broken one."""
+
+    def install(*places):
+        entries = [
+            importlib.metadata.EntryPoint("p", place, "foretune.plugins") for place in places
+        ]
+
+        def entry_points(*, group):
+            return entries if group == "foretune.plugins" else []
+
+        monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+        monkeypatch.setattr(_registry, "plugin_tables", plugin_tables.__wrapped__)
+
+    return install
+
+
+def test_a_plug_in_of_many_parts_adds_rows_to_every_table(installed):
+    installed(f"{__name__}:Parts")
+    registry: Registry[object] = Registry("part", "some.group", {"own": "foretune.cost:create"})
+    assert registry.names() == ["added", "own"]
+    assert registry.factory("added") is RandomModel
+    assert registry.factory("own") is cost.create
+    assert Registry("part", "other.group", {}).names() == []
+
+
+@pytest.mark.parametrize("place", ["tests.no_such_module", "foretune.cost.random"])
+def test_such_a_plug_in_that_is_broken_is_named_and_spoils_nothing_else(installed, caplog, place):
+    installed(place, f"{__name__}:Parts")
+    registry: Registry[object] = Registry("part", "some.group", {})
+    assert registry.names() == ["added", "own"]
+    assert place in caplog.text
+
+
+def test_what_the_research_package_adds_names_it_where_it_is_missing(installed):
+    installed()
+    registry: Registry[object] = Registry("part", "some.group", {}, studied=["added"])
+    assert registry.names() == []
+    with pytest.raises(MissingDependencyError, match="foretune_research"):
+        registry.factory("added")
+    installed(f"{__name__}:Parts")
+    assert registry.factory("added") is RandomModel
+
+
+def test_every_row_of_the_research_package_can_be_imported():
+    for group, rows in plugin.TABLES.items():
+        for name in rows:
+            assert Registry("part", group, rows).factory(name) is not None, (group, name)
 
 
 def test_a_missing_package_is_an_install_hint():

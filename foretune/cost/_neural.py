@@ -16,7 +16,7 @@ from __future__ import annotations
 import abc
 import importlib.util
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -25,7 +25,13 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune._model_file import check
-from foretune._options import refuse_unknown, require_types
+from foretune._options import (
+    constants,
+    option_names,
+    refuse_unknown,
+    require_types,
+    stored_options,
+)
 from foretune.cost._base import FloatArray
 from foretune.cost._examples import Examples, Labelled, Scaling, members_of
 from foretune.cost._heads import Heads
@@ -180,7 +186,7 @@ def configured(kind: type[Config], variant: str, options: Mapping[str, Any]) -> 
     """
     if variant not in ("default", "reference"):
         raise unknown_name(f"variant of {kind.ranker}", variant, ("default", "reference"))
-    refuse_unknown(kind.ranker, options, [field.name for field in fields(kind)])
+    refuse_unknown(kind.ranker, options, option_names(kind), constants(kind))
     return kind(**{**(kind.published if variant == "reference" else {}), **options})
 
 
@@ -508,7 +514,8 @@ class NeuralRanker(Ranker):
         check(path, meta, features=cls(**parts).versions)
         require_torch(f"ranker {found!r}")
         try:
-            ranker = cls(seed=meta["seed"], variant=meta["variant"], **{**meta["config"], **parts})
+            config = stored_options(cls.config_type, path, meta["config"])
+            ranker = cls(seed=meta["seed"], variant=meta["variant"], **{**config, **parts})
             ranker.scale = float(meta.get("scale", Ranker.scale))
             ranker.strength = float(meta.get("strength", Ranker.strength))
             ranker._restore(meta["heads"], arrays)

@@ -19,7 +19,13 @@ import numpy.typing as npt
 
 from foretune import features
 from foretune._model_file import check
-from foretune._options import configured, refuse_unknown
+from foretune._options import (
+    configured,
+    constants,
+    option_names,
+    refuse_unknown,
+    stored_options,
+)
 from foretune.cost._base import FloatArray
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
 from foretune.cost._ranker_file import read_model, write_model
@@ -98,8 +104,8 @@ class TableRanker(Ranker):
             raise unknown_name(f"features of {self.name}", features, self.known_features)
         config = self.learner.config
         self.config, rest = configured(config, self.name, options)
-        known = ("features", *self.own_options, *config.__dataclass_fields__)
-        refuse_unknown(self.name, rest, known)
+        known = ("features", *self.own_options, *option_names(config))
+        refuse_unknown(self.name, rest, known, constants(config))
         self.seed = seed
         self.features = features
         self._members: list[TableMember] = []
@@ -252,7 +258,8 @@ class TableRanker(Ranker):
         meta, arrays = read_model(path, cls.name)
         # First of all: a file of another version may have options that are not known here.
         check(path, meta, versions=cls._versions(parts.get("feature_version")))
-        ranker = cls(seed=meta["seed"], features=meta["features"], **{**meta["config"], **parts})
+        config = stored_options(cls.learner.config, path, meta["config"])
+        ranker = cls(seed=meta["seed"], features=meta["features"], **{**config, **parts})
         ranker.scale, ranker.strength = float(meta["scale"]), float(meta["strength"])
         for i in range(int(meta["members"])):
             own = {

@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 import xgboost
 
-from foretune._options import configured, refuse_unknown
+from foretune._options import configured, constants, option_names, refuse_unknown
 from foretune.cost._base import CostModel, FloatArray, Prediction
 from foretune.cost._lambdarank import lambda_objective
 from foretune.errors import BadInputError
@@ -211,7 +211,7 @@ class GradientBoosting(CostModel):
         **options: Any,
     ) -> None:
         self.config, rest = configured(GbdtConfig, "gbdt", options)
-        refuse_unknown("gbdt", rest, GbdtConfig.__dataclass_fields__)
+        refuse_unknown("gbdt", rest, option_names(GbdtConfig), constants(GbdtConfig))
         require_source("gbdt", features)
         if extract is None:
             formulas = partial(candidate_rows, source=features)

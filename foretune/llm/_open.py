@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from foretune._options import option_names
 from foretune.errors import BadInputError
 from foretune.llm._base import LanguageModel
 from foretune.llm._endpoint import OPENAI_URL, Endpoint, EndpointConfig
@@ -21,7 +22,7 @@ URL = "OPENAI_BASE_URL"
 """Variable with the address of a model that is given without one."""
 _KEY = "OPENAI_API_KEY"
 _TEXTS = {"model", "base_url", "key_file", "key_env", "device"}
-_NUMBERS = {"temperature", "max_tokens", *SessionConfig.__dataclass_fields__}
+_NUMBERS = {"temperature", "max_tokens", *option_names(SessionConfig)}
 _SERVER = {"base_url", "key_file", "key_env", "extra", "disturbs"}
 """Settings that a model in this process has not."""
 _KNOWN = {*_TEXTS, *_NUMBERS, *_SERVER}
@@ -109,7 +110,7 @@ def _check(path: Path, data: Mapping[str, Any]) -> None:
 
 def _from_settings(path: Path, data: Mapping[str, Any], environment: Mapping[str, str]) -> Session:
     model = data.get("model") or ""
-    session = {name: data[name] for name in SessionConfig.__dataclass_fields__ if name in data}
+    session = {name: data[name] for name in option_names(SessionConfig) if name in data}
     own = ("temperature", "max_tokens", "extra", "disturbs")
     chosen = {name: data[name] for name in own if name in data}
     folder = path.parent / model

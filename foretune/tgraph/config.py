@@ -9,10 +9,10 @@ difference.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from foretune._options import refuse_unknown, require_types
+from foretune._options import constants, option_names, refuse_unknown, require_types
 from foretune.errors import BadInputError, unknown_name
 
 _CHOICES: Mapping[str, tuple[object, ...]] = {
@@ -214,5 +214,5 @@ def named(name: str, options: Mapping[str, Any] | None = None) -> TGraphConfig:
     if name not in _NAMED:
         raise unknown_name("configuration of tgraph", name, _NAMED)
     options = options or {}
-    refuse_unknown("tgraph", options, [field.name for field in fields(TGraphConfig)])
+    refuse_unknown("tgraph", options, option_names(TGraphConfig), constants(TGraphConfig))
     return replace(_NAMED[name], **options)

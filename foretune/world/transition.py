@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune._model_file import Arrays, check
+from foretune._options import stored_options
 from foretune.errors import BadInputError, RecordError, unknown_name
 from foretune.world._action_inputs import PARTS, ActionInputs
 from foretune.world._part import Part
@@ -390,7 +391,8 @@ class TransitionModel(Part):
         from foretune.world._weights import with_weights
 
         try:
-            config = _configured(meta["config"])
+            stored = stored_options(TransitionConfig, "the transition model", meta["config"])
+            config = _configured(stored)
             inputs = ActionInputs(
                 tuple(meta["kinds"]), arrays["shift"], arrays["factor"], config.relative
             )

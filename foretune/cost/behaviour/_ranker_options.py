@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from foretune._options import configured, refuse_unknown
+from foretune._options import configured, constants, option_names, refuse_unknown
 from foretune.cost._ranker import Ranker
 from foretune.cost.behaviour.regressor import Regressor, RegressorConfig
 from foretune.errors import BadInputError
@@ -33,8 +33,8 @@ def regressor_options(ranker: type[Ranker], options: Mapping[str, Any]) -> dict[
     name = "behaviour"
     own = inspect.signature(ranker).parameters.values()
     known = [p.name for p in own if p.kind is p.KEYWORD_ONLY and p.name not in _NO_OPTIONS]
-    fields = RegressorConfig.__dataclass_fields__
-    refuse_unknown(name, options, [*known, *ALIASES, *fields])
+    fields = option_names(RegressorConfig)
+    refuse_unknown(name, options, [*known, *ALIASES, *fields], constants(RegressorConfig))
     found: dict[str, Any] = {}
     for given, value in options.items():
         meant = ALIASES.get(given, given)

@@ -33,7 +33,14 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from foretune._options import configured, refuse_unknown, require_types
+from foretune._options import (
+    configured,
+    constants,
+    option_names,
+    refuse_unknown,
+    require_types,
+    stored_options,
+)
 from foretune.cost._base import FloatArray
 from foretune.cost.behaviour.columns import NAMES, OF_A_GROUP, PROGRAM_NAMES, SIGNS
 from foretune.cost.behaviour.line import Line
@@ -212,7 +219,7 @@ class Regressor:
 
     def __init__(self, *, seed: int = 0, **options: Any) -> None:
         self.config, rest = configured(RegressorConfig, self.owner, options)
-        refuse_unknown(self.owner, rest, RegressorConfig.__dataclass_fields__)
+        refuse_unknown(self.owner, rest, option_names(RegressorConfig), constants(RegressorConfig))
         self.seed = seed
         self._line: Line | None = None
         self._members: list[Member] = []
@@ -364,7 +371,8 @@ class Regressor:
             arrays: As written.
             options: That differ: ``threads``.
         """
-        made = cls(seed=meta["seed"], **{**meta["config"], **options})
+        stored = stored_options(RegressorConfig, "the regressor", meta["config"])
+        made = cls(seed=meta["seed"], **{**stored, **options})
         if "line" not in arrays:
             return made
         made._line = Line(np.asarray(arrays["line"], np.float64))

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune._options import require_types
+from foretune._options import option_names, require_types
 from foretune.cost.world.actions import ActionBook
 from foretune.cost.world.model import World
 from foretune.cost.world.programs import Measured, Observed, measure, observe
@@ -102,8 +102,9 @@ class WorldConfig:
                     f"world: {name} >= {least} must hold, but got {getattr(self, name)}"
                 )
         unread = _UNREAD[self.target]
+        defaults = {field.name: field.default for field in fields(self)}
         for name in unread:
-            if getattr(self, name) != type(self).__dataclass_fields__[name].default:
+            if getattr(self, name) != defaults[name]:
                 other = next(target for target in TARGETS if target != self.target)
                 raise BadInputError(
                     f"world: {name} must be left out where target={self.target!r}, but got "
@@ -152,8 +153,8 @@ class WorldConfig:
 
 def _known(kind: Any, name: str, options: dict[str, Any]) -> dict[str, Any]:
     for option in options:
-        if option not in kind.__dataclass_fields__:
-            raise unknown_name(f"field of {name} of world", option, kind.__dataclass_fields__)
+        if option not in option_names(kind):
+            raise unknown_name(f"field of {name} of world", option, option_names(kind))
     return options
 
 

@@ -40,6 +40,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune import features as feature_room
+from foretune._options import option_names, stored_options
 from foretune.cost._boosters import GbdtRankerConfig
 from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost._tables import Rows, Table
@@ -128,11 +129,11 @@ class WorldRanker(GbdtActionRanker):
         world: World | None = None,
         **options: Any,
     ) -> None:
-        own = {k: v for k, v in options.items() if k in WorldConfig.__dataclass_fields__}
+        own = {k: v for k, v in options.items() if k in option_names(WorldConfig)}
         trees = {k: v for k, v in options.items() if k not in own}
         for name in trees:
-            if name not in GbdtRankerConfig.__dataclass_fields__:
-                known = (*WorldConfig.__dataclass_fields__, *GbdtRankerConfig.__dataclass_fields__)
+            if name not in option_names(GbdtRankerConfig):
+                known = (*option_names(WorldConfig), *option_names(GbdtRankerConfig))
                 raise unknown_name(f"option of {self.name}", name, (*_SWITCHES, "cache", *known))
         if state not in STATES:
             raise unknown_name(f"state of {self.name}", state, STATES)
@@ -439,7 +440,7 @@ class WorldRanker(GbdtActionRanker):
             MissingDependencyError: PyTorch is not installed.
         """
         meta, arrays = read_model(path)
-        options = dict(meta.get("options", {}))
+        options = stored_options(WorldConfig, path, meta.get("options", {}))
         head = options.pop("head", False)
         options.pop("head_reads", None)
         ranker = super().load(path, **{**options, **parts})
