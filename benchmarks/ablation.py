@@ -43,7 +43,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._search.figures import changes, made
-from benchmarks._search.runs import search, search_options, seeds_of, states_of
+from benchmarks._search.runs import hardware_of, search, search_options, seeds_of, states_of
 from benchmarks._world.cells import DIRECT, FULL, NONE, VARIANTS, Variant
 from benchmarks._world.folds import MODELS, told, world_code
 from benchmarks._world.learned import Learned
@@ -181,7 +181,7 @@ def main(arguments: list[str] | None = None) -> None:
         weights = {name: str(training.weights(name)) for name in variants}
     if options.train:
         return
-    where = conditions("ablation", seeds)
+    where = conditions("ablation", seeds, hardware_of(options))
     ways = [ALONE, LEARNING] if options.online else [ALONE]
     models = [f"{weights[name]}{way}" for way in ways for name in variants]
     result = search(options, where.hardware, [STRATEGY], models, seeds)

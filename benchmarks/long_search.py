@@ -29,7 +29,7 @@ from benchmarks._search.figures import (
     remarks,
 )
 from benchmarks._search.goals import PEER
-from benchmarks._search.runs import search, search_options, seeds_of, states_of
+from benchmarks._search.runs import hardware_of, search, search_options, seeds_of, states_of
 from benchmarks.results import conditions, publish, table
 from foretune.bench import best_at
 
@@ -105,7 +105,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--cost-models", default=",".join(MODELS))
     options = parser.parse_args(arguments)
     seeds = seeds_of(options)
-    where = conditions("long_search", seeds)
+    where = conditions("long_search", seeds, hardware_of(options))
     result = search(
         options,
         where.hardware,

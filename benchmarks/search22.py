@@ -35,7 +35,7 @@ from benchmarks._search.figures import (
     trials_to_near,
 )
 from benchmarks._search.goals import PEER, goals
-from benchmarks._search.runs import search, search_options, seeds_of, states_of
+from benchmarks._search.runs import hardware_of, search, search_options, seeds_of, states_of
 from benchmarks.results import conditions, publish, table
 from foretune.bench import Side, best_at, sides
 from foretune.metaschedule import PEERS
@@ -98,7 +98,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--control-seeds", type=int, default=1, help="the first so many")
     options = parser.parse_args(arguments)
     seeds = seeds_of(options)
-    where = conditions("search22", seeds)
+    where = conditions("search22", seeds, hardware_of(options))
     strategies, models = options.strategies.split(","), options.cost_models.split(",")
     controls = [name for name in options.controls.split(",") if name]
     more = [name for name in controls if name in PEERS]

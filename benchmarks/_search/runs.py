@@ -19,7 +19,7 @@ from benchmarks.results import say
 from benchmarks.sources import state_of_side
 from foretune.bench import run_bench, sides
 from foretune.errors import BadInputError
-from foretune.hardware import Hardware
+from foretune.hardware import Hardware, probe
 
 
 def search_options(
@@ -44,6 +44,7 @@ def search_options(
     parser.add_argument("--trials", type=int, default=trials)
     parser.add_argument("--seeds", type=int, default=seeds, help="how many, from 0 on")
     parser.add_argument("--seed", help="numbers: make the runs of these, and do not publish")
+    parser.add_argument("--target", help="to tune for, which must run here; else this machine")
     parser.add_argument("--timeout", type=float, default=timeout_s, help="seconds for a single run")
     parser.add_argument("--work-dir", type=Path, default=Path("foretune-work") / page)
     parser.add_argument("--page", default=page, help="name of what --write writes")
@@ -67,6 +68,11 @@ def seeds_of(options: argparse.Namespace) -> list[int]:
             f"{options.seeds}: name some of {', '.join(known)}, or raise --seeds"
         )
     return sorted(map(int, set(named)))
+
+
+def hardware_of(options: argparse.Namespace) -> Hardware | None:
+    """What ``--target`` says, with measured peaks; None without one."""
+    return None if options.target is None else probe(options.target, measure=True)
 
 
 def search(
