@@ -3,7 +3,9 @@
 ``create`` makes one by name, to which options may be added (``mcts:heuristic:branching=4``);
 ``register`` or an entry point in the group ``foretune.strategies`` adds one. A factory is called as
 ``factory(space, model, rng, **options)`` and returns a ``Strategy``. ``foretune.search.proposers``
-does the same for proposers of edits.
+does the same for proposers of edits. What all strategies share, those of others too: the sampler of
+what was not proposed yet (``FreshSampler``, each strategy's ``fresh``), and ``pick``, which chooses
+a batch from scored candidates.
 """
 
 from __future__ import annotations
@@ -18,17 +20,22 @@ from foretune._registry import Registry
 from foretune.errors import BadInputError
 from foretune.search import proposers
 from foretune.search._base import Strategy
+from foretune.search._choosing import BatchPolicy, pick
+from foretune.search.sampling import FreshSampler
 
 if TYPE_CHECKING:
     from foretune.cost import CostModel
     from foretune.space import SearchSpace
 
 __all__ = [
+    "BatchPolicy",
+    "FreshSampler",
     "Strategy",
     "check",
     "create",
     "descriptions",
     "names",
+    "pick",
     "proposers",
     "register",
     "split_name",

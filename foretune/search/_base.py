@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune._options import refuse_unknown
+from foretune.search.sampling import FreshSampler
 
 if TYPE_CHECKING:
     from foretune.cost import CostModel
@@ -29,12 +30,16 @@ class Strategy(abc.ABC):
     before it tells the strategy. Everything random comes from ``rng``, so that the same seed and
     the same measurements give the same candidates, in another process too.
 
+    A program is proposed once: what ``ask`` returns goes through ``fresh.propose``, and ``tell``
+    marks what somebody else proposed, an earlier run for example.
+
     Args:
         space: Where candidates come from.
         model: Who scores them; strategies that need no scores ignore it.
         rng: The only source of randomness.
 
     Attributes:
+        fresh: What was proposed or told so far; draws what was not.
         suggested: What ``suggest`` was told, by key.
     """
 
@@ -42,6 +47,7 @@ class Strategy(abc.ABC):
         self.space = space
         self.model = model
         self.rng = rng
+        self.fresh = FreshSampler(space, rng)
         self.suggested: dict[str, Candidate] = {}
 
     @classmethod
@@ -78,6 +84,9 @@ class Strategy(abc.ABC):
         An empty list means that the space is exhausted.
         """
 
-    @abc.abstractmethod
     def tell(self, records: Sequence[Record]) -> None:
-        """Takes in records of this space (each with its ``candidate``), proposed by it or not."""
+        """Takes in records of this space (each with its ``candidate``), proposed by it or not.
+
+        They are not proposed again. A strategy that learns from them overrides this, and calls it.
+        """
+        self.fresh.mark(records)

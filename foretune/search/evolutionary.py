@@ -21,7 +21,6 @@ prior thins the children before the model sees them.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,13 +28,22 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from foretune._options import configured, refuse_unknown
 from foretune.errors import BadInputError
 from foretune.search import proposers
 from foretune.search._base import Strategy
-from foretune.search._sampling import APART, FIRST_APART, LOOKED_AT, FreshSampler, drawn, spread
+from foretune.search._breeding import Breeding, Lineage, child, in_turns, pairs
+from foretune.search._choosing import (
+    APART,
+    FIRST_APART,
+    LOOKED_AT,
+    BatchPolicy,
+    drawn,
+    may_judge,
+    ordered,
+    pick,
+)
 from foretune.search.proposers import Situation, Variant
 
 if TYPE_CHECKING:
@@ -68,8 +76,6 @@ class EvolutionConfig:
         further_mutation: Probability that a mutated child is mutated once more, and so on.
         fresh: Share of the first generation that is random instead of bred.
         epsilon: Share of the proposals that is random.
-        temperature: Of the softmax of scores that the others are drawn from, in the unit of scores
-            (log2 of a slow-down); 0: the highest scores.
         starts: Share of the proposals that are starts of the space. 0: none, for ablations.
         suggested: Share of the proposals that are what others suggested (``Strategy.suggest``). 0:
             nothing is made of it, either.
@@ -90,7 +96,6 @@ class EvolutionConfig:
     further_mutation: float = 0.3
     fresh: float = 0.25
     epsilon: float = 0.1
-    temperature: float = 0.0
     starts: float = 0.5
     suggested: float = 0.25
     warmup: int = 8
@@ -109,11 +114,6 @@ class EvolutionConfig:
                 raise BadInputError(
                     f"evolutionary: 0 <= {name} <= 1 must hold, but got {getattr(self, name)}"
                 )
-        if not 0.0 <= self.temperature < math.inf:
-            raise BadInputError(
-                "evolutionary: temperature >= 0 must hold, and be finite, but got "
-                f"{self.temperature}"
-            )
         for name in (
             "scored_per_ask",
             "generations",
@@ -149,7 +149,6 @@ class Evolutionary(Strategy):
         space: Where candidates come from.
         model: Who scores them; ignored while it is not ready.
         rng: The only source of randomness.
-        sampler: What was proposed so far, where another strategy proposes, too.
         options: Fields of ``EvolutionConfig``; others go to its proposer.
 
     Attributes:
@@ -161,8 +160,6 @@ class Evolutionary(Strategy):
         space: SearchSpace[Any],
         model: CostModel,
         rng: np.random.Generator,
-        *,
-        sampler: FreshSampler | None = None,
         **options: Any,
     ) -> None:
         super().__init__(space, model, rng)
@@ -174,18 +171,11 @@ class Evolutionary(Strategy):
         )
         self._prepared: list[Situation] = []
         self._foresaw: set[str] = set()
-        self._parents: dict[str, Variant] = {}
-        """Key of a child -> what it was made of, with what the model said of that, for proposers
-        that are told of ancestors."""
+        self._lineage = Lineage()
+        """For proposers, which are told of ancestors."""
         self._scores: dict[str, float] = {}
         """By key, of this batch."""
         self._failed: set[str] = set()
-        self._sampler = FreshSampler(space, rng) if sampler is None else sampler
-        if not isinstance(self._sampler, FreshSampler):
-            raise BadInputError(
-                f"evolutionary has no option 'sampler': choose from "
-                f"{', '.join(EvolutionConfig.__dataclass_fields__)}"
-            )
         self._sketches = {sketch.key for sketch in space.sketches}
         self.measured: dict[str, tuple[float, Candidate]] = {}
 
@@ -202,25 +192,23 @@ class Evolutionary(Strategy):
 
     def ask(self, n: int) -> list[Candidate]:
         """Up to ``n`` candidates; fewer when the space (or its legal part) is exhausted."""
-        warm = self.model.informed or len(self.measured) >= self.config.warmup
-        guided = warm and self.model.ready
+        guided = may_judge(self.model, len(self.measured), self.config.warmup)
         chosen = self._start(n, guided)
         if len(chosen) < n:
             left = n - len(chosen)
             bred = self._exploit(left) if guided else self._explore(left)
             known = {candidate.key for candidate in chosen}
             chosen += [candidate for candidate in bred if candidate.key not in known]
-        if len(chosen) < n:
-            chosen += self._sampler.random(n - len(chosen), chosen)
-        proposed = self._sampler.propose(chosen)
+        proposed = self.fresh.propose(chosen, n)
         if self.proposer is not None:
-            self._forget_others(proposed)
+            # Of what children were made of, only what leads to programs that are measured is kept.
+            self._lineage.keep([*proposed, *(known for _, known in self.measured.values())])
             self._look_ahead()
         return proposed
 
     def tell(self, records: Sequence[Record]) -> None:
         """Adds what ran to the parents; what failed is only never proposed again."""
-        self._sampler.mark(records)
+        super().tell(records)
         for record in records:
             seconds = record.measurement.best_s
             if record.candidate is None or not record.measurement.ran or seconds is None:
@@ -236,11 +224,11 @@ class Evolutionary(Strategy):
         """
         wanted = math.ceil(self.config.starts * n)
         starts = self._choice(self.space.starts, wanted, guided) if wanted else []
-        chosen = self._sampler.legal(wanted, starts)
+        chosen = self.fresh.legal(wanted, starts)
         further = min(n - len(chosen), math.ceil(self.config.suggested * n))
         known = {candidate.key for candidate in chosen}
         suggested = self._choice(self.suggested.values(), further, guided) if further else []
-        return chosen + self._sampler.legal(further, [c for c in suggested if c.key not in known])
+        return chosen + self.fresh.legal(further, [c for c in suggested if c.key not in known])
 
     def _choice(
         self, candidates: Iterable[Candidate], wanted: int, guided: bool
@@ -249,23 +237,23 @@ class Evolutionary(Strategy):
 
         It looks closer at some more than are wanted, where it does that.
         """
-        found = [candidate for candidate in candidates if self._sampler.is_new(candidate)]
+        found = [candidate for candidate in candidates if self.fresh.is_new(candidate)]
         if not guided or not found:
             return found
-        ranked = _ordered(found, self.model.predict(found).score)
+        ranked = ordered(found, self.model.predict(found).score)
         nearer = ranked[: min(self.model.closer, LOOKED_AT * wanted)]
         if not nearer:
             return ranked
-        return _ordered(nearer, self.model.look(nearer)) + ranked[len(nearer) :]
+        return ordered(nearer, self.model.look(nearer)) + ranked[len(nearer) :]
 
     def _explore(self, n: int) -> list[Candidate]:
         """A spread first batch: the sketches in turn, most of it programs that suit the machine."""
-        pool = self._sampler.unseen(self.config.pool * n)
+        pool = self.fresh.unseen(self.config.pool * n)
         suited = self._suited(pool, n) if self.config.prior else []
         picked = {c.key for c in suited}
         others = [c for c in pool if c.key not in picked]
-        first = self._sampler.legal(round(_SUITED_SHARE * n), _in_turns(suited))
-        return first + self._sampler.legal(n - len(first), _in_turns(others))
+        first = self.fresh.legal(round(_SUITED_SHARE * n), _by_sketch(suited))
+        return first + self.fresh.legal(n - len(first), _by_sketch(others))
 
     def _exploit(self, n: int) -> list[Candidate]:
         """A batch from generations of children, ranked by the model and thinned for diversity."""
@@ -281,7 +269,7 @@ class Evolutionary(Strategy):
         parents = elites or suggested[: config.elites]
         for generation in range(generations):
             fresh = round(config.fresh * size) if parents else size
-            children = self._fresh(fresh, scored) if generation == 0 else []
+            children = self._newcomers(fresh, scored) if generation == 0 else []
             foreseen = self._foreseen({*_keys(children)}) if generation == 0 else []
             children += {edit.key: edit for _, edits in foreseen for edit in edits}.values()
             children += self._breed(parents, size - len(children), {*scored, *_keys(children)})
@@ -289,38 +277,21 @@ class Evolutionary(Strategy):
             self._tell_proposer(foreseen, scores)
             best = sorted(scored.values(), key=lambda c: (-scores[c.key], c.key))
             # Measured parents stay: a model trained on few programs errs, a measurement does not.
-            parents = _alternate(elites, best[: config.elites])
-        best = sorted(scored.values(), key=lambda c: (-scores[c.key], c.key))
-        best = self._looked_at(best, n, scored, scores)
-        best = drawn(best, [scores[c.key] for c in best], config.temperature, self.rng)
-        # Rounded by chance: a batch of one explores too, now and then. Without the draft, so
-        # that what it misjudges everywhere is still seen.
-        explored = int(config.epsilon * n + self.rng.random())
-        apart = APART if elites else FIRST_APART
-        guided = self._sampler.legal(n - explored, spread(best, apart))
-        return guided + self._sampler.random(explored, guided)
+            parents = in_turns(elites, best[: config.elites])
+        policy = BatchPolicy(config.epsilon, APART if elites else FIRST_APART)
+        # In the order of keys: of what scores alike the first is chosen. Without the draft, so that
+        # what it misjudges everywhere is still seen.
+        bred = [(scored[key], scores[key]) for key in sorted(scored)]
+        return pick(bred, n, policy, self.fresh, self.model)
 
-    def _looked_at(
-        self, best: list[Candidate], n: int, scored: dict[str, Candidate], scores: dict[str, float]
-    ) -> list[Candidate]:
-        """The best after a closer look, where the model has one: ``n`` are drawn from these."""
-        nearer = best[: max(self.model.closer, LOOKED_AT * n)] if self.model.closer else []
-        if nearer:
-            self._score(nearer, scored, scores, closer=True)
-        if not self.model.closer:
-            # There is nobody to ask, or not any more: nothing has changed.
-            return best
-        kept = [c for c in nearer if c.key not in self._sampler.illegal]
-        return sorted(kept, key=lambda c: (-scores[c.key], c.key))
-
-    def _fresh(self, n: int, exclude: Iterable[str]) -> list[Candidate]:
+    def _newcomers(self, n: int, exclude: Iterable[str]) -> list[Candidate]:
         """New random candidates, by the draft if it is on, the most promising first."""
         if n < 1 or not self.config.prior:
-            return self._sampler.unseen(n, exclude)
+            return self.fresh.unseen(n, exclude)
         size = self.config.pool * n
         if self.model.informed_draft:
             size = max(self.config.informed_pool * n, _LEAST_POOL)
-        return self._suited(self._sampler.unseen(size, exclude), n)
+        return self._suited(self.fresh.unseen(size, exclude), n)
 
     def _suited(self, pool: Sequence[Candidate], n: int) -> list[Candidate]:
         """``n`` of the pool by the draft, softly: noise lets a misjudged candidate through."""
@@ -331,32 +302,32 @@ class Evolutionary(Strategy):
         """Up to ``n`` new distinct children; earlier parents are likelier (rank-based)."""
         if not parents or n < 1:
             return []
-        weights = 1.0 / (1.0 + np.arange(len(parents)))
-        weights /= weights.sum()
         informed = self.model.informed_draft
         litter = self.config.informed_litter if informed else self.config.litter
         wanted = n * (litter if self.config.prior else 1)
-        pairs = self.rng.choice(len(parents), p=weights, size=(4 * wanted, 2)).tolist()
+        drawn_pairs = pairs(len(parents), 4 * wanted, self.rng)
         children: dict[str, Candidate] = {}
         if self.proposer is not None:
             mutants = round((1 - self.config.crossover) * wanted)
-            for parent, edits in self._edits([parents[first] for first, _ in pairs[:mutants]]):
+            asked = [parents[first] for first, _ in drawn_pairs[:mutants]]
+            for parent, edits in self._edits(asked):
                 new = {edit.key: edit for edit in edits if self._is_unknown(edit, known)}
                 self._remember(parent, new.values())
                 children |= new
-        for first, second in pairs:
+        how = Breeding(self.config.crossover, self.config.further_mutation)
+        for first, second in drawn_pairs:
             if len(children) >= wanted:
                 break
-            child = self._child(parents[first], parents[second])
-            if self._is_unknown(child, known):
-                children.setdefault(child.key, child)
+            made = child(self.space, parents[first], parents[second], how, self.rng)
+            if self._is_unknown(made, known):
+                children.setdefault(made.key, made)
                 if self.proposer is not None:
-                    self._remember(parents[first], [child])
+                    self._remember(parents[first], [made])
         bred = list(children.values())
         return self._suited(bred, n) if self.config.prior else bred
 
     def _is_unknown(self, child: Candidate, known: set[str]) -> bool:
-        return child.key not in known and self._sampler.is_new(child)
+        return child.key not in known and self.fresh.is_new(child)
 
     def _edits(self, parents: Sequence[Candidate]) -> list[tuple[Candidate, list[Candidate]]]:
         """What the proposer makes of each parent: as many edits as it occurs."""
@@ -369,30 +340,7 @@ class Evolutionary(Strategy):
 
     def _remember(self, parent: Candidate, children: Iterable[Candidate]) -> None:
         """Keeps what children were made of."""
-        known = Variant(parent, score=self._scores.get(parent.key))
-        for child in children:
-            self._parents.setdefault(child.key, known)
-
-    def _forget_others(self, proposed: Sequence[Candidate]) -> None:
-        """Of what children were made of, only what leads to programs that are measured is kept."""
-        kept: dict[str, Variant] = {}
-        for last in [*proposed, *(known for _, known in self.measured.values())]:
-            key = last.key
-            while key in self._parents and key not in kept:
-                kept[key] = self._parents[key]
-                key = kept[key].candidate.key
-        self._parents = kept
-
-    def _ancestors(self, candidate: Candidate) -> tuple[Variant, ...]:
-        """What a program was made of, its parent first; of a crossover, its first parent."""
-        found: dict[str, Variant] = {}
-        key = candidate.key
-        while (parent := self._parents.get(key)) is not None and len(found) < _ANCESTORS:
-            key = parent.candidate.key
-            if key in found or key == candidate.key:
-                break
-            found[key] = self._variant(parent.candidate, parent.score)
-        return tuple(found.values())
+        self._lineage.add(Variant(parent, score=self._scores.get(parent.key)), children)
 
     def _variant(self, candidate: Candidate, score: float | None = None) -> Variant:
         seconds, _ = self.measured.get(candidate.key, (None, candidate))
@@ -404,7 +352,9 @@ class Evolutionary(Strategy):
 
     def _situation(self, parent: Candidate, wanted: int, best: Variant | None) -> Situation:
         program = self._variant(parent, self._scores.get(parent.key))
-        return Situation(program, max(1, wanted), self._ancestors(parent), best)
+        line = self._lineage.of(parent, _ANCESTORS)
+        ancestors = tuple(self._variant(each.candidate, each.score) for each in line)
+        return Situation(program, max(1, wanted), ancestors, best)
 
     def _look_ahead(self) -> None:
         """Lets a slow proposer begin on the fastest programs that it was not asked about yet."""
@@ -444,49 +394,27 @@ class Evolutionary(Strategy):
             judged = [Variant(edit, scores[edit.key]) for edit in edits if edit.key in scores]
             self.proposer.judged(replace(situation, program=program), judged)
 
-    def _child(self, parent: Candidate, other: Candidate) -> Candidate:
-        child: Candidate
-        if self.rng.random() < self.config.crossover:
-            child = self.space.crossover(parent, other, self.rng)
-            return child
-        child = self.space.mutate(parent, self.rng)
-        while self.rng.random() < self.config.further_mutation:
-            child = self.space.mutate(child, self.rng)
-        return child
-
     def _score(
         self,
         children: Sequence[Candidate],
         scored: dict[str, Candidate],
         scores: dict[str, float],
-        closer: bool = False,
     ) -> None:
-        found = self.model.look(children) if closer else self.model.predict(children).score
-        for child, score in zip(children, found.tolist(), strict=True):
+        found = self.model.predict(children).score.tolist()
+        for each, score in zip(children, found, strict=True):
             if math.isnan(score):
-                self._sampler.illegal.add(child.key)
+                self.fresh.illegal.add(each.key)
             else:
-                scored[child.key], scores[child.key] = child, score
-
-
-def _ordered(candidates: Sequence[Candidate], scores: npt.NDArray[np.float64]) -> list[Candidate]:
-    """The highest score first; those without one last."""
-    order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
-    return [candidates[at] for at in order.tolist()]
+                scored[each.key], scores[each.key] = each, score
 
 
 def _keys(candidates: Iterable[Candidate]) -> list[str]:
     return [c.key for c in candidates]
 
 
-def _in_turns(candidates: Sequence[Candidate]) -> list[Candidate]:
+def _by_sketch(candidates: Sequence[Candidate]) -> list[Candidate]:
     """One of each sketch in turn, keeping the order within a sketch."""
     queues: dict[str, list[Candidate]] = {}
     for candidate in candidates:
         queues.setdefault(candidate.sketch.key, []).append(candidate)
-    rounds = itertools.zip_longest(*queues.values())
-    return [c for turn in rounds for c in turn if c is not None]
-
-
-def _alternate(a: Sequence[Candidate], b: Sequence[Candidate]) -> list[Candidate]:
-    return [c for pair in itertools.zip_longest(a, b) for c in pair if c is not None]
+    return in_turns(*queues.values())

@@ -37,12 +37,12 @@ import numpy as np
 from foretune._options import configured, refuse_unknown
 from foretune.errors import BadInputError, IllegalCandidateError
 from foretune.search._base import Strategy
+from foretune.search._choosing import BatchPolicy, drawn, may_judge, pick
 from foretune.search._descent import Floats, Landscape, descend
 from foretune.search._gradient_config import GUIDE_NAMES, GradientConfig
 from foretune.search._guide import Guide
 from foretune.search._guides import chosen_guide
 from foretune.search._relaxed import Changes
-from foretune.search._sampling import APART, FreshSampler, spread
 from foretune.search.evolutionary import Evolutionary
 from foretune.space.symbolic import UnsupportedTraceError
 
@@ -111,8 +111,8 @@ class Gradient(Strategy):
         own = {} if isinstance(guide, Guide) else {"guide": guide}
         self.config, _ = configured(GradientConfig, "gradient", {**options, **own})
         self.predictions = 0
-        self._sampler = FreshSampler(space, rng)
-        self._evolution = Evolutionary(space, model, rng, sampler=self._sampler)
+        self._evolution = Evolutionary(space, model, rng)
+        self._evolution.fresh = self.fresh
         self._guide = (
             guide if isinstance(guide, Guide) else chosen_guide(model, space.hardware, self.config)
         )
@@ -145,16 +145,14 @@ class Gradient(Strategy):
 
     def ask(self, n: int) -> list[Candidate]:
         """Up to ``n`` candidates; fewer when the space (or its legal part) is exhausted."""
-        opening = self.config.opening and not self._sampler.seen and self._guide is not None
+        opening = self.config.opening and not self.fresh.seen and self._guide is not None
         if opening or not self.explore():
             return self._evolution.ask(n)
-        explored = int(self.config.epsilon * n + self.rng.random())
-        guided = self._sampler.legal(n - explored, spread(self._finalists(n), APART))
-        chosen = guided + self._sampler.random(explored, guided)
-        chosen += self._sampler.random(n - len(chosen), chosen)
-        for candidate in chosen:
+        policy = BatchPolicy(self.config.epsilon)
+        proposed = self.fresh.propose(self._picked(n, policy), n)
+        for candidate in proposed:
             self._waiting.pop(candidate.key, None)
-        return self._sampler.propose(chosen)
+        return proposed
 
     def tell(self, records: Sequence[Record]) -> None:
         """What ran may become an elite; what failed is only never proposed again."""
@@ -182,13 +180,13 @@ class Gradient(Strategy):
             elif self.config.objective == "evolution":
                 self._evolve([], max(2, self._population // _GENERATIONS))
             else:
-                self._take(self._sampler.unseen(self._population))
+                self._take(self.fresh.unseen(self._population))
         self._forget()
         return found
 
     def _climbed(self) -> bool:
         """A round of climbs; whether there was anything to climb."""
-        drawn = self._sampler.unseen(self.config.pool * self.config.seeds)
+        drawn = self.fresh.unseen(self.config.pool * self.config.seeds)
         drafted = self._drafted(drawn)
         self._scout(drafted)
         if self.config.bred:
@@ -206,12 +204,9 @@ class Gradient(Strategy):
 
     # Groups and starts.
 
-    def _drafted(self, drawn: Sequence[Candidate]) -> list[Candidate]:
+    def _drafted(self, found: Sequence[Candidate]) -> list[Candidate]:
         """Candidates by falling draft, with noise that lets a misjudged one through."""
-        if not drawn:
-            return []
-        noisy = self.model.draft(drawn) + self.rng.gumbel(size=len(drawn), scale=_NOISE)
-        return [drawn[i] for i in np.argsort(-noisy, kind="stable").tolist()]
+        return drawn(found, self.model.draft(found), _NOISE, self.rng) if found else []
 
     def _by_group(self, candidates: Iterable[Candidate]) -> dict[Hashable, list[Candidate]]:
         assert self._guide is not None
@@ -368,16 +363,16 @@ class Gradient(Strategy):
         found = self._guide.scores(list(new.values())).tolist()
         for (key, candidate), score in zip(new.items(), found, strict=True):
             if math.isnan(score):
-                self._sampler.illegal.add(key)
+                self.fresh.illegal.add(key)
             self._scored[key] = -math.inf if math.isnan(score) else score
             self.best_score = max(self.best_score, self._scored[key])
-            if self._sampler.is_new(candidate):
+            if self.fresh.is_new(candidate):
                 self._waiting[key] = candidate
 
     def _evolve(self, drawn: Sequence[Candidate], size: int) -> None:
         """Evolution with the same model: four generations of so many new candidates."""
         population = [*self._elites(), *drawn][:size]
-        population += self._sampler.unseen(size - len(population), _keys(population))
+        population += self.fresh.unseen(size - len(population), _keys(population))
         for _ in range(_GENERATIONS):
             self._take(population)
             if not population:
@@ -436,7 +431,7 @@ class Gradient(Strategy):
 
         Equal scores mean equal programs, nearly always.
         """
-        waiting = [c for c in self._waiting.values() if self._sampler.is_new(c)]
+        waiting = [c for c in self._waiting.values() if self.fresh.is_new(c)]
         waiting.sort(key=lambda c: (-self._scored[c.key], c.key))
         first: dict[float, Candidate] = {}
         again = []
@@ -457,25 +452,17 @@ class Gradient(Strategy):
 
     # What is proposed.
 
-    def _finalists(self, n: int) -> list[Candidate]:
-        """The candidates of the highest score, in the order of the cost model."""
+    def _picked(self, n: int, policy: BatchPolicy) -> list[Candidate]:
+        """Of the candidates of the highest score those that the cost model likes best."""
         finalists = self._ranked()[: self.config.finalists * n]
-        warm = self.model.informed or len(self._evolution.measured) >= self.config.warmup
-        if not (warm and self.model.ready):
-            return finalists
-        if self.model.closer:
-            # Those that are not looked at were not of the highest score.
-            before = np.nan_to_num(self.model.predict(finalists).score, nan=-np.inf)
-            first = np.argsort(-before, kind="stable")[: self.model.closer]
-            finalists = [finalists[i] for i in first.tolist()]
-            scores = self.model.look(finalists)
-        else:
-            scores = self.model.predict(finalists).score
-        self._sampler.illegal.update(
-            c.key for c, score in zip(finalists, scores.tolist(), strict=True) if math.isnan(score)
-        )
-        order = np.argsort(-scores, kind="stable").tolist()
-        return [finalists[i] for i in order if not math.isnan(scores[i])]
+        measured = len(self._evolution.measured)
+        if not may_judge(self.model, measured, self.config.warmup):
+            # Their places, not their scores: what scores like a better one comes last.
+            return pick(
+                [(each, -float(at)) for at, each in enumerate(finalists)], n, policy, self.fresh
+            )
+        scores = self.model.predict(finalists).score.tolist()
+        return pick(list(zip(finalists, scores, strict=True)), n, policy, self.fresh, self.model)
 
     def _warn_once(self, text: str) -> None:
         if text not in self._warned:

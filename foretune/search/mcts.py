@@ -31,14 +31,14 @@ from foretune._options import configured
 from foretune.errors import BadInputError
 from foretune.search import proposers
 from foretune.search._base import Strategy
-from foretune.search._sampling import (
+from foretune.search._choosing import (
     APART,
     FIRST_APART,
-    LOOKED_AT,
-    FreshSampler,
+    BatchPolicy,
     difference,
     drawn,
-    spread,
+    may_judge,
+    pick,
 )
 from foretune.search._tree import Node, Tree
 from foretune.search.proposers import Situation, Variant
@@ -72,8 +72,6 @@ class MctsConfig:
         suggested: Share of those that are what others suggested, as long as there is any.
         pool: Random candidates drawn for each one that becomes a root.
         epsilon: Share of the proposals that is random.
-        temperature: Of the softmax of scores that the others are drawn from, in the unit of scores
-            (log2 of a slow-down); 0: the highest scores.
         warmup: Candidates measured before a model that is not informed is asked.
         patience: Fruitless expansions in a row after which a node is a dead end.
         nodes: Programs kept of those that were not measured and led to none that was; the worst go.
@@ -94,7 +92,6 @@ class MctsConfig:
     suggested: float = 0.5
     pool: int = 32
     epsilon: float = 0.1
-    temperature: float = 0.0
     warmup: int = 8
     patience: int = 5
     nodes: int = 512
@@ -104,7 +101,7 @@ class MctsConfig:
                      "warmup", "patience", "nodes"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise BadInputError(f"mcts: {name} >= 1 must hold, but got {getattr(self, name)}")
-        for name in ("branching", "exploration", "rollout", "fresh", "temperature"):
+        for name in ("branching", "exploration", "rollout", "fresh"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise BadInputError(
                     f"mcts: {name} >= 0 must hold, and be finite, but got {getattr(self, name)}"
@@ -135,7 +132,6 @@ class Mcts(Strategy):
         self.proposer = proposers.create(config.proposer, space, rng, **rest)
         self.tree = Tree(config.branching, config.exploration, config.patience)
         self.expanded = 0
-        self._sampler = FreshSampler(space, rng)
         self._sketches = {sketch.key for sketch in space.sketches}
         self._measured = 0
         self._best: Node | None = None
@@ -166,16 +162,13 @@ class Mcts(Strategy):
             wave = total * (done + 1) // rounds - total * done // rounds
             if not self._expand(self._selected(wave)):
                 break
-        chosen = self._chosen(n)
-        if len(chosen) < n:
-            chosen += self._sampler.random(n - len(chosen), chosen)
-        asked = self._sampler.propose(chosen)
+        asked = self.fresh.propose(self._chosen(n), n)
         self._look_ahead()
         return asked
 
     def tell(self, records: Sequence[Record]) -> None:
         """What ran counts with its seconds from now on; what failed is a dead end."""
-        self._sampler.mark(records)
+        super().tell(records)
         for record in records:
             candidate, measurement = record.candidate, record.measurement
             if candidate is None or candidate.sketch.key not in self._sketches:
@@ -217,11 +210,11 @@ class Mcts(Strategy):
         size = self.config.pool * n
         if n and self.model.informed_draft and not self.expanded:
             size = max(size, _LEAST_POOL)
-        pool = self._sampler.unseen(size, self.tree.nodes)
+        pool = self.fresh.unseen(size, self.tree.nodes)
         told = [
             candidate
             for key, candidate in self.suggested.items()
-            if key not in self.tree.nodes and self._sampler.is_new(candidate)
+            if key not in self.tree.nodes and self.fresh.is_new(candidate)
         ][: math.ceil(self.config.suggested * n)]
         taken = {candidate.key for candidate in told}
         pool = [candidate for candidate in pool if candidate.key not in taken]
@@ -300,11 +293,11 @@ class Mcts(Strategy):
         new = {edit.key: edit for edits in proposed for edit in edits if self._is_new(edit)}
         scores = dict(zip(new, self._scores(list(new.values())), strict=True))
         # The model read these programs and found that they cannot be made.
-        self._sampler.illegal.update(key for key, score in scores.items() if math.isnan(score))
+        self.fresh.illegal.update(key for key, score in scores.items() if math.isnan(score))
         return {key: score for key, score in scores.items() if not math.isnan(score)}
 
     def _is_new(self, candidate: Candidate) -> bool:
-        return candidate.key not in self.tree.nodes and self._sampler.is_new(candidate)
+        return candidate.key not in self.tree.nodes and self.fresh.is_new(candidate)
 
     def _score(self, nodes: Sequence[Node]) -> None:
         """Asks the model about nodes and about rollouts from them."""
@@ -313,7 +306,7 @@ class Mcts(Strategy):
             node.score = score
             if math.isnan(score) and node.candidate is not None and node.open:
                 # The model read the program and found that it cannot be made.
-                self._sampler.illegal.add(node.candidate.key)
+                self.fresh.illegal.add(node.candidate.key)
                 self.tree.close(node.candidate.key)
         self._score_ends([node for node in nodes if not node.failed])
 
@@ -331,8 +324,7 @@ class Mcts(Strategy):
     def _scores(self, candidates: Sequence[Candidate]) -> list[float]:
         if not candidates:
             return []
-        warm = self.model.informed or self._measured >= self.config.warmup
-        if warm and self.model.ready:
+        if may_judge(self.model, self._measured, self.config.warmup):
             return list(self.model.predict(candidates).score.tolist())
         return list(self.model.draft(candidates).tolist())
 
@@ -348,30 +340,20 @@ class Mcts(Strategy):
 
     def _chosen(self, n: int) -> list[Candidate]:
         """The best of the tree, apart from one another, and a few random candidates."""
-        # Rounded by chance: a batch of one explores too, now and then.
-        explored = int(self.config.epsilon * n + self.rng.random())
         waiting = [
-            (node.score, key, node.candidate)
-            for key, node in self.tree.nodes.items()
-            if node.open and node.candidate is not None and key not in self._sampler.seen
+            (node.candidate, node.score)
+            for key, node in sorted(self.tree.nodes.items())
+            if node.open and node.candidate is not None and key not in self.fresh.seen
         ]
-        waiting.sort(key=_best_first)
-        scores = [score for score, _, _ in waiting]
-        programs = [candidate for _, _, candidate in waiting]
-        if self.model.closer and programs:
-            programs = programs[: max(self.model.closer, LOOKED_AT * n)]
-            looked = self.model.look(programs).tolist()
-            scores = [-math.inf if math.isnan(score) else score for score in looked]
-        best = drawn(programs, scores, self.config.temperature, self.rng)
-        least = APART if self._measured else FIRST_APART
-        guided = self._sampler.legal(n - explored, spread(best, least))
-        for candidate in best:
-            if candidate.key in self._sampler.illegal:
+        policy = BatchPolicy(self.config.epsilon, APART if self._measured else FIRST_APART)
+        chosen = pick(waiting, n, policy, self.fresh, self.model)
+        for candidate, _ in waiting:
+            if candidate.key in self.fresh.illegal:
                 self.tree.close(candidate.key)
-            elif candidate.key in self._sampler.repeated:
+            elif candidate.key in self.fresh.repeated:
                 # Another node, or one that was told, stands for the same program.
                 self.tree.drop(candidate.key)
-        return guided + self._sampler.random(explored, guided)
+        return chosen
 
 
 def _edits_between(candidate: Candidate, node: Node) -> float:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from foretune._options import refuse_unknown
 from foretune.search._base import Strategy
-from foretune.search._sampling import FreshSampler
 
 if TYPE_CHECKING:
     from foretune.cost import CostModel
-    from foretune.records import Record
     from foretune.space import Candidate, SearchSpace
 
 
@@ -25,7 +23,6 @@ class RandomSearch(Strategy):
     ) -> None:
         super().__init__(space, model, rng)
         self.check_options(options)
-        self._sampler = FreshSampler(space, rng)
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
@@ -34,8 +31,4 @@ class RandomSearch(Strategy):
 
     def ask(self, n: int) -> list[Candidate]:
         """Up to ``n`` candidates; fewer when the space (or its legal part) is exhausted."""
-        return self._sampler.propose(self._sampler.random(n))
-
-    def tell(self, records: Sequence[Record]) -> None:
-        """Remembers what was measured, so that it is not proposed again."""
-        self._sampler.mark(records)
+        return self.fresh.propose((), n)

@@ -1,7 +1,8 @@
 """The contract of a strategy, as checks that a plug-in's author runs over the strategy's factory.
 
 A factory is called as ``factory(space, model, rng)`` and returns a ``Strategy``. It must be a
-module-level function or class, because one check runs it in another process.
+module-level function or class, because one check runs it in another process. What a strategy needs
+to propose a program once is in ``foretune.search.FreshSampler``.
 
     @pytest.mark.parametrize("check", strategies.CHECKS, ids=lambda check: check.__name__)
     def test_contract(check):
@@ -127,6 +128,20 @@ def check_told_not_proposed(factory: StrategyFactory) -> None:
     assert proposed == set(keys(everything[1::2])), "a candidate that was left was never proposed"
 
 
+def check_program_once(factory: StrategyFactory) -> None:
+    """A program is proposed once, whatever decisions make it, also in a run that goes on."""
+    space = SyntheticSpace(tiles=((12, 2),), choices=(3, 4), sketches=2, seed=15, twins=True)
+    first = factory(space, OracleModel(), np.random.default_rng(15))
+    asked = [c for c, _ in run(first, 18, batch=6)]
+    resumed = factory(space, OracleModel(), np.random.default_rng(16))
+    resumed.tell([synthetic_record(c, m) for c, m in SyntheticMeasurer().measure(asked)])
+    asked += [c for c, _ in run(resumed, space.size, batch=6)]
+    programs = [c.program for c in asked]
+    assert len(set(programs)) == len(programs), "other decisions of the same program were proposed"
+    left = {c.program for c in space.everything()} - set(programs)
+    assert not left, f"programs that nobody measured were never proposed: {sorted(left)}"
+
+
 def check_exhaustion(factory: StrategyFactory) -> None:
     """A small space is proposed whole; then ``ask`` gives an empty list, again and again."""
     space = SyntheticSpace(tiles=((12, 2),), choices=(2,), sketches=2, seed=5)
@@ -219,6 +234,7 @@ CHECKS: tuple[Callable[[StrategyFactory], None], ...] = (
     check_batch_size,
     check_untold_not_repeated,
     check_told_not_proposed,
+    check_program_once,
     check_exhaustion,
     check_illegal_candidates,
     check_same_seed,

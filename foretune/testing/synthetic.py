@@ -8,7 +8,8 @@ A synthetic sketch has perfect tiles and choices like a real one. Each decision 
 with positive weights: the optimum is the candidate whose every distance is 0, it is unique in its
 sketch, and decisions interact, so that greedy choices of single decisions are misled by where the
 others stand. One sketch is faster than the others by a fixed factor. A part of the space may be
-illegal (``apply`` raises) and a part may fail when measured; both are fixed by the candidate's key.
+illegal (``apply`` raises) and a part may fail when measured; both are fixed by the program. With
+twins, decisions that differ may make one program, as limits do that ask for more than loops have.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class SyntheticSketch:
         fastest_s: Seconds of the best candidate.
         illegal: Share of the candidates whose ``apply`` raises.
         failing: Share of the candidates whose measurement fails.
+        twins: Whether the last two options of each choice make the same program.
     """
 
     key: str
@@ -71,6 +73,7 @@ class SyntheticSketch:
     fastest_s: float
     illegal: float = 0.0
     failing: float = 0.0
+    twins: bool = False
 
     @functools.cached_property
     def domains(self) -> tuple[tuple[Decision, ...], ...]:
@@ -96,9 +99,18 @@ class SyntheticSketch:
             for i, domain in enumerate(self.domains)
         )
 
+    def made(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+        """The decisions that stand for all which make the same program."""
+        if not self.twins:
+            return tuple(decisions)
+        first = len(self.tiles)
+        most = [max(0, count - 2) for count in self.choices]
+        options = (min(cast("int", d), m) for d, m in zip(decisions[first:], most, strict=True))
+        return (*decisions[:first], *options)
+
     def distance(self, i: int, decision: Decision) -> float:
         """``d_i``: mean absolute log2 ratio of the parts, or whether the option differs."""
-        best = self.best[i]
+        best = self.made(self.best)[i]
         if isinstance(decision, tuple) and isinstance(best, tuple):
             scale = math.log2(max(self.tiles[i][0], 2)) * len(best)
             return sum(abs(math.log2(a / b)) for a, b in zip(decision, best, strict=True)) / scale
@@ -106,7 +118,7 @@ class SyntheticSketch:
 
     def seconds(self, decisions: Sequence[Decision]) -> float:
         """The latency formula of the module's map."""
-        d = [self.distance(i, decision) for i, decision in enumerate(decisions)]
+        d = [self.distance(i, decision) for i, decision in enumerate(self.made(decisions))]
         total = sum((1 + 5 * _fraction(self.key, "w", i)) * x for i, x in enumerate(d))
         total += sum(
             6 * _fraction(self.key, "w", i, j) * d[i] * d[j]
@@ -130,6 +142,15 @@ class SyntheticCandidate:
         return f"{self.sketch.key}:{self.decisions}"
 
     @functools.cached_property
+    def program(self) -> str:
+        """Text that is equal exactly when the programs are; the key in a space without twins."""
+        return f"{self.sketch.key}:{self.sketch.made(self.decisions)}"
+
+    @property
+    def _is_best(self) -> bool:
+        return self.sketch.made(self.decisions) == self.sketch.made(self.sketch.best)
+
+    @functools.cached_property
     def seconds(self) -> float:
         """What measuring it will give."""
         return self.sketch.seconds(self.decisions)
@@ -137,21 +158,18 @@ class SyntheticCandidate:
     @property
     def legal(self) -> bool:
         """Whether ``apply`` works. The optimum of a sketch always is."""
-        if self.decisions == self.sketch.best:
-            return True
-        return _fraction(self.key, "legal") >= self.sketch.illegal
+        return self._is_best or _fraction(self.program, "legal") >= self.sketch.illegal
 
     @property
     def fails(self) -> bool:
         """Whether its measurement fails. The optimum of a sketch never does."""
-        if self.decisions == self.sketch.best:
-            return False
-        return _fraction(self.key, "fails") < self.sketch.failing
+        return not self._is_best and _fraction(self.program, "fails") < self.sketch.failing
 
-    def apply(self) -> None:
-        """Raises IllegalCandidateError where a real candidate's post-processors would refuse."""
+    def apply(self) -> str:
+        """The program's name; raises IllegalCandidateError where post-processors would refuse."""
         if not self.legal:
             raise IllegalCandidateError(f"synthetic candidate {self.key} is illegal")
+        return self.program
 
     def to_json(self) -> dict[str, Any]:
         """Like a real candidate's."""
@@ -169,6 +187,7 @@ class SyntheticSpace:
         seed: Where the optimum lies and how decisions interact.
         illegal: Share of illegal candidates.
         failing: Share of candidates whose measurement fails.
+        twins: Whether the last two options of each choice make the same program.
     """
 
     def __init__(
@@ -180,6 +199,7 @@ class SyntheticSpace:
         seed: int = 0,
         illegal: float = 0.0,
         failing: float = 0.0,
+        twins: bool = False,
     ) -> None:
         self.sketches = tuple(
             SyntheticSketch(
@@ -189,6 +209,7 @@ class SyntheticSpace:
                 1e-3 * 1.5**i,
                 illegal,
                 failing,
+                twins,
             )
             for i in range(sketches)
         )

@@ -17,7 +17,6 @@ from foretune.errors import BadInputError
 from foretune.features import machine_fit
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Status
-from foretune.search._sampling import spread
 from foretune.search.evolutionary import Evolutionary
 from foretune.space import Candidate, Choice, PerfectTile, Sketch, Space
 from foretune.testing import (
@@ -146,15 +145,6 @@ def test_first_batch_visits_every_sketch():
     assert {c.sketch.key for c in first} == {s.key for s in space.sketches}
 
 
-def test_near_duplicates_come_last():
-    space = SyntheticSpace(sketches=1)
-    best = space.optimum
-    choice = dict(sketch=best.sketch, workload=space.workload, hardware=space.hardware)
-    near = type(best)(decisions=(*best.decisions[:-1], (best.decisions[-1] + 1) % 3), **choice)
-    far = space.sample(np.random.default_rng(0), 1)[0]
-    assert list(spread([best, near, far])) == [best, far, near]
-
-
 def test_unknown_and_impossible_options_are_refused():
     def make(**options):
         return Evolutionary(SyntheticSpace(), OracleModel(), np.random.default_rng(0), **options)
@@ -165,8 +155,6 @@ def test_unknown_and_impossible_options_are_refused():
         make(epsilon=2)
     with pytest.raises(BadInputError, match=r"generations >= 1 must hold, but got 0"):
         make(generations=0)
-    with pytest.raises(BadInputError, match=r"evolutionary: temperature >= 0 .* but got nan"):
-        make(temperature=math.nan)
 
 
 class TestPrior:
@@ -300,16 +288,6 @@ class TestInformed:
         assert guided(0.0) == 16
         assert guided(1.0) <= 6
         assert guided(1.0) < guided(0.5) < 16
-
-    def test_a_temperature_draws_a_batch_among_what_was_bred(self):
-        def median(temperature):
-            batches = [
-                self.first(InformedModel(), 4, seed, epsilon=0, temperature=temperature)[1]
-                for seed in range(8)
-            ]
-            return np.median([c.seconds for batch in batches for c in batch])
-
-        assert median(0.0) < median(0.3) < median(1e3)
 
     def test_a_model_looks_closer_at_what_was_suggested_to_say_which_is_tried(self):
         class Closer(InformedModel):

@@ -319,7 +319,7 @@ class TestSearch:
             where, strategies.OracleModel(), np.random.default_rng(0), guide=guide, seeds=4,
             structures=1,
         )  # fmt: skip
-        drawn = strategy._sampler.unseen(64)
+        drawn = strategy.fresh.unseen(64)
         landscape = strategy._landscape(guide.group(drawn[0]), drawn[0])
         assert not strategy._allowed(landscape, drawn)
         assert strategy.explore()
@@ -337,7 +337,7 @@ class TestSearch:
         strategy = guided(
             where, strategies.OracleModel(), np.random.default_rng(0), guide=guide, seeds=2
         )
-        drawn = [c for c in strategy._sampler.unseen(8) if c.key != good.key]
+        drawn = [c for c in strategy.fresh.unseen(8) if c.key != good.key]
         with caplog.at_level(logging.WARNING, LOGGER):
             assert strategy._chosen_groups(drawn) == []
         assert "no feasible start" in caplog.text
@@ -388,7 +388,7 @@ class TestSearch:
             guide=Limited(lambda x: np.maximum(x[:, 0] - limit, 0.0)),
             seeds=64, structures=1, pool=1, elites=0,
         )  # fmt: skip
-        drawn = strategy._sampler.unseen(8)
+        drawn = strategy.fresh.unseen(8)
         ((landscape, starts),) = strategy._chosen_groups(drawn)
         assert len(starts) == 64
         x = landscape.relaxed.of([candidate.decisions for candidate in starts])
@@ -407,7 +407,7 @@ class TestSearch:
                 SyntheticSpace(seed=1), strategies.OracleModel(), np.random.default_rng(0),
                 guide=guide, steps=12, structures=1, trajectory=trajectory,
             )  # fmt: skip
-            drawn = strategy._sampler.unseen(8)
+            drawn = strategy.fresh.unseen(8)
             ((landscape, starts),) = strategy._chosen_groups(drawn)
             x = landscape.relaxed.of([candidate.decisions for candidate in starts])
             visited = descend(landscape, x, strategy.config.descent)
@@ -474,7 +474,7 @@ class TestSearch:
         strategy.explore()
         best, second = strategy._ranked()[:2]
         assert strategy._elites()[0].key == best.key
-        strategy._sampler.repeated.add(best.key)
+        strategy.fresh.repeated.add(best.key)
         assert strategy._elites()[0].key == second.key
         strategy.explore()
         assert best.key not in strategy._waiting

@@ -17,7 +17,7 @@ from foretune.dataset import Group, Program
 from foretune.errors import BadInputError, RecordError
 from foretune.records import Record
 from foretune.search import Strategy
-from foretune.search._sampling import difference
+from foretune.search._choosing import difference
 from foretune.search.mcts import Mcts
 from foretune.search.proposers import Proposer
 from foretune.search.proposers.random import RandomProposer
@@ -100,20 +100,6 @@ def test_rollouts_have_the_length_and_number_asked_for(rollout, rollouts):
     assert len(lengths) == roots * rollout * rollouts
     ends = rollouts if rollout else 0
     assert all(len(node.ends) == ends for node in strategy.tree.nodes.values())
-
-
-@pytest.mark.parametrize("temperature, best", [(0.0, True), (1e3, False)])
-def test_a_temperature_has_others_than_the_best_of_the_tree_measured(temperature, best):
-    options = {"temperature": temperature, "epsilon": 0.0, "warmup": 1}
-    strategy = mcts(SyntheticSpace(seed=4), OracleModel(), **options)
-    strategies.run(strategy, 8, 8)
-    asked = {c.key for c in strategy.ask(8)}
-    nodes = [node for node in strategy.tree.nodes.values() if node.candidate is not None]
-    waiting = [node for node in nodes if node.seconds is None and node.open]
-    assert len(waiting) > 50
-    first = max(waiting, key=lambda node: node.score).candidate
-    assert (first.key in asked) == best
-    assert len(asked) == 8
 
 
 class Learning(OracleModel):
@@ -348,8 +334,6 @@ def test_any_batch_size_gives_distinct_candidates(batch, seed):
     [
         ({"branching": -1}, "branching >= 0"),
         ({"epsilon": 2}, "epsilon <= 1"),
-        ({"temperature": -0.1}, "temperature >= 0 must hold, and be finite"),
-        ({"temperature": math.inf}, "temperature >= 0 must hold, and be finite"),
         ({"expansions": 0}, "expansions >= 1"),
         ({"rollout": -1}, "rollout >= 0"),
         ({"proposer": "nobody"}, "unknown proposer 'nobody'"),
@@ -499,5 +483,5 @@ def test_no_program_of_a_real_space_is_measured_twice_and_its_twins_leave_the_tr
         strategy.tell([Record.of(c, ok(c), "mcts", {}) for c in batch])
     assert len({c.key for c in asked}) == len(asked)
     assert len(set(programs)) == len(programs) < space.size
-    repeated = strategy._sampler.repeated
+    repeated = strategy.fresh.repeated
     assert repeated and not repeated & set(strategy.tree.nodes)

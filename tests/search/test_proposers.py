@@ -129,7 +129,7 @@ def test_evolution_tells_proposers_what_a_program_was_made_of(looks_ahead, monke
             known = each.seconds is not None or each.score is not None
             assert known, "an ancestor was measured, or scored before it was bred from"
     # Of thousands of edits it keeps only what leads to programs that were proposed.
-    assert len(made._parents) < 4 * len(measured)
+    assert len(made._lineage) < 4 * len(measured)
 
 
 def test_what_was_asked_about_before_evolution_breeds_is_not_asked_for_nothing(monkeypatch):

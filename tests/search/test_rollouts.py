@@ -97,7 +97,7 @@ def test_rollouts_change_what_programs_are_worth(searched):
 
 def test_no_program_is_made_to_score_one(searched, made):
     strategy, asked = searched
-    sampler = strategy._sampler
+    sampler = strategy.fresh
     about_to_be_measured = {candidate.key for candidate in asked}
     assert about_to_be_measured <= set(made)
     assert set(made) <= about_to_be_measured | sampler.illegal | sampler.repeated

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from foretune import _tvm
 from foretune.measure import Measurement, Status
 from foretune.records import Record
-from foretune.search import _sampling
-from foretune.search._sampling import FreshSampler, drawn
+from foretune.search import sampling as samplers
+from foretune.search.sampling import FreshSampler
 from foretune.space import Space
 from foretune.testing import SyntheticMeasurer, SyntheticSpace, synthetic_record
 from tests.tuning.support import HARDWARE, ok, row_sums
@@ -52,6 +49,16 @@ def test_what_was_told_or_excluded_is_not_drawn():
 def test_unseen_does_not_mark():
     fresh = sampler(tiles=((2, 2),), choices=(2,), sketches=1)
     assert len(fresh.unseen(99)) == len(fresh.unseen(99)) == 4
+
+
+def test_what_is_missing_of_a_batch_is_random_and_counts_as_proposed():
+    fresh = sampler(tiles=((6, 2),), choices=(2,), sketches=1)
+    first = fresh.random(2)
+    assert fresh.propose(first, 2) == first
+    assert fresh.propose((), 0) == []
+    rest = fresh.propose(fresh.random(1), 99)
+    keys = [c.key for c in [*first, *rest]]
+    assert sorted(keys) == sorted(c.key for c in fresh.space.everything())
 
 
 def test_illegal_candidates_are_remembered_and_other_errors_are_not_hidden():
@@ -120,7 +127,7 @@ def test_what_failed_by_itself_is_known_and_what_may_have_failed_by_the_machine_
 
 def test_a_space_whose_programs_were_all_proposed_is_soon_exhausted(real, monkeypatch):
     space, candidates, _ = real
-    monkeypatch.setattr(_sampling, "_REPEATS", 3)
+    monkeypatch.setattr(samplers, "_REPEATS", 3)
     fresh = FreshSampler(space, np.random.default_rng(0))
     fresh.propose(fresh.legal(len(candidates), candidates))
     drawn = []
@@ -135,36 +142,3 @@ def test_repeated_programs_do_not_use_up_what_may_be_drawn(real):
     # With one draw per call, the first repetition would end it.
     calls = [fresh.propose(fresh.legal(1, fresh.stream(1))) for _ in set(programs.values())]
     assert all(map(len, calls)) and fresh.repeated
-
-
-def scored(n):
-    found = SyntheticSpace().sample(np.random.default_rng(1), n)
-    assert len({c.key for c in found}) == n
-    return found, [float(i // 2) for i in range(n)]
-
-
-def test_without_a_temperature_the_highest_scores_come_first_and_nothing_is_drawn():
-    found, scores = scored(6)
-    rng = np.random.default_rng(0)
-    ordered = drawn(found, scores, 0.0, rng)
-    assert ordered == [found[at] for at in (4, 5, 2, 3, 0, 1)], "equal ones as they were given"
-    assert rng.bit_generator.state == np.random.default_rng(0).bit_generator.state
-
-
-@settings(max_examples=20, deadline=None)
-@given(temperature=st.floats(1e-3, 1e3), seed=st.integers(0, 99))
-def test_a_draw_has_everything_once(temperature, seed):
-    found, scores = scored(8)
-    order = drawn(found, scores, temperature, np.random.default_rng(seed))
-    assert sorted(c.key for c in order) == sorted(c.key for c in found)
-
-
-@pytest.mark.parametrize("temperature", [0.5, 2.0])
-def test_who_comes_first_follows_the_softmax_of_scores(temperature):
-    found, scores = scored(6)
-    rng, draws = np.random.default_rng(0), 4000
-    firsts = Counter(drawn(found, scores, temperature, rng)[0].key for _ in range(draws))
-    weights = np.exp(np.array(scores) / temperature)
-    expected = draws * weights / weights.sum()
-    seen = np.array([firsts[c.key] for c in found])
-    assert stats.chisquare(seen, expected).pvalue > 1e-3

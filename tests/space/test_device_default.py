@@ -10,7 +10,7 @@ import pytest
 from foretune import _tvm
 from foretune.errors import IllegalCandidateError
 from foretune.hardware import preset
-from foretune.search._sampling import FreshSampler
+from foretune.search.sampling import FreshSampler
 from foretune.space import MOST_RESULTS, Space, device_schedule, results_per_thread
 from foretune.workload import Workload, catalog
 

@@ -61,7 +61,14 @@ class Careless(RandomSearch):
     """Proposes what cannot be applied."""
 
     def ask(self, n):
-        return self._sampler.propose(self._sampler.unseen(n))
+        return self.fresh.propose(self.fresh.unseen(n))
+
+
+class Literal(RandomSearch):
+    """Tells candidates apart by their decisions."""
+
+    def ask(self, n):
+        return self.fresh.propose([c for c in self.fresh.unseen(n) if self.fresh.is_legal(c)])
 
 
 @pytest.mark.parametrize(
@@ -71,6 +78,8 @@ class Careless(RandomSearch):
         (Forgetful, strategies.check_exhaustion),
         (Short, strategies.check_batch_size),
         (Deaf, strategies.check_told_not_proposed),
+        (Deaf, strategies.check_program_once),
+        (Literal, strategies.check_program_once),
         (Unseeded, strategies.check_same_seed),
         (HashOrdered, strategies.check_other_process),
         (Careless, strategies.check_illegal_candidates),

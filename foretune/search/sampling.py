@@ -1,4 +1,9 @@
-"""Drawing candidates that are new, legal and no program twice, and thinning those that are alike.
+"""Drawing candidates that are new, legal and no program twice, for any strategy.
+
+A ``FreshSampler`` knows what was proposed and told of one space, so that nothing is proposed again.
+Each ``Strategy`` has one as ``fresh``: ``fresh.random`` draws, ``fresh.legal`` chooses of what a
+strategy has made itself, ``fresh.propose`` marks what is returned from ``ask``, and ``fresh.mark``
+what is told. Strategies that propose together share one.
 
 Different decisions may make one program: limits on parallel and vector loops do, wherever they ask
 for more than the loops have. Measuring such a twin teaches nothing, so the first one stands for
@@ -9,12 +14,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from foretune.errors import IllegalCandidateError
 from foretune.hardware import usable_cores
@@ -43,17 +47,13 @@ _REPEATS = 512
 """Draws in a row that make programs which were proposed before, after which a space counts as
 exhausted: some seconds."""
 
-APART = 2
-"""Decisions in which proposals of a batch differ."""
-FIRST_APART = 3
-"""The same while nothing is measured: a wrong belief should not be tried eight times."""
-LOOKED_AT = 2
-"""Candidates that a model looks closer at for each one that is wanted: of starts at most, of what
-was bred at least."""
-
 
 class FreshSampler:
     """Samples a space without replacement and remembers everything that was proposed or told.
+
+    Args:
+        space: Where candidates come from.
+        rng: Draws.
 
     Attributes:
         seen: Keys that must not be proposed again.
@@ -182,9 +182,15 @@ class FreshSampler:
             if self.is_legal(candidate):
                 self._first.setdefault(_program(candidate), candidate.key)
 
-    def propose(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """Marks candidates as proposed and returns them as a list."""
+    def propose(self, candidates: Iterable[Candidate], n: int = 0) -> list[Candidate]:
+        """Marks candidates as proposed and returns them as a list.
+
+        Args:
+            candidates: What was chosen, as ``legal`` or ``random`` gives it.
+            n: How many are wanted: as many as are missing are random.
+        """
         proposed = list(candidates)
+        proposed += self.random(max(0, n - len(proposed)), proposed)
         self.seen.update(candidate.key for candidate in proposed)
         return proposed
 
@@ -210,61 +216,13 @@ class FreshSampler:
 
 
 def _program(candidate: Candidate) -> Hashable:
-    """What is equal exactly where programs are; a candidate's key in a space without a compiler."""
-    module: IRModule | None = candidate.apply()
-    if module is None:
-        return candidate.key
+    """What is equal exactly where programs are.
+
+    A space without a compiler names them, or every candidate is another one.
+    """
+    module: IRModule | str | None = candidate.apply()
+    if module is None or isinstance(module, str):
+        return module or candidate.key
     from foretune import _tvm
 
     return _tvm.structural_hash(module)
-
-
-def drawn(
-    candidates: Sequence[Candidate],
-    scores: Sequence[float] | npt.NDArray[np.float64],
-    temperature: float,
-    rng: np.random.Generator,
-) -> list[Candidate]:
-    """Candidates in an order that follows their scores softly.
-
-    With a temperature ``T`` it is a draw without replacement in which each weighs
-    ``exp(score / T)``: what is scored alike comes in any order, so that an error of the model's,
-    which programs alike may share, does not fill a batch. Scores with Gumbel noise, sorted, are
-    such a draw (Kool et al., "Stochastic beams and where to find them", ICML 2019).
-
-    Args:
-        candidates: What is ordered.
-        scores: Of each, higher is better.
-        temperature: ``T >= 0``, in the unit of the scores; 0: the highest first, equal ones as
-            they were given, and nothing is drawn.
-        rng: Draws.
-    """
-    noise = rng.gumbel(size=len(candidates), scale=temperature) if temperature else 0.0
-    worth = np.asarray(scores, dtype=np.float64) + noise
-    return [candidates[at] for at in np.argsort(-worth, kind="stable").tolist()]
-
-
-def spread(ranked: Iterable[Candidate], least: int = APART) -> Iterator[Candidate]:
-    """Candidates that differ from every earlier one in ``least`` decisions first, then the rest.
-
-    What differs in one decision from a better one teaches little that the better one does not.
-    One by one: who takes a few of many compares only these few with one another.
-    """
-    apart: list[Candidate] = []
-    near: list[Candidate] = []
-    for candidate in ranked:
-        close = any(
-            candidate.sketch.key == other.sketch.key and difference(candidate, other) < least
-            for other in apart
-        )
-        if close:
-            near.append(candidate)
-        else:
-            apart.append(candidate)
-            yield candidate
-    yield from near
-
-
-def difference(a: Candidate, b: Candidate) -> int:
-    """Decisions in which two candidates of one sketch differ."""
-    return sum(x != y for x, y in zip(a.decisions, b.decisions, strict=True))
