@@ -62,7 +62,11 @@ SAMPLES = (18, 36, 72, 144, 200, 600)
 SIDES = (EVOLUTION, "mcts:random", "mcts:heuristic", "mcts:learned", PEER)
 BRANCHING = ("mcts:learned:branching=4", "mcts:learned:branching=0")
 """Beside ``mcts:learned``, which has 2; 0 is progressive widening."""
-ROLLOUTS = ("mcts:learned:rollout=2", "mcts:learned+world", "mcts:learned:rollout=2+world")
+ROLLOUTS = (
+    "mcts-rollouts:learned:rollout=2",
+    "mcts:learned+world",
+    "mcts-rollouts:learned:rollout=2+world",
+)
 """Beside ``mcts:learned``, which has none."""
 SCRATCH = ("evolutionary+gbdt:scratch", "mcts:learned+gbdt:scratch")
 """With a cost model that has learned nothing, as TVM's."""

@@ -51,6 +51,7 @@ _OURS_WITHIN = (
 _STRATEGIES = {
     "gradient": ("foretune.search.gradient",),
     "mcts": ("foretune.search.mcts", "foretune.search.proposers"),
+    "mcts-rollouts": ("foretune_research.rollouts", "foretune.search.proposers"),
 }
 """Where strategies begin that runs of the default do not depend on."""
 _PROPOSERS = "foretune.search.proposers"

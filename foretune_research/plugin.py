@@ -7,5 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-TABLES: Mapping[str, Mapping[str, str]] = {}
+TABLES: Mapping[str, Mapping[str, str]] = {
+    "foretune.strategies": {
+        "mcts-rollouts": "foretune_research.rollouts:MctsRollouts",
+    },
+}
 """Entry point group -> name -> ``"module:attribute"``."""

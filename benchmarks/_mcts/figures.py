@@ -172,9 +172,9 @@ def families(
 def without(name: str, option: str) -> str:
     """The side with whom one that has an option is compared.
 
-    Before → after: of ``mcts:learned:rollout=2+world@4`` and ``rollout`` →
-    ``mcts:learned+world@4``, ``MODEL`` → ``mcts:learned:rollout=2@4``, ``SIZE`` →
-    ``mcts:learned:rollout=2+world``.
+    Before → after: of ``mcts-rollouts:learned:rollout=2+world@4`` and ``rollout`` →
+    ``mcts:learned+world@4``, ``MODEL`` → ``mcts-rollouts:learned:rollout=2@4``, ``SIZE`` →
+    ``mcts-rollouts:learned:rollout=2+world``.
     """
     side, batch = re.fullmatch(r"(.*?)(@\d+)?", name).groups(default="")
     if option == SIZE:
@@ -183,6 +183,8 @@ def without(name: str, option: str) -> str:
     if option == MODEL:
         return strategy + batch
     words = [word for word in strategy.split(":") if not word.startswith(f"{option}=")]
+    if option == "rollout":
+        words[0] = words[0].removesuffix("-rollouts")
     return ":".join(words) + plus + model + batch
 
 

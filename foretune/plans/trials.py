@@ -16,9 +16,9 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from foretune.plans.provenance import Provenance, require_same, write_provenance
 from foretune.plans.space import PlanSpace
 from foretune.plans.standings import DEFAULT, EVOLVED, PROCESS, RANDOM, TVM, seconds_of
 from foretune.records import CONFIRM, Record
+from foretune.search.evolutionary import Evolutionary, EvolutionConfig
 
 if TYPE_CHECKING:
     from foretune.graph import Plan
@@ -45,14 +46,23 @@ PARTS = "+"
 """Between a network's name and the digest of what another part of its plans was measured with."""
 MADE = "made"
 """Key of a record's environment: the digest of what it was measured with."""
-_BREEDING: dict[str, Any] = {
-    "prior": False,
-    "further_mutation": 0.75,
-    "scored_per_ask": 32,
-    "informed_per_ask": 32,
-    "generations": 3,
-}
-"""A child differs in four decisions of dozens, on average, and is scored in no time."""
+
+
+@dataclass(frozen=True)
+class _PlanBreedingConfig(EvolutionConfig):
+    """How plans are bred: a child differs in four decisions of dozens, and is scored in no time."""
+
+    prior: bool = False
+    further_mutation: ClassVar[float] = 0.75
+    scored_per_ask: ClassVar[float] = 32.0
+    informed_per_ask: ClassVar[float] = 32.0
+    generations: ClassVar[int] = 3
+
+
+class _PlanBreeding(Evolutionary):
+    """Evolutionary search of plans."""
+
+    config_type = _PlanBreedingConfig
 
 
 class Measures(Protocol):
@@ -201,8 +211,7 @@ class Proposals:
         self._batch = batch
         self._rng = np.random.default_rng([seed, int(space.workload.key, 16)])
         self._random = search.create("random", space, model, self._rng)
-        breeding = {**_BREEDING, **options}
-        self._evolved = search.create("evolutionary", space, model, self._rng, **breeding)
+        self._evolved = _PlanBreeding(space, model, self._rng, **options)
         self._of: Counter[str] = Counter()
         self.measured: dict[str, None] = {}
         self.best_s: float | None = None

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -39,8 +39,6 @@ class Node:
         score: What the cost model says; NaN until it was asked.
         seconds: Measured seconds per call.
         failed: Whether measuring it failed: a dead end with reward 0.
-        ends: Where rollouts from here ended.
-        end_scores: What the cost model says of these.
         barren: Fruitless expansions.
         in_a_row: Those since the last one that was not.
         lost_visits, lost_total: Visits and rewards of what came from it and is no longer kept.
@@ -56,8 +54,6 @@ class Node:
     score: float = math.nan
     seconds: float | None = None
     failed: bool = False
-    ends: list[Candidate] = field(default_factory=list)
-    end_scores: list[float] = field(default_factory=list)
     barren: int = 0
     in_a_row: int = 0
     lost_visits: int = 0
@@ -102,6 +98,8 @@ class Tree:
         patience: Fruitless expansions in a row after which a node is a dead end.
     """
 
+    node_type: ClassVar[type[Node]] = Node
+
     def __init__(self, branching: int, exploration: float, patience: int) -> None:
         self.root = Node(None, None)
         self.nodes: dict[str, Node] = {}
@@ -111,7 +109,7 @@ class Tree:
 
     def add(self, candidate: Candidate, parent: Node | None = None) -> Node:
         """A new node; under the root if ``parent`` is None. The candidate must be new."""
-        node = Node(candidate, parent or self.root)
+        node = self.node_type(candidate, parent or self.root)
         (parent or self.root).children.append(node)
         self.nodes[candidate.key] = node
         return node
@@ -183,14 +181,17 @@ class Tree:
         for node in nodes:
             if node.failed:
                 continue
-            rewards = [reward(levels[id(node)])]
-            rewards += [reward(offset + slope * score) for score in node.end_scores]
+            rewards = [reward(level) for level in self.levels(node, slope, offset)]
             node.total += sum(rewards) / len(rewards)
         # Children come after their parents.
         for node in reversed(nodes):
             assert node.parent is not None
             node.parent.visits += node.visits
             node.parent.total += node.total
+
+    def levels(self, node: Node, slope: float, offset: float) -> list[float]:
+        """What a node's reward is the mean of: its own level."""
+        return [_level(node, slope, offset)]
 
     def close(self, key: str) -> None:
         """Makes a program that is illegal or failed a dead end; what came from it may go on."""

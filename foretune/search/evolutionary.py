@@ -25,11 +25,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from foretune._options import configured, refuse_unknown
+from foretune._options import configured, option_names, refuse_unknown
 from foretune.errors import BadInputError
 from foretune.search import proposers
 from foretune.search._base import Strategy
@@ -69,77 +69,53 @@ class EvolutionConfig:
     """How a batch is bred.
 
     Attributes:
-        scored_per_ask: Candidates scored by the model per candidate asked for.
-        generations: Rounds of breeding per ask.
-        elites: Measured candidates that breed.
-        crossover: Share of the children with two parents.
-        further_mutation: Probability that a mutated child is mutated once more, and so on.
-        fresh: Share of the first generation that is random instead of bred.
         epsilon: Share of the proposals that is random.
         starts: Share of the proposals that are starts of the space. 0: none, for ablations.
         suggested: Share of the proposals that are what others suggested (``Strategy.suggest``). 0:
             nothing is made of it, either.
         warmup: Candidates measured in this space before a model that is not informed is asked.
         prior: Whether the draft has a say in what is drawn and bred. Off for ablations.
+        proposer: Who makes the edits of a mutation. ``"random"`` draws them one by one.
+        scored_per_ask: Candidates scored by the model per candidate asked for.
+        generations: Rounds of breeding per ask.
+        elites: Measured candidates that breed.
+        crossover: Share of the children with two parents.
+        further_mutation: Probability that a mutated child is mutated once more, and so on.
+        fresh: Share of the first generation that is random instead of bred.
         pool: Random candidates drawn for each one that the draft keeps.
         litter: Children bred for each one that the draft keeps.
         informed_per_ask, informed_generations: The same for a model that learned from other
             workloads: its judgement is worth more candidates.
         informed_pool, informed_litter: The same for a draft that did.
-        proposer: Who makes the edits of a mutation. ``"random"`` draws them one by one.
     """
 
-    scored_per_ask: float = 3.0
-    generations: int = 2
-    elites: int = 8
-    crossover: float = 0.25
-    further_mutation: float = 0.3
-    fresh: float = 0.25
     epsilon: float = 0.1
     starts: float = 0.5
     suggested: float = 0.25
     warmup: int = 8
     prior: bool = True
-    pool: int = 16
-    litter: int = 3
-    informed_per_ask: float = 8.0
-    informed_generations: int = 3
-    informed_pool: int = 64
-    informed_litter: int = 16
     proposer: str = "random"
+    scored_per_ask: ClassVar[float] = 3.0
+    generations: ClassVar[int] = 2
+    elites: ClassVar[int] = 8
+    crossover: ClassVar[float] = 0.25
+    further_mutation: ClassVar[float] = 0.3
+    fresh: ClassVar[float] = 0.25
+    pool: ClassVar[int] = 16
+    litter: ClassVar[int] = 3
+    informed_per_ask: ClassVar[float] = 8.0
+    informed_generations: ClassVar[int] = 3
+    informed_pool: ClassVar[int] = 64
+    informed_litter: ClassVar[int] = 16
 
     def __post_init__(self) -> None:
-        for name in ("crossover", "fresh", "epsilon", "further_mutation", "starts", "suggested"):
+        for name in ("epsilon", "starts", "suggested"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise BadInputError(
                     f"evolutionary: 0 <= {name} <= 1 must hold, but got {getattr(self, name)}"
                 )
-        for name in (
-            "scored_per_ask",
-            "generations",
-            "elites",
-            "warmup",
-            "pool",
-            "litter",
-            "informed_per_ask",
-            "informed_generations",
-            "informed_pool",
-            "informed_litter",
-        ):
-            if not getattr(self, name) >= 1:
-                raise BadInputError(
-                    f"evolutionary: {name} >= 1 must hold, but got {getattr(self, name)}"
-                )
-            if getattr(self, name) == math.inf:
-                raise BadInputError(f"evolutionary: {name} must be finite, but got infinity")
-
-
-def _configured(options: Mapping[str, Any]) -> tuple[EvolutionConfig, dict[str, Any]]:
-    """The configuration, and what is left for a proposer."""
-    config, rest = configured(EvolutionConfig, "evolutionary", options)
-    if config.proposer == "random":
-        refuse_unknown("evolutionary", rest, EvolutionConfig.__dataclass_fields__)
-    return config, rest
+        if self.warmup < 1:
+            raise BadInputError(f"evolutionary: warmup >= 1 must hold, but got {self.warmup}")
 
 
 class Evolutionary(Strategy):
@@ -155,6 +131,8 @@ class Evolutionary(Strategy):
         measured: Seconds and candidate of what ran in this space, by key.
     """
 
+    config_type: ClassVar[type[EvolutionConfig]] = EvolutionConfig
+
     def __init__(
         self,
         space: SearchSpace[Any],
@@ -163,7 +141,7 @@ class Evolutionary(Strategy):
         **options: Any,
     ) -> None:
         super().__init__(space, model, rng)
-        self.config, rest = _configured(options)
+        self.config, rest = self._configured(options)
         plain = self.config.proposer == "random"
         # Random mutation needs nobody: it is part of breeding, and may be repeated on a child.
         self.proposer = (
@@ -182,8 +160,16 @@ class Evolutionary(Strategy):
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
         """Refuses what neither ``EvolutionConfig`` nor the proposer knows, or one refuses."""
-        config, rest = _configured(options)
+        config, rest = cls._configured(options)
         proposers.check(config.proposer, rest)
+
+    @classmethod
+    def _configured(cls, options: Mapping[str, Any]) -> tuple[EvolutionConfig, dict[str, Any]]:
+        """The configuration, and what is left for a proposer."""
+        config, rest = configured(cls.config_type, "evolutionary", options)
+        if config.proposer == "random":
+            refuse_unknown("evolutionary", rest, option_names(cls.config_type))
+        return config, rest
 
     @property
     def status(self) -> str:

@@ -12,18 +12,17 @@ Symbols, and how values are made: ``foretune.search._tree``.
 
 Source: Reasoning Compiler (Tang et al., NeurIPS 2025), section 3. Deviations: the mean of min-max
 scaled rewards stands in the place of the paper's 1 / (kappa N), which falls with the square of the
-visits; values are never sums of what an older model said; a rollout has a fixed length and counts
-beside the node's own score, and by default there is none, because random edits of a good program
-mostly say how bad random edits are; a proposal is several edits, of which the best become children;
-the tree is expanded many times for each measurement, as scores are cheap; a dead end is marked and
-not expanded again."""
+visits; values are never sums of what an older model said; there are no rollouts, because random
+edits of a good program mostly say how bad random edits are; a proposal is several edits, of which
+the best become children; the tree is expanded many times for each measurement, as scores are cheap;
+a dead end is marked and not expanded again."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -62,17 +61,15 @@ class MctsConfig:
         proposer: Name of the proposer; ``"default"`` is the best one that needs nothing else.
         branching: Most children of a node; 0 for progressive widening.
         exploration: ``c`` of UCT. sqrt(2) is the paper's; less suits a few hundred nodes better.
-        rollout: Random edits that a rollout makes; 0 for none.
-        rollouts: Rollouts from each new node.
         expansions: Nodes expanded per candidate asked for.
-        rounds: Batches in which the expansions of one ask are made.
         alternatives: Edits asked for, and scored, per expansion.
         roots: Random candidates that join the tree per candidate asked for, the first time.
-        fresh: The same later on.
-        suggested: Share of those that are what others suggested, as long as there is any.
-        pool: Random candidates drawn for each one that becomes a root.
         epsilon: Share of the proposals that is random.
         warmup: Candidates measured before a model that is not informed is asked.
+        rounds: Batches in which the expansions of one ask are made.
+        fresh: Random candidates that join the tree per candidate asked for, later on.
+        suggested: Share of those that are what others suggested, as long as there is any.
+        pool: Random candidates drawn for each one that becomes a root.
         patience: Fruitless expansions in a row after which a node is a dead end.
         nodes: Programs kept of those that were not measured and led to none that was; the worst go.
             Before each batch these are scored anew, with what was measured and what led there,
@@ -82,35 +79,29 @@ class MctsConfig:
     proposer: str = proposers.DEFAULT
     branching: int = 2
     exploration: float = 0.5
-    rollout: int = 0
-    rollouts: int = 1
     expansions: int = 8
-    rounds: int = 2
     alternatives: int = 6
     roots: int = 2
-    fresh: float = 0.5
-    suggested: float = 0.5
-    pool: int = 32
     epsilon: float = 0.1
     warmup: int = 8
-    patience: int = 5
-    nodes: int = 512
+    rounds: ClassVar[int] = 2
+    fresh: ClassVar[float] = 0.5
+    suggested: ClassVar[float] = 0.5
+    pool: ClassVar[int] = 32
+    patience: ClassVar[int] = 5
+    nodes: ClassVar[int] = 512
 
     def __post_init__(self) -> None:
-        for name in ("rollouts", "expansions", "rounds", "alternatives", "roots", "pool",
-                     "warmup", "patience", "nodes"):  # fmt: skip
+        for name in ("expansions", "alternatives", "roots", "warmup"):
             if getattr(self, name) < 1:
                 raise BadInputError(f"mcts: {name} >= 1 must hold, but got {getattr(self, name)}")
-        for name in ("branching", "exploration", "rollout", "fresh"):
+        for name in ("branching", "exploration"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise BadInputError(
                     f"mcts: {name} >= 0 must hold, and be finite, but got {getattr(self, name)}"
                 )
-        for name in ("epsilon", "suggested"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise BadInputError(
-                    f"mcts: 0 <= {name} <= 1 must hold, but got {getattr(self, name)}"
-                )
+        if not 0.0 <= self.epsilon <= 1.0:
+            raise BadInputError(f"mcts: 0 <= epsilon <= 1 must hold, but got {self.epsilon}")
 
 
 class Mcts(Strategy):
@@ -123,14 +114,17 @@ class Mcts(Strategy):
         options: Fields of ``MctsConfig``; others go to the proposer.
     """
 
+    config_type: ClassVar[type[MctsConfig]] = MctsConfig
+    tree_type: ClassVar[type[Tree]] = Tree
+
     def __init__(
         self, space: Space, model: CostModel, rng: np.random.Generator, **options: Any
     ) -> None:
         super().__init__(space, model, rng)
-        self.config, rest = configured(MctsConfig, "mcts", options)
+        self.config, rest = configured(self.config_type, "mcts", options)
         config = self.config
         self.proposer = proposers.create(config.proposer, space, rng, **rest)
-        self.tree = Tree(config.branching, config.exploration, config.patience)
+        self.tree = self.tree_type(config.branching, config.exploration, config.patience)
         self.expanded = 0
         self._sketches = {sketch.key for sketch in space.sketches}
         self._measured = 0
@@ -140,7 +134,7 @@ class Mcts(Strategy):
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
         """Refuses what neither ``MctsConfig`` nor the proposer knows, or one of them refuses."""
-        config, rest = configured(MctsConfig, "mcts", options)
+        config, rest = configured(cls.config_type, "mcts", options)
         proposers.check(config.proposer, rest)
 
     @property
@@ -284,7 +278,7 @@ class Mcts(Strategy):
                 added.append(self.tree.add(edit, node))
                 added[-1].score = scores[edit.key]
             self.tree.expanded(node, bool(new))
-        self._score_ends(added)
+        self._valued(added)
         self.tree.revalue()
         return True
 
@@ -300,7 +294,7 @@ class Mcts(Strategy):
         return candidate.key not in self.tree.nodes and self.fresh.is_new(candidate)
 
     def _score(self, nodes: Sequence[Node]) -> None:
-        """Asks the model about nodes and about rollouts from them."""
+        """Asks the model about nodes."""
         programs = [node.candidate for node in nodes if node.candidate is not None]
         for node, score in zip(nodes, self._scores(programs), strict=True):
             node.score = score
@@ -308,18 +302,10 @@ class Mcts(Strategy):
                 # The model read the program and found that it cannot be made.
                 self.fresh.illegal.add(node.candidate.key)
                 self.tree.close(node.candidate.key)
-        self._score_ends([node for node in nodes if not node.failed])
+        self._valued([node for node in nodes if not node.failed])
 
-    def _score_ends(self, nodes: Sequence[Node]) -> None:
-        """Rolls out from nodes where that was not done yet, and asks the model how that ended."""
-        config = self.config
-        for node in nodes:
-            if config.rollout and not node.ends and node.candidate is not None:
-                node.ends = [self._roll(node.candidate) for _ in range(config.rollouts)]
-        scores = iter(self._scores([end for node in nodes for end in node.ends]))
-        for node in nodes:
-            found = [next(scores) for _ in node.ends]
-            node.end_scores = [score for score in found if not math.isnan(score)]
+    def _valued(self, nodes: Sequence[Node]) -> None:
+        """Called with nodes that have been scored. A study looks further from there."""
 
     def _scores(self, candidates: Sequence[Candidate]) -> list[float]:
         if not candidates:
@@ -327,11 +313,6 @@ class Mcts(Strategy):
         if may_judge(self.model, self._measured, self.config.warmup):
             return list(self.model.predict(candidates).score.tolist())
         return list(self.model.draft(candidates).tolist())
-
-    def _roll(self, candidate: Candidate) -> Candidate:
-        for _ in range(self.config.rollout):
-            candidate = self.space.mutate(candidate, self.rng)
-        return candidate
 
     def _rescore(self) -> None:
         """All nodes but dead ends by the model as it is now, whoever taught it since."""

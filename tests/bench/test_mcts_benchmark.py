@@ -72,12 +72,13 @@ def test_a_cell_says_on_how_many_seeds_it_rests():
 
 
 def test_sides_are_named_by_their_cost_models_where_these_are_others():
-    runs = [run("mcts:learned", 0, 3.0), run("mcts:learned:rollout=2", 0, 3.0, model="world"),
+    runs = [run("mcts:learned", 0, 3.0),
+            run("mcts-rollouts:learned:rollout=2", 0, 3.0, model="world"),
             run("metaschedule", 0, 3.0, model="xgb"), {**run("random", 0, 3.0), "batch": 16},
             {**run("mcts:learned", 0, 3.0), "batch": 4}]  # fmt: skip
     assert [each["side"] for each in figures.named(runs, "gbdt", 16)] == [
         "mcts:learned",
-        "mcts:learned:rollout=2+world",
+        "mcts-rollouts:learned:rollout=2+world",
         "metaschedule",
         "random",
         "mcts:learned@4",
@@ -98,11 +99,16 @@ def test_the_last_choice_of_a_tuner_counts_nowhere():
 
 
 def test_shorter_runs_count_only_as_far_as_they_went():
-    runs = figures.named([*RUNS, run("mcts:random:rollout=2", 0, 3.0, 1.0, budget=36)], "gbdt")
+    runs = figures.named(
+        [*RUNS, run("mcts-rollouts:random:rollout=2", 0, 3.0, 1.0, budget=36)], "gbdt"
+    )
     rows = {(r["side"], r["samples"]) for r in figures.speedups(runs, (18, 36, 72))}
-    assert ("mcts:random:rollout=2", 36) in rows and ("mcts:random:rollout=2", 72) not in rows
+    assert ("mcts-rollouts:random:rollout=2", 36) in rows and (
+        "mcts-rollouts:random:rollout=2",
+        72,
+    ) not in rows
     early = {row["side"]: row for row in figures.early(runs, 72)}
-    assert early["mcts:random:rollout=2"]["pairs"] == 1
+    assert early["mcts-rollouts:random:rollout=2"]["pairs"] == 1
     assert {row["side"] for row in figures.reaching(runs, 72)} == {"evolutionary", "mcts:random"}
 
 
@@ -350,9 +356,9 @@ def test_ablations_have_fewer_trials_than_what_they_are_compared_with(given):
     others = {name.removesuffix("@16") for name in set(given["sides"]) - set(own)}
     assert others == set(mcts.SIDES)
     assert given["sides"].index("mcts:learned@16") < len(mcts.SIDES)
-    mcts.main(["--trials", "64", "--ablations", "mcts:random,mcts:random:rollout=1"])
+    mcts.main(["--trials", "64", "--ablations", "mcts:random,mcts-rollouts:random:rollout=1"])
     own = given["own_trials"]
-    assert own == {"mcts:random:rollout=1@16": 64}, "the other one is a side already"
+    assert own == {"mcts-rollouts:random:rollout=1@16": 64}, "the other one is a side already"
 
 
 def test_batches_are_those_that_were_asked_for_but_where_a_side_has_its_own(given):
@@ -371,8 +377,8 @@ def test_a_language_model_has_a_row_in_all_tables_of_the_paper(given):
 
 
 def test_the_tables_name_every_kernel_and_side():
-    ablations = ["mcts:random:branching=4", "mcts:random:rollout=2", "mcts:random+world",
-                 "mcts:random:rollout=2+world", "mcts:random:epsilon=0.5"]  # fmt: skip
+    ablations = ["mcts:random:branching=4", "mcts-rollouts:random:rollout=2", "mcts:random+world",
+                 "mcts-rollouts:random:rollout=2+world", "mcts:random:epsilon=0.5"]  # fmt: skip
     others = [run(name.partition("+")[0], 0, 3.0, 2.0, budget=36,
                   model=name.partition("+")[2] or "gbdt") for name in ablations]  # fmt: skip
     peers = [run("metaschedule-equal", seed, 6.0, 5.0, 2.0, model="xgb") for seed in (0, 1)]
@@ -423,7 +429,8 @@ def test_the_tables_name_every_kernel_and_side():
     tables = text.split("\n\n")
     (rollouts,) = [part for at, part in enumerate(tables) if tables[at - 1].startswith("Rollouts")]
     assert [line.split("|")[2].strip() for line in rollouts.splitlines()[2:]] == [
-        "mcts:random", "mcts:random:rollout=2", "mcts:random+world", "mcts:random:rollout=2+world",
+        "mcts:random", "mcts-rollouts:random:rollout=2",
+        "mcts:random+world", "mcts-rollouts:random:rollout=2+world",
     ]  # fmt: skip
     assert rollouts.splitlines()[0].split("|")[-2].strip() == "36", "as far as all of them went"
     (branching,) = [p for at, p in enumerate(tables) if tables[at - 1].startswith("Branching")]
@@ -470,13 +477,21 @@ def test_the_page_says_where_a_language_model_was_left_out():
 @pytest.mark.parametrize(
     "name, option, base",
     [
-        ("mcts:learned:rollout=2+world", "rollout", "mcts:learned+world"),
+        ("mcts-rollouts:learned:rollout=2+world", "rollout", "mcts:learned+world"),
         ("mcts:llm:history=3", "history", "mcts:llm"),
         ("mcts:learned", "rollout", "mcts:learned"),
         ("mcts:learned:rollouts=2", "rollout", "mcts:learned:rollouts=2"),
-        ("mcts:learned:rollout=2+world@4", "rollout", "mcts:learned+world@4"),
-        ("mcts:learned:rollout=2+w.npz@4", "cost model", "mcts:learned:rollout=2@4"),
-        ("mcts:learned:rollout=2+me@4/w.npz@36", "batch", "mcts:learned:rollout=2+me@4/w.npz"),
+        ("mcts-rollouts:learned:rollout=2+world@4", "rollout", "mcts:learned+world@4"),
+        (
+            "mcts-rollouts:learned:rollout=2+w.npz@4",
+            "cost model",
+            "mcts-rollouts:learned:rollout=2@4",
+        ),
+        (
+            "mcts-rollouts:learned:rollout=2+me@4/w.npz@36",
+            "batch",
+            "mcts-rollouts:learned:rollout=2+me@4/w.npz",
+        ),
         ("mcts:learned+me@4/w.npz", "batch", "mcts:learned+me@4/w.npz"),
     ],
 )
@@ -510,7 +525,7 @@ def test_the_page_of_expansions_judges_the_median_and_shows_the_highest_reading(
     assert "5.50 in the cell with the highest median, not met" in expansions.body([*rows, *slow])
 
 
-@pytest.mark.parametrize("name", ["mcts:random", "mcts:random:rollout=1", "evolutionary"])
+@pytest.mark.parametrize("name", ["mcts:random", "mcts-rollouts:random:rollout=1", "evolutionary"])
 def test_what_a_search_looks_at_and_how_long_it_takes_early_and_late(name):
     early, late = overhead("matmul:64x64x64", CPU, Side(name, "gbdt"), ends=(8, 16), batch=4)
     assert [early["measured"], late["measured"]] == [8, 16]

@@ -13,6 +13,7 @@ from foretune.search.gradient import Gradient
 from foretune.search.mcts import Mcts
 from foretune.search.random import RandomSearch
 from foretune.testing import strategies
+from foretune_research import plugin
 from tests.search.gradient_support import guided
 
 FACTORIES: dict[str, Callable[..., Any]] = {
@@ -24,7 +25,9 @@ FACTORIES: dict[str, Callable[..., Any]] = {
 
 
 def test_every_registered_strategy_is_checked():
-    assert set(search.names()) == set(FACTORIES)
+    # Those of studies are checked beside them, in tests/research.
+    studies = plugin.TABLES["foretune.strategies"]
+    assert set(search.names()) == {*FACTORIES, *studies}
 
 
 @pytest.mark.parametrize("check", strategies.CHECKS, ids=lambda check: check.__name__)

@@ -28,6 +28,9 @@ from foretune.testing import (
 )
 from foretune.testing.strategies import OracleModel, UnreadyModel
 from foretune.workload import Workload
+from tests.search.opened import opened
+
+Opened = opened(Evolutionary)
 
 SEEDS = range(24)
 
@@ -98,9 +101,7 @@ class CountingModel(OracleModel):
 @pytest.mark.parametrize("per_ask", [2.0, 6.0])
 def test_the_model_scores_a_fixed_number_of_candidates(per_ask):
     model = CountingModel()
-    strategy = Evolutionary(
-        SyntheticSpace(), model, np.random.default_rng(0), scored_per_ask=per_ask
-    )
+    strategy = Opened(SyntheticSpace(), model, np.random.default_rng(0), scored_per_ask=per_ask)
     strategies.run(strategy, 16, 16)
     assert model.scored == 0
     strategies.run(strategy, 32, 16)
@@ -153,8 +154,10 @@ def test_unknown_and_impossible_options_are_refused():
         make(epsilom=0.1)
     with pytest.raises(BadInputError, match=r"0 <= epsilon <= 1 must hold, but got 2"):
         make(epsilon=2)
-    with pytest.raises(BadInputError, match=r"generations >= 1 must hold, but got 0"):
-        make(generations=0)
+    with pytest.raises(BadInputError, match=r"warmup >= 1 must hold, but got 0"):
+        make(warmup=0)
+    with pytest.raises(BadInputError, match=r"no option 'generations'"):
+        make(generations=3)
 
 
 class TestPrior:
@@ -217,7 +220,7 @@ class InformedModel(OracleModel):
 
 def informed(space, model, rng):
     """Evolutionary search with an informed model in place of whatever it is given."""
-    return Evolutionary(space, InformedModel(), rng, informed_pool=2, informed_litter=2)
+    return Opened(space, InformedModel(), rng, informed_pool=2, informed_litter=2)
 
 
 @pytest.mark.slow
@@ -228,7 +231,7 @@ class TestInformed:
 
     def first(self, model, n=8, seed=0, **options):
         space = SyntheticSpace(seed=21)
-        strategy = Evolutionary(space, model, np.random.default_rng(seed), **options)
+        strategy = Opened(space, model, np.random.default_rng(seed), **options)
         return space, strategy.ask(n)
 
     def test_the_first_batch_follows_the_model(self):
@@ -261,7 +264,7 @@ class TestInformed:
         assert model.drafted > 1000
         assert 8 * 8 * 0.9 <= model.scored <= 8 * 8 + 3
 
-    def test_the_numbers_are_options(self):
+    def test_fewer_are_drafted_and_scored_where_fewer_are_wanted(self):
         model = InformedModel()
         options = {"informed_per_ask": 2.0, "informed_generations": 1, "informed_pool": 1}
         self.first(model, 8, **options)

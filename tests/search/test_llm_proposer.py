@@ -898,7 +898,7 @@ class TestCommandLine:
         [
             "--strategy mcts --option branching=many",
             "--strategy mcts --option x=1",
-            "--strategy evolutionary --option pool=-1",
+            "--strategy evolutionary --option warmup=-1",
             "--strategy mcts --llm m@http://h/v1 --option history=7",
         ],
     )

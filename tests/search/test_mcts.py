@@ -19,26 +19,27 @@ from foretune.records import Record
 from foretune.search import Strategy
 from foretune.search._choosing import difference
 from foretune.search.mcts import Mcts
-from foretune.search.proposers import Proposer
 from foretune.search.proposers.random import RandomProposer
 from foretune.space import Space
 from foretune.testing import SyntheticMeasurer, SyntheticSpace, strategies, synthetic_record
 from foretune.testing.strategies import OracleModel, UnreadyModel
 from foretune.tuning import resolve_names
 from foretune_research.tables import MeasuredSpace, every_candidate
+from tests.search.opened import opened
 from tests.search.test_tree import is_whole, spare
 from tests.tuning.support import HARDWARE, ok, row_sums
 
 SEEDS = range(10)
+Opened = opened(Mcts)
 
 
 def told(candidates):
     return [synthetic_record(c, m) for c, m in SyntheticMeasurer().measure(candidates)]
 
 
-def mcts(space, model=None, seed=0, **options):
+def mcts(space, model=None, seed=0, make=Mcts, **options):
     options = {"proposer": "random", **options}
-    return Mcts(space, model or OracleModel(), np.random.default_rng(seed), **options)
+    return make(space, model or OracleModel(), np.random.default_rng(seed), **options)
 
 
 @pytest.mark.parametrize("branching", [1, 2, 4])
@@ -59,7 +60,7 @@ def test_with_progressive_widening_nodes_that_are_visited_more_have_more_childre
 
 
 def test_no_decisions_are_in_the_tree_twice_and_parents_fit():
-    strategy = mcts(SyntheticSpace(seed=2, illegal=0.3, failing=0.2), nodes=64)
+    strategy = mcts(SyntheticSpace(seed=2, illegal=0.3, failing=0.2), make=Opened, nodes=64)
     for _ in range(8):
         step(strategy)
         assert is_whole(strategy.tree)
@@ -76,30 +77,6 @@ class Counting(OracleModel):
     def predict(self, candidates):
         self.scored += len(candidates)
         return super().predict(candidates)
-
-
-@pytest.mark.parametrize("rollout, rollouts", [(0, 1), (1, 1), (3, 2)])
-def test_rollouts_have_the_length_and_number_asked_for(rollout, rollouts):
-    space, lengths = SyntheticSpace(seed=3), []
-    mutate = space.mutate
-
-    def counted(candidate, rng):
-        lengths.append(candidate.key)
-        return mutate(candidate, rng)
-
-    class Still(Proposer):
-        def propose(self, situations):
-            return [[] for _ in situations]
-
-    strategy = mcts(space, Counting(), rollout=rollout, rollouts=rollouts, warmup=1)
-    strategy.proposer = Still(space, strategy.rng)
-    strategy.tell(told(space.sample(np.random.default_rng(1), 1)))
-    space.mutate = counted
-    strategy.ask(4)
-    roots = len(strategy.tree.nodes)
-    assert len(lengths) == roots * rollout * rollouts
-    ends = rollouts if rollout else 0
-    assert all(len(node.ends) == ends for node in strategy.tree.nodes.values())
 
 
 class Learning(OracleModel):
@@ -183,7 +160,7 @@ def test_dead_ends_are_not_scored_again():
 
 
 def test_predictions_keep_their_places_where_much_was_measured():
-    strategy = mcts(SyntheticSpace(seed=5), nodes=24)
+    strategy = mcts(SyntheticSpace(seed=5), make=Opened, nodes=24)
     strategies.run(strategy, 96, 8)
     strategy._rescore()
     measured = [node for node in strategy.tree.nodes.values() if node.seconds is not None]
@@ -192,7 +169,7 @@ def test_predictions_keep_their_places_where_much_was_measured():
 
 
 def test_what_was_measured_and_what_led_there_stays():
-    strategy = mcts(SyntheticSpace(seed=5), nodes=1)
+    strategy = mcts(SyntheticSpace(seed=5), make=Opened, nodes=1)
     strategies.run(strategy, 16, 8)
     measured = [node for node in strategy.tree.nodes.values() if node.seconds is not None]
     needed = {id(each) for node in measured for each in (node, *node.ancestors())}
@@ -246,7 +223,8 @@ def test_failed_measurements_are_never_proposed_again():
 
 
 def test_rounds_do_not_repeat_the_random_stream(monkeypatch):
-    strategy = mcts(SyntheticSpace(seed=7), UnreadyModel(), epsilon=1.0, roots=1, fresh=1.0, pool=8)
+    options = {"epsilon": 1.0, "roots": 1, "fresh": 1.0, "pool": 8}
+    strategy = mcts(SyntheticSpace(seed=7), UnreadyModel(), make=Opened, **options)
     drawn = []
     sample = strategy.space.sample
 
@@ -335,11 +313,10 @@ def test_any_batch_size_gives_distinct_candidates(batch, seed):
         ({"branching": -1}, "branching >= 0"),
         ({"epsilon": 2}, "epsilon <= 1"),
         ({"expansions": 0}, "expansions >= 1"),
-        ({"rollout": -1}, "rollout >= 0"),
         ({"proposer": "nobody"}, "unknown proposer 'nobody'"),
         ({"proposer": "llm"}, "needs a language model"),
         ({"exploration": math.nan}, "exploration >= 0 must hold, and be finite"),
-        ({"fresh": math.inf}, "fresh >= 0 must hold, and be finite"),
+        ({"nodes": 9}, "has an option 'nodes'"),
         ({"branching": "many"}, "branching must be int, but got 'many'"),
         ({"branching": True}, "branching must be int"),
         ({"proposer": 3}, "proposer must be str"),
@@ -389,12 +366,13 @@ def plain():
         ("mcts:llm", {"otherwise": "nobody"}, "unknown proposer 'nobody'"),
         ("mcts:llm", {"otherwize": "random"}, "llm has no option 'otherwize'"),
         ("mcts:learned", {"policy": 3}, "policy must be a file"),
-        ("evolutionary", {"pool": "many"}, "pool must be int"),
-        ("evolutionary", {"scored_per_ask": math.inf}, "scored_per_ask must be finite"),
+        ("evolutionary", {"warmup": "many"}, "warmup must be int"),
+        ("evolutionary", {"warmup": 0}, "warmup >= 1"),
+        ("evolutionary", {"pool": 2}, "evolutionary has no option 'pool'"),
         ("evolutionary", {"history": 2}, "evolutionary has no option 'history'"),
         ("evolutionary", {"sampler": 2}, "evolutionary has no option 'sampler'"),
         ("evolutionary:llm", {"style": "long"}, "prompt style 'long'"),
-        ("random", {"pool": 2}, "random has no option 'pool': it has none"),
+        ("random", {"warmup": 2}, "random has no option 'warmup': it has none"),
         ("gradient", {"objectives": 2}, "gradient has no option 'objectives'"),
         ("gradient", {"steps": 0.5}, "steps must be int"),
         ("plain", {"width": 2}, "Plain has no option 'width': choose from depth"),
@@ -416,7 +394,7 @@ def test_options_are_refused_before_there_is_a_space(name, options, message):
         ("mcts:heuristic:branching=4", {"branching": 4, "epsilon": 0}),
         ("mcts", {"proposer": "llm", "history": 3}),
         ("mcts:llm:history=3", {"style": "full"}),
-        ("evolutionary", {"pool": 2}),
+        ("evolutionary", {"warmup": 2}),
         ("evolutionary:llm", {"asked": 2}),
         ("gradient", {"steps": 2}),
         ("plain:depth=4", {}),

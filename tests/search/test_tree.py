@@ -168,7 +168,7 @@ def test_progressive_widening_grows_with_visits():
 
 
 def own_rewards(tree):
-    """Of every node, by the definition: the mean of its own reward and those of rollouts' ends."""
+    """Of every node, by the definition: where its level lies between the least and the highest."""
     slope, offset = _line(tree.nodes.values())
 
     def level(node):
@@ -183,12 +183,11 @@ def own_rewards(tree):
 
     rewards = {id(node): 0.0 for node in (tree.root, *tree.nodes.values())}
     for node in alive:
-        found = [levels[id(node)], *(offset + slope * score for score in node.end_scores)]
-        rewards[id(node)] = sum(map(reward, found)) / len(found)
+        rewards[id(node)] = reward(levels[id(node)])
     return rewards
 
 
-OPERATIONS = ("add", "add", "add", "score", "measure", "close", "drop", "trim", "barren", "roll")
+OPERATIONS = ("add", "add", "add", "score", "measure", "close", "drop", "trim", "barren")
 
 
 @settings(max_examples=100, deadline=None)
@@ -210,8 +209,6 @@ def test_visits_and_totals_are_the_sums_over_all_that_is_below(operations):
             node.seconds = 2.0**-value
         elif operation == "barren":
             tree.expanded(node, fruitful=value > 0)
-        elif operation == "roll":
-            node.end_scores = [value, -value]
         elif operation == "trim":
             tree.trim(at % 6)
         else:
@@ -237,38 +234,6 @@ def test_what_is_found_below_a_program_counts_for_it():
     assert good.total == pytest.approx((1 + 8 + 7) / 8) and bad.total == pytest.approx(2 / 8)
     assert tree.root.total == pytest.approx(good.total + bad.total)
     assert tree.select() is found[0], "although `bad` itself has the higher score"
-
-
-def test_a_program_counts_with_the_mean_of_itself_and_the_ends_of_its_rollouts():
-    tree = Tree(2, 1.0, 3)
-    low, high, node = (tree.add(Named(name)) for name in ("low", "high", "node"))
-    low.score, high.score, node.score = 0.0, 4.0, 1.0
-    tree.revalue()
-    assert node.total == pytest.approx(1 / 4)
-    node.end_scores = [3.0, 2.0]
-    tree.revalue()
-    assert node.total == pytest.approx((1 / 4 + 3 / 4 + 2 / 4) / 3) and node.visits == 1
-    assert tree.root.total == pytest.approx(1 + node.total)
-    node.seconds = 2.0**-4
-    tree.revalue()
-    assert node.total == pytest.approx(1 / 2), "ends count beside what was measured, too"
-
-
-def test_ends_of_rollouts_do_not_stretch_the_scale():
-    tree = Tree(2, 1.0, 3)
-    low, high, node = (tree.add(Named(name)) for name in ("low", "high", "node"))
-    low.score, high.score, node.score = 0.0, 4.0, 2.0
-    node.end_scores = [99.0, -99.0]
-    tree.revalue()
-    assert [n.total for n in (low, high, node)] == pytest.approx([0, 1, (0.5 + 1 + 0) / 3])
-
-
-def test_ends_of_rollouts_from_a_dead_end_do_not_count():
-    tree, (_, second) = small_tree([0, 1])
-    second.end_scores = [9.0]
-    tree.close("1")
-    tree.revalue()
-    assert second.total == 0
 
 
 # The scale of scores
