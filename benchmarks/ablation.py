@@ -49,12 +49,12 @@ from benchmarks._world.folds import MODELS, told, world_code
 from benchmarks._world.learned import Learned
 from benchmarks.results import ROOT, conditions, publish, say, table
 from foretune.bench import sides
-from foretune.cost.world import WorldRanker
-from foretune.cost.world.learning import WorldConfig
 from foretune.dataset import Group
 from foretune.evaluate import keep_judgeable, read_data, refuse_excluded, thinned, train
 from foretune.evaluate.weights import provenance_path
 from foretune.workload import catalog
+from foretune_research.world.config import WorldStudyConfig
+from foretune_research.world.ranker import WorldVariants
 
 STRATEGY = "evolutionary"
 SEARCHED: Mapping[str, Variant] = {
@@ -94,7 +94,7 @@ class Training:
     """
 
     def __init__(
-        self, groups: Sequence[Group], options: argparse.Namespace, config: WorldConfig
+        self, groups: Sequence[Group], options: argparse.Namespace, config: WorldStudyConfig
     ) -> None:
         self.groups = thinned(groups, options.programs)
         refuse_excluded(self.groups)
@@ -127,7 +127,7 @@ class Training:
     def _train(self, name: str, path: Path) -> None:
         variant, seed = SEARCHED[name], self.options.training_seed
         needs_world = variant.options.get("state") != "none"
-        ranker = WorldRanker(
+        ranker = WorldVariants(
             seed=seed,
             threads=self.options.threads,
             world=self.learned.world(variant.transition) if needs_world else None,
@@ -138,7 +138,7 @@ class Training:
             ranker,
             self.groups,
             path,
-            name=WorldRanker.name,
+            name=WorldVariants.name,
             options={**variant.options, "transition": variant.transition},
             seed=seed,
             command=shlex.join(["python", "-m", "benchmarks.ablation", *sys.argv[1:]]),
@@ -177,7 +177,7 @@ def main(arguments: list[str] | None = None) -> None:
     say("reading the data")
     groups, _few = keep_judgeable(read_data([options.data]).groups)
     with told():
-        training = Training(groups, options, WorldConfig())
+        training = Training(groups, options, WorldStudyConfig())
         weights = {name: str(training.weights(name)) for name in variants}
     if options.train:
         return

@@ -26,13 +26,13 @@ from benchmarks._world.folds import Learning, learning_of, learning_options, tol
 from benchmarks.residuals import LEARNERS, centred, predicted, some_programs
 from benchmarks.results import conditions, figure, publish, say, table
 from benchmarks.sources import code_of
-from foretune.cost.world.learning import WorldConfig, read_states
-from foretune.cost.world.programs import Observed, observe
-from foretune.cost.world.readers import final_texts
 from foretune.dataset import Group
 from foretune.evaluate import Bootstrap, keep_judgeable, read_data
 from foretune.evaluate.metrics import labels
-from foretune.world import variant
+from foretune_research.world import variant
+from foretune_research.world.config import WorldStudyConfig
+from foretune_research.world.programs import Observed, final_texts, observe
+from foretune_research.world.reader import TextReader
 
 Floats = npt.NDArray[Any]
 
@@ -158,8 +158,8 @@ def of_seed(
         return [sample for sample in found if len(sample.texts) > 1]
 
     def made(kind: str) -> list[dict[str, Any]]:
-        config: WorldConfig = replace(learning.config, **KINDS[kind])
-        reader = read_states(seen(), config, learning.seed, learning.threads)
+        config: WorldStudyConfig = replace(learning.config, **KINDS[kind])
+        reader = TextReader.learned(seen(), config, learning.seed, threads=learning.threads)
         return judged(reader.encoder, samples(), np.random.default_rng(learning.seed))
 
     return {

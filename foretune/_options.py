@@ -51,21 +51,22 @@ def configured(
     return config(**own), {name: value for name, value in options.items() if name not in names}
 
 
-def stored_options(config: type[Any], what: object, options: Mapping[str, Any]) -> dict[str, Any]:
+def stored_options(
+    fixed: Mapping[str, Any], what: object, options: Mapping[str, Any]
+) -> dict[str, Any]:
     """What a file says of a configuration, without what is constant by now.
 
     Before → after: ``{"epochs": 40, "decay": True}`` → ``{"epochs": 40}``, where ``decay`` is a
     class variable that is true.
 
     Args:
-        config: The dataclass.
+        fixed: What is constant, with the values: ``constants`` of the configuration.
         what: The file, or the part of one, for the message.
         options: By name, as they were written.
 
     Raises:
         VersionMismatchError: The file has another value than the constant.
     """
-    fixed = constants(config)
     for name, value in options.items():
         if name in fixed and _as_json(value) != _as_json(fixed[name]):
             raise VersionMismatchError(

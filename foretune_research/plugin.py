@@ -11,5 +11,10 @@ TABLES: Mapping[str, Mapping[str, str]] = {
     "foretune.strategies": {
         "mcts-rollouts": "foretune_research.rollouts:MctsRollouts",
     },
+    "foretune.rankers": {
+        "world:reference": "foretune_research.world.ranker:WorldReference",
+        "world:variants": "foretune_research.world.ranker:WorldVariants",
+    },
+    "foretune.world_readers": {"text": "foretune_research.world.reader:TextReader"},
 }
 """Entry point group -> name -> ``"module:attribute"``."""

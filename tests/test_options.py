@@ -56,11 +56,11 @@ def test_who_gives_a_constant_hears_which_package_has_it():
 
 def test_a_file_from_when_a_constant_was_an_option_is_read():
     stored = {"steps": 5, "mixed": False, "sizes": [1, 2]}
-    assert stored_options(Product, "file", stored) == {"steps": 5}
-    assert stored_options(Study, "file", stored) == {"steps": 5, "mixed": False}
+    assert stored_options(constants(Product), "file", stored) == {"steps": 5}
+    assert stored_options(constants(Study), "file", stored) == {"steps": 5, "mixed": False}
 
 
 @pytest.mark.parametrize("stored", [{"mixed": True}, {"sizes": [1, 3]}])
 def test_a_file_with_another_value_belongs_to_the_research_package(stored):
     with pytest.raises(VersionMismatchError, match=r"file: .* foretune_research"):
-        stored_options(Product, "file", stored)
+        stored_options(constants(Product), "file", stored)

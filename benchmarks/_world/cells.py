@@ -21,8 +21,7 @@ from benchmarks._world.direct import Direct
 from benchmarks._world.learned import Learned, Swapped
 from foretune.cost import Ranker, score_group
 from foretune.cost._tables import Rows
-from foretune.cost.world import WorldRanker
-from foretune.cost.world.learning import Lesson, WorldConfig
+from foretune.cost.world.learning import Lesson
 from foretune.cost.world.model import World
 from foretune.dataset import Group, Program
 from foretune.evaluate import Split, judge, refuse_excluded, thinned
@@ -32,6 +31,8 @@ from foretune.hardware import Hardware
 from foretune.world.transition import TransitionModel
 from foretune_research.transitions import Terminals, judge_ends
 from foretune_research.transitions import judge as judge_transitions
+from foretune_research.world.config import WorldStudyConfig
+from foretune_research.world.ranker import WorldVariants
 
 FULL = "world"
 SWAPPED = "world, initial states swapped"
@@ -77,14 +78,14 @@ VARIANTS: Mapping[str, Variant] = {
 }
 
 
-class SharedRanker(WorldRanker):
+class SharedRanker(WorldVariants):
     """A variant that takes from its fold what another one has computed: states, action features.
 
     Args:
         kept: Of the fold, by what it is and whose programs it is of.
         known: Of which programs something is kept, by ``id``: those of the fold's groups.
         variant: Which.
-        options: Of ``WorldRanker``.
+        options: Of ``WorldVariants``.
     """
 
     def __init__(
@@ -164,7 +165,7 @@ class Fold:
         self,
         part: Split,
         folder: Path,
-        config: WorldConfig,
+        config: WorldStudyConfig,
         *,
         seed: int,
         threads: int,
@@ -195,7 +196,7 @@ class Fold:
             )
         return self._direct[transition]
 
-    def ranker(self, variant: Variant) -> WorldRanker:
+    def ranker(self, variant: Variant) -> WorldVariants:
         """A variant, trained."""
         needs_world = variant.options.get("state") != "none"
         world = self.world(variant.transition) if needs_world else None

@@ -25,10 +25,10 @@ from benchmarks._world.learned import Swapped
 from foretune._torch import limited_threads, seeded
 from foretune.cost.world.learning import Lesson, left_out
 from foretune.cost.world.model import World, by_workload
-from foretune.cost.world.ranker import MACHINE_COLUMNS
 from foretune.dataset import Program
 from foretune.features import action_columns, action_features
 from foretune.space import Candidate
+from foretune_research.world.ranker import MACHINE_COLUMNS
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]

@@ -17,11 +17,10 @@ from benchmarks._world.cells import Fold
 from benchmarks.results import ROOT, read_json, say
 from benchmarks.sources import code_of
 from foretune.bench import write_json
-from foretune.cost.world.learning import WorldConfig
-from foretune.cost.world.readers import READERS
 from foretune.dataset import Group
 from foretune.evaluate import Split, cross_validation
 from foretune.evaluate.fingerprints import fingerprint
+from foretune_research.world.config import TARGETS, WorldStudyConfig
 
 MODELS = Path("foretune-work/models")
 """Work directory of ``benchmarks.models``."""
@@ -42,7 +41,7 @@ class Learning:
         folder: Of what is learned, and of finished cells.
     """
 
-    config: WorldConfig
+    config: WorldStudyConfig
     folds: int
     seed: int
     programs: int
@@ -88,9 +87,9 @@ def learning_options(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--programs", type=int, default=32, help="learned from per group, at most")
-    parser.add_argument("--target", default=WorldConfig.target, choices=sorted(READERS))
-    parser.add_argument("--trajectories", type=int, default=WorldConfig.trajectories)
-    parser.add_argument("--encoder-states", type=int, default=WorldConfig.encoder_states)
+    parser.add_argument("--target", default=WorldStudyConfig.target, choices=TARGETS)
+    parser.add_argument("--trajectories", type=int, default=WorldStudyConfig.trajectories)
+    parser.add_argument("--encoder-states", type=int, default=WorldStudyConfig.encoder_states)
     parser.add_argument(
         "--cache",
         type=Path,
@@ -104,7 +103,7 @@ def learning_options(description: str | None) -> argparse.ArgumentParser:
 
 def learning_of(options: argparse.Namespace) -> Learning:
     """What was asked for with ``learning_options``."""
-    config = WorldConfig(
+    config = WorldStudyConfig(
         target=options.target,
         trajectories=options.trajectories,
         encoder_states=options.encoder_states,

@@ -23,12 +23,13 @@ import numpy.typing as npt
 from benchmarks.results import read_json, say
 from benchmarks.sources import code_of
 from foretune.bench import write_json
-from foretune.cost.world.learning import Lesson, WorldConfig, learn
+from foretune.cost.world.learning import Lesson, learn
 from foretune.cost.world.model import World
 from foretune.cost.world.readers import READERS, Reader
 from foretune.dataset import Group
 from foretune.evaluate.fingerprints import fingerprint
 from foretune.world.transition import TransitionModel
+from foretune_research.world.config import WorldStudyConfig
 
 
 @functools.cache
@@ -82,7 +83,7 @@ class Learned:
         name: str,
         groups: Sequence[Group],
         folder: Path,
-        config: WorldConfig,
+        config: WorldStudyConfig,
         *,
         seed: int,
         threads: int,
@@ -133,7 +134,7 @@ class Learned:
         """What turns programs into states; None if it is not trained yet."""
         if not self._reader_file.exists():
             return None
-        kind: Any = READERS[self.config.target]
+        kind: Any = READERS.factory(self.config.target)
         reader: Reader = kind(kind.part_type.load(self._reader_file, threads=self.threads))
         return reader
 

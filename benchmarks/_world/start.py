@@ -27,15 +27,14 @@ from benchmarks._world.learned import Swapped
 from benchmarks.results import say
 from foretune._torch import limited_threads
 from foretune.cost import Ranker, score_group
-from foretune.cost.world import WorldRanker
 from foretune.cost.world.learning import Lesson, learn
 from foretune.cost.world.model import World
-from foretune.cost.world.ranker import MACHINE_COLUMNS
 from foretune.dataset import Group, Program
 from foretune.evaluate import judge
 from foretune.features import action_columns, action_features
 from foretune.world._action_inputs import columns_of
 from foretune.world.transition import Paths
+from foretune_research.world.ranker import MACHINE_COLUMNS, WorldVariants
 
 Floats = npt.NDArray[np.float32]
 Sums = list[float]
@@ -215,7 +214,7 @@ class StartFold(Fold):
             world = Swapped(World(self.learned.lesson.reader, None))
         elif transition != DECISIONS:
             world = self.world(transition)
-        ranker: WorldRanker = SharedRanker(
+        ranker: WorldVariants = SharedRanker(
             self._kept, self._known, Variant(options, transition),
             seed=self.seed, threads=self.threads, world=world, cache=self.cache,
         )  # fmt: skip

@@ -64,7 +64,6 @@ _MODELS: Registry[CostModel] = Registry("cost model", "foretune.cost_models", _B
 _IN_NAMES: Mapping[str, type] = {
     "draft": str,
     "features": str,
-    "member_spread": bool,
     "online": bool,
 }
 """Options of ``PretrainedModel`` that a name may hold, with their types; a name is checked before

@@ -514,7 +514,7 @@ class NeuralRanker(Ranker):
         check(path, meta, features=cls(**parts).versions)
         require_torch(f"ranker {found!r}")
         try:
-            config = stored_options(cls.config_type, path, meta["config"])
+            config = stored_options(constants(cls.config_type), path, meta["config"])
             ranker = cls(seed=meta["seed"], variant=meta["variant"], **{**config, **parts})
             ranker.scale = float(meta.get("scale", Ranker.scale))
             ranker.strength = float(meta.get("strength", Ranker.strength))

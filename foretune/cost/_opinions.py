@@ -8,7 +8,7 @@ workload.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,14 +21,6 @@ if TYPE_CHECKING:
     from foretune.space import Candidate
 
 
-@runtime_checkable
-class Ensemble(Protocol):
-    """A ranker whose members can be asked one by one."""
-
-    def member_spread(self, programs: Sequence[Program], machine: Hardware | None) -> FloatArray:
-        """Standard deviation of the members' scores, shape (n,), in the unit of ``score``."""
-
-
 def opinion(ranker: Ranker, candidates: Sequence[Candidate]) -> FloatArray:
     """What the ranker expects, shape (n,); NaN where it finds that a candidate is illegal."""
     return ranker.scale * answers(candidates, lambda p, h: ranker.score(p, h, h.key))
@@ -38,12 +30,6 @@ def expectation(ranker: Ranker, candidates: Sequence[Candidate]) -> FloatArray:
     """``opinion``, 0 in place of NaN."""
     expected: FloatArray = np.nan_to_num(opinion(ranker, candidates), nan=0.0)
     return expected
-
-
-def doubt(ranker: Ranker, candidates: Sequence[Candidate]) -> FloatArray:
-    """How far the members of an ``Ensemble`` disagree, shape (n,), in the unit of ``opinion``."""
-    assert isinstance(ranker, Ensemble), "who asks has refused others"
-    return ranker.scale * answers(candidates, ranker.member_spread)
 
 
 def illegal_last(scores: FloatArray) -> FloatArray:

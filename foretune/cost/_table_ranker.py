@@ -258,7 +258,7 @@ class TableRanker(Ranker):
         meta, arrays = read_model(path, cls.name)
         # First of all: a file of another version may have options that are not known here.
         check(path, meta, versions=cls._versions(parts.get("feature_version")))
-        config = stored_options(cls.learner.config, path, meta["config"])
+        config = stored_options(constants(cls.learner.config), path, meta["config"])
         ranker = cls(seed=meta["seed"], features=meta["features"], **{**config, **parts})
         ranker.scale, ranker.strength = float(meta["scale"]), float(meta["strength"])
         for i in range(int(meta["members"])):

@@ -38,7 +38,7 @@ import numpy.typing as npt
 from foretune._options import require_type
 from foretune.cost import rankers
 from foretune.cost._base import CostModel, FloatArray, Prediction
-from foretune.cost._opinions import Ensemble, doubt, expectation, illegal_last, opinion
+from foretune.cost._opinions import expectation, illegal_last, opinion
 from foretune.cost._ranker import Ranker
 from foretune.cost.gbdt import GbdtConfig, GradientBoosting, _Group, _seconds
 from foretune.cost.joined import JoinedRanker
@@ -64,7 +64,7 @@ _BELIEF = 1.0
 _ARCHITECTURE = "x86_64"
 """Of the processors that the weights for CPUs were trained on."""
 _SUFFIX = ".npz"
-_OF_A_RANKER = {"draft", "online", "member_spread"}
+_OF_A_RANKER = {"draft", "online"}
 """Options of ``PretrainedModel`` that trees alone do not have."""
 
 
@@ -202,9 +202,6 @@ class PretrainedModel(CostModel):
             and names. Not for a ranker that was made by the caller or reads no programs.
         online: Whether the run's measurements are learned from. If not, the ranker alone scores and
             drafts, the same from the first batch to the last, and no options of trees are taken.
-        member_spread: Whether a prediction's spread holds how far the members of the ranker
-            disagree (only ``world`` has some that can be asked), beside how far the run's trees do.
-            Without it the spread is 0 before measurements; with it, a prediction takes longer.
         extract: Features of the trees; per-store features where the ranker reads programs, and
             action features where it does not, unless given.
         options: Fields of ``GbdtConfig``. ``prior_strength`` is the ranker's ``strength`` unless
@@ -225,17 +222,15 @@ class PretrainedModel(CostModel):
         draft: Ranker | Path | str | None = None,
         features: str | None = None,
         online: bool = True,
-        member_spread: bool = False,
         extract: Extractor | None = None,
         **options: Any,
     ) -> None:
-        for name, value in (("online", online), ("member_spread", member_spread)):
-            require_type("a pretrained model", name, value, bool)
+        require_type("a pretrained model", "online", online, bool)
         kind = "llvm" if hardware is None else hardware.kind
         self.ranker = _trained(ranker, kind)
         if features is not None:
             _read_from(self.ranker, features, given=isinstance(ranker, Ranker))
-        self._online, self._member_spread = online, member_spread
+        self._online = online
         self._refuse_unused(extract, options)
         self._drafter = self._choose_drafter(draft, kind)
         # With features of programs, asking the trees would take milliseconds per candidate.
@@ -275,12 +270,6 @@ class PretrainedModel(CostModel):
             raise BadInputError(
                 f"a pretrained model: {name} must be left out where online=False, but got "
                 f"{value!r}: no trees are grown then, choose online=True for them"
-            )
-        if self._member_spread and not isinstance(self.ranker, Ensemble):
-            raise BadInputError(
-                "a pretrained model: member_spread=True is for rankers whose members can be asked, "
-                f"but {type(self.ranker).__name__} has none: leave it out, or choose the cost "
-                "model 'world'"
             )
 
     def _choose_drafter(self, draft: Ranker | Path | str | None, kind: str) -> Ranker | None:
@@ -328,16 +317,6 @@ class PretrainedModel(CostModel):
 
     def predict(self, candidates: Sequence[Candidate]) -> Prediction:
         """Scores candidates; NaN for one that cannot be applied, where programs are read."""
-        found = self._scored(candidates)
-        if not self._member_spread:
-            return found
-        spread = doubt(self.ranker, candidates)
-        if self._online:
-            # Of a ranker that is believed half, the doubts count half, too.
-            spread = self._trees._margins([c.workload.key for c in candidates], spread)
-        return Prediction(found.score, np.hypot(found.spread, spread))
-
-    def _scored(self, candidates: Sequence[Candidate]) -> Prediction:
         if self._online:
             return self._trees.predict(candidates)
         return Prediction(self._opinion(candidates), np.zeros(len(candidates)))
@@ -348,7 +327,7 @@ class PretrainedModel(CostModel):
         Where the model drafts itself, the score: then the trees correct the draft, too.
         """
         if self._drafts_itself:
-            return illegal_last(self._scored(candidates).score)
+            return illegal_last(self.predict(candidates).score)
         strength = GbdtConfig.prior_strength if self._drafter is None else self._drafter.strength
         workloads = [candidate.workload.key for candidate in candidates]
         slopes = {

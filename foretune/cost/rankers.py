@@ -43,8 +43,8 @@ _RANKERS: Registry[Ranker] = Registry(
         "tlp": "foretune.cost.tlp:TlpRanker",
         "tlp:reference": "foretune.cost.tlp:TlpRanker",
         "world": "foretune.cost.world:WorldRanker",
-        "world:reference": "foretune.cost.world:WorldRanker",
     },
+    studied=("world:reference", "world:variants"),
 )
 
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
@@ -52,19 +52,6 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "mtl_tlp": {"heads": "hardware"},
     "mtl_tlp:reference": {"variant": "reference", "heads": "hardware"},
     "tlp:reference": {"variant": "reference"},
-    "world:reference": {
-        "target": "text",
-        "encoder": "codebert",
-        "positives": "dropout",
-        "objective": "ndcg",
-        "crossfit": False,
-        "transition_options": {
-            "action_embedding": "text",
-            "attainable": False,
-            "members": 1,
-            "scaled": False,
-        },
-    },
 }
 """Options that a name stands for."""
 

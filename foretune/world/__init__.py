@@ -1,21 +1,10 @@
 """The compiler world model: candidates scored in latent space, without making their programs.
 
-``trajectories`` and ``states`` turn candidates into sequences of programs and actions, ``text``
-writes both as short canonical texts.
+``steps`` says which actions of a candidate count, ``text`` what models read of their words;
+``feature_states`` make states of the features of programs, ``transition`` moves them.
 """
 
-from foretune.world.states import StateStore
-from foretune.world.text import TEXT_VERSION, action_text, program_text, variant
-from foretune.world.trajectories import Trajectory, steps_of, trajectories_of, trajectory_of
+from foretune.world.steps import steps_of
+from foretune.world.text import TEXT_VERSION, action_text
 
-__all__ = [
-    "TEXT_VERSION",
-    "StateStore",
-    "Trajectory",
-    "action_text",
-    "program_text",
-    "steps_of",
-    "trajectories_of",
-    "trajectory_of",
-    "variant",
-]
+__all__ = ["TEXT_VERSION", "action_text", "steps_of"]

@@ -11,41 +11,6 @@ _SAME = 1e-6
 """Squared distance up to which two points are the same program."""
 
 
-def tuple_loss(
-    positive: Tensor,
-    negatives: Tensor,
-    weights: Tensor,
-    there: Tensor,
-    *,
-    temperature: float = 0.05,
-    neg_weight: str = "log_add",
-) -> Tensor:
-    """The cross entropy of finding the positive among the negatives (paper, equation 6).
-
-    With u = [cos(a, p); cos(a, n_1)...] / temperature, the mean over anchors of
-
-        log sum exp u - u_0
-
-    The paper divides by no temperature; cosines reach 1 at most, so that its loss could not fall
-    below ln(1 + N exp(-2)) with N negatives. A weight w counts a negative w times (ln w is added to
-    its u); the paper multiplies its cosine by w, which does the opposite where that is negative.
-
-    Args:
-        positive: Cosines of anchors and their positives, shape (n,).
-        negatives: Cosines of anchors and negatives, shape (n, N).
-        weights: Of the negatives, shape (n, N), at least 0.
-        there: Which of them count, bool of shape (n, N).
-        temperature: Divides cosines.
-        neg_weight: ``"log_add"``, or ``"multiply"`` as in the paper.
-    """
-    others = negatives / temperature
-    others = others + weights.log() if neg_weight == "log_add" else others * weights
-    # -inf, a weight of 0 or a negative that is not there, adds nothing to the sum.
-    others = others.masked_fill(~there, -math.inf)
-    right = positive[:, None] / temperature
-    return (torch.cat([right, others], dim=1).logsumexp(dim=1) - right[:, 0]).mean()
-
-
 def rollout_loss(
     predicted: Tensor,
     target: Tensor,

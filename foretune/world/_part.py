@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 import numpy.typing as npt
 
 from foretune._model_file import Arrays, read_model, write_model
+from foretune.errors import MissingDependencyError
 
 _Own = TypeVar("_Own", bound="Part")
 
@@ -60,3 +62,18 @@ class Part(abc.ABC):
         """
         meta, arrays = read_model(path, "a part of a world model")
         return cls.restore(meta, arrays, device=device, threads=threads)
+
+
+def require(*packages: str) -> None:
+    """Refuses to go on without packages that are optional.
+
+    Raises:
+        MissingDependencyError: One of them is not installed.
+    """
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            extra = "models" if package == "transformers" else "torch"
+            raise MissingDependencyError(
+                f"the world model needs {package}, which is not installed: "
+                f"install it with `pip install 'foretune[{extra}]'`"
+            )

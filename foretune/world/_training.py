@@ -1,4 +1,4 @@
-"""The two training loops of the world model, in PyTorch: its encoder's and its transition's.
+"""How transitions are trained, in PyTorch.
 
 Imported when something is trained, never earlier: PyTorch is optional.
 """
@@ -18,15 +18,12 @@ from torch import Tensor, nn
 
 from foretune._torch import limited_threads, seeded
 from foretune.world._dynamics import Inputs, Member
-from foretune.world._losses import rollout_loss, tuple_loss
+from foretune.world._losses import rollout_loss
 from foretune.world._paths import Draw, Paths, Plan, windows_of
 from foretune.world._weights import finished
-from foretune.world.contrastive import EncoderEpoch, tuple_batches
 from foretune.world.transition import TransitionEpoch
 
 if TYPE_CHECKING:
-    from foretune.world.contrastive import ContrastiveConfig, Rewrite, TextFile
-    from foretune.world.encoder import StateEncoder
     from foretune.world.transition import TransitionConfig
 
 Integers = npt.NDArray[np.int64]
@@ -34,8 +31,6 @@ Say = Callable[[str], None]
 
 _TOLD_EVERY = 10
 """Epochs from one look at held-out paths to the next, where nothing is chosen by them."""
-_JUDGE_SEED = 1
-"""Held-out states are judged with the same dropout and tuples after every epoch."""
 
 
 def step_share(progress: float, warm_up: float) -> float:
@@ -93,140 +88,6 @@ class Descent:
         nn.utils.clip_grad_norm_(self._weights, self._clip)
         self._optimiser.step()
         return loss.item()
-
-
-def contrast(
-    encoder: StateEncoder,
-    files: Sequence[TextFile],
-    validation: Sequence[TextFile],
-    config: ContrastiveConfig,
-    rewrite: Rewrite | None,
-    seed: int,
-    progress: Say | None,
-) -> tuple[EncoderEpoch, ...]:
-    """Trains an encoder in place; see ``contrastive.train_encoder``."""
-    rng = np.random.default_rng(seed)
-    network = encoder.network
-    published = config.backbone_rate if encoder.config.published else config.learning_rate
-    parts = [(network.backbone, published), (network.head, config.learning_rate)]
-    descent = Descent(parts, config.warm_up, config.weight_decay, config.clip)
-    learned = _Tuples(encoder, files, config, rewrite)
-    held = _Tuples(encoder, validation, config, rewrite) if validation else None
-    history: list[EncoderEpoch] = []
-    with limited_threads(encoder.threads), seeded(seed):
-        for number in range(config.epochs):
-            start = time.monotonic()
-            seen = []
-            batches = list(learned.batches(rng))
-            for at, batch in enumerate(batches):
-                loss, found = learned.loss(batch, rng)
-                done = (number + (at + 0.5) / len(batches)) / config.epochs
-                seen.append((descent.step(loss, done), found))
-            epoch = EncoderEpoch(*_mean(seen), *_judged(held))
-            history.append(epoch)
-            if progress is not None:
-                progress(
-                    f"encoder: epoch {number + 1} of {config.epochs}, loss {epoch.loss:.3f}, found "
-                    f"{epoch.found:.3f}; held out {epoch.held_out_loss:.3f}, "
-                    f"{epoch.held_out_found:.3f}; {time.monotonic() - start:.0f} s"
-                )
-    finished(network, config.learning_rate)
-    return tuple(history)
-
-
-def _mean(seen: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    loss, found = np.mean(seen, axis=0) if seen else (math.nan, math.nan)
-    return float(loss), float(found)
-
-
-def _judged(held: _Tuples | None) -> tuple[float, float]:
-    """Loss and share found on held-out files, under dropout as in training."""
-    if held is None:
-        return math.nan, math.nan
-    rng = np.random.default_rng(_JUDGE_SEED)
-    with torch.no_grad(), seeded(_JUDGE_SEED):
-        pairs = [held.loss(batch, rng) for batch in held.batches(rng)]
-    return _mean([(loss.item(), found) for loss, found in pairs])
-
-
-class _Tuples:
-    """The states of files, and the loss of those of a batch."""
-
-    def __init__(
-        self,
-        encoder: StateEncoder,
-        files: Sequence[TextFile],
-        config: ContrastiveConfig,
-        rewrite: Rewrite | None,
-    ) -> None:
-        self._encoder, self._config, self._rewrite = encoder, config, rewrite
-        self._texts = [text for file in files for text in file.texts]
-        self._tokens = encoder.tokens(self._texts) if self._texts else []
-        self._sizes = [len(file.texts) for file in files]
-        self._file = np.repeat(np.arange(len(files)), self._sizes)
-        self._logs = np.concatenate(
-            [
-                np.full(len(file.texts), np.nan)
-                if file.seconds is None
-                else np.log2(np.asarray(file.seconds, dtype=np.float64))
-                for file in files
-            ]
-        )
-
-    def batches(self, rng: np.random.Generator) -> Iterator[Integers]:
-        """Numbers of states, at least two."""
-        for batch in tuple_batches(self._sizes, self._config.intra, self._config.files, rng):
-            if len(batch) > 1:
-                yield batch
-
-    def loss(self, batch: Integers, rng: np.random.Generator) -> tuple[Tensor, float]:
-        """The loss of a batch, and the share of its states that were found."""
-        network = self._encoder.network.train()
-        first = [self._tokens[state] for state in batch.tolist()]
-        views = network([*first, *self._second(batch, rng)])
-        cosines = views[: len(batch)] @ views[len(batch) :].T
-        weights, there = (
-            torch.from_numpy(each).to(views.device) for each in self._negatives(batch)
-        )
-        positive = cosines.diagonal()
-        loss = tuple_loss(
-            positive,
-            cosines,
-            weights,
-            there,
-            temperature=self._config.temperature,
-            neg_weight=self._config.neg_weight,
-        )
-        others = cosines.detach().masked_fill(~there, -math.inf).max(dim=1).values
-        return loss, float((positive.detach() > others).float().mean())
-
-    def _second(self, batch: Integers, rng: np.random.Generator) -> list[Integers]:
-        """Tokens of each state's other view."""
-        tokens = [self._tokens[state] for state in batch.tolist()]
-        if self._rewrite is None or self._config.positives == "dropout":
-            return tokens
-        other = np.arange(len(batch))
-        if self._config.positives == "both":
-            other = np.flatnonzero(rng.random(len(batch)) < 0.5)
-        texts = [self._rewrite(self._texts[batch[at]], rng) for at in other.tolist()]
-        written = self._encoder.tokens(texts)
-        for at, new in zip(other.tolist(), written, strict=True):
-            tokens[at] = new
-        return tokens
-
-    def _negatives(self, batch: Integers) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-        """Weights of the states as negatives of one another and whether they are, (n, n)."""
-        config = self._config
-        same_file = self._file[batch][:, None] == self._file[batch]
-        intra = np.full(same_file.shape, config.intra_weight)
-        if config.by_time:
-            apart = np.abs(self._logs[batch][:, None] - self._logs[batch])
-            intra = intra * np.minimum(np.where(np.isnan(apart), 1.0, apart), 1.0)
-        weights = np.where(same_file, intra, config.inter_weight).astype(np.float32)
-        texts = [self._texts[state] for state in batch.tolist()]
-        number = {text: at for at, text in enumerate(texts)}
-        which = np.array([number[text] for text in texts])
-        return weights, which[:, None] != which
 
 
 class Side:

@@ -32,12 +32,11 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune._model_file import Arrays, check
-from foretune._options import stored_options
+from foretune._options import constants, stored_options
 from foretune.errors import BadInputError, RecordError, unknown_name
 from foretune.world._action_inputs import PARTS, ActionInputs
-from foretune.world._part import Part
+from foretune.world._part import Part, require
 from foretune.world._paths import NUMBERS, ActionTable, Floats, Integers, Paths, Plan
-from foretune.world._tokenizer import require
 
 if TYPE_CHECKING:
     import torch
@@ -391,7 +390,9 @@ class TransitionModel(Part):
         from foretune.world._weights import with_weights
 
         try:
-            stored = stored_options(TransitionConfig, "the transition model", meta["config"])
+            stored = stored_options(
+                constants(TransitionConfig), "the transition model", meta["config"]
+            )
             config = _configured(stored)
             inputs = ActionInputs(
                 tuple(meta["kinds"]), arrays["shift"], arrays["factor"], config.relative

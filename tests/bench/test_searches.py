@@ -24,11 +24,11 @@ from foretune import cost
 from foretune.bench import Side, sides
 from foretune.bench._bench import _file_name
 from foretune.cost import rankers
-from foretune.cost.world.learning import WorldConfig
 from foretune.dataset import Group
 from foretune.errors import BadInputError
 from foretune.evaluate import read_provenance
 from foretune.testing.rankers import NEST_HARDWARE, nest_space, training_groups
+from foretune_research.world.config import WorldStudyConfig
 from tests.bench.test_world import as_group
 from tests.space.programs import space
 
@@ -384,7 +384,7 @@ def groups() -> list[Group]:
     return [as_group(space(name)) for name in ("softmax", "pooling", "layer_norm")]
 
 
-SMALL = WorldConfig(
+SMALL = WorldStudyConfig(
     dimension=8,
     transition_options={"members": 2, "terminal_epochs": 1, "batch": 256},
     trajectories=16,

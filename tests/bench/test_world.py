@@ -38,13 +38,13 @@ from benchmarks._world.cells import (
 from benchmarks._world.folds import Cells, Learning
 from foretune import _tvm
 from foretune.cost import score_group
-from foretune.cost.world import WorldRanker
-from foretune.cost.world.learning import WorldConfig
 from foretune.dataset import Group, Program
 from foretune.evaluate import GroupMetrics, Split, judge, thinned
 from foretune.hardware import Hardware
 from foretune.space import Candidate, Space
 from foretune.workload import Workload
+from foretune_research.world.config import WorldStudyConfig
+from foretune_research.world.ranker import WorldVariants
 from tests.space.programs import CPU, space
 
 pytestmark = pytest.mark.slow
@@ -52,7 +52,7 @@ pytestmark = pytest.mark.slow
 pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
-TINY = WorldConfig(
+TINY = WorldStudyConfig(
     target="text",
     encoder_options={
         "dimension": 8,
@@ -72,7 +72,7 @@ TINY = WorldConfig(
     trajectories=16,
     encoder_states=40,
 )
-OF_FEATURES = WorldConfig(
+OF_FEATURES = WorldStudyConfig(
     dimension=8,
     transition_options={"members": 2, "terminal_epochs": 1, "batch": 256},
     trajectories=16,
@@ -126,12 +126,12 @@ def fold(
     return fold_of(part, tmp_path_factory.mktemp("fold"), request.param)
 
 
-def fold_of(part: Split, folder: Path, config: WorldConfig, programs: int = 32) -> Fold:
+def fold_of(part: Split, folder: Path, config: WorldStudyConfig, programs: int = 32) -> Fold:
     given: dict[str, Any] = {"seed": 0, "threads": 1, "programs": programs, "draw": 1}
     return Fold(part, folder, config, **given, cache=folder / "cache")
 
 
-def learned_in(folder: Path, config: WorldConfig) -> Learning:
+def learned_in(folder: Path, config: WorldStudyConfig) -> Learning:
     given: dict[str, Any] = {"folds": 2, "seed": 0, "programs": 32, "threads": 1}
     return Learning(config, **given, cache=folder / "cache", folder=folder)
 
@@ -144,7 +144,7 @@ def of_features(groups: list[Group], tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.mark.parametrize("config", [TINY, OF_FEATURES], ids=lambda config: config.target)
 def test_everything_is_made_once(
-    config: WorldConfig, groups: list[Group], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: WorldStudyConfig, groups: list[Group], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learning = learned_in(tmp_path, config)
     settings: dict[str, Any] = {"paths": 16, "variants": [FULL, NONE]}
@@ -404,7 +404,7 @@ def test_a_variant_ranks_as_it_would_alone(of_features: Fold, name: str) -> None
     assert set(found) - {name} <= {SWAPPED, INITIAL}
     assert set(found[name]) == {group.key for group in fold.part.test}
     shared = fold.ranker(variant)
-    alone = WorldRanker(seed=0, world=shared._given, cache=fold.cache, **dict(variant.options))
+    alone = WorldVariants(seed=0, world=shared._given, cache=fold.cache, **dict(variant.options))
     alone.fit(fold.train, fold.validation)
     for shared._fitting in (False, True):
         alone._fitting = shared._fitting
@@ -429,7 +429,7 @@ def test_columns_are_computed_once_for_all_variants(
     monkeypatch.setattr(world_cells, "action_features", refuse)
     for name in ("hardware=false", "actions=false", NONE):
         fold.judged(fold.ranker(VARIANTS[name]))
-    monkeypatch.setattr(WorldRanker, "_states", refuse)
+    monkeypatch.setattr(WorldVariants, "_states", refuse)
     assert fold.judged(fold.ranker(VARIANTS[FULL])) == before
     with pytest.raises(AssertionError, match="a second time"):
         fold.swapped(first)

@@ -15,10 +15,10 @@ from benchmarks._world import direct as direct_module
 from benchmarks._world import start as start_module
 from benchmarks._world.folds import Learning
 from benchmarks._world.start import DECISIONS, INPUTS, PLAIN, TRANSITIONS, Ends, bag
-from foretune.cost.world.learning import WorldConfig
 from foretune.dataset import Group, Program
 from foretune.space import Action
 from foretune.world.transition import ActionTable, Paths
+from foretune_research.world.config import WorldStudyConfig
 from tests.bench.test_world import product
 
 OWNER = ("a",) * 4 + ("b",) * 6
@@ -101,7 +101,7 @@ def test_cells_are_made_once_and_the_page_has_every_row(
     monkeypatch.setattr(direct_module, "STEPS", 5)
     groups = [product(rows) for rows in (24, 32, 40, 56)]
     options = {"members": 2, "terminal_epochs": 1, "batch": 256}
-    config = WorldConfig(dimension=8, transition_options=options, trajectories=16)
+    config = WorldStudyConfig(dimension=8, transition_options=options, trajectories=16)
     given: dict[str, Any] = {"folds": 2, "seed": 0, "programs": 32, "threads": 1}
     learning = Learning(config, **given, cache=tmp_path / "cache", folder=tmp_path)
     result = world_start.run(groups, learning, [0, 1])

@@ -12,7 +12,6 @@ from tests.space.programs import space
 
 LEARNED_FROM = ("matmul", "batch_matmul", "softmax")
 OPTIONS = {
-    "target": "features",
     "dimension": 16,
     "transition_options": {"members": 2, "terminal_epochs": 4, "batch": 256},
     "trajectories": 72,

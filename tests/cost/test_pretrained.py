@@ -399,9 +399,7 @@ class TestShipped:
         assert not cost.create("gbdt", hardware=gpu).informed
         assert not cost.create("gbdt").informed
 
-    @pytest.mark.parametrize(
-        "options", [{"online": False}, {"draft": "ranker"}, {"member_spread": True}]
-    )
+    @pytest.mark.parametrize("options", [{"online": False}, {"draft": "ranker"}])
     def test_options_of_weights_are_refused_where_none_fit(self, options):
         with pytest.raises(BadInputError, match=f"{next(iter(options))} is for a trained ranker"):
             cost.create("gbdt", **options)

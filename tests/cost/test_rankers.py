@@ -46,7 +46,8 @@ UNFIT = [
     ("mlp", {"dropout": [0.1]}, "dropout must be float"),
     ("tlp", {"embed": 3}, "embed must be tuple"),
     ("world", {"trajectories": "all"}, "trajectories must be int"),
-    ("world", {"encoder_options": 3}, "encoder_options must be"),
+    ("world", {"transition_options": 3}, "transition_options must be"),
+    ("world:variants", {"encoder_options": 3}, "encoder_options must be"),
     ("world", {"world": 3}, "in Python only"),
 ]
 

@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import zlib
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,14 +21,10 @@ from foretune.cost.world import WorldRanker, learning, readers
 from foretune.cost.world.actions import ActionBook
 from foretune.cost.world.learning import Lesson, WorldConfig
 from foretune.cost.world.model import World
-from foretune.cost.world.programs import measure, observe
-from foretune.cost.world.readers import final_texts
+from foretune.cost.world.programs import measure
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.features import (
-    action_columns,
-    action_features,
-    extract_per_store,
     extract_untransformed,
 )
 from foretune.hardware import Hardware
@@ -40,12 +35,11 @@ from foretune.space import Action, Space
 from foretune.testing import rankers as suite
 from foretune.testing.rankers import Subject, nest_group, training_groups
 from foretune.workload import Workload
-from foretune.world import action_text, program_text, steps_of
-from foretune.world.transition import NUMBERS, ActionTable, TransitionModel
+from foretune.world import action_text, steps_of
+from foretune.world.transition import NUMBERS, ActionTable
 from tests.space.programs import CPU, PROGRAMS, space, te
 
 pytest.importorskip("torch")
-pytest.importorskip("tokenizers")
 
 TREES = {
     "rounds": 30,
@@ -57,29 +51,14 @@ TREES = {
 }
 """For hundreds of programs."""
 TINY = {
-    "encoder_options": {
-        "dimension": 8,
-        "width": 16,
-        "layers": 1,
-        "heads": 2,
-        "vocabulary": 300,
-        "windows": 4,
-    },
-    "contrastive_options": {"epochs": 1},
-    "transition_options": {
-        "members": 2,
-        "horizons": ((1, 1), (0, 1)),
-        "terminal_epochs": 1,
-        "batch": 256,
-    },
-    "target": "text",
+    "dimension": 16,
+    "transition_options": {"members": 2, "terminal_epochs": 2, "batch": 256},
     "trajectories": 30,
-    "encoder_states": 60,
     "device": "cpu",
 }
 LEARNED_FROM = ("matmul", "batch_matmul", "softmax")
 UNSEEN = "layer_norm"
-D = 8
+D = 16
 
 
 def group(name, n=12, seed=0):
@@ -99,10 +78,6 @@ def groups():
 
 def make(**options):
     return WorldRanker(**{**TREES, **TINY, **options})
-
-
-def make_of_features(**options):
-    return WorldRanker(**{**TREES, **FEATURES, **options})
 
 
 @pytest.fixture(scope="module")
@@ -224,16 +199,13 @@ def test_trees_learn_from_transitions_that_have_not_seen_the_workload(lesson, mo
         seen, held = learned_from[id(model)]
         assert number[key] in held and seen | held == everything and not seen & held
     assert world.transition.config.members == 2
-    assert [epoch.member for epoch in world.transition.history] == [0] * 3 + [1] * 3
+    assert [epoch.member for epoch in world.transition.history] == [0] * 2 + [1] * 2
     # What has not seen a workload is a member of what scores.
     each = world.transition.rollout(*rolled(world, "matmul"))
     assert any(
         np.array_equal(world.unaware[key].rollout(*rolled(world, "matmul"))[0], each[at])
         for key in world.unaware for at in range(2)
     )  # fmt: skip
-    whole = learning.learn(lesson, replace(config, crossfit=False), 0, 1, "cpu")
-    assert whole.unaware == {} and len(learned_from) == 3
-    assert learned_from[id(whole.transition)] == (everything, set())
     # Those are what fitting looks at, and nothing else does.
     candidates = [p.candidate for p in group("matmul").programs]
     fitting, scoring = world.predicted(candidates, aware=False), world.predicted(candidates)
@@ -242,151 +214,14 @@ def test_trees_learn_from_transitions_that_have_not_seen_the_workload(lesson, mo
     assert np.array_equal(world.predicted(unseen, aware=False), world.predicted(unseen))
 
 
-def test_trajectories_are_spread_over_workloads(tmp_path):
-    found = observe(groups(), 9, 0, tmp_path)
-    counts = [sum(t.workload == key for t in found.trajectories) for key in found.workloads]
-    assert counts == [3, 3, 3]
-    assert all(key in found.texts for t in found.trajectories for key in t.states)
-    again = observe(groups(), 9, 0, tmp_path)
-    assert [t.states for t in again.trajectories] == [t.states for t in found.trajectories]
-
-
-def test_programs_on_several_machines_are_replayed_once():
-    here = group("softmax", 4)
-    elsewhere = replace(here, hardware="another")
-    found = observe([here, elsewhere], 100, 0)
-    assert len(found.trajectories) == len(here)
-
-
-def test_times_on_several_machines_compare():
-    here = group("softmax", 6)
-    elsewhere = replace(group("matmul", 6), seconds=100 * group("matmul", 6).seconds)
-    found = observe([here, elsewhere], 100, 0)
-    for key in found.workloads:
-        own = [
-            s for t, s in zip(found.trajectories, found.seconds, strict=True) if t.workload == key
-        ]
-        assert min(own) == 1.0 and max(own) < 2.0
-
-
 def test_a_given_world_is_not_learned_again(trained):
     other = WorldRanker(**TREES, world=trained._world)
     other.fit(groups())
     assert other._world is trained._world and same_trees(trained, other)
 
 
-# Switches
-
-
-@pytest.fixture(scope="module")
-def switched(trained):
-    """A ranker with the trained world and a switch, fitted."""
-
-    def fitted(**options):
-        ranker = WorldRanker(**TREES, world=trained._world, **options)
-        ranker.fit(groups())
-        return ranker
-
-    return fitted
-
-
-def test_the_initial_state_says_as_much_as_none(switched):
-    initial, none = switched(state="initial"), switched(state="none")
-    assert not {at for at in columns_of(initial) if at < D}
-    assert same_trees(initial, none)
-
-
-def test_the_final_state_is_that_of_the_program(switched, trained, monkeypatch):
-    ranker = switched(state="final")
-    here = group(UNSEEN)
-    candidates = [p.candidate for p in here.programs]
-    texts = final_texts(candidates, None)
-    replayed = [c.sketch.template.replay(c.decisions).mod for c in candidates]
-    assert texts == [program_text(module) for module in replayed]
-    states, _ = ranker._states(candidates)
-    assert np.allclose(states, trained._world.reader.encoder.encode(texts), atol=2e-4)
-    assert ranker.reads_programs and not trained.reads_programs
-    texts[3] = None
-    monkeypatch.setattr(readers, "final_texts", lambda *_: texts)
-    scores = score_group(ranker, here)
-    assert np.isnan(scores[3]) and np.isfinite(np.delete(scores, 3)).all()
-
-
-def test_without_action_features_only_the_state_tells_programs_apart(switched):
-    names = ["state"] * D + [column.name for column in action_columns()]
-    read = {names[at] for at in columns_of(switched(actions=False))}
-    assert "state" in read
-    assert all(name == "state" or name.startswith("machine.") for name in read)
-
-
-def test_without_hardware_every_machine_is_the_same(switched):
-    here = group(UNSEEN)
-    other = replace(CPU, threads=64, simd_bits=128, l1_bytes=1024, peak_gflops=9.0)
-    ranker, seeing = switched(hardware=False), switched()
-    assert np.array_equal(ranker.score(here.programs, CPU), ranker.score(here.programs, other))
-    # Not only where these trees look.
-    one, two = (ranker._matrix(here.programs, machine)[0] for machine in (CPU, other))
-    assert np.array_equal(one, two)
-    one, two = (seeing._matrix(here.programs, machine)[0] for machine in (CPU, other))
-    assert not np.array_equal(one, two)
-
-
-def test_hardware_hides_what_it_changes_and_nothing_else(switched):
-    ranker = switched(hardware=False)
-    names = np.array([column.name for column in action_columns()])
-    hidden = {str(name) for name in names[ranker._hidden]}
-    other = replace(CPU, threads=64, simd_bits=32, l1_bytes=1024, peak_gflops=9.0)
-    changed = set()
-    for name in (*LEARNED_FROM, UNSEEN):
-        one, two = (action_features(group(name, 40).programs, machine) for machine in (CPU, other))
-        changed |= {str(each) for each in names[(one != two).any(axis=0)]}
-    assert changed <= hidden
-    of_summary = {name for name in hidden if name.startswith("summary.")}
-    assert of_summary == {name for name in changed if name.startswith("summary.")}
-    assert of_summary == {"summary.lanes_filled", "summary.accumulators", "summary.fit"}
-
-
-@pytest.mark.parametrize("transition", ["untrained", "actions_only"])
-def test_controls_of_the_transition(lesson, transition):
-    lesson, config = lesson
-    world = learning.learn(lesson, replace(config, transition=transition), 0, 1, "cpu")
-    candidates = [p.candidate for p in group(UNSEEN).programs]
-    found = world.predicted(candidates)
-    turned = world.predicted(candidates, initial=-world.initial(candidates[0].workload))
-    assert np.array_equal(found, turned) == (transition == "actions_only")
-    assert bool(world.unaware) == (transition == "actions_only")
-    assert (world.transition.history == ()) == (transition == "untrained")
-
-
-# States of features instead of texts
-
-FEATURES = {
-    "target": "features",
-    "dimension": 16,
-    "transition_options": {"members": 2, "terminal_epochs": 2, "batch": 256},
-    "trajectories": 30,
-    "device": "cpu",
-}
-
-
-@pytest.fixture(scope="module")
-def described():
-    ranker = make_of_features()
-    ranker.fit(groups())
-    return ranker
-
-
-def test_states_of_features_are_predicted(described):
-    assert {at for at in columns_of(described) if at < 16}
-    states, legal = described._states([p.candidate for p in group(UNSEEN).programs])
-    assert states.shape[1] == 16 and legal.all()
-    assert np.allclose(np.linalg.norm(states, axis=1), 1.0, atol=1e-3)
-    assert len(np.unique(states, axis=0)) > 1
-    assert not described.reads_programs and len(described._world.unaware) == len(LEARNED_FROM)
-
-
 def test_transitions_begin_at_the_untransformed_program_and_end_at_the_features():
-    config = WorldConfig(**{k: v for k, v in FEATURES.items() if k != "device"})
+    config = WorldConfig(**{k: v for k, v in TINY.items() if k != "device"})
     lesson = Lesson.of(groups(), config, 0)
     paths, reader = lesson.paths, lesson.reader
     candidates = lesson.seen.candidates
@@ -407,78 +242,23 @@ def test_transitions_begin_at_the_untransformed_program_and_end_at_the_features(
     assert paths.lengths.tolist() == [len(steps_of(c.actions())) for c in candidates]
 
 
-def test_a_file_of_features_holds_everything(described, tmp_path, monkeypatch):
-    described.save(tmp_path / "w.npz")
+def test_a_file_of_features_holds_everything(trained, tmp_path, monkeypatch):
+    trained.save(tmp_path / "w.npz")
     read = rankers.load_for_run(tmp_path / "w.npz")
-    assert read.world_config.target == "features" and same_trees(described, read)
+    assert same_trees(trained, read)
     monkeypatch.setitem(readers._VERSIONS, "per_store", "another")
     with pytest.raises(VersionMismatchError, match="per_store"):
         rankers.load(tmp_path / "w.npz")
 
 
-def test_the_final_state_of_features_is_that_of_the_program(described, monkeypatch):
-    ranker = WorldRanker(**TREES, world=described._world, state="final")
-    ranker.fit(groups())
-    here = group(UNSEEN)
-    candidates = [p.candidate for p in here.programs]
-    states, _ = ranker._states(candidates)
-    rows = [program_vector(each) for each in extract_per_store(candidates)]
-    assert np.allclose(states, described._world.reader.states.of(np.stack(rows)), atol=2e-4)
-    vectors = [*rows[:3], None, *rows[4:]]
-    monkeypatch.setattr(readers, "vectors_of", lambda *_: vectors)
-    scores = score_group(ranker, here)
-    assert np.isnan(scores[3]) and np.isfinite(np.delete(scores, 3)).all()
-
-
-def test_words_of_actions_tell_them_apart(described):
-    actions = described._world.reader.actions
+def test_words_of_actions_tell_them_apart(trained):
+    actions = trained._world.reader.actions
     one, two, other, longer = actions(
         ["split k0.1 4 32", "split k0.1 8 16", "split k0.2 4 32", "compute_at k0.1 *.1"]
     )
     # Factors are numbers, which transitions read beside the words.
     assert np.array_equal(one, two)
     assert not np.array_equal(one, other) and not np.array_equal(one, longer)
-
-
-# What its members say
-
-
-def with_member(ranker, number):
-    """The ranker with one member of its transitions alone."""
-    world = ranker._world
-    following = world.transition
-    one = TransitionModel(
-        replace(following.config, members=1),
-        following._inputs,
-        [following._members[number]],
-        following.mean_terminal,
-        device="cpu",
-    )
-    alone = copy.copy(ranker)
-    alone._world = World(world.reader, one)
-    return alone
-
-
-@pytest.mark.parametrize("target", ["text", "features"])
-def test_the_spread_is_that_of_what_single_members_would_score(target, trained, described):
-    ranker = trained if target == "text" else described
-    here = group(UNSEEN)
-    each = [score_group(with_member(ranker, number), here) for number in range(2)]
-    found = ranker.member_spread(here.programs, here.machine)
-    np.testing.assert_allclose(found, np.std(each, axis=0), atol=1e-4)
-    assert (found > 0).any()
-
-
-def test_what_no_member_predicts_has_no_spread(switched, trained):
-    own = group(UNSEEN, 4)
-    for state in ("none", "initial"):
-        assert not switched(state=state).member_spread(own.programs, own.machine).any()
-    foreign = [Program(actions=p.actions) for p in own.programs]
-    found = trained.member_spread([*foreign, *own.programs], own.machine)
-    assert not found[:4].any()
-    np.testing.assert_allclose(found[4:], trained.member_spread(own.programs, own.machine))
-    assert not make().member_spread(own.programs, own.machine).any()
-    assert trained.member_spread([], own.machine).shape == (0,)
 
 
 # Files
@@ -490,7 +270,7 @@ def test_a_file_holds_everything(trained, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["w.npz"]
     for read in (rankers.load(path), rankers.load_for_run(path)):
         assert isinstance(read, WorldRanker) and same_trees(trained, read)
-        assert read.world_config.crossfit == trained.world_config.crossfit
+        assert read.world_config == trained.world_config
         assert (read.scale, read.strength) == (trained.scale, trained.strength)
     assert rankers.load(path, threads=2).config.threads == 2
     read = rankers.load(path)
@@ -498,16 +278,8 @@ def test_a_file_holds_everything(trained, tmp_path):
     assert same_trees(trained, rankers.load(tmp_path / "again.npz"))
 
 
-def test_switches_are_in_the_file(switched, tmp_path):
-    ranker = switched(state="none", hardware=False)
-    ranker.save(tmp_path / "w.npz")
-    read = rankers.load(tmp_path / "w.npz")
-    assert (read.state, read.actions, read.hardware) == ("none", True, False)
-    assert same_trees(ranker, read)
-
-
 @pytest.mark.parametrize(
-    "name", ["TEXT_VERSION", "encoder_module.SCHEMA", "transition_module.SCHEMA"]
+    "name", ["TEXT_VERSION", "feature_states.SCHEMA", "transition_module.SCHEMA"]
 )
 def test_another_version_is_refused(trained, tmp_path, monkeypatch, name):
     trained.save(tmp_path / "w.npz")
@@ -532,44 +304,19 @@ def test_a_file_without_its_world_is_refused(trained, tmp_path):
     ("options", "message"),
     [
         ({"deep": 3}, "'deep'"),
-        ({"state": "final?"}, "unknown state of world"),
-        ({"transition": "none"}, "unknown transition of world"),
-        ({"target": "text", "encoder": "bert"}, "unknown backend"),
-        ({"target": "text", "positives": "none"}, "unknown positives"),
-        ({"crossfit": 2}, "crossfit"),
         ({"transition_options": {"members": 1}}, "members >= 2.*crossfit=false"),
         ({"trajectories": 1}, "trajectories >= 2"),
-        ({"target": "seconds"}, "unknown target of world"),
         ({"dimension": 1}, "dimension >= 2"),
-        ({"target": "text", "dimension": 64}, "dimension must be left out"),
-        ({"encoder": "codebert"}, "encoder must be left out where target='features'.*'text'"),
-        ({"encoder_states": 60}, "encoder_states must be left out"),
-        (
-            {"target": "features", "transition_options": {"horizons": ((1, 1),)}},
-            "only the ends are known",
-        ),
-        ({"target": "text", "encoder_options": {"deep": 1}}, "'deep'"),
-        ({"target": "text", "contrastive_options": {"deep": 1}}, "contrastive_options.*'deep'"),
+        ({"transition_options": {"horizons": ((1, 1),)}}, "only the ends are known"),
         ({"transition_options": {"deep": 1}}, "transition_options.*'deep'"),
-        ({"state": "none", "actions": False}, "tell the programs of a workload apart"),
-        ({"state": "initial", "actions": False}, "tell the programs of a workload apart"),
+        ({"target": "text"}, "'target': it is one of the package foretune_research"),
+        ({"state": "final"}, "'state': it is one of the package foretune_research"),
+        ({"encoder": "codebert"}, "'encoder': it is one of the package foretune_research"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):
     with pytest.raises(BadInputError, match=message):
         WorldRanker(**options)
-
-
-def test_unknown_kinds_and_long_texts_are_scored_with_a_warning_each(caplog):
-    short = {**TINY["encoder_options"], "window": 16, "stride": 8, "windows": 2}
-    ranker = make(encoder_options=short)
-    ranker.fit([group("softmax")])
-    here = group("matmul")
-    with caplog.at_level(logging.WARNING, "foretune.cost.world"):
-        for _ in range(2):
-            assert np.isfinite(score_group(ranker, here)).all()
-    assert caplog.text.count("longer than the 24 tokens") == 1
-    assert caplog.text.count("an action 'cache_write'") == 1
 
 
 LONGEST = 30
@@ -603,15 +350,15 @@ def test_programs_of_more_actions_than_any_learned_from_are_ranked_by_all_of_the
     assert caplog.text == ""
 
 
-def test_numbers_beyond_the_eighth_tell_no_programs_apart(described):
-    model = described._world.transition
+def test_numbers_beyond_the_eighth_tell_no_programs_apart(trained):
+    model = trained._world.transition
     first = ("C.i", *range(1, NUMBERS + 1))
     actions = [Action("split", (*first, *rest)) for rest in ((), (64,), (2,))]
     axes = {"C": ("i",)}
     table = ActionTable.of(
-        actions, described._world.reader.actions([action_text(a, axes) for a in actions])
+        actions, trained._world.reader.actions([action_text(a, axes) for a in actions])
     )
-    start = described._world.initial(group(UNSEEN).programs[0].candidate.workload)
+    start = trained._world.initial(group(UNSEEN).programs[0].candidate.workload)
     ends = model.rollout(start, table, np.arange(3)[:, None], np.ones(3, int))
     assert np.allclose(ends, ends[:, :1], atol=1e-6)
 
@@ -722,45 +469,18 @@ def scaled(ranker, scale=0.5):
     return found
 
 
-def test_members_disagree_before_anything_is_measured_where_they_are_asked(described):
-    here, ranker = group(UNSEEN), scaled(described)
-    candidates = [p.candidate for p in here.programs]
-    plain, asked = (
-        cost.create("world", rng=0, hardware=CPU, ranker=ranker, **options)
-        for options in ({}, {"member_spread": True})
-    )
-    first = plain.predict(candidates)
-    assert not first.spread.any()
-    found = asked.predict(candidates)
-    np.testing.assert_array_equal(found.score, first.score)
-    np.testing.assert_allclose(found.spread, 0.5 * ranker.member_spread(here.programs, CPU))
-    assert (found.spread > 0).any()
-    # Later what the trees of the run disagree about comes on top.
-    records = [measured(c, 2.0**-s) for c, s in zip(candidates, first.score, strict=True)]
-    for model in (plain, asked):
-        model.update(records)
-    of_trees, of_both = (model.predict(candidates).spread for model in (plain, asked))
-    assert of_trees.any() and (of_both >= of_trees).all() and (of_both > of_trees).any()
-
-
-def test_members_that_cannot_be_asked_are_refused():
-    ranker = rankers.create("gbdt_actions", rounds=2, boosters=1)
-    with pytest.raises(BadInputError, match=r"GbdtActionRanker has none.*'world'"):
-        cost.create("world", rng=0, hardware=CPU, ranker=ranker, member_spread=True)
-
-
-def test_alone_it_learns_nothing_in_the_run(switched, trained):
+def test_alone_it_learns_nothing_in_the_run(trained):
     candidates = [p.candidate for p in group(UNSEEN).programs]
     programs = [Program(candidate=candidate) for candidate in candidates]
-    for ranker in map(scaled, (trained, switched(state="final"))):
-        options = {"ranker": ranker, "online": False, "draft": "ranker"}
-        model = cost.create("world", rng=0, hardware=CPU, **options)
-        before = model.predict(candidates).score
-        np.testing.assert_allclose(before, 0.5 * ranker.score(programs, CPU))
-        model.update([measured(each, 1e-3 * at) for at, each in enumerate(candidates, 1)])
-        np.testing.assert_array_equal(model.predict(candidates).score, before)
-        np.testing.assert_array_equal(model.draft(candidates), before)
-        assert model.informed_draft
+    ranker = scaled(trained)
+    options = {"ranker": ranker, "online": False, "draft": "ranker"}
+    model = cost.create("world", rng=0, hardware=CPU, **options)
+    before = model.predict(candidates).score
+    np.testing.assert_allclose(before, 0.5 * ranker.score(programs, CPU))
+    model.update([measured(each, 1e-3 * at) for at, each in enumerate(candidates, 1)])
+    np.testing.assert_array_equal(model.predict(candidates).score, before)
+    np.testing.assert_array_equal(model.draft(candidates), before)
+    assert model.informed_draft
 
 
 def test_without_weights_the_cost_model_says_what_to_do():
@@ -769,6 +489,22 @@ def test_without_weights_the_cost_model_says_what_to_do():
         cost.create("world", rng=0, hardware=no_such)
 
 
-def test_names():
-    assert rankers.create("world:reference").config.objective == "ndcg"
+def test_it_reads_no_programs():
     assert not rankers.reads_programs("world")
+
+
+@pytest.mark.parametrize(
+    ("own", "is_read"),
+    [({"state": "predicted", "target": "features"}, True), ({"state": "final"}, False)],
+)
+def test_a_file_of_a_study_names_the_package(trained, tmp_path, own, is_read):
+    trained.save(tmp_path / "w.npz")
+    meta, arrays = read_model(tmp_path / "w.npz")
+    assert meta["options"].keys().isdisjoint(WorldRanker.studied)
+    options = {**meta["options"], **own}
+    write_model(tmp_path / "w.npz", "world", {**meta, "options": options}, arrays)
+    if is_read:
+        assert same_trees(trained, rankers.load(tmp_path / "w.npz"))
+        return
+    with pytest.raises(VersionMismatchError, match="foretune_research"):
+        rankers.load(tmp_path / "w.npz")

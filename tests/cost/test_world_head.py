@@ -217,25 +217,13 @@ def test_a_given_world_says_itself_what_its_states_are_made_of(tmp_path):
             read.require_head("a test")
 
 
-def test_without_hardware_every_machine_is_the_same():
-    ranker = WorldRanker(**OPTIONS, head=True, hardware=False, world=trained()._world)
-    ranker.fit([group(name) for name in LEARNED_FROM])
-    candidates = space("softmax").sample(np.random.default_rng(0), 5)
-    machine = candidates[0].hardware
-    assert not ranker._factors_of(machine).any() and trained()._factors_of(machine).any()
-    assert np.isfinite(ranker.member_scores(candidates, machine)).all()
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"target": "text"}, "target='features' must hold for a head.*got 'text'"),
-        ({"target": "features", "state": "final"}, "state='predicted' must hold"),
         (
-            {"target": "features", "transition_options": {"action_embedding": "text"}},
+            {"transition_options": {"action_embedding": "text"}},
             "action_embedding='numbers' or 'both'",
         ),
-        ({"actions": False}, "actions=True must hold.*head_reads='states'"),
         ({"head_reads": "words"}, "unknown head_reads of world.*states"),
     ],
 )

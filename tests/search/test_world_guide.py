@@ -29,6 +29,7 @@ from foretune.search._world_guide import WorldGuide
 from foretune.search.gradient import Gradient
 from foretune.space import Space
 from foretune.workload import Workload
+from foretune_research.world.ranker import WorldVariants
 from tests.cost.small_world import LEARNED_FROM, OPTIONS, group, trained
 from tests.space.programs import CPU, gpu, matmul, space
 
@@ -233,7 +234,7 @@ def test_the_runs_own_world_without_a_head_is_refused(files):
 
 def test_states_of_texts_are_named():
     with pytest.raises(BadInputError, match="made of text"):
-        WorldGuide(WorldRanker(target="text"))
+        WorldGuide(WorldVariants(target="text"))
 
 
 def test_without_pytorch_it_says_what_to_install(files, monkeypatch):

@@ -371,7 +371,7 @@ class Regressor:
             arrays: As written.
             options: That differ: ``threads``.
         """
-        stored = stored_options(RegressorConfig, "the regressor", meta["config"])
+        stored = stored_options(constants(RegressorConfig), "the regressor", meta["config"])
         made = cls(seed=meta["seed"], **{**stored, **options})
         if "line" not in arrays:
             return made

@@ -167,12 +167,10 @@ class World:
             }
 
         given: dict[str, Any] = {"threads": threads, "device": device}
-        if meta.get("target") not in READERS:
-            raise RecordError(
-                f"a stored world is damaged (its states are made of {meta.get('target')!r}): train "
-                "it again"
-            )
-        reader = READERS[meta["target"]].restore(meta["reader"], own("reader"), **given)
+        if "target" not in meta:
+            raise RecordError("a stored world is damaged (it has no target): train it again")
+        kind: Any = READERS.factory(meta["target"])
+        reader: Reader = kind.restore(meta["reader"], own("reader"), **given)
         transition = None
         if "transition" in meta:
             transition = TransitionModel.restore(meta["transition"], own("transition"), **given)

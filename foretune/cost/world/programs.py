@@ -1,13 +1,12 @@
-"""Training programs that the ranker ``world`` looks at: replayed, or described by features.
+"""Training programs that the ranker ``world`` looks at.
 
-``drawn`` chooses them, ``observe`` replays them state by state, ``measure`` makes each and reads
-its features.
+``drawn`` chooses them, ``measure`` makes each and reads its features.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune.cost.world.actions import Floats, Integers
-from foretune.cost.world.readers import FeatureReader, Reader, TextReader, vectors_of
+from foretune.cost.gbdt import program_vector
+from foretune.cost.world.actions import Floats
+from foretune.features import candidate_rows
 from foretune.space import Candidate
-from foretune.world import StateStore, Trajectory, steps_of, trajectories_of
+from foretune.world import steps_of
 
 if TYPE_CHECKING:
     from foretune.dataset import Group
@@ -27,42 +27,6 @@ _log = logging.getLogger("foretune.cost.world")
 
 _REPORT_EVERY = 500
 """Programs."""
-
-
-@dataclass(frozen=True)
-class Observed:
-    """Training programs that were replayed.
-
-    Attributes:
-        candidates: They.
-        trajectories: Of each, its states.
-        seconds: Of each, how long it took, as a multiple of the fastest of its group, so that
-            those on several machines compare; NaN for a failure.
-        texts: Key of a state -> its text.
-    """
-
-    candidates: Sequence[Candidate]
-    trajectories: Sequence[Trajectory]
-    seconds: Sequence[float]
-    texts: Mapping[str, str]
-
-    @cached_property
-    def workloads(self) -> tuple[str, ...]:
-        """Keys of the workloads, sorted."""
-        return tuple(sorted(set(self.owner)))
-
-    @cached_property
-    def owner(self) -> tuple[str, ...]:
-        """Key of the workload of each."""
-        return tuple(trajectory.workload for trajectory in self.trajectories)
-
-    def states(self, reader: Reader) -> tuple[Floats, list[Integers]]:
-        """All states, shape (S, d), and of each program those that it goes through."""
-        assert isinstance(reader, TextReader)
-        place = {key: at for at, key in enumerate(self.texts)}
-        _log.info("encoding %d states", len(place))
-        states = reader.encoder.encode(list(self.texts.values()))
-        return states, [np.array([place[key] for key in one.states]) for one in self.trajectories]
 
 
 @dataclass(frozen=True)
@@ -86,22 +50,6 @@ class Measured:
     def owner(self) -> tuple[str, ...]:
         """Key of the workload of each."""
         return tuple(candidate.workload.key for candidate in self.candidates)
-
-    def states(self, reader: Reader) -> tuple[Floats, list[Integers]]:
-        """Initial and terminal states, shape (S, d), and of each program the first and the last.
-
-        What is between is not known.
-        """
-        assert isinstance(reader, FeatureReader)
-        first: dict[str, int] = {}
-        initial = []
-        for candidate in self.candidates:
-            if candidate.workload.key not in first:
-                first[candidate.workload.key] = len(first)
-                initial.append(reader.initial(candidate.workload))
-        states = np.concatenate([np.stack(initial), reader.states.of(self.vectors)])
-        ends = enumerate(self.owner, len(initial))
-        return states, [np.array([first[key], at]) for at, key in ends]
 
 
 def replayable(candidate: Candidate | None) -> bool:
@@ -142,28 +90,6 @@ def drawn(groups: Sequence[Group], count: int, seed: int) -> list[tuple[Candidat
     return chosen
 
 
-def observe(groups: Sequence[Group], count: int, seed: int, cache: Path | None = None) -> Observed:
-    """Replays about ``count`` programs, as many of each workload.
-
-    Those that TVM refuses, and those without steps, are left out.
-
-    Args:
-        groups, count, seed: As for ``drawn``.
-        cache: Folder in which states are kept; None: in memory.
-    """
-    chosen = drawn(groups, count, seed)
-    candidates = [candidate for candidate, _ in chosen]
-    with StateStore(cache) as store:
-        found = trajectories_of(candidates, store, progress=_log.info)
-        kept = [at for at, one in enumerate(found) if one is not None and one.actions]
-        trajectories = [one for at in kept if (one := found[at]) is not None]
-        keys = sorted({key for one in trajectories for key in one.states})
-        texts = dict(zip(keys, store.texts(keys), strict=True))
-    return Observed(
-        [candidates[at] for at in kept], trajectories, [chosen[at][1] for at in kept], texts
-    )
-
-
 def measure(groups: Sequence[Group], count: int, seed: int, cache: Path | None = None) -> Measured:
     """Makes and describes about ``count`` programs, as many of each workload.
 
@@ -186,3 +112,14 @@ def measure(groups: Sequence[Group], count: int, seed: int, cache: Path | None =
         [candidates[at] for at in kept],
         np.stack(vectors) if vectors else np.zeros((0, 0), np.float32),
     )
+
+
+def vectors_of(candidates: Sequence[Candidate], cache: Path | None) -> list[Floats | None]:
+    """Features of the programs that candidates end in, shape (V,); None where TVM refuses one.
+
+    Args:
+        candidates: Which.
+        cache: Folder in which features are kept; None: in memory.
+    """
+    rows = candidate_rows(candidates, cache)
+    return [None if each is None else program_vector(each) for each in rows]

@@ -8,24 +8,21 @@ program is made.
 Symbols: d the numbers of a state; the columns of a program are [zT; phi; h], with zT the mean of
 the ensemble's predictions brought to length 1.
 
-- What a state is made of (``target``): per-store features (``foretune.world.feature_states``), or
-  encoded text (``foretune.world.encoder``, the paper's). That and the transitions
-  (``foretune.world.transition``) are learned from programs of the training workloads; the trees are
-  those of ``gbdt_actions``.
+- A state is made of per-store features (``foretune.world.feature_states``). That and the
+  transitions (``foretune.world.transition``) are learned from programs of the training workloads;
+  the trees are those of ``gbdt_actions``.
 - The terminal states that trees learn from come from the member of the ensemble that has not seen
   the workload (``crossfit``): the others would be better than any that will be scored later, and
   trusted too much. That is also why how far members disagree is no column: of a training workload
   there is one prediction to be had.
-- z0 is the same for all programs of a workload, so that trees, which only read columns that differ
-  within workloads, cannot learn from it which workload it is. With ``state="initial"`` they rank as
-  with ``state="none"``.
 - Programs that others measured cannot be made: their states are zeros, and they are ranked by phi
   and h.
 - Trees have no gradient. With ``head`` a small network learns beside them from the same columns
   (``foretune.cost.world.head``), for gradient search to climb; it does not rank.
 
-Source: Pan et al., Toward Compiler World Models, 2026. What is ours besides: lists instead of
-LambdaRank (``objective="ndcg"`` is the paper's), cross-fitting.
+Source: Pan et al., Toward Compiler World Models, 2026. What is ours: states of features instead of
+texts, lists instead of LambdaRank, cross-fitting. What is the paper's, and the ablations, are in
+the package ``foretune_research`` (``world:reference``, ``world:variants``).
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune import features as feature_room
-from foretune._options import option_names, stored_options
+from foretune._options import constants, option_names, refuse_unknown, stored_options
 from foretune.cost._boosters import GbdtRankerConfig
 from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost._tables import Rows, Table
@@ -53,7 +50,6 @@ from foretune.cost.world.readers import FeatureReader
 from foretune.dataset import Program, judgeable
 from foretune.errors import BadInputError, unknown_name
 from foretune.world import TEXT_VERSION, feature_states
-from foretune.world import encoder as encoder_module
 from foretune.world import transition as transition_module
 
 if TYPE_CHECKING:
@@ -67,24 +63,11 @@ if TYPE_CHECKING:
 
 __all__ = ["World", "WorldConfig", "WorldRanker"]
 
-STATES = ("predicted", "initial", "final", "none")
-MACHINE_COLUMNS = (
-    "machine.",
-    "match.",
-    "summary.lanes_filled",
-    "summary.accumulators",
-    "summary.fit",
-    "generated.lanes_empty",
-    "generated.registers",
-    "generated.registers_if_unrolled",
-    "generated.loads",
-    "generated.kept_l1",
-)
-"""Columns that look at the factors of a machine begin so."""
 _HEAD = "head/"
 """Names of the head's arrays in a file begin so."""
 _HEAD_READS = "both"
-_SWITCHES = ("state", "actions", "hardware", "head", "head_reads")
+_TEXT_ENCODER = "foretune.state-encoder/1"
+"""Version that files name beside those of what is read here."""
 
 
 class WorldRanker(GbdtActionRanker):
@@ -93,12 +76,7 @@ class WorldRanker(GbdtActionRanker):
     Args:
         seed: Of everything that is drawn.
         features: ``"actions"``, nothing else.
-        state: ``"predicted"``; the ablations ``"initial"``, z0 in place of zT, ``"final"``, the
-            state of the program itself, which is made (milliseconds each), and ``"none"``.
-        actions: Whether trees look at phi; if not, only at the state and the machine's factors.
-        hardware: Whether trees look at h, and at what phi holds of it.
-        head: Whether a score that can be differentiated is learned besides; for states of features
-            (``target``).
+        head: Whether a score that can be differentiated is learned besides.
         head_reads: What it reads beside h: predicted ``"states"``, ``"actions"``, phi, or
             ``"both"``.
         cache: Folder in which features and replayed states are kept; None: in memory.
@@ -113,15 +91,26 @@ class WorldRanker(GbdtActionRanker):
 
     name: ClassVar[str] = "world"
     run_parts: ClassVar[Mapping[str, Any]] = {"threads": 1, "device": "cpu"}
+    world_config_type: ClassVar[type[WorldConfig]] = WorldConfig
+    switches: ClassVar[tuple[str, ...]] = ("head", "head_reads")
+    """Arguments that a file holds beside the fields of configurations."""
+    studied: ClassVar[Mapping[str, Any]] = {
+        "state": "predicted",
+        "actions": True,
+        "hardware": True,
+        "encoder": "compact",
+        "positives": "both",
+        "encoder_states": 6000,
+        "encoder_options": None,
+        "contrastive_options": None,
+    }
+    """What files may say that only a study changes."""
 
     def __init__(
         self,
         *,
         seed: int = 0,
         features: str = "actions",
-        state: str = "predicted",
-        actions: bool = True,
-        hardware: bool = True,
         head: bool = False,
         head_reads: str = _HEAD_READS,
         cache: Path | str | None = None,
@@ -129,14 +118,11 @@ class WorldRanker(GbdtActionRanker):
         world: World | None = None,
         **options: Any,
     ) -> None:
-        own = {k: v for k, v in options.items() if k in option_names(WorldConfig)}
+        own = {k: v for k, v in options.items() if k in option_names(self.world_config_type)}
         trees = {k: v for k, v in options.items() if k not in own}
-        for name in trees:
-            if name not in option_names(GbdtRankerConfig):
-                known = (*option_names(WorldConfig), *option_names(GbdtRankerConfig))
-                raise unknown_name(f"option of {self.name}", name, (*_SWITCHES, "cache", *known))
-        if state not in STATES:
-            raise unknown_name(f"state of {self.name}", state, STATES)
+        known = (*option_names(self.world_config_type), *option_names(GbdtRankerConfig))
+        fixed = {**self.studied, **constants(self.world_config_type)}
+        refuse_unknown(self.name, trees, (*self.switches, "cache", *known), fixed)
         if head_reads not in READS:
             raise unknown_name(f"head_reads of {self.name}", head_reads, READS)
         if head_reads != _HEAD_READS and not head:
@@ -144,18 +130,10 @@ class WorldRanker(GbdtActionRanker):
                 f"world: head=True must hold where head_reads is given, but got head=False and "
                 f"head_reads={head_reads!r}: give head=true, or leave head_reads out"
             )
-        if state in ("none", "initial") and not actions:
-            raise BadInputError(
-                f"world: state='predicted' or 'final', or actions, must tell the programs of a "
-                f"workload apart, but got state={state!r} and actions=False"
-            )
         super().__init__(seed=seed, features=features, **trees)
         self._cache = None if cache is None else Path(cache)
-        self.world_config = WorldConfig(**own)
-        self.state, self.actions, self.hardware = state, actions, hardware
+        self.world_config = self.world_config_type(**own)
         self.head, self.head_reads = head, head_reads
-        # As a cost model, it has another one thin out candidates before it makes their programs.
-        self.reads_programs = state == "final"
         self._device = device
         self._given = world
         self._world: World | None = None
@@ -176,33 +154,34 @@ class WorldRanker(GbdtActionRanker):
         else:
             target, embedding = world.target, world.following.action_embedding
         for name, value, holds in (
-            ("state='predicted'", self.state, self.state == "predicted"),
             (f"target={FeatureReader.target!r}", target, target == FeatureReader.target),
             ("action_embedding='numbers' or 'both'", embedding, embedding in ("numbers", "both")),
         ):
-            if not holds:
-                raise BadInputError(
-                    f"world: {name} must hold for a head, which is to be differentiated by the "
-                    f"numbers of actions, but got {value!r}: choose that, or leave head out"
-                )
-        if not self.actions and self.head_reads != "states":
+            self.require_for_head(name, value, holds)
+
+    def require_for_head(self, rule: str, value: object, holds: bool) -> None:
+        """Refuses a head.
+
+        Raises:
+            BadInputError: The rule does not hold.
+        """
+        if not holds:
             raise BadInputError(
-                f"world: actions=True must hold for a head that reads them, but got actions=False "
-                f"and head_reads={self.head_reads!r}: choose head_reads='states'"
+                f"world: {rule} must hold for a head, which is to be differentiated by the "
+                f"numbers of actions, but got {value!r}: choose that, or leave head out"
             )
 
     def _hides(self, column: str) -> bool:
-        of_machine = column.startswith(MACHINE_COLUMNS)
-        if not self.hardware and of_machine:
-            return True
-        return not self.actions and not column.startswith("machine.")
+        """Whether trees do not look at a column of phi and h."""
+        del column
+        return False
 
     @classmethod
     def _versions(cls, feature_version: int | str | None) -> dict[str, Any]:
         return {
             **super()._versions(feature_version),
             "text": TEXT_VERSION,
-            "encoder": encoder_module.SCHEMA,
+            "encoder": _TEXT_ENCODER,
             "transition": transition_module.SCHEMA,
             "feature_states": feature_states.SCHEMA,
         }
@@ -210,16 +189,11 @@ class WorldRanker(GbdtActionRanker):
     def fit(self, groups: Sequence[Group], validation: Sequence[Group] = ()) -> None:
         """Forgets everything and learns from these groups alone; a given world stays.
 
-        Validation groups stop the trees early; the world is not learned from them, but with states
-        of texts the log says how many of their programs the encoder finds.
+        Validation groups stop the trees early; the world is not learned from them.
         """
         self._members = []
         self._head = None
-        self._world = self._given if self.state != "none" else None
-        if self.state != "none" and self._world is None:
-            self._world = self._learned(
-                *([g for g in some if judgeable(g.seconds)] for some in (groups, validation))
-            )
+        self._world = self._world_of(groups, validation)
         self._fitting = True
         try:
             super().fit(groups, validation)
@@ -246,21 +220,27 @@ class WorldRanker(GbdtActionRanker):
             _log.warning("world: no group has states to tell programs apart, so there is no head")
         return found
 
-    def _learned(self, groups: Sequence[Group], validation: Sequence[Group]) -> World | None:
-        """A world; None where no program can be replayed."""
+    def _world_of(self, groups: Sequence[Group], validation: Sequence[Group]) -> World | None:
+        """The given world, or one that is learned; None where no program can be made."""
+        if self._given is not None:
+            return self._given
+        usable = [group for group in groups if judgeable(group.seconds)]
+        held = [group for group in validation if judgeable(group.seconds)]
         parts: dict[str, Any] = {"threads": self.config.threads, "device": self._device}
-        lesson = Lesson.of(
-            groups, self.world_config, self.seed, self._cache, validation=validation, **parts
-        )
-        if lesson is None:
-            if groups:
-                _log.warning(
-                    "world: no training program can be made, so that there are no states to learn "
-                    "from: programs are ranked by their actions alone"
-                )
-            return None
-        if self.state != "predicted":
-            return World(lesson.reader, None)
+        config, seed = self.world_config, self.seed
+        lesson = Lesson.of(usable, config, seed, self._cache, validation=held, **parts)
+        if lesson is not None:
+            return self._followed(lesson)
+        if usable:
+            _log.warning(
+                "world: no training program can be made, so that there are no states to learn "
+                "from: programs are ranked by their actions alone"
+            )
+        return None
+
+    def _followed(self, lesson: Lesson) -> World:
+        """The world of a lesson."""
+        parts: dict[str, Any] = {"threads": self.config.threads, "device": self._device}
         return learn(lesson, self.world_config, self.seed, **parts)
 
     def _matrix(
@@ -288,40 +268,15 @@ class WorldRanker(GbdtActionRanker):
         own = [candidate for row in at if (candidate := candidates[row]) is not None]
         if not own:
             return found, legal
-        if self.state == "predicted":
-            found[at] = self._world.predicted(own, aware=not self._fitting)
-        elif self.state == "initial":
-            found[at] = [self._world.initial(candidate.workload) for candidate in own]
-        else:
-            states = self._world.reader.finals(own, self._cache)
-            for row, state in zip(at, states, strict=True):
-                legal[row] = state is not None
-                if state is not None:
-                    found[row] = state
+        found[at] = self._ends(own)
+        # Where TVM refuses a program, there is no state.
+        legal[at] = ~np.isnan(found[at]).any(axis=1)
         return rounded(found), legal
 
-    def member_spread(self, programs: Sequence[Program], machine: Hardware | None) -> FloatArray:
-        """How far scores depend on which member of the transitions is believed.
-
-        The trees rank by where each member alone has programs end.
-
-        Args:
-            programs: As for ``score``.
-            machine: As for ``score``.
-
-        Returns:
-            Standard deviations of these scores, shape (n,); 0 where no state is predicted.
-        """
-        found = np.zeros(len(programs))
-        at = [row for row, program in enumerate(programs) if replayable(program.candidate)]
-        if not self._members or self._world is None or self.state != "predicted" or not at:
-            return found
-        own = [programs[row] for row in at]
-        described = self.described(own, machine)
-        ends = self._world.each([c for p in own if (c := p.candidate) is not None])
-        each = [self._raw(np.concatenate([rounded(end), described], axis=1)) for end in ends]
-        found[at] = np.std(each, axis=0)
-        return found
+    def _ends(self, candidates: Sequence[Candidate]) -> Rows:
+        """The state columns of candidates, shape (n, d), NaN for one that TVM refuses."""
+        assert self._world is not None
+        return self._world.predicted(candidates, aware=not self._fitting)
 
     # What gradient search climbs.
 
@@ -402,8 +357,8 @@ class WorldRanker(GbdtActionRanker):
             return self._head.scores(states, described, self._factors_of(machine))
 
     def _factors_of(self, machine: Hardware) -> Rows:
-        factors = feature_room.machine_features(machine).astype(np.float32)
-        return factors if self.hardware else np.zeros_like(factors)
+        factors: Rows = feature_room.machine_features(machine).astype(np.float32)
+        return factors
 
     def save(self, path: Path) -> None:
         """Writes the world, the trees, the head and the versions of all they read to one file.
@@ -416,7 +371,8 @@ class WorldRanker(GbdtActionRanker):
             trees = Path(folder) / "trees.npz"
             super().save(trees)
             meta, arrays = read_model(trees)
-        options = {**asdict(self.world_config), **{name: getattr(self, name) for name in _SWITCHES}}
+        switches = {name: getattr(self, name) for name in self.switches}
+        options = {**asdict(self.world_config), **switches}
         own = {f"{_HEAD}{name}": value for name, value in head[1].items()}
         write_model(
             path,
@@ -440,7 +396,8 @@ class WorldRanker(GbdtActionRanker):
             MissingDependencyError: PyTorch is not installed.
         """
         meta, arrays = read_model(path)
-        options = stored_options(WorldConfig, path, meta.get("options", {}))
+        fixed = {**cls.studied, **constants(cls.world_config_type)}
+        options = stored_options(fixed, path, meta.get("options", {}))
         head = options.pop("head", False)
         options.pop("head_reads", None)
         ranker = super().load(path, **{**options, **parts})

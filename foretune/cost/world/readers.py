@@ -1,15 +1,14 @@
-"""How the ranker ``world`` turns programs into states: by their text, or by their features.
+"""How the ranker ``world`` turns programs into states: by their features, or as a plug-in does.
 
-The world asks a reader for z0 of a workload, for the true final states of candidates where an
-ablation or a lesson needs them, and for what transitions read of an action's text.
+A reader looks at training programs and learns from them. Then the world asks it for z0 of a
+workload, for the states that a lesson needs, and for what transitions read of an action's text.
 """
 
 from __future__ import annotations
 
 import functools
-import logging
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -17,19 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune._model_file import check
+from foretune._registry import Registry
 from foretune.cost.gbdt import VECTOR_VERSION, program_vector
-from foretune.features import FEATURE_VERSION, candidate_rows, extract_untransformed
-from foretune.world import StateStore, program_text, trajectories_of
-from foretune.world.encoder import StateEncoder
+from foretune.cost.world.actions import Floats, Integers
+from foretune.cost.world.programs import Measured, measure, vectors_of
+from foretune.features import FEATURE_VERSION, extract_untransformed
 from foretune.world.feature_states import FeatureStates
 
 if TYPE_CHECKING:
+    from foretune.cost.world.learning import WorldConfig
+    from foretune.dataset import Group
     from foretune.space import Candidate
     from foretune.workload import Workload
-
-Floats = npt.NDArray[np.float32]
-
-_log = logging.getLogger("foretune.cost.world")
 
 _WORD_COLUMNS = 64
 """Columns that the words of an action fall into."""
@@ -37,11 +35,53 @@ _WORD_VERSION = 1
 """Number of how they fall. Raised whenever a word gets another column or sign."""
 
 
+class Seen(Protocol):
+    """Training programs that a reader has looked at."""
+
+    @property
+    def candidates(self) -> Sequence[Candidate]:
+        """They."""
+
+    @property
+    def owner(self) -> Sequence[str]:
+        """Key of the workload of each."""
+
+    @property
+    def workloads(self) -> Sequence[str]:
+        """Keys of the workloads, sorted."""
+
+
 class Reader(Protocol):
-    """Turns programs into states, vectors of length 1."""
+    """Turns programs into states, vectors of length 1.
+
+    Life cycle: the class looks at programs (``observed``) and learns from them (``learned``), or
+    restores what was stored; what is made so is frozen.
+    """
 
     target: ClassVar[str]
     part_type: ClassVar[type[Any]]
+
+    @classmethod
+    def observed(
+        cls, groups: Sequence[Group], config: WorldConfig, seed: int, cache: Path | None
+    ) -> Seen:
+        """Some programs of training groups; there may be none that can be made."""
+
+    @classmethod
+    def learned(
+        cls,
+        seen: Any,
+        config: WorldConfig,
+        seed: int,
+        *,
+        held: Callable[[], Any],
+        threads: int | None,
+        device: str | None,
+    ) -> Reader:
+        """One that learned from programs; ``held`` looks at those of other workloads."""
+
+    def states_of(self, seen: Any) -> tuple[Floats, list[Integers]]:
+        """All states, shape (S, d), and of each program the first it goes through to the last."""
 
     @property
     def part(self) -> Any:
@@ -64,71 +104,6 @@ class Reader(Protocol):
         """What ``restore`` of the class takes."""
 
 
-class TextReader:
-    """States are encoded texts (the paper's).
-
-    Args:
-        encoder: Trained.
-    """
-
-    target: ClassVar[str] = "text"
-    part_type: ClassVar[type[StateEncoder]] = StateEncoder
-
-    def __init__(self, encoder: StateEncoder) -> None:
-        self.encoder = encoder
-        self._warned = False
-
-    @property
-    def part(self) -> StateEncoder:
-        """The encoder."""
-        return self.encoder
-
-    @property
-    def dimension(self) -> int:
-        """Numbers of a state."""
-        return int(self.encoder.config.dimension)
-
-    def actions(self, texts: Sequence[str]) -> Floats:
-        """The texts as the encoder's backbone sees them."""
-        return self.encoder.pooled(texts)
-
-    def initial(self, workload: Workload) -> Floats:
-        """The encoded untransformed program."""
-        state: Floats = self._read([program_text(workload.module)])[0]
-        return state
-
-    def finals(self, candidates: Sequence[Candidate], cache: Path | None) -> list[Floats | None]:
-        """The encoded programs before post-processors."""
-        texts = final_texts(candidates, cache)
-        made = [text for text in texts if text is not None]
-        states = iter(self._read(made) if made else ())
-        return [None if text is None else next(states) for text in texts]
-
-    def _read(self, texts: Sequence[str]) -> Floats:
-        """The states of texts, and a warning the first time one is too long."""
-        most = self.encoder.longest
-        longest = max(texts, key=len)
-        if not self._warned and len(self.encoder.tokens([longest])[0]) > most:
-            self._warned = True
-            _log.warning(
-                "world: a program's text is longer than the %d tokens that the encoder reads: %d "
-                "windows of it, spread evenly, stand for the whole",
-                most, self.encoder.config.windows,
-            )  # fmt: skip
-        return self.encoder.encode(texts)
-
-    def dump(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        """The encoder's."""
-        return self.encoder.dump()
-
-    @classmethod
-    def restore(
-        cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], **given: Any
-    ) -> TextReader:
-        """Reverses ``dump``."""
-        return cls(StateEncoder.restore(meta, arrays, **given))
-
-
 class FeatureReader:
     """States are made of per-store features; the words of an action are hashed into columns.
 
@@ -141,6 +116,36 @@ class FeatureReader:
 
     def __init__(self, states: FeatureStates) -> None:
         self.states = states
+
+    @classmethod
+    def observed(
+        cls, groups: Sequence[Group], config: WorldConfig, seed: int, cache: Path | None
+    ) -> Measured:
+        """Programs that are made and described."""
+        return measure(groups, config.trajectories, seed, cache)
+
+    @classmethod
+    def learned(
+        cls, seen: Measured, config: WorldConfig, seed: int, **others: Any
+    ) -> FeatureReader:
+        """Fitted to programs that were described."""
+        del seed, others
+        return cls(FeatureStates.fit(seen.vectors, seen.owner, config.dimension))
+
+    def states_of(self, seen: Measured) -> tuple[Floats, list[Integers]]:
+        """Initial and terminal states; of each program the first and the last.
+
+        What is between is not known.
+        """
+        first: dict[str, int] = {}
+        initial = []
+        for candidate in seen.candidates:
+            if candidate.workload.key not in first:
+                first[candidate.workload.key] = len(first)
+                initial.append(self.initial(candidate.workload))
+        states = np.concatenate([np.stack(initial), self.states.of(seen.vectors)])
+        ends = enumerate(seen.owner, len(initial))
+        return states, [np.array([first[key], at]) for at, key in ends]
 
     @property
     def part(self) -> FeatureStates:
@@ -189,9 +194,12 @@ class FeatureReader:
 
 _VERSIONS = {"per_store": FEATURE_VERSION, "vector": VECTOR_VERSION, "words": _WORD_VERSION}
 
-READERS: Mapping[str, type[TextReader] | type[FeatureReader]] = {
-    reader.target: reader for reader in (TextReader, FeatureReader)
-}
+READERS: Registry[Any] = Registry(
+    "target of world",
+    "foretune.world_readers",
+    {FeatureReader.target: "foretune.cost.world.readers:FeatureReader"},
+    studied=["text"],
+)
 """By the name of what states are made of."""
 
 
@@ -205,27 +213,3 @@ def _places(text: str) -> tuple[tuple[int, float], ...]:
         hashed = zlib.crc32(word.encode())
         found.append((hashed % _WORD_COLUMNS, 1.0 if hashed & 0x80000000 else -1.0))
     return tuple(found)
-
-
-def final_texts(candidates: Sequence[Candidate], cache: Path | None) -> list[str | None]:
-    """The texts of the programs that candidates end in; None where TVM refuses one.
-
-    Args:
-        candidates: Which.
-        cache: Folder in which states are kept; None: nowhere.
-    """
-    with StateStore(cache) as store:
-        found = trajectories_of(candidates, store)
-        texts = iter(store.texts([one.states[-1] for one in found if one is not None]))
-        return [None if one is None else next(texts) for one in found]
-
-
-def vectors_of(candidates: Sequence[Candidate], cache: Path | None) -> list[Floats | None]:
-    """Features of the programs that candidates end in, shape (V,); None where TVM refuses one.
-
-    Args:
-        candidates: Which.
-        cache: Folder in which features are kept; None: in memory.
-    """
-    rows = candidate_rows(candidates, cache)
-    return [None if each is None else program_vector(each) for each in rows]

@@ -11,7 +11,6 @@ last.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -19,7 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from foretune.errors import BadInputError, MissingDependencyError
+from foretune.errors import BadInputError
+from foretune.world._part import require
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -36,21 +36,6 @@ _NUMBER = re.compile(r"(?<![A-Za-z_0-9])[0-9]+|(?<=[0-9]x)[0-9]+")
 _LARGEST = 1 << 40
 _WORDS = rf"[^\w\n{NUMBER}]*[A-Za-z_]\w*=?|{NUMBER}|[^\w\n{NUMBER}]+|\n\s*"
 """Names with what stands before them, numbers, other signs, beginnings of lines."""
-
-
-def require(*packages: str) -> None:
-    """Refuses to go on without packages that are optional.
-
-    Raises:
-        MissingDependencyError: One of them is not installed.
-    """
-    for package in packages:
-        if importlib.util.find_spec(package) is None:
-            extra = "models" if package == "transformers" else "torch"
-            raise MissingDependencyError(
-                f"the world model needs {package}, which is not installed: "
-                f"install it with `pip install 'foretune[{extra}]'`"
-            )
 
 
 def train_tokenizer(texts: Sequence[str], vocabulary: int) -> Tokenizer:

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foretune.world._tokenizer import Integers, batches, windows
+from foretune_research.world._tokenizer import Integers, batches, windows
 
 if TYPE_CHECKING:
-    from foretune.world.encoder import EncoderConfig
+    from foretune_research.world.encoder import EncoderConfig
 
 _BUDGET = 8192
 """Tokens that go through a backbone at once."""

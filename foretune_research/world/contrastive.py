@@ -4,7 +4,7 @@ Idea: every state of a batch is read twice. Its two vectors are to be nearer to 
 those of the other states of its workload (intra) and of other workloads (inter).
 
 Symbols: a file holds the states of one workload; the tuple of a state a is (a, its positive p,
-intra negatives, inter negatives); the loss is ``foretune.world._losses.tuple_loss``.
+intra negatives, inter negatives); the loss is ``foretune_research.world._tuples.tuple_loss``.
 
 Source: Pan et al., Toward Compiler World Models, 2026, section 3.3. There, the positive is the same
 text under another dropout, which teaches to tell all programs apart, not that some are alike. So:
@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune.errors import BadInputError, unknown_name
-from foretune.world._tokenizer import require
-from foretune.world.encoder import EncoderConfig, StateEncoder
+from foretune.world._part import require
+from foretune_research.world.encoder import EncoderConfig, StateEncoder
 
 Rewrite = Callable[[str, np.random.Generator], str]
 
@@ -172,10 +172,10 @@ def train_encoder(
     if config.positives != "dropout" and rewrite is None:
         raise BadInputError(
             f"contrastive training: positives={config.positives!r} needs a rewrite function: "
-            "give foretune.world.text.variant, or choose positives='dropout'"
+            "give foretune_research.world.text.variant, or choose positives='dropout'"
         )
     require("torch", "tokenizers")
-    from foretune.world import _training
+    from foretune_research.world import _tuples
 
     made = StateEncoder.fresh(texts, encoder, seed=seed, device=device, threads=threads)
     if config.positives != "variant" and made.config.dropout == 0:
@@ -183,7 +183,7 @@ def train_encoder(
             f"contrastive training: positives={config.positives!r} needs dropout > 0, but it is 0: "
             "a text read twice would give the same vector"
         )
-    history = _training.contrast(made, files, validation, config, rewrite, seed, progress)
+    history = _tuples.contrast(made, files, validation, config, rewrite, seed, progress)
     return made, history
 
 

@@ -18,20 +18,20 @@ from foretune.errors import (
     RecordError,
     VersionMismatchError,
 )
-from foretune.world._tokenizer import (
+from foretune_research.world._tokenizer import (
     batches,
     numbered_tokens,
     tokens_of,
     train_tokenizer,
     windows,
 )
-from foretune.world.encoder import StateEncoder, encoder_config
-from tests.world import small_programs as small
+from foretune_research.world.encoder import StateEncoder, encoder_config
+from tests.research.world import small_programs as small
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
-from foretune.world._backbones import number_features  # noqa: E402 - needs PyTorch
+from foretune_research.world._backbones import number_features  # noqa: E402 - needs PyTorch
 
 
 @pytest.fixture(scope="module")

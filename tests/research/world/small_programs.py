@@ -1,4 +1,4 @@
-"""Small made-up programs in the notation of ``foretune.world.text``, and encoders that read them.
+"""Small made-up programs as ``foretune_research.world.text`` writes them, and who reads them.
 
 A workload is two extents; a state splits each of them into three loops.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from foretune.world.contrastive import TextFile
-from foretune.world.encoder import StateEncoder, encoder_config
+from foretune_research.world.contrastive import TextFile
+from foretune_research.world.encoder import StateEncoder, encoder_config
 
 EXTENTS = (16, 24, 32, 48, 64, 96, 128, 256)
 TINY = {"dimension": 16, "width": 32, "layers": 1, "heads": 2, "vocabulary": 400}

@@ -10,20 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretune.errors import BadInputError
-from foretune.world.contrastive import (
+from foretune_research.world.contrastive import (
     ContrastiveConfig,
     TextFile,
     train_encoder,
     tuple_batches,
 )
-from foretune.world.encoder import encoder_config
-from foretune.world.text import variant
-from tests.world import small_programs as small
+from foretune_research.world.encoder import encoder_config
+from foretune_research.world.text import variant
+from tests.research.world import small_programs as small
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
-from foretune.world._losses import tuple_loss  # noqa: E402 - needs PyTorch
+from foretune_research.world._tuples import tuple_loss  # noqa: E402 - needs PyTorch
 
 LEARN = {"epochs": 12, "files": 6, "learning_rate": 3e-3}
 

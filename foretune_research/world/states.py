@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Any
 
 from foretune.errors import BadInputError, RecordError
-from foretune.world._program import ProgramWriter
 from foretune.world.text import TEXT_VERSION
+from foretune_research.world._program import ProgramWriter
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS states (key TEXT PRIMARY KEY, text TEXT NOT NULL);

@@ -12,13 +12,12 @@ import pytest
 
 from foretune import _tvm
 from foretune.errors import BadInputError, IllegalCandidateError, RecordError
-from foretune.space import Action, Candidate, Space
+from foretune.space import Candidate, Space
 from foretune.workload import Workload
-from foretune.world import (
-    TEXT_VERSION,
+from foretune.world import TEXT_VERSION, steps_of
+from foretune_research.world import (
     StateStore,
     program_text,
-    steps_of,
     trajectories_of,
     trajectory_of,
 )
@@ -130,19 +129,6 @@ def test_an_unknown_terminal_lists_the_known_ones():
         trajectory_of(drawn("matmul")[0], StateStore(), "end")  # type: ignore[arg-type]
 
 
-def test_steps_leave_out_moves_to_the_root_and_fusions_of_one_loop_only():
-    actions = [
-        Action("compute_at", ("A", "root")),
-        Action("annotate", ("root", "x", 1)),
-        Action("reverse_compute_at", ("B", "root")),
-        Action("compute_at", ("root", "i.0")),
-        Action("compute_at", ("A", "inline")),
-        Action("fuse", ("A.i.0", "A.j.0")),
-        Action("fuse", ("A.i.0",)),
-    ]
-    assert steps_of(actions) == (actions[1], *actions[3:6])
-
-
 class TestMany:
     def mixed(self) -> list[Candidate]:
         found = [c for name in ("matmul", "softmax", "pooling") for c in drawn(name)]
@@ -200,7 +186,9 @@ class TestFolder:
         with StateStore(tmp_path) as store:
             first = trajectories_of(candidates[:4], store)
             size = len(store)
-        monkeypatch.setattr("foretune.world.trajectories._replayed", lambda _: pytest.fail("again"))
+        monkeypatch.setattr(
+            "foretune_research.world.trajectories._replayed", lambda _: pytest.fail("again")
+        )
         with StateStore(tmp_path) as store:
             assert trajectories_of(candidates[:4], store) == first
             assert len(store) == size
@@ -223,8 +211,8 @@ class TestFolder:
 
     def test_a_process_that_is_killed_leaves_whole_paths(self, tmp_path):
         code = (
-            "import os, sys; from pathlib import Path; from foretune.world import StateStore\n"
-            "from tests.world.test_trajectories import Numbered\n"
+            "import os, sys; from pathlib import Path\n"
+            "from tests.research.world.test_trajectories import Numbered\n"
             "store = Numbered(Path(sys.argv[1]))\n"
             "for n in range(450): store.add_path(f'c{n}', 'schedule', [store.add(n)])\n"
             "os._exit(9)\n"

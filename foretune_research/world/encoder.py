@@ -2,8 +2,8 @@
 
 Idea: a transformer reads overlapping windows of the text, the mean over its tokens is projected and
 brought to length 1; programs are alike as the cosine of their points says. It is trained by
-``foretune.world.contrastive`` and frozen afterwards: the points of a program's states are what the
-transition model learns to predict.
+``foretune_research.world.contrastive`` and frozen afterwards: the points of a program's states are
+what the transition model learns to predict.
 
 Source: Pan et al., Toward Compiler World Models, 2026, section 3.3. Two backends read the text:
 ``codebert`` is the paper's, and ``compact``, the default, is a small transformer with a tokenizer
@@ -22,12 +22,11 @@ import numpy.typing as npt
 
 from foretune._model_file import Arrays, check
 from foretune.errors import BadInputError, MissingDependencyError, RecordError, unknown_name
-from foretune.world._part import Part
-from foretune.world._tokenizer import (
+from foretune.world._part import Part, require
+from foretune_research.world._tokenizer import (
     PAD,
     numbered_tokens,
     read_tokenizer,
-    require,
     tokens_of,
     train_tokenizer,
 )
@@ -35,7 +34,7 @@ from foretune.world._tokenizer import (
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from foretune.world._backbones import EncoderNetwork
+    from foretune_research.world._backbones import EncoderNetwork
 
 Floats = npt.NDArray[np.float32]
 
@@ -124,7 +123,7 @@ class CompactConfig(EncoderConfig):
 
     def network(self, architecture: Mapping[str, Any]) -> EncoderNetwork:
         """A transformer over the vocabulary that the tokenizer found."""
-        from foretune.world._backbones import CompactBackbone, EncoderNetwork
+        from foretune_research.world._backbones import CompactBackbone, EncoderNetwork
 
         vocabulary = architecture["vocabulary"]
         backbone = CompactBackbone(
@@ -180,7 +179,7 @@ class CodebertConfig(EncoderConfig):
         require("transformers")
         from transformers import RobertaConfig, RobertaModel
 
-        from foretune.world._backbones import CodebertBackbone, EncoderNetwork
+        from foretune_research.world._backbones import CodebertBackbone, EncoderNetwork
 
         pad = architecture["pad"]
         config = RobertaConfig.from_dict(

@@ -5,14 +5,12 @@ instruction whether its decision stands, and the schedule's module at that momen
 the instructions before have led to. Later changes copy what somebody else still holds, so that the
 states share nearly all of their statements.
 
-Symbols: s0 is the workload's module, a1..aT are the steps (``steps_of``); s_t is known by its
-structural hash, which for s0 is the workload's key.
+Symbols: s0 is the workload's module, a1..aT are the steps (``foretune.world.steps_of``); s_t is
+known by its structural hash, which for s0 is the workload's key.
 
 Paper: the compiler world model (arXiv 2606.09312), section 3.4, which joins the records of a log to
-trajectories. Deviation: actions that leave the program as it is are dropped, and have to be where a
-rollout has no program to look at, too. In TVM's sketches these are moves of a block to the root,
-where it is already, and fusions of a single loop, so that the actions themselves tell. Should
-another one ever do nothing, its step has one state on both sides.
+trajectories. Deviation: actions that leave the program as it is are no steps. Should another one
+ever do nothing, its step has one state on both sides.
 """
 
 from __future__ import annotations
@@ -24,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from foretune.errors import IllegalCandidateError, unknown_name
 from foretune.space import Action, Candidate
-from foretune.world.states import StateStore
+from foretune.world.steps import stays, steps_of
+from foretune_research.world.states import StateStore
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule, Schedule
@@ -33,8 +32,6 @@ Terminal = Literal["schedule", "postproc"]
 TERMINALS = ("schedule", "postproc")
 """What the last state is: the program as the actions leave it, or as post-processors do."""
 
-_MOVES = ("compute_at", "reverse_compute_at")
-_ROOT = "root"
 _REPORT_EVERY = 500
 
 
@@ -59,24 +56,6 @@ class Trajectory:
         """Positions of the steps that left the program as it was; hardly any trajectory has one."""
         pairs = zip(self.states, self.states[1:], strict=False)
         return tuple(at for at, (before, after) in enumerate(pairs) if before == after)
-
-
-def steps_of(actions: Sequence[Action]) -> tuple[Action, ...]:
-    """The actions that a rollout goes through: those that can change a program.
-
-    Left out are moving a block to the root, which is where it was, and fusing a single loop.
-
-    Args:
-        actions: As ``Candidate.actions`` gives them.
-    """
-    return tuple(action for action in actions if not _stays(action))
-
-
-def _stays(action: Action) -> bool:
-    if action.kind == "fuse":
-        return len(action.args) == 1
-    # This location of TVM's says: leave the block alone.
-    return action.kind in _MOVES and action.args[-1] == _ROOT
 
 
 def trajectory_of(
@@ -109,7 +88,7 @@ def _states(
     candidate: Candidate, actions: Sequence[Action], store: StateStore, terminal: Terminal
 ) -> tuple[str, ...]:
     first, *following = _replayed(candidate)
-    kept = [module for action, module in zip(actions, following, strict=True) if not _stays(action)]
+    kept = [module for action, module in zip(actions, following, strict=True) if not stays(action)]
     if terminal == "postproc" and kept:
         kept[-1] = candidate.apply()
     return tuple(store.add(module) for module in (first, *kept))

@@ -1,0 +1,19 @@
+"""The compiler world model as it was published, and its ablations.
+
+``text`` writes programs as short canonical texts; ``trajectories`` and ``states`` turn candidates
+into sequences of programs; ``encoder`` makes vectors of these, ``contrastive`` trains it;
+``reader`` joins them for ``foretune.cost.world``; ``ranker`` has the switches.
+"""
+
+from foretune_research.world.states import StateStore
+from foretune_research.world.text import program_text, variant
+from foretune_research.world.trajectories import Trajectory, trajectories_of, trajectory_of
+
+__all__ = [
+    "StateStore",
+    "Trajectory",
+    "program_text",
+    "trajectories_of",
+    "trajectory_of",
+    "variant",
+]
