@@ -42,14 +42,11 @@ from foretune.cli._options import parse_options
 from foretune.cost import CostModel, Prediction
 from foretune.hardware import Hardware
 from foretune.search._descent import Landscape
-from foretune.search._gradient_config import GradientConfig
 from foretune.search._guide import Guide
-from foretune.search._guides import chosen_guide
-from foretune.search.gradient import Gradient
 from foretune.space import Space
 from foretune.workload import Workload, catalog, load_input
+from foretune_research.climbs import OBJECTIVES, GradientStudy, StudyConfig, study_guide
 
-OBJECTIVES = ("gradient", "evolution", "random")
 PREDICTIONS = 8192
 """Of evolution: four generations of 2,048."""
 _STEPS = 16
@@ -159,13 +156,13 @@ def searched(
             make all their predictions in one round.
     """
     torch.set_num_threads(1)
-    config = GradientConfig(**options)
-    chosen = chosen_guide(cost.create("random", rng=0), space.hardware, config)
+    config = StudyConfig(**options)
+    chosen = study_guide(cost.create("random", rng=0), space.hardware, config)
     assert chosen is not None, f"no {config.guide} that comes with the package fits this hardware"
     guide = Watched(chosen)
     options = {name: value for name, value in options.items() if name != "guide"}
     own = {"seeds": max(1, predictions // _STEPS), "steps": _STEPS}
-    strategy = Gradient(
+    strategy = GradientStudy(
         space,
         Frozen(guide),
         np.random.default_rng(seed),
@@ -288,7 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(None if arguments is None else list(arguments))
     where = conditions("gradient", list(range(options.seeds)))
     chosen = parse_options(options.option)
-    state = state_of_ours(more=["foretune.search.gradient"])
+    state = state_of_ours(more=["foretune_research.climbs"])
     hardware = {k: v for k, v in where.hardware.to_json().items() if k != "key"}
     cells = []
     context = multiprocessing.get_context("spawn")

@@ -38,18 +38,17 @@ from foretune.bench import geometric_mean, write_json
 from foretune.cli._options import parse_options
 from foretune.cost import CostModel, pretrained
 from foretune.hardware import Hardware
-from foretune.search._gradient_config import GUIDE_NAMES, GradientConfig
+from foretune.search._gradient_config import GUIDE_NAMES
 from foretune.search._guide import Guide
-from foretune.search._guides import chosen_guide
-from foretune.search.gradient import Gradient
 from foretune.space import Candidate, Space
 from foretune.workload import Workload, catalog, load_input
+from foretune_research.climbs import GradientStudy, StudyConfig, study_guide
 
 PREDICTIONS = 4096
 PICKS = 16
 LOOKED = ("gradient", "random")
 """Who looks for candidates that a guide likes."""
-_OF_GUIDES = ("variables", "caution", "penalty")
+_OF_GUIDES = ("variables",)
 _RANDOM = 256
 _DEFAULT = "default"
 _SAID = {"gradient": "climbs", "random": "random candidates"}
@@ -100,8 +99,8 @@ def guides_of(
     own = {name: options[name] for name in _OF_GUIDES if name in options}
     found = {}
     for name in GUIDE_NAMES:
-        config = GradientConfig(guide=name, weights=world if name == "world" else "", **own)
-        guide = chosen_guide(model, hardware, config)
+        config = StudyConfig(guide=name, weights=world if name == "world" else "", **own)
+        guide = study_guide(model, hardware, config)
         assert guide is not None, f"no {name} is trained for {hardware.kind}"
         found[name] = guide
     return found
@@ -122,7 +121,7 @@ def picked(
     watched = Picking(guide)
     if options.get("objective") == "random":
         options = {"objective": "random", "seeds": predictions, "steps": 1}
-    strategy = Gradient(
+    strategy = GradientStudy(
         space, Frozen(watched), np.random.default_rng(seed), guide=watched, **options
     )
     while watched.predictions < predictions:
@@ -219,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     where = conditions("guides", list(range(options.seeds)))
     chosen = parse_options(options.option)
     common = {
-        "state": state_of_ours(more=["foretune.search.gradient"]),
+        "state": state_of_ours(more=["foretune_research.climbs"]),
         "world": hashlib.blake2b(Path(options.world).read_bytes(), digest_size=8).hexdigest(),
         "predictions": options.predictions,
         "options": chosen,

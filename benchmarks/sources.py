@@ -18,7 +18,7 @@ import foretune_research
 from foretune.bench import Side
 from foretune.cost import DEFAULT_MODEL, rankers
 from foretune.cost import split_name as split_cost_model
-from foretune.search import split_name
+from foretune.search import proposers, split_name
 
 _RESEARCH = foretune_research.__name__
 _ROOTS = {
@@ -50,6 +50,7 @@ _OURS_WITHIN = (
 )
 _STRATEGIES = {
     "gradient": ("foretune.search.gradient",),
+    "gradient-study": ("foretune_research.climbs",),
     "mcts": ("foretune.search.mcts", "foretune.search.proposers"),
     "mcts-rollouts": ("foretune_research.rollouts", "foretune.search.proposers"),
 }
@@ -93,7 +94,7 @@ def state_of_side(side: Side) -> str:
 def _strategy_modules(strategy: str) -> list[str]:
     base, options = split_name(strategy)
     asked = [_PROPOSERS] if "proposer" in options else []
-    if options.get("proposer") == "llm":
+    if proposers.asks_llm(options.get("proposer")):
         asked.append(_LLM)
     return list(dict.fromkeys([*_STRATEGIES.get(base, ()), *asked]))
 

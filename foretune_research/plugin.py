@@ -8,7 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 TABLES: Mapping[str, Mapping[str, str]] = {
+    "foretune.proposers": {
+        "llm-names": "foretune_research.names:NamesProposer",
+    },
     "foretune.strategies": {
+        "gradient-study": "foretune_research.climbs:GradientStudy",
         "mcts-rollouts": "foretune_research.rollouts:MctsRollouts",
     },
     "foretune.rankers": {

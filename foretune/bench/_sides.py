@@ -71,7 +71,7 @@ def side_of(run: Mapping[str, Any]) -> Side:
 
 def asks_llm(strategy: str, cost_model: str = "") -> bool:
     """Whether the name of a strategy or of a cost model asks for a language model."""
-    proposes = search.split_name(strategy)[1].get("proposer") == "llm"
+    proposes = search.proposers.asks_llm(search.split_name(strategy)[1].get("proposer"))
     return bool(proposes or cost.asks_llm(cost_model))
 
 

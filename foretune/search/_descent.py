@@ -37,7 +37,13 @@ class Landscape(abc.ABC):
 
     @abc.abstractmethod
     def scores(self, x: torch.Tensor, temperature: float, anchor: Any) -> torch.Tensor:
-        """Smooth scores of points less penalties, shape (n,), higher is better, with gradients."""
+        """Scores of points less penalties, shape (n,), higher is better, with gradients.
+
+        Args:
+            x: Points, shape (n, size).
+            temperature: Width of operators that jump, in natural logarithms; 0: as they are.
+            anchor: What ``anchor`` gave of points not far from here.
+        """
 
     def excess(self, x: Floats) -> Floats:
         """How far points are from being feasible, shape (n,); 0 where they are."""
@@ -50,15 +56,11 @@ class Descent:
 
     steps: int
     learning_rate: float
-    temperatures: tuple[float, float]
     refresh: int
 
     def temperature(self, step: int) -> float:
-        """Falls geometrically from the first to the last step."""
-        hot, cold = self.temperatures
-        if hot == 0 or self.steps < 2:
-            return hot
-        return float(hot * (cold / hot) ** (step / (self.steps - 1)))
+        """0: gradients are those of exact operators. A study has them smooth at first."""
+        return 0.0
 
     def rate(self, step: int) -> float:
         """The step size of Adam."""
@@ -74,7 +76,7 @@ def descend(landscape: Landscape, starts: Floats, how: Descent) -> Floats:
     Args:
         landscape: What is climbed.
         starts: Points, shape (n, size).
-        how: Steps, rates and temperatures.
+        how: Steps and rates.
 
     Returns:
         Every point visited, shape (steps + 1, n, size); the first are the starts.

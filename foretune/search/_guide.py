@@ -36,7 +36,12 @@ class Guide(abc.ABC):
     """A frozen model of one space that can be climbed on.
 
     Life cycle: made once per strategy; ``landscape`` is asked once per group.
+
+    Attributes:
+        coordinates: What landscapes of programs are functions of.
     """
+
+    coordinates: type[Relaxed] = Relaxed
 
     def group(self, candidate: Any) -> Hashable:
         """The sketch and what decides its loops.
@@ -104,19 +109,16 @@ class MlpGuide(Guide):
 
     Args:
         ranker: Trained.
-        kind: Of the coordinates, one of ``foretune.search._relaxed.KINDS``.
         caution: Deviations between members by which the score is lowered.
         penalty: Score lost per unit of ``Formulas.excess``.
     """
 
-    def __init__(
-        self, ranker: MlpRanker, kind: str = "exponents", caution: float = 1.0, penalty: float = 4.0
-    ) -> None:
+    def __init__(self, ranker: MlpRanker, caution: float = 1.0, penalty: float = 4.0) -> None:
         # The caller's ranker goes on reading programs if it did.
         self.ranker = copy.copy(ranker)
         self.ranker.source = "formulas_only"
         self._caution = Caution(caution)
-        self._kind, self._penalty = kind, penalty
+        self._penalty = penalty
 
     def landscape(self, candidate: Candidate) -> Landscape:
         """Compiled formulas and a linear fit, some 0.1 s."""
@@ -124,7 +126,7 @@ class MlpGuide(Guide):
         if not isinstance(sketch, Sketch):
             raise UnsupportedTraceError(f"sketch {sketch.key}", "has no trace")
         structure = structure_of(sketch, candidate.decisions)
-        return _MlpLandscape(self, formulas(sketch, structure), structure, candidate, self._kind)
+        return _MlpLandscape(self, formulas(sketch, structure), structure, candidate)
 
     def scores(self, candidates: Sequence[Candidate]) -> Floats:
         """The score that is climbed, from the columns of exact mode."""
@@ -159,7 +161,6 @@ class _MlpLandscape(Landscape):
         compiled: Formulas,
         structure: Structure,
         base: Candidate,
-        kind: str,
     ) -> None:
         program = compiled.program
         self._guide, self._formulas = guide, compiled
@@ -169,7 +170,7 @@ class _MlpLandscape(Landscape):
             if isinstance(variable := base.sketch.variables[index], (PerfectTile, Choice))
         }
         allowed = left_open(variables, structure)
-        self.relaxed = Relaxed(variables, program.columns, allowed, kind)
+        self.relaxed = guide.coordinates(variables, program.columns, allowed)
         self._decided = Anchored(self.relaxed, base, guide.decided)
 
     def anchor(self, x: Floats) -> Any:

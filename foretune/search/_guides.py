@@ -60,7 +60,7 @@ def chosen_guide(model: CostModel, hardware: Hardware, config: GradientConfig) -
             f"differentiated, where guide={config.guide!r}, but {config.weights!r} is a "
             f"{type(ranker).__name__}: {_remedy(ranker, config.guide)}"
         )
-    found: Guide = guide(ranker, config.variables, config.caution, config.penalty)
+    found: Guide = guide(ranker, config.caution, config.penalty)
     return found
 
 

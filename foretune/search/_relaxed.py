@@ -34,11 +34,7 @@ Integers = npt.NDArray[np.int64]
 Changes = dict[int, Any]
 """Index of a variable -> its decision."""
 
-KINDS = ("exponents", "logs", "factors")
-"""Exponents of primes; log2 of factors, rounded to the nearest tile; factors themselves."""
-
 _ROUNDING = 1e-9
-_LEAST = 1e-6
 _CHUNK = 512
 
 
@@ -51,7 +47,6 @@ class Relaxed:
         variables: The open ones by index: tiles and choices.
         columns: Index and part of what each column is, parts of a tile one after the other.
         allowed: Decisions of each choice that the structure leaves open; all unless given.
-        kind: One of ``KINDS``.
 
     Attributes:
         size: Coordinates of a point.
@@ -62,9 +57,7 @@ class Relaxed:
         variables: Mapping[int, PerfectTile | Choice],
         columns: Sequence[tuple[int, int]],
         allowed: Mapping[int, Sequence[int]] | None = None,
-        kind: str = "exponents",
     ) -> None:
-        self.kind = kind
         self._variables = dict(variables)
         self._allowed = {
             index: list((allowed or {}).get(index, range(len(variable.values))))
@@ -99,9 +92,11 @@ class Relaxed:
         """Logarithm of the unit of a coordinate, and the sum over parts, for each prime."""
         if tile.extent == 1:
             return []
-        if self.kind == "exponents":
-            return [(math.log(prime), float(power)) for prime, power in factorise(tile.extent)]
-        return [(math.log(2), math.log2(tile.extent))]
+        return [(math.log(prime), float(power)) for prime, power in factorise(tile.extent)]
+
+    def _coordinates(self, tiles: Integers, unit: float) -> Floats:
+        """Those of tiles for one prime, shape (n, parts)."""
+        return powers(tiles, round(math.exp(unit)))
 
     @property
     def open_variables(self) -> frozenset[int]:
@@ -115,22 +110,17 @@ class Relaxed:
         found = np.zeros((len(decisions), self.size))
         for index, first, unit, _ in self._groups:
             tiles = np.array([row[index] for row in decisions], dtype=np.int64)
-            where = slice(first, first + tiles.shape[1])
-            if self.kind == "exponents":
-                found[:, where] = _powers(tiles, round(math.exp(unit)))
-            else:
-                found[:, where] = np.log2(tiles)
+            found[:, first : first + tiles.shape[1]] = self._coordinates(tiles, unit)
         for index, coordinate in self._choices:
             values = np.array(self._variables[index].values, dtype=float)  # type: ignore[union-attr]
             found[:, coordinate] = np.log2(1 + values[[row[index] for row in decisions]])
-        return np.exp2(found) if self.kind == "factors" else found
+        return found
 
     def logs(self, x: torch.Tensor) -> torch.Tensor:
         """Natural logarithm of every column, of 1 + value for a choice: shape (n, columns)."""
         import torch
 
-        coordinates = x.clamp(min=_LEAST).log2() if self.kind == "factors" else x
-        return coordinates @ torch.from_numpy(self._matrix)
+        return x @ torch.from_numpy(self._matrix)
 
     def points(self, x: torch.Tensor) -> torch.Tensor:
         """The columns: factors and values of choices, shape (n, columns)."""
@@ -146,9 +136,7 @@ class Relaxed:
         Nothing is negative, the parts of a tile multiply to its extent, the last is at most its
         limit, and choices stay between their least and largest value.
         """
-        import torch
-
-        x = x.clamp(min=_LEAST).log2() if self.kind == "factors" else x.clone()
+        x = x.clone()
         for index, first, _, total in self._groups:
             tile = self._variables[index]
             assert isinstance(tile, PerfectTile)
@@ -161,7 +149,7 @@ class Relaxed:
             values = self._values(index)
             least, most = np.log2(1 + values.min()), np.log2(1 + values.max())
             x[:, coordinate] = x[:, coordinate].clamp(float(least), float(most))
-        return torch.exp2(x) if self.kind == "factors" else x
+        return x
 
     def _values(self, index: int) -> Floats:
         variable = self._variables[index]
@@ -192,7 +180,6 @@ class Relaxed:
 
         Then a tile may break a rule of its variable; its product is the extent in any case.
         """
-        x = np.log2(np.maximum(x, _LEAST)) if self.kind == "factors" else x
         parts = {
             index: self._tiles(x, index, variable).tolist()
             if isinstance(variable, PerfectTile)
@@ -246,13 +233,10 @@ class Relaxed:
         for _, first, unit, total in groups:
             near = x[:, first : first + tile.parts]
             logs += near * unit
-            if self.kind == "exponents":
-                found *= round(math.exp(unit)) ** rounded_sums(near, round(total))
+            found *= round(math.exp(unit)) ** rounded_sums(near, round(total))
         wrong = [i for i, row in enumerate(found.tolist()) if not tile.accepts(tuple(row))]
-        if self.kind != "exponents" and groups:
-            wrong = list(range(len(found)))
         if wrong:
-            found[wrong] = _nearest_tiles(logs[wrong], tile)
+            found[wrong] = nearest_tiles(logs[wrong], tile)
         return found
 
     # Steps between decisions.
@@ -296,7 +280,7 @@ def rounded_sums(x: Floats, total: int) -> Integers:
     return found
 
 
-def _powers(numbers: Integers, prime: int) -> Floats:
+def powers(numbers: Integers, prime: int) -> Floats:
     """How often a prime divides each number."""
     count, rest = np.zeros(numbers.shape), numbers.copy()
     while (divides := rest % prime == 0).any():
@@ -305,7 +289,7 @@ def _powers(numbers: Integers, prime: int) -> Floats:
     return count
 
 
-def _nearest_tiles(logs: Floats, tile: PerfectTile) -> Integers:
+def nearest_tiles(logs: Floats, tile: PerfectTile) -> Integers:
     """The legal tilings whose factors have the nearest logarithms; any near one without a table."""
     table = tile.table()
     if table is None:

@@ -29,7 +29,6 @@ from foretune.features.formulas import Formulas, formulas
 from foretune.search._anchored import Anchored
 from foretune.search._descent import Landscape
 from foretune.search._guide import Caution, Guide, left_open
-from foretune.search._relaxed import Relaxed
 from foretune.space import Candidate, Choice, PerfectTile, Sketch
 from foretune.space.symbolic import UnsupportedTraceError, structure_of
 
@@ -47,7 +46,6 @@ class WorldGuide(Guide):
 
     Args:
         ranker: Trained, with a head.
-        kind: Of the coordinates, one of ``foretune.search._relaxed.KINDS``.
         caution: Deviations between members by which the score is lowered.
         penalty: Score lost per unit of ``Formulas.excess``.
 
@@ -55,16 +53,10 @@ class WorldGuide(Guide):
         BadInputError: The ranker has no head.
     """
 
-    def __init__(
-        self,
-        ranker: WorldRanker,
-        kind: str = "exponents",
-        caution: float = 1.0,
-        penalty: float = 4.0,
-    ) -> None:
+    def __init__(self, ranker: WorldRanker, caution: float = 1.0, penalty: float = 4.0) -> None:
         ranker.require_head("gradient: guide='world'")
         self.ranker = ranker
-        self.kind, self.caution, self.penalty = kind, Caution(caution), penalty
+        self.caution, self.penalty = Caution(caution), penalty
 
     def landscape(self, candidate: Candidate) -> Landscape:
         """The actions of a group, a linear fit, and on GPUs the formulas of its limits."""
@@ -100,7 +92,7 @@ class _WorldLandscape(Landscape):
         columns = [
             (index, part) for index, variable in variables.items() for part in _parts(variable)
         ]
-        self.relaxed = Relaxed(variables, columns, allowed, guide.kind)
+        self.relaxed = guide.coordinates(variables, columns, allowed)
         self._column = {column: at for at, column in enumerate(columns)}
         steps, places, slots = zip(*self._route.slots, strict=True) if columns else ((), (), ())
         self._filled = list(steps), list(places)

@@ -3,11 +3,10 @@
 Idea: with compute locations fixed, the features of a program are formulas of its tile factors and
 choices, and the score of a perceptron on them can be differentiated. Some groups of candidates with
 one structure each are chosen; in each, starts drawn from the space and the best candidates so far
-climb by Adam; with ``smoothing`` operators of the formulas are smooth and tend to exact ones. Every
-point on the way is rounded to legal decisions and scored again with exact features; the best are
-improved by single steps, and the cost model, which has learned from the run, picks from them what
-is measured. With ``guide="world"`` the world model stands for formulas and perceptron: tile
-factors and choices are numbers of its actions.
+climb by Adam. Every point on the way is rounded to legal decisions and scored again with exact
+features; the best are improved by single steps, and the cost model, which has learned from the run,
+picks from them what is measured. With ``guide="world"`` the world model stands for formulas and
+perceptron: tile factors and choices are numbers of its actions.
 
 Symbols: ``guide`` is the frozen model that is climbed, ``model`` the cost model of the run. A
 *group* is a sketch and a structure (``foretune.space.symbolic``).
@@ -15,12 +14,14 @@ Symbols: ``guide`` is the frozen model that is climbed, ``model`` the cost model
 Reading order: here; ``_gradient_config`` for the options, ``_relaxed`` for coordinates and
 rounding, ``_descent`` for the optimiser, ``_guide`` and ``_world_guide`` for the score.
 
-Source: Felix (Zhao et al., ASPLOS 2024), sections 3 and 4. Deviations: operators are exact unless
-asked; rounded points are scored again with exact features, because the way to the nearest whole
-numbers costs score; what was scored once is not scored again; the perceptron is not trained further
-in a run: trees correct it where candidates are picked (``foretune.cost.pretrained``); the best of
-earlier rounds are among the starts; products of tiles are kept by projection, so that penalties are
-left for GPU limits only; a new optimiser for each group.
+Source: Felix (Zhao et al., ASPLOS 2024), sections 3 and 4. Deviations: gradients are those of
+exact operators, which climb higher in the same time than those of smooth ones
+(``docs/gradient.md``); rounded points are scored again with exact features, because the way to the
+nearest whole numbers costs score; what was scored once is not scored again; the perceptron is not
+trained further in a run: trees correct it where candidates are picked
+(``foretune.cost.pretrained``);
+the best of earlier rounds are among the starts; products of tiles are kept by projection, so that
+penalties are left for GPU limits only; a new optimiser for each group.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ import logging
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from foretune._options import configured, refuse_unknown
+from foretune._options import configured, option_names, refuse_unknown
 from foretune.errors import BadInputError, IllegalCandidateError
 from foretune.search._base import Strategy
 from foretune.search._choosing import BatchPolicy, drawn, may_judge, pick
@@ -53,10 +54,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_GENERATIONS = 4
-_MUTATED = 0.85
-_TRIES = 4
-"""Children made per one wanted: some have been there before."""
+_STUDIED = ("objective", "smoothing", "temperature", "coldest", "annealing", "variables")
+"""Options that the research package adds."""
 _NOISE = 0.5
 """Spread of the noise on drafts that choose starts, in log2 of a slow-down."""
 _FEASIBLE = 1e-9
@@ -97,6 +96,8 @@ class Gradient(Strategy):
         MissingDependencyError: PyTorch is not installed.
     """
 
+    config_type: ClassVar[type[GradientConfig]] = GradientConfig
+
     def __init__(
         self,
         space: Space,
@@ -109,13 +110,11 @@ class Gradient(Strategy):
         super().__init__(space, model, rng)
         self.check_options({**options, "guide": guide})
         own = {} if isinstance(guide, Guide) else {"guide": guide}
-        self.config, _ = configured(GradientConfig, "gradient", {**options, **own})
+        self.config, _ = configured(self.config_type, "gradient", {**options, **own})
         self.predictions = 0
         self._evolution = Evolutionary(space, model, rng)
         self._evolution.fresh = self.fresh
-        self._guide = (
-            guide if isinstance(guide, Guide) else chosen_guide(model, space.hardware, self.config)
-        )
+        self._guide = guide if isinstance(guide, Guide) else self._named_guide()
         self._landscapes: dict[Hashable, Landscape | None] = {}
         self._scouted: set[Hashable] = set()
         self._barren: set[Hashable] = set()
@@ -130,13 +129,16 @@ class Gradient(Strategy):
     def check_options(cls, options: Mapping[str, Any]) -> None:
         """Refuses what ``GradientConfig`` does not know or refuses, and a guide that is none."""
         own = {name: value for name, value in options.items() if not isinstance(value, Guide)}
-        config, rest = configured(GradientConfig, "gradient", own)
-        refuse_unknown("gradient", rest, GradientConfig.__dataclass_fields__)
+        config, rest = configured(cls.config_type, "gradient", own)
+        refuse_unknown("gradient", rest, option_names(cls.config_type), _STUDIED)
         if config.weights.endswith(".npz") and not Path(config.weights).is_file():
             raise BadInputError(
                 f"gradient: weights must be a file that is there, but got {config.weights!r}: "
                 f"make one with `foretune train {config.guide}`"
             )
+
+    def _named_guide(self) -> Guide | None:
+        return chosen_guide(self.model, self.space.hardware, self.config)
 
     def suggest(self, candidates: Sequence[Candidate]) -> None:
         """Tells those who breed the first batches, too."""
@@ -172,25 +174,17 @@ class Gradient(Strategy):
             return False
         from foretune._torch import limited_threads
 
-        found = True
         # Other cores build and measure, or do the same for another task.
         with limited_threads(1):
-            if self.config.objective == "gradient":
-                found = self._climbed()
-            elif self.config.objective == "evolution":
-                self._evolve([], max(2, self._population // _GENERATIONS))
-            else:
-                self._take(self.fresh.unseen(self._population))
+            found = self._found()
         self._forget()
         return found
 
-    def _climbed(self) -> bool:
+    def _found(self) -> bool:
         """A round of climbs; whether there was anything to climb."""
         drawn = self.fresh.unseen(self.config.pool * self.config.seeds)
         drafted = self._drafted(drawn)
         self._scout(drafted)
-        if self.config.bred:
-            self._evolve(drafted, self.config.bred)
         groups = self._chosen_groups(drafted)
         if not groups:
             if drawn:
@@ -198,8 +192,7 @@ class Gradient(Strategy):
             return not drawn
         for landscape, members in groups:
             self._climb(landscape, members)
-        if self.config.coordinate_descent:
-            self._polish()
+        self._polish()
         return True
 
     # Groups and starts.
@@ -325,11 +318,6 @@ class Gradient(Strategy):
 
     # Looking for candidates.
 
-    @property
-    def _population(self) -> int:
-        """Predictions of a round of climbs, for those who make as many without climbing."""
-        return self.config.seeds * max(1, self.config.steps)
-
     def _climb(self, landscape: Landscape, starts: Sequence[Candidate]) -> None:
         """Scores every legal candidate on the way up from some starts."""
         relaxed = landscape.relaxed
@@ -339,8 +327,7 @@ class Gradient(Strategy):
         x = relaxed.of([candidate.decisions for candidate in starts])
         visited = descend(landscape, x, self.config.descent)
         self.predictions += len(x) * (len(visited) - 1)
-        kept = visited if self.config.trajectory else visited[-1]
-        decisions = relaxed.rounded(kept.reshape(-1, relaxed.size))
+        decisions = relaxed.rounded(visited.reshape(-1, relaxed.size))
         self._take([*starts, *self._allowed(landscape, self._edited(starts[0], decisions))])
 
     def _edited(self, base: Candidate, decisions: Iterable[Changes]) -> list[Candidate]:
@@ -368,30 +355,6 @@ class Gradient(Strategy):
             self.best_score = max(self.best_score, self._scored[key])
             if self.fresh.is_new(candidate):
                 self._waiting[key] = candidate
-
-    def _evolve(self, drawn: Sequence[Candidate], size: int) -> None:
-        """Evolution with the same model: four generations of so many new candidates."""
-        population = [*self._elites(), *drawn][:size]
-        population += self.fresh.unseen(size - len(population), _keys(population))
-        for _ in range(_GENERATIONS):
-            self._take(population)
-            if not population:
-                return
-            ranked = sorted(population, key=lambda c: (-self._scored[c.key], c.key))
-            parents = ranked[: max(2, size // 8)]
-            children: dict[str, Candidate] = {}
-            for a, b in self.rng.integers(len(parents), size=(_TRIES * size, 2)).tolist():
-                mutated = self.rng.random() < _MUTATED
-                child = (
-                    self.space.mutate(parents[a], self.rng)
-                    if mutated
-                    else self.space.crossover(parents[a], parents[b], self.rng)
-                )
-                if child.key not in self._scored:
-                    children[child.key] = child
-                if len(children) == size:
-                    break
-            population = [*children.values(), *parents]
 
     def _polish(self) -> None:
         """Moves the best by single steps for as long as that makes them better.

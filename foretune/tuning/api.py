@@ -563,15 +563,17 @@ def strategy_options(
                 "mcts or evolutionary, or leave the language model out"
             ) from error
     search.check(strategy, given)
-    if has_llm and proposer != "llm" and not scored:
+    asked = search.proposers.asks_llm(proposer)
+    if has_llm and not asked and not scored:
         raise BadInputError(
             f"a language model is for the proposer 'llm', but the proposer is {proposer!r}: leave "
             "one of them out, or choose the cost model behaviour:scores=llm"
         )
-    if proposer == "llm" and not has_llm:
+    if asked and not has_llm:
         raise BadInputError(
-            "the proposer 'llm' needs a language model, but there is none: give one with --llm, "
-            "for example --llm qwen2.5-coder@http://localhost:11434/v1, or with llm= in Python"
+            f"the proposer {proposer!r} needs a language model, but there is none: give one with "
+            "--llm, for example --llm qwen2.5-coder@http://localhost:11434/v1, or with llm= in "
+            "Python"
         )
     return given
 
@@ -579,7 +581,7 @@ def strategy_options(
 def _proposes(strategy: str, options: Mapping[str, Any]) -> bool:
     """Whether the proposer is a language model."""
     named = search.split_name(strategy)[1]
-    return bool(options.get("proposer", named.get("proposer")) == "llm")
+    return search.proposers.asks_llm(options.get("proposer", named.get("proposer")))
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def test_the_picks_are_the_best_that_were_scored():
 
 def test_climbs_pick_better_candidates_than_chance():
     where = SyntheticSpace(seed=2)
-    picks = picked(where, SyntheticGuide(), 0, 200, {"seeds": 8, "steps": 6, "pool": 4})
+    picks = picked(where, SyntheticGuide(), 0, 200, {"seeds": 8, "steps": 6})
     drawn = where.sample(np.random.default_rng(1), 50)
     found = judged(
         picks, drawn, {"truth": lambda some: np.array([-math.log2(c.seconds) for c in some])}
@@ -72,7 +72,7 @@ def test_a_speed_up_is_a_geometric_mean_over_workloads():
 @pytest.mark.slow
 def test_a_world_and_the_perceptron_judge_each_other(tmp_path):
     trained().save(tmp_path / "w.npz")
-    options = {"seeds": 8, "steps": 2, "polished": 2, "structures": 1}
+    options = {"seeds": 8, "steps": 2, "structures": 1}
     for guide in ("mlp", "world"):
         found = cell("matmul:32x32x32", CPU, guide, 0, 32, options, str(tmp_path / "w.npz"))
         assert set(found) == {"default", "mlp", "world"}

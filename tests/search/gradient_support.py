@@ -13,6 +13,9 @@ from foretune.search._relaxed import Relaxed
 from foretune.search.gradient import Gradient
 from foretune.space import Choice, PerfectTile
 from foretune.space.symbolic import UnsupportedTraceError
+from tests.search.opened import opened
+
+OpenGradient = opened(Gradient)
 
 
 def variables(sketch):
@@ -36,9 +39,9 @@ def columns(open_to):
 class SyntheticLandscape(Landscape):
     """Minus the distance to the optimum in logarithms, rounded off by the temperature."""
 
-    def __init__(self, sketch, kind="exponents"):
+    def __init__(self, sketch, coordinates=Relaxed):
         open_to = variables(sketch)
-        self.relaxed = Relaxed(open_to, columns(open_to), kind=kind)
+        self.relaxed = coordinates(open_to, columns(open_to))
         self._goal = self.relaxed.logs(torch.from_numpy(self.relaxed.of([sketch.best])))
         self.temperatures = []
 
@@ -61,8 +64,8 @@ class SyntheticGuide(Guide):
         infeasible: Whether every start is beyond a limit.
     """
 
-    def __init__(self, refused=(), infeasible=False, kind="exponents"):
-        self.refused, self.infeasible, self.kind = refused, infeasible, kind
+    def __init__(self, refused=(), infeasible=False):
+        self.refused, self.infeasible = refused, infeasible
         self.asked = []
 
     def group(self, candidate):
@@ -71,7 +74,7 @@ class SyntheticGuide(Guide):
     def landscape(self, candidate):
         if candidate.sketch.key in self.refused:
             raise UnsupportedTraceError("instruction Frobnicate", "is not known")
-        made = SyntheticLandscape(candidate.sketch, self.kind)
+        made = SyntheticLandscape(candidate.sketch, self.coordinates)
         if self.infeasible:
             made.excess = lambda x: np.ones(len(x))
         return made
@@ -81,8 +84,8 @@ class SyntheticGuide(Guide):
         return np.array([-math.log(c.seconds) if c.legal else np.nan for c in candidates])
 
 
-def guided(space, model, rng, **options):
-    """Gradient search on a synthetic guide, small."""
+def guided(space, model, rng, make=OpenGradient, **options):
+    """Gradient search on a synthetic guide, small; its constants are options."""
     options = {"seeds": 8, "steps": 6, "pool": 4, "opening": False, **options}
     guide = options.pop("guide", None) or SyntheticGuide()
-    return Gradient(space, model, rng, guide=guide, **options)
+    return make(space, model, rng, guide=guide, **options)

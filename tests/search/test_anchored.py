@@ -11,13 +11,14 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from foretune.search._anchored import Anchored  # noqa: E402
-from foretune.search._relaxed import KINDS, Relaxed  # noqa: E402
+from foretune.search._relaxed import Relaxed  # noqa: E402
 from foretune.space import PerfectTile  # noqa: E402
+from foretune_research.climbs import KINDS, Logarithms  # noqa: E402
 from tests.search.gradient_support import columns  # noqa: E402
 from tests.space.programs import space  # noqa: E402
 
 
-def group(kind="exponents"):
+def group(coordinates=Relaxed):
     """Tiles of a sketch as coordinates, and a candidate that says what the rest is."""
     (base,) = space("matmul").sample(np.random.default_rng(0), 1)
     open_to = {
@@ -25,7 +26,7 @@ def group(kind="exponents"):
         for i, variable in enumerate(base.sketch.variables)
         if isinstance(variable, PerfectTile)
     }
-    return base, Relaxed(open_to, columns(open_to), kind=kind)
+    return base, coordinates(open_to, columns(open_to))
 
 
 def drawn_alike(base, relaxed, seed, n):
@@ -49,7 +50,11 @@ def jumps(candidates):
 
 
 @settings(max_examples=20, deadline=None)
-@given(kind=st.sampled_from(KINDS), read=st.sampled_from([logs, jumps]), seed=st.integers(0, 999))
+@given(
+    kind=st.sampled_from(list(KINDS.values())),
+    read=st.sampled_from([logs, jumps]),
+    seed=st.integers(0, 999),
+)
 def test_at_candidates_they_are_what_is_read(kind, read, seed):
     base, relaxed = group(kind)
     features = Anchored(relaxed, base, read)
@@ -60,7 +65,7 @@ def test_at_candidates_they_are_what_is_read(kind, read, seed):
 
 
 @settings(max_examples=20, deadline=None)
-@given(kind=st.sampled_from(KINDS[:2]), seed=st.integers(0, 999))
+@given(kind=st.sampled_from([Relaxed, Logarithms]), seed=st.integers(0, 999))
 def test_what_is_straight_in_logarithms_is_known_everywhere(kind, seed):
     base, relaxed = group(kind)
     features = Anchored(relaxed, base, logs)

@@ -18,18 +18,20 @@ from foretune.features.formulas import extract_batch
 from foretune.search import gradient
 from foretune.search._descent import Descent, descend
 from foretune.search._guide import Caution, MlpGuide
+from foretune.search._relaxed import Relaxed
 from foretune.search.gradient import Gradient
 from foretune.space import Space
 from foretune.testing import SyntheticMeasurer, SyntheticSpace, strategies, synthetic_record
 from foretune.workload import Workload
+from foretune_research.climbs import Logarithms
 from tests.search.gradient_support import SyntheticGuide, SyntheticLandscape, guided
 from tests.space.programs import CPU, gpu, matmul, space
 
 LOGGER = "foretune.search.gradient"
 
 
-def how(steps, rate=0.3, temperatures=(0.5, 0.02)):
-    return Descent(steps, rate, temperatures, refresh=5)
+def how(steps, rate=0.3):
+    return Descent(steps, rate, refresh=5)
 
 
 def told(candidates):
@@ -83,10 +85,10 @@ def climbed(ranker, steps, name="matmul", n=12, **options):
 
 
 class TestDescent:
-    @pytest.mark.parametrize("kind", ["exponents", "logs"])
-    def test_points_climb_to_the_optimum(self, kind):
+    @pytest.mark.parametrize("coordinates", [Relaxed, Logarithms])
+    def test_points_climb_to_the_optimum(self, coordinates):
         sketch = SyntheticSpace(seed=3).sketches[0]
-        landscape = SyntheticLandscape(sketch, kind)
+        landscape = SyntheticLandscape(sketch, coordinates)
         relaxed = landscape.relaxed
         rows = [tuple(each.values()) for each in relaxed.sample(np.random.default_rng(0), 16)]
         visited = descend(landscape, relaxed.of(rows), how(60))
@@ -102,25 +104,6 @@ class TestDescent:
         starts = np.zeros((3, landscape.relaxed.size))
         visited = descend(landscape, starts, how(0))
         np.testing.assert_array_equal(visited, starts[None])
-
-    def test_the_temperature_falls_only_where_it_is_annealed(self):
-        landscape = SyntheticLandscape(SyntheticSpace(seed=3).sketches[0])
-        x = landscape.relaxed.of([landscape_start(landscape)])
-        for options, expected in (
-            ({"smoothing": True}, (0.5, 0.02)),
-            ({"smoothing": True, "annealing": False}, (0.5, 0.5)),
-            ({}, (0.0, 0.0)),
-        ):
-            landscape.temperatures = []
-            descend(landscape, x, gradient.GradientConfig(**options).descent)
-            assert landscape.temperatures[0] == pytest.approx(expected[0])
-            assert landscape.temperatures[-1] == pytest.approx(expected[1])
-            assert landscape.temperatures == sorted(landscape.temperatures, reverse=True)
-
-
-def landscape_start(landscape):
-    (start,) = landscape.relaxed.sample(np.random.default_rng(0), 1)
-    return tuple(start.values())
 
 
 class TestPerceptron:
@@ -254,48 +237,6 @@ def _in_double(ranker):
 
 
 class TestSearch:
-    def test_it_finds_the_optimum_of_a_smooth_space_sooner_than_random_candidates(self):
-        reached = {}
-        for objective in ("gradient", "random"):
-            best = []
-            for seed in range(4):
-                where = SyntheticSpace(seed=seed)
-                strategy = guided(
-                    where, strategies.OracleModel(), np.random.default_rng(seed),
-                    objective=objective, steps=20,
-                )  # fmt: skip
-                strategy.explore()
-                best.append(strategy.best_score + np.log(where.optimum.seconds))
-            reached[objective] = np.mean(best)
-        assert reached["gradient"] > reached["random"] + 0.05
-
-    def test_it_needs_fewer_predictions_than_evolution_with_the_same_model(self):
-        class Noting(SyntheticGuide):
-            """Remembers after how many predictions a candidate came within 5 % of the optimum."""
-
-            reached = None
-
-            def scores(self, candidates):
-                found = super().scores(candidates)
-                if self.reached is None and np.nanmax(found) >= self.goal:
-                    self.reached = self.strategy.predictions
-                return found
-
-        needed = {"gradient": [], "evolution": []}
-        for objective, counts in needed.items():
-            for seed in range(5):
-                where, guide = SyntheticSpace(seed=seed), Noting()
-                guide.goal = np.log(0.95) - np.log(where.optimum.seconds)
-                guide.strategy = guided(
-                    where, strategies.OracleModel(), np.random.default_rng(seed), guide=guide,
-                    objective=objective, steps=10,
-                )  # fmt: skip
-                for _ in range(20):
-                    if guide.reached is None:
-                        guide.strategy.explore()
-                counts.append(guide.reached or guide.strategy.predictions)
-        assert np.mean(np.log(needed["gradient"])) < np.mean(np.log(needed["evolution"]))
-
     def test_what_breaks_a_limit_is_not_among_what_is_found(self):
         guide = Limited(lambda x: np.maximum(x[:, 0] - 1.0, 0.0))
         strategy = guided(
@@ -358,11 +299,11 @@ class TestSearch:
                 return candidate.sketch.key, candidate.decisions[-1]
 
             def landscape(self, candidate):
-                return Open(candidate.sketch, self.kind)
+                return Open(candidate.sketch)
 
         class Open(SyntheticLandscape):
-            def __init__(self, sketch, kind):
-                super().__init__(sketch, kind)
+            def __init__(self, sketch):
+                super().__init__(sketch)
                 last = len(sketch.variables) - 1
                 self.relaxed._variables.pop(last)
                 self.relaxed._choices = [c for c in self.relaxed._choices if c[0] != last]
@@ -399,25 +340,22 @@ class TestSearch:
         alike = np.corrcoef(rows)
         assert (alike.sum() - 64) / (64 * 63) < 0.2
 
-    def test_every_point_on_the_way_is_rounded_where_asked_and_else_the_last(self):
-        asked = {}
-        for trajectory in (True, False):
-            guide = SyntheticGuide()
-            strategy = guided(
-                SyntheticSpace(seed=1), strategies.OracleModel(), np.random.default_rng(0),
-                guide=guide, steps=12, structures=1, trajectory=trajectory,
-            )  # fmt: skip
-            drawn = strategy.fresh.unseen(8)
-            ((landscape, starts),) = strategy._chosen_groups(drawn)
-            x = landscape.relaxed.of([candidate.decisions for candidate in starts])
-            visited = descend(landscape, x, strategy.config.descent)
-            kept = visited if trajectory else visited[-1]
-            rounded = landscape.relaxed.rounded(kept.reshape(-1, landscape.relaxed.size))
-            on_the_way = {c.key for c in strategy._edited(starts[0], rounded)}
-            strategy._climb(landscape, starts)
-            asked[trajectory] = set(guide.asked)
-            assert asked[trajectory] == on_the_way | {c.key for c in starts}
-        assert asked[False] < asked[True]
+    def test_every_point_on_the_way_is_rounded(self):
+        guide = SyntheticGuide()
+        strategy = guided(
+            SyntheticSpace(seed=1), strategies.OracleModel(), np.random.default_rng(0),
+            guide=guide, steps=12, structures=1,
+        )  # fmt: skip
+        drawn = strategy.fresh.unseen(8)
+        ((landscape, starts),) = strategy._chosen_groups(drawn)
+        x = landscape.relaxed.of([candidate.decisions for candidate in starts])
+        visited = descend(landscape, x, strategy.config.descent)
+        rounded = landscape.relaxed.rounded(visited.reshape(-1, landscape.relaxed.size))
+        on_the_way = {c.key for c in strategy._edited(starts[0], rounded)}
+        last = landscape.relaxed.rounded(visited[-1])
+        assert len(rounded) > 2 * len(last)
+        strategy._climb(landscape, starts)
+        assert set(guide.asked) == on_the_way | {c.key for c in starts}
 
     def test_nothing_is_scored_or_proposed_twice(self):
         guide = SyntheticGuide()
@@ -468,9 +406,8 @@ class TestSearch:
 
     def test_what_is_refused_or_repeated_is_no_longer_improved(self):
         strategy = guided(
-            SyntheticSpace(seed=1), strategies.OracleModel(), np.random.default_rng(0),
-            coordinate_descent=False,
-        )  # fmt: skip
+            SyntheticSpace(seed=1), strategies.OracleModel(), np.random.default_rng(0), polished=0
+        )
         strategy.explore()
         best, second = strategy._ranked()[:2]
         assert strategy._elites()[0].key == best.key
@@ -514,36 +451,6 @@ class TestSearch:
             strategy.explore()
             assert len(strategy._landscapes) == 1
 
-    @pytest.mark.parametrize("objective", ["evolution", "random"])
-    def test_who_does_not_climb_needs_no_landscape(self, objective):
-        where = SyntheticSpace(seed=1)
-        strategy = guided(
-            where, strategies.OracleModel(), np.random.default_rng(0), objective=objective,
-            guide=SyntheticGuide(refused=[sketch.key for sketch in where.sketches]),
-        )  # fmt: skip
-        assert strategy.explore()
-        assert strategy.predictions > 8
-
-    @pytest.mark.parametrize("objective", ["gradient", "evolution", "random"])
-    def test_every_objective_proposes(self, objective):
-        strategy = guided(
-            SyntheticSpace(seed=1), strategies.OracleModel(), np.random.default_rng(0),
-            objective=objective,
-        )  # fmt: skip
-        assert len(strategies.run(strategy, 24)) == 24
-        assert strategy.predictions > 0
-
-    def test_what_evolution_finds_is_scored_before_a_climb(self):
-        scored = []
-        for bred in (0, 32):
-            strategy = guided(
-                SyntheticSpace(seed=1), strategies.OracleModel(), np.random.default_rng(0),
-                bred=bred, steps=0, scouts=0, coordinate_descent=False,
-            )  # fmt: skip
-            strategy.explore()
-            scored.append(strategy.predictions)
-        assert scored[0] < scored[1]
-
     def test_what_was_measured_is_a_start_again(self, monkeypatch):
         starts = []
 
@@ -569,21 +476,21 @@ class TestSearch:
 
     def test_single_steps_improve_what_was_rounded(self):
         best = {}
-        for polish in (True, False):
+        for polished in (8, 0):
             strategy = guided(
                 SyntheticSpace(seed=5), strategies.OracleModel(), np.random.default_rng(0),
-                coordinate_descent=polish, steps=1,
+                polished=polished, steps=1,
             )  # fmt: skip
             strategy.explore()
-            best[polish] = strategy.best_score
-        assert best[True] > best[False]
+            best[polished] = strategy.best_score
+        assert best[8] > best[0]
 
     def test_real_programs_are_searched_alike_with_the_same_seed(self, perceptron):
         asked = []
         for _ in range(2):
             model = cost.create("random", rng=0)
             strategy = search.create(
-                "gradient", space("softmax"), model, 3, seeds=8, structures=1, steps=2, polished=2,
+                "gradient", space("softmax"), model, 3, seeds=8, structures=1, steps=2,
                 opening=False,
             )  # fmt: skip
             asked.append([c.key for c in strategy.ask(4)])
@@ -635,15 +542,6 @@ class TestWhatCannotBeClimbed:
             assert len(strategies.run(strategy, 16)) == 16
         assert sum("no feasible start" in r.message for r in caplog.records) == 2
 
-    def test_an_exhausted_space_without_elites_gives_nothing(self):
-        where = SyntheticSpace(tiles=((4, 2),), choices=(2,), sketches=1, seed=5)
-        for options in ({"objective": "evolution"}, {"bred": 2}):
-            strategy = guided(
-                where, strategies.OracleModel(), np.random.default_rng(0), elites=0, **options
-            )
-            assert len(strategies.run(strategy, 2 * where.size)) == where.size
-            assert strategy.ask(4) == []
-
     def test_a_target_without_weights_is_said(self, caplog, monkeypatch):
         monkeypatch.setattr(pretrained, "shipped", lambda name, kind: None)
         strategy = Gradient(
@@ -659,17 +557,10 @@ class TestWhatCannotBeClimbed:
     [
         ({"seeds": 0}, "seeds >= 1"),
         ({"steps": -1}, "steps >= 0"),
-        ({"learning_rate": 0.0}, "learning_rate > 0"),
-        ({"temperature": float("inf")}, "temperature > 0, and finite"),
-        ({"coldest": 2.0}, "coldest <= temperature"),
-        ({"bred": 1}, "bred != 1"),
         ({"epsilon": 1.5}, "epsilon"),
-        ({"penalty": float("inf")}, "penalty >= 0, and finite"),
-        ({"caution": -1.0}, "caution >= 0, and finite"),
-        ({"objective": "annealing"}, "evolution"),
-        ({"variables": "roots"}, "exponents"),
         ({"steps": "many"}, "steps must be int"),
-        ({"stepps": 3}, "no option 'stepps'"),
+        ({"stepps": 3}, "no option 'stepps': choose from guide, weights, seeds"),
+        ({"smoothing": True}, "'smoothing': it is one of the package foretune_research"),
         ({"guide": "me"}, "unknown guide of gradient"),
         ({"weights": "tlp"}, "foretune train mlp"),
         ({"weights": "mine"}, "weights must be a file .* or the name of weights"),

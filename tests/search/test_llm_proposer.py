@@ -59,11 +59,8 @@ def program(space):
     return sketch.candidate([(4, 4, 1, 4), (4, 1, 1, 16), (16, 4), 3, 3, 1])
 
 
-def reading(text, program, space, form="decisions", alternatives=4, seed=0):
-    return read(
-        text, program, space, np.random.default_rng(seed),
-        form=form, alternatives=alternatives, longest=8,
-    )  # fmt: skip
+def reading(text, program, space, alternatives=4, seed=0):
+    return read(text, program, space, np.random.default_rng(seed), alternatives=alternatives)
 
 
 class TestAnswers:
@@ -128,10 +125,10 @@ class TestAnswers:
         assert any(told in line for line in found.corrections), found.corrections
 
     @pytest.mark.timeout(20)
-    @pytest.mark.parametrize("unit", ["\n", "-\n", "-", "mutators", "mutators\n", "<think>", "{"])
+    @pytest.mark.parametrize("unit", ["\n", "-\n", "-", "<think>", "{"])
     def test_garbage_is_read_in_linear_time(self, program, space, unit):
         text = unit * ((1 << 16) // len(unit))
-        assert not reading(text, program, space, form="names").edits
+        assert not reading(text, program, space).edits
 
     def test_a_thought_that_the_template_opened_is_no_answer(self, program, space):
         text = '{"proposals": [{"v0": [1, 64, 1, 1]}]} or rather </think>' + GOOD
@@ -174,36 +171,6 @@ class TestAnswers:
         found = reading(text, program, space, alternatives=3)
         assert len(found.edits) == 3 and "give 3 at most" in found.corrections[0]
 
-    @pytest.mark.parametrize(
-        "text",
-        [
-            '{"proposals": [["TileSize"], ["Unroll", "Parallel"]]}',
-            '{"proposals": ["TileSize", "Unroll"]}',
-            "Reasoning: because.\nMutators: meta_schedule.MutateTileSize(x), MutateUnroll",
-            "**Transformations**: TileSize, tile_size",
-        ],
-    )
-    def test_names_in_all_their_forms(self, program, space, text):
-        found = reading(text, program, space, form="names")
-        assert found.edits and not found.dropped
-
-    def test_unknown_names_are_filtered(self, program, space):
-        found = reading('{"proposals": [["Fuse", "Unroll", 7]]}', program, space, form="names")
-        assert found.edits[0].decisions[:5] == program.decisions[:5]
-        assert found.dropped == 2 and "use TileSize" in found.corrections[0]
-        none = reading('{"proposals": [["Fuse"], ["Vectorise me"]]}', program, space, form="names")
-        assert not none.edits
-
-    def test_a_sequence_of_no_names_is_dropped_and_told(self, program, space):
-        found = reading('{"proposals": [[]]}', program, space, form="names")
-        assert not found.edits and found.dropped == 1
-        assert "a proposal is empty" in found.corrections[0]
-
-    def test_fifty_names_are_cut(self, program, space):
-        text = json.dumps({"proposals": [["TileSize"] * 50]})
-        found = reading(text, program, space, form="names")
-        assert "had 50 transformations: give 8 at most" in found.corrections[0]
-
     def test_corrections_are_short_single_lines(self, program, space):
         text = json.dumps({"proposals": [{f"x\n\x1b{i}" + "y" * 999: 1} for i in range(50)]})
         found = reading(text, program, space, alternatives=50)
@@ -222,8 +189,7 @@ class TestPrompts:
         return Situation(Variant(child, 2.5), 4, tuple(reversed(variants)), variants[1])
 
     def text(self, situation, **options):
-        given = {"history": 2, "style": "diff", "form": "decisions", "alternatives": 4,
-                 "longest": 8, **options}  # fmt: skip
+        given = {"history": 2, "style": "diff", "alternatives": 4, **options}
         return "\n".join(m["content"] for m in messages(situation, **given))
 
     def test_the_diff_style_says_what_matters(self, space, program):
@@ -246,10 +212,6 @@ class TestPrompts:
         assert text.count("what came of it changed") == history
         if style == "full":
             assert text.count("T.prim_func") == 1 + history
-
-    def test_names_are_listed_where_names_are_asked_for(self, space, program):
-        text = self.text(self.situation(space, program), form="names")
-        assert "TileSize, Parallel, Vectorize, Unroll" in text
 
     def test_the_same_situation_gives_the_same_prompt(self, space, program):
         assert self.text(self.situation(space, program)) == self.text(
@@ -830,9 +792,9 @@ def refused_commands(monkeypatch):
     return commands
 
 
-@pytest.mark.parametrize("form", ["decisions", "names"])
+@pytest.mark.parametrize("proposer", ["llm", "llm-names"])
 @pytest.mark.slow
-def test_nothing_that_an_answer_says_is_done(tmp_path, monkeypatch, form):
+def test_nothing_that_an_answer_says_is_done(tmp_path, monkeypatch, proposer):
     def files(name, answer):
         """What lies around after a run, as seen from the folder that it ran in."""
         here = tmp_path / name
@@ -847,7 +809,7 @@ def test_nothing_that_an_answer_says_is_done(tmp_path, monkeypatch, form):
             tune(
                 matmul(64), target=CPU, strategy="mcts", trials=12, batch=4,
                 work_dir=here / "work", measurer=FormulaMeasurer(), llm=session,
-                options={"asked": 2, "otherwise": "random", "expansions": 2, "form": form},
+                options={"proposer": proposer, "asked": 2, "otherwise": "random", "expansions": 2},
             )  # fmt: skip
             assert session.usage.answers > 0
         return sorted(str(path.relative_to(here)) for path in here.rglob("*"))

@@ -27,6 +27,7 @@ from foretune.space import PerfectTile, Space
 from foretune.testing import SyntheticSpace, strategies
 from foretune.testing.strategies import OracleModel
 from foretune.workload import catalog
+from foretune_research import plugin
 from tests.tuning.support import matmul
 
 CPU = Hardware(
@@ -205,7 +206,8 @@ def test_gpu_rules_complain_about_what_is_wrong():
 
 
 def test_names_are_listed_and_unknown_ones_refused(space):
-    assert proposers.names() == ["heuristic", "learned", "llm", "random"]
+    studies = plugin.TABLES["foretune.proposers"]
+    assert proposers.names() == sorted(["heuristic", "learned", "llm", "random", *studies])
     assert all(proposers.descriptions().values())
     with pytest.raises(BadInputError, match=r"unknown proposer 'oracle'.*heuristic"):
         proposers.create("oracle", space, 0)

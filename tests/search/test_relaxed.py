@@ -14,7 +14,8 @@ from tests.search.gradient_support import columns
 
 torch = pytest.importorskip("torch")
 
-from foretune.search._relaxed import KINDS, Relaxed, onto_simplex, rounded_sums  # noqa: E402
+from foretune.search._relaxed import Relaxed, onto_simplex, rounded_sums  # noqa: E402
+from foretune_research.climbs import KINDS  # noqa: E402
 
 EXTENTS = (1, 2, 7, 11, 13, 64, 97, 126, 127, 143, 360, 1001, 2 * 509)
 CHOICE = Choice("unroll", (0, 16, 64, 512), (0.25,) * 4)
@@ -28,7 +29,8 @@ def spaces(draw):
         extent, parts = draw(st.sampled_from(EXTENTS)), draw(st.integers(2, 4))
         tiles.append(PerfectTile(f"t{i}", extent, parts, draw(st.sampled_from((0, 1, 8, 64)))))
     open_to = dict(enumerate([*tiles, CHOICE]))
-    return open_to, Relaxed(open_to, columns(open_to), kind=draw(st.sampled_from(KINDS)))
+    made = draw(st.sampled_from(list(KINDS.values())))
+    return open_to, made(open_to, columns(open_to))
 
 
 @given(spaces(), st.integers(0, 2**32 - 1))

@@ -29,6 +29,7 @@ from foretune.search._world_guide import WorldGuide
 from foretune.search.gradient import Gradient
 from foretune.space import Space
 from foretune.workload import Workload
+from foretune_research.climbs import KINDS, GradientStudy
 from foretune_research.world.ranker import WorldVariants
 from tests.cost.small_world import LEARNED_FROM, OPTIONS, group, trained
 from tests.space.programs import CPU, gpu, matmul, space
@@ -66,13 +67,14 @@ def smooth(landscape, x):
 @settings(max_examples=25, deadline=None)
 @given(
     name=st.sampled_from(["matmul", "conv2d_nhwc", "depthwise", "pooling", "softmax"]),
-    kind=st.sampled_from(["exponents", "logs", "factors"]),
+    kind=st.sampled_from(list(KINDS)),
     reads=st.sampled_from(READS),
     seed=st.integers(0, 2**16),
 )
 def test_a_candidates_score_is_that_of_the_rankers_rollout(name, kind, reads, seed):
     ranker = trained(reads)
-    guide = WorldGuide(ranker, kind)
+    guide = WorldGuide(ranker)
+    guide.coordinates = KINDS[kind]
     drawn = space(name).sample(np.random.default_rng(seed), 12)
     same = [c for c in drawn if guide.group(c) == guide.group(drawn[0])]
     landscape = guide.landscape(drawn[0])
@@ -150,7 +152,7 @@ def test_a_climb_raises_the_score(guide):
     starts = [c for c in drawn if guide.group(c) == guide.group(drawn[0])][:8]
     landscape = guide.landscape(starts[0])
     x = landscape.relaxed.of([c.decisions for c in starts])
-    visited = descend(landscape, x, Descent(12, 0.3, (0.0, 0.0), 5))
+    visited = descend(landscape, x, Descent(12, 0.3, 5))
     ends = [
         space("matmul").edit(starts[0], changes, np.random.default_rng(0))
         for changes in landscape.relaxed.nearest(visited[-1])
@@ -162,9 +164,9 @@ def test_a_climb_raises_the_score(guide):
 def test_a_search_by_climbs_finds_more_than_random_candidates(guide):
     best = {}
     for objective in ("gradient", "random"):
-        strategy = Gradient(
+        strategy = GradientStudy(
             space("matmul"), cost.create("random", rng=0), np.random.default_rng(0), guide=guide,
-            objective=objective, seeds=16, steps=10, polished=2, structures=1,
+            objective=objective, seeds=16, steps=10, structures=1,
         )  # fmt: skip
         strategy.explore()
         best[objective] = strategy.best_score
@@ -198,7 +200,7 @@ def test_the_models_own_world_is_climbed_where_asked(files):
 
 
 def test_a_file_is_climbed_beside_any_model(files):
-    options = {"guide": "world", "weights": files["head"], "seeds": 8, "steps": 2, "polished": 2,
+    options = {"guide": "world", "weights": files["head"], "seeds": 8, "steps": 2,
                "opening": False}  # fmt: skip
     asked = []
     for _ in range(2):

@@ -25,6 +25,7 @@ __all__ = [
     "Proposer",
     "Situation",
     "Variant",
+    "asks_llm",
     "check",
     "create",
     "default_name",
@@ -106,6 +107,13 @@ def default_name(hardware: Hardware) -> str:
     from foretune.search.proposers.learned import has_weights
 
     return "learned" if has_weights(hardware) else "heuristic"
+
+
+def asks_llm(name: str | None) -> bool:
+    """Whether the proposer of a name takes a language model, as its option ``llm``."""
+    if name is None or name not in names():
+        return False
+    return "llm" in inspect.signature(_PROPOSERS.factory(name)).parameters
 
 
 def check_name(name: str) -> None:

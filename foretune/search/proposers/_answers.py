@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ import numpy as np
 
 from foretune.errors import IllegalCandidateError
 from foretune.search.proposers._prompts import shown
-from foretune.search.proposers._transformations import canonical, transformations
 from foretune.space import INLINE, ROOT, Choice, ComputeLocation
 
 if TYPE_CHECKING:
@@ -27,8 +26,6 @@ _LONGEST_CORRECTION = 240
 _LONGEST_ANSWER = 1 << 16
 _MOST_OBJECTS = 32
 """Places at which a JSON object is looked for."""
-# Bounded: what an answer repeats without end is looked at once.
-_NAMES = re.compile(r"\W{0,8}(?:mutators|transformations)\W{0,8}:(.+)", re.IGNORECASE)
 _LOCATIONS = {"root": ROOT, "inline": INLINE}
 
 
@@ -58,120 +55,25 @@ class Reading:
             self.corrections.append(line)
 
 
-def read(
-    text: str,
-    program: Candidate,
-    space: Space,
-    rng: np.random.Generator,
-    *,
-    form: str,
-    alternatives: int,
-    longest: int,
-) -> Reading:
-    """The usable edits of an answer.
-
-    Args:
-        text: What the model said.
-        program: What was to be edited.
-        space: Its space.
-        rng: Draws what an answer leaves open.
-        form: ``"decisions"`` or ``"names"``.
-        alternatives: Proposals read at most.
-        longest: Names of one proposal applied at most.
-    """
-    reading = Reading()
-    proposals = _proposals(text, form, reading)
-    if len(proposals) > alternatives:
-        reading.drop(f"there were {len(proposals)} proposals: give {alternatives} at most")
-    for proposal in proposals[:alternatives]:
-        if form == "names":
-            edit = _by_names(proposal, program, space, rng, longest, reading)
-        else:
-            edit = _by_decisions(proposal, program, space, rng, reading)
-        if edit is None:
-            continue
-        if edit == program:
-            reading.drop("a proposal changes nothing: change at least one decision")
-        elif edit not in reading.edits and _can_be_made(edit, reading):
-            reading.edits.append(edit)
-    return reading
-
-
-def _can_be_made(edit: Candidate, reading: Reading) -> bool:
-    """Whether TVM accepts a program; what is wrong with it is for the model to know.
-
-    Making it takes milliseconds, the answer took seconds. What is measured was made anyway.
-    """
-    try:
-        edit.apply()
-    except IllegalCandidateError as error:
-        reading.drop(f"a proposal makes no program: {error}")
-        return False
-    return True
-
-
-def _proposals(text: str, form: str, reading: Reading) -> list[Any]:
-    # What a reasoning model thinks aloud is no answer; its template may have opened the thought.
-    text = text.rpartition("</think>")[2].partition("<think>")[0][:_LONGEST_ANSWER]
-    data = _first_object(text)
+def decided(text: str, reading: Reading) -> list[Any]:
+    """The proposals of an answer, as they stand in its JSON object."""
+    data = first_object(said(text))
     if data is not None:
         found = data.get("proposals")
         if isinstance(found, list) and found:
-            # A single sequence of names, without the list around it, means the same.
-            single = form == "names" and all(isinstance(item, str) for item in found)
-            return [found] if single else found
+            return found
         reading.drop('the object has no list "proposals" with at least one proposal')
         return []
-    if form == "names" and (lines := list(filter(None, map(_NAMES.match, text.splitlines())))):
-        return [[name.strip() for name in line[1].split(",")] for line in lines]
     reading.drop("no JSON object could be read: answer with one object, without trailing commas")
     return []
 
 
-def _first_object(text: str) -> Mapping[str, Any] | None:
-    decoder = json.JSONDecoder()
-    for match in list(re.finditer(r"\{", text))[:_MOST_OBJECTS]:
-        try:
-            data, _ = decoder.raw_decode(text, match.start())
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(data, dict) and "proposals" in data:
-            return data
-    return None
-
-
-def _by_names(
-    proposal: Any,
-    program: Candidate,
-    space: Space,
-    rng: np.random.Generator,
-    longest: int,
-    reading: Reading,
-) -> Candidate | None:
-    """Applies the names that are known in turn; None if none is."""
-    known = {canonical(name): indices for name, indices in transformations(program.sketch).items()}
-    names = proposal if isinstance(proposal, list) else [proposal]
-    if not names:
-        reading.drop("a proposal is empty: give at least one transformation")
-    if len(names) > longest:
-        reading.drop(f"a proposal had {len(names)} transformations: give {longest} at most")
-    edit, applied = program, 0
-    for name in names[:longest]:
-        indices = known.get(canonical(name.strip())) if isinstance(name, str) else None
-        if indices is None:
-            there = ", ".join(transformations(program.sketch))
-            reading.drop(f"{_quoted(name)} is no transformation of this program: use {there}")
-            continue
-        edit, applied = space.mutate(edit, rng, indices), applied + 1
-    return edit if applied else None
-
-
-def _by_decisions(
+def by_decisions(
     proposal: Any, program: Candidate, space: Space, rng: np.random.Generator, reading: Reading
 ) -> Candidate | None:
     """Changes the decisions that are legal; None if there is none."""
     if not isinstance(proposal, dict):
-        reading.drop(f"a proposal is an object of identifiers and values, not {_quoted(proposal)}")
+        reading.drop(f"a proposal is an object of identifiers and values, not {quoted(proposal)}")
         return None
     if not proposal:
         reading.drop("a proposal is empty: give at least one identifier with its new value")
@@ -180,7 +82,7 @@ def _by_decisions(
     for name, value in proposal.items():
         known = _index(name, program)
         if known is None:
-            reading.drop(f"{_quoted(name)} is no identifier of the table")
+            reading.drop(f"{quoted(name)} is no identifier of the table")
         else:
             values[known] = value
     # Locations last, in their order: which ones there are depends on the tiles and on earlier ones.
@@ -194,6 +96,79 @@ def _by_decisions(
     if taken:
         _tell_redrawn(program, edit, taken, reading)
     return edit if taken else None
+
+
+Proposals = Callable[[str, Reading], "list[Any]"]
+"""Finds the proposals of an answer."""
+Edit = Callable[[Any, "Candidate", "Space", np.random.Generator, Reading], "Candidate | None"]
+"""Makes an edit of a program of a proposal; None where nothing of it can be used."""
+
+
+def read(
+    text: str,
+    program: Candidate,
+    space: Space,
+    rng: np.random.Generator,
+    *,
+    alternatives: int,
+    proposals: Proposals = decided,
+    edited: Edit = by_decisions,
+) -> Reading:
+    """The usable edits of an answer.
+
+    Args:
+        text: What the model said.
+        program: What was to be edited.
+        space: Its space.
+        rng: Draws what an answer leaves open.
+        alternatives: Proposals read at most.
+        proposals: Finds them.
+        edited: Makes an edit of one.
+    """
+    reading = Reading()
+    found = proposals(text, reading)
+    if len(found) > alternatives:
+        reading.drop(f"there were {len(found)} proposals: give {alternatives} at most")
+    for proposal in found[:alternatives]:
+        edit = edited(proposal, program, space, rng, reading)
+        if edit is None:
+            continue
+        if edit == program:
+            reading.drop("a proposal changes nothing: change at least one decision")
+        elif edit not in reading.edits and _can_be_made(edit, reading):
+            reading.edits.append(edit)
+    return reading
+
+
+def said(text: str) -> str:
+    """An answer without what a reasoning model thinks aloud; its template may open the thought."""
+    return text.rpartition("</think>")[2].partition("<think>")[0][:_LONGEST_ANSWER]
+
+
+def first_object(text: str) -> Mapping[str, Any] | None:
+    """The first JSON object of a text that has proposals."""
+    decoder = json.JSONDecoder()
+    for match in list(re.finditer(r"\{", text))[:_MOST_OBJECTS]:
+        try:
+            data, _ = decoder.raw_decode(text, match.start())
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(data, dict) and "proposals" in data:
+            return data
+    return None
+
+
+def _can_be_made(edit: Candidate, reading: Reading) -> bool:
+    """Whether TVM accepts a program; what is wrong with it is for the model to know.
+
+    Making it takes milliseconds, the answer took seconds. What is measured was made anyway.
+    """
+    try:
+        edit.apply()
+    except IllegalCandidateError as error:
+        reading.drop(f"a proposal makes no program: {error}")
+        return False
+    return True
 
 
 def _tell_redrawn(program: Candidate, edit: Candidate, named: set[int], reading: Reading) -> None:
@@ -225,7 +200,7 @@ def _decision(variable: Any, value: Any) -> Any:
     if isinstance(variable, Choice):
         if type(value) is not int or value not in variable.values:
             raise IllegalCandidateError(
-                f"{variable.name} is one of {list(variable.values)}, but got {_quoted(value)}"
+                f"{variable.name} is one of {list(variable.values)}, but got {quoted(value)}"
             )
         return variable.values.index(value)
     if isinstance(variable, ComputeLocation) and isinstance(value, str):
@@ -233,6 +208,7 @@ def _decision(variable: Any, value: Any) -> Any:
     return value
 
 
-def _quoted(value: Any) -> str:
+def quoted(value: Any) -> str:
+    """A value as a sentence shows it, cut where it is long."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

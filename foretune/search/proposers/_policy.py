@@ -33,7 +33,16 @@ SCHEMA = "foretune.policy/1"
 _CLIP = 2.0
 _FARTHEST = 3
 """Decisions in which programs of a pair differ at most."""
-_ROUNDS, _DEPTH, _RATE = 250, 6, 0.15
+_ROUNDS = 250
+_PARAMETERS = {
+    "max_depth": 6,
+    "learning_rate": 0.15,
+    "min_child_weight": 20,
+    "subsample": 0.7,
+    "colsample_bytree": 0.7,
+    "nthread": 1,
+    "base_score": 0.0,
+}
 
 
 @dataclass(frozen=True)
@@ -143,17 +152,7 @@ class Policy:
         label = np.concatenate(gains)
         data = xgboost.QuantileDMatrix(np.concatenate(rows), label, nthread=1)
         data.set_base_margin(np.zeros(len(label)))
-        parameters = {
-            "max_depth": _DEPTH,
-            "learning_rate": _RATE,
-            "min_child_weight": 20,
-            "subsample": 0.7,
-            "colsample_bytree": 0.7,
-            "seed": seed,
-            "nthread": 1,
-            "base_score": 0.0,
-        }
-        return cls(xgboost.train(parameters, data, _ROUNDS)), len(label)
+        return cls(xgboost.train({**_PARAMETERS, "seed": seed}, data, _ROUNDS)), len(label)
 
     def save(self, path: Path) -> None:
         """Writes trees and feature version to one file.

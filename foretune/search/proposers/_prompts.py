@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from foretune.describe.words import machine_words
 from foretune.errors import IllegalCandidateError
-from foretune.search.proposers._transformations import transformations
 from foretune.space import Choice, ComputeLocation, PerfectTile, location_name
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from foretune.space import Candidate
 
 STYLES = ("diff", "full")
-FORMS = ("decisions", "names")
 
 _MOST_LISTED = 24
 """Values of a domain that are listed."""
@@ -45,19 +43,13 @@ A program is fixed by its decisions; you change some of them to make it faster.
 "Predicted" scores come from a cost model (minus log2 of a slow-down, higher is faster) and may be
 wrong; "measured" milliseconds are right."""
 
-_DECISIONS = """\
+DECISIONS = """\
 Answer with one JSON object and nothing else:
 {{"reasoning": "...", "proposals": [{{"v0": [4, 8, 1, 16], "v3": 64}}, ...]}}
 with 1 to {count} different proposals. Each proposal maps identifiers of the table to new values;
 what is left out stays as it is. A tile is a list of as many positive integers as the table shows,
 outermost first, whose product is the extent. A choice or a location is one of the values listed."""
-
-_NAMES = """\
-Answer with one JSON object and nothing else:
-{{"reasoning": "...", "proposals": [["TileSize", "Unroll"], ...]}}
-with 1 to {count} different proposals. Each is a sequence of at most {length} of the transformations
-listed, which are applied in turn; how each changes its decision is drawn at random. One may occur
-several times."""
+"""What an answer has to look like; ``count`` proposals at most."""
 
 
 def messages(
@@ -65,10 +57,10 @@ def messages(
     *,
     history: int,
     style: str,
-    form: str,
     alternatives: int,
-    longest: int,
     corrections: Sequence[str] = (),
+    form: str = DECISIONS,
+    choices: Sequence[str] = (),
 ) -> list[dict[str, str]]:
     """The conversation that asks for edits of a program.
 
@@ -76,16 +68,14 @@ def messages(
         situation: The program and what is known around it.
         history: Ancestors that are shown, at most 3.
         style: One of ``STYLES``.
-        form: One of ``FORMS``.
         alternatives: Proposals asked for.
-        longest: Names in a proposal at most.
         corrections: What was wrong with earlier answers about programs of the same sketch.
+        form: What an answer has to look like, with a place for ``count``, their number.
+        choices: What an answer may choose from, beside the decisions.
     """
     candidate = situation.program.candidate
     ancestors = situation.ancestors[:history]
-    task = (_DECISIONS if form == "decisions" else _NAMES).format(
-        count=alternatives, length=longest
-    )
+    task = form.format(count=alternatives)
     show = _differences if style == "diff" else _programs
     sections = [
         ("Machine", [machine_words(candidate.hardware)]),
@@ -95,10 +85,8 @@ def messages(
     ]
     if situation.best is not None and situation.best.candidate != candidate:
         sections.append(("Best so far", _best(situation.best, candidate)))
-    if form == "names":
-        sections.append(
-            ("Available transformations", [", ".join(transformations(candidate.sketch))])
-        )
+    if choices:
+        sections.append(("Available transformations", [", ".join(choices)]))
     if corrections:
         title = "What was wrong with earlier answers, which used the same identifiers"
         sections.append((title, [f"- {c}" for c in corrections]))

@@ -9,23 +9,22 @@ programs that the model was not asked about, because it is slow and the tree is 
 for each measurement, get the edits of another proposer.
 
 Source: Reasoning Compiler (Tang et al., NeurIPS 2025), section 3.1. Deviations: several
-alternatives per call; decisions with their values instead of names alone (``form="names"`` is the
-paper's); corrections are told."""
+alternatives per call; decisions with their values instead of names alone; corrections are told."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from foretune._options import configured, refuse_unknown
+from foretune._options import configured, option_names, refuse_unknown
 from foretune.errors import BadInputError, unknown_name
 from foretune.search import proposers
-from foretune.search.proposers._answers import read
+from foretune.search.proposers._answers import Reading, read
 from foretune.search.proposers._base import Proposer, Situation, Variant
-from foretune.search.proposers._prompts import FORMS, STYLES, messages
+from foretune.search.proposers._prompts import STYLES, messages
 from foretune.search.proposers.random import RandomProposer
 
 if TYPE_CHECKING:
@@ -44,19 +43,15 @@ class LlmConfig:
     Attributes:
         history: Ancestors that a prompt shows, 0 to 3.
         style: ``"diff"`` or ``"full"``.
-        form: ``"decisions"`` or ``"names"``.
         proposals: Alternatives asked for per call.
         asked: Programs asked about per batch of measurements.
-        longest: Names in a proposal at most, where the answers are names.
         otherwise: Proposer for programs that the model is not asked about.
     """
 
     history: int = 2
     style: str = STYLES[0]
-    form: str = FORMS[0]
     proposals: int = 4
     asked: int = 4
-    longest: int = 8
     otherwise: str = proposers.DEFAULT
 
     def __post_init__(self) -> None:
@@ -64,12 +59,10 @@ class LlmConfig:
             raise BadInputError(f"llm: 0 <= history <= 3 must hold, but got {self.history}")
         if self.style not in STYLES:
             raise unknown_name("prompt style", self.style, STYLES)
-        if self.form not in FORMS:
-            raise unknown_name("form of proposals", self.form, FORMS)
-        for name in ("proposals", "asked", "longest"):
+        for name in ("proposals", "asked"):
             if getattr(self, name) < 1:
                 raise BadInputError(f"llm: {name} >= 1 must hold, but got {getattr(self, name)}")
-        if self.otherwise == "llm":
+        if proposers.asks_llm(self.otherwise):
             raise BadInputError("llm: otherwise must be another proposer than 'llm' itself")
 
 
@@ -85,6 +78,8 @@ class LlmProposer(Proposer):
     Raises:
         BadInputError: There is no session, or an option is unknown or makes no sense.
     """
+
+    config_type: ClassVar[type[LlmConfig]] = LlmConfig
 
     def __init__(
         self,
@@ -102,8 +97,8 @@ class LlmProposer(Proposer):
                 "example --llm qwen2.5-coder@http://localhost:11434/v1, or choose the proposer "
                 "'learned'"
             )
-        self.config, unknown = configured(LlmConfig, "llm", options)
-        refuse_unknown("llm", unknown, LlmConfig.__dataclass_fields__)
+        self.config, unknown = configured(self.config_type, "llm", options)
+        refuse_unknown("llm", unknown, option_names(self.config_type))
         self.session = llm
         self._otherwise = proposers.create(self.config.otherwise, space, rng)
         self._random = RandomProposer(space, rng)
@@ -116,8 +111,8 @@ class LlmProposer(Proposer):
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
         """Refuses what ``LlmConfig`` does not know or refuses; the session is not looked at."""
-        config, others = configured(LlmConfig, "llm", options)
-        refuse_unknown("llm", set(others) - {"llm"}, LlmConfig.__dataclass_fields__)
+        config, others = configured(cls.config_type, "llm", options)
+        refuse_unknown("llm", set(others) - {"llm"}, option_names(cls.config_type))
         proposers.check(config.otherwise, {})
 
     @property
@@ -134,19 +129,24 @@ class LlmProposer(Proposer):
             self._ask(situations)
 
     def _ask(self, situations: Sequence[Situation]) -> None:
-        config = self.config
         for each in situations:
             program = each.program.candidate
-            prompt = messages(
-                each,
-                history=config.history,
-                style=config.style,
-                form=config.form,
-                alternatives=config.proposals,
-                longest=config.longest,
-                corrections=self._corrections.pop(program.sketch.key, ()),
-            )
-            self._asked[program.key] = self.session.submit(prompt)
+            corrections = self._corrections.pop(program.sketch.key, ())
+            self._asked[program.key] = self.session.submit(self._prompt(each, corrections))
+
+    def _prompt(self, situation: Situation, corrections: Sequence[str]) -> list[dict[str, str]]:
+        """What the model is asked about a program."""
+        return messages(
+            situation,
+            history=self.config.history,
+            style=self.config.style,
+            alternatives=self.config.proposals,
+            corrections=corrections,
+        )
+
+    def _read(self, text: str, program: Candidate) -> Reading:
+        """What an answer about a program comes to."""
+        return read(text, program, self._space, self.rng, alternatives=self.config.proposals)
 
     def propose(self, situations: Sequence[Situation]) -> list[list[Candidate]]:
         """The model's edits where it was asked, those of another proposer elsewhere."""
@@ -170,16 +170,7 @@ class LlmProposer(Proposer):
         answer = self.session.wait(asked)
         if answer is None:
             return self._random.draw(program, 1)
-        config = self.config
-        reading = read(
-            answer.text,
-            program,
-            self._space,
-            self.rng,
-            form=config.form,
-            alternatives=config.proposals,
-            longest=config.longest,
-        )
+        reading = self._read(answer.text, program)
         corrections = reading.corrections
         if answer.cut_off and not reading.edits:
             corrections = [_CUT_OFF]
