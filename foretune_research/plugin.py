@@ -16,8 +16,13 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "mcts-rollouts": "foretune_research.rollouts:MctsRollouts",
     },
     "foretune.rankers": {
+        "tgraph": "foretune_research.tgraph.ranker:TGraphRanker",
         "world:reference": "foretune_research.world.ranker:WorldReference",
         "world:variants": "foretune_research.world.ranker:WorldVariants",
+    },
+    "foretune.tgraph_configs": {
+        "published": "foretune_research.tgraph.config:PublishedConfig",
+        "variants": "foretune_research.tgraph.config:VariantsConfig",
     },
     "foretune.world_readers": {"text": "foretune_research.world.reader:TextReader"},
 }

@@ -42,15 +42,15 @@ MODELS: Mapping[str, tuple[str, Changes]] = {
     "corrected": ("corrected", {}),
 }
 ABLATIONS: Mapping[str, tuple[str, Changes]] = {
-    "corrected, no channel attention": ("corrected", {"channel_attention": False}),
-    "corrected, no cross attention": ("corrected", {"attention": "none"}),
-    "corrected, no edges": ("corrected", {"edges": "none"}),
-    "corrected, edges from consumers": ("corrected", {"edges": "consumers"}),
+    "corrected, no channel attention": ("variants", {"channel_attention": False}),
+    "corrected, no cross attention": ("variants", {"attention": "none"}),
+    "corrected, no edges": ("variants", {"edges": "none"}),
+    "corrected, edges from consumers": ("variants", {"edges": "consumers"}),
     "corrected, pruned to 0 hops": ("corrected", {"prune_hops": 0}),
     "corrected, pruned to 3 hops": ("corrected", {"prune_hops": 3}),
-    "corrected, ListMLE": ("corrected", {"loss": "listmle"}),
-    "corrected, RankNet": ("corrected", {"loss": "ranknet"}),
-    "corrected, squares": ("corrected", {"loss": "mse"}),
+    "corrected, ListMLE": ("variants", {"loss": "listmle"}),
+    "corrected, RankNet": ("variants", {"loss": "ranknet"}),
+    "corrected, squares": ("variants", {"loss": "mse"}),
     "corrected, margin 1 everywhere": ("corrected", {"tie_width": 0.0}),
     "published, no channel attention": ("published", {"channel_attention": False}),
     "published, no cross attention": ("published", {"attention": "none"}),
@@ -63,7 +63,7 @@ TILES: Mapping[str, tuple[str, Changes]] = {
     "published, no attention": ("published", {"tile_attention": "none"}),
     "published, fused attention": ("published", {"tile_attention": "fused"}),
     "corrected": ("corrected", {}),
-    "corrected, no attention": ("corrected", {"tile_attention": "none"}),
+    "corrected, no attention": ("variants", {"tile_attention": "none"}),
 }
 
 

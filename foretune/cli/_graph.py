@@ -41,7 +41,8 @@ def _add_train(commands: Any) -> None:
         "--config",
         default="corrected",
         metavar="NAME",
-        help="published or corrected (default), see docs/tgraph.md",
+        help="corrected (default), or of the research package published or variants, see "
+        "docs/tgraph.md",
     )
     train.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.npz")
     _add_training(train)

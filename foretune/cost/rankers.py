@@ -39,12 +39,11 @@ _RANKERS: Registry[Ranker] = Registry(
         "mtl_tlp": "foretune.cost.tlp:TlpRanker",
         "mtl_tlp:reference": "foretune.cost.tlp:TlpRanker",
         "random": "foretune.cost.random_ranker:RandomRanker",
-        "tgraph": "foretune.cost.tgraph_ranker:TGraphRanker",
         "tlp": "foretune.cost.tlp:TlpRanker",
         "tlp:reference": "foretune.cost.tlp:TlpRanker",
         "world": "foretune.cost.world:WorldRanker",
     },
-    studied=("world:reference", "world:variants"),
+    studied=("tgraph", "world:reference", "world:variants"),
 )
 
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from foretune._torch import seeded
 from foretune.errors import BadInputError
-from foretune.tgraph import _losses, metrics
+from foretune.tgraph import metrics
 from foretune.tgraph._layers import Neighbours
 from foretune.tgraph._networks import LayoutNetwork, NodeTensors, TileNetwork
 from foretune.tgraph.configurations import Rows
@@ -37,8 +37,6 @@ FloatArray = npt.NDArray[np.float64]
 Weights = dict[str, npt.NDArray[Any]]
 logger = logging.getLogger("foretune.tgraph")
 
-CHECKS = 10
-"""How many times a member is validated on its way."""
 _VALIDATED = 1000
 """Configurations of a graph that validation looks at, as many as the official evaluation."""
 _SPREAD_OVER = 128
@@ -145,37 +143,29 @@ def _least_digests(graph: Graph, count: int) -> Rows:
 def score(
     network: nn.Module, loaded: Loaded, rows: Rows, config: TGraphConfig, seed: int = 0
 ) -> FloatArray:
-    """Scores of configurations, higher is slower, float64 of shape (rows,).
-
-    Where configurations are compared with their batch, the scores are means over
-    ``config.permutations`` orders. Otherwise each different configuration is scored once, in an
-    order of its own, so that neither the order of ``rows`` nor copies in it change anything.
-    """
+    """Scores of configurations, higher is slower, float64 of shape (rows,); see ``scored``."""
     network.eval()
+
+    def scores_of(some: Rows) -> FloatArray:
+        return _in_chunks(network, loaded, some, config.chunk)
+
     with torch.no_grad():
-        if config.attention == "batch":
-            rng = np.random.default_rng(seed)
-            orders = [rng.permutation(len(rows)) for _ in range(config.permutations)]
-            return averaged_over(
-                orders or [np.arange(len(rows))],
-                lambda order: _in_chunks(network, loaded, rows[order], config.chunk),
-            )
-        keys = configuration_keys(loaded.graph)[rows]
-        _, first, group = np.unique(keys, return_index=True, return_inverse=True)
-        return _in_chunks(network, loaded, rows[first], config.chunk)[group]
+        return config.scored(loaded.graph, rows, seed, scores_of)
 
 
-def averaged_over(orders: Sequence[Rows], scores_of: Any) -> FloatArray:
-    """The mean of scores that were computed in several orders, each put back into place.
+def scored_once(graph: Graph, rows: Rows, scores_of: Callable[[Rows], FloatArray]) -> FloatArray:
+    """Scores each different configuration once, in an order of its own.
+
+    So neither the order of ``rows`` nor copies in it change anything.
 
     Args:
-        orders: Permutations, each of shape (n,).
-        scores_of: From an order to the scores in that order.
+        graph: Of the configurations.
+        rows: Which.
+        scores_of: Rows to scores.
     """
-    total = np.zeros(len(orders[0]))
-    for order in orders:
-        total[order] += scores_of(order)
-    return total / len(orders)
+    keys = configuration_keys(graph)[rows]
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    return scores_of(rows[first])[group]
 
 
 def _in_chunks(network: nn.Module, loaded: Loaded, rows: Rows, chunk: int) -> FloatArray:
@@ -212,7 +202,7 @@ def train(
     with seeded(seed):
         columns = len(scalers.nodes.mean)
         network = make_network(parts[0].graph.kind, columns, layouts, config).to(device)
-        run = _Run(network, parts, validation, scalers, config, seed, device)
+        run = config.run_type()(network, parts, validation, scalers, config, seed, device)
         losses = run.steps()
         quality = run.kept_quality()
         spread = run.spread()
@@ -225,7 +215,7 @@ def train(
     return Trained(weights, spread, quality, tuple(losses))
 
 
-class _Run:
+class Run:
     """One member on its way."""
 
     def __init__(
@@ -238,7 +228,7 @@ class _Run:
         seed: int,
         device: torch.device,
     ) -> None:
-        self._network, self._config, self._parts = network, config, parts
+        self.network, self._config, self._parts = network, config, parts
         self._loaded = [Loaded(part.graph, scalers, config, device) for part in parts]
         self._rng = np.random.default_rng(seed)
         self._validation = [
@@ -246,13 +236,11 @@ class _Run:
             for part in validation
         ]
         self._optimiser = _optimiser(network, config)
-        self._best, self._best_weights = math.nan, dict[str, Tensor]()
 
     def steps(self) -> list[float]:
         """All steps; their losses."""
         config, losses = self._config, list[float]()
         total = config.epochs * len(self._parts)
-        checks = {round(total * (n + 1) / CHECKS) for n in range(CHECKS)}
         for _ in range(config.epochs):
             for at in self._rng.permutation(len(self._parts)):
                 share = step_share((len(losses) + 0.5) / total, config.warm_up)
@@ -262,40 +250,33 @@ class _Run:
                 if len(losses) % _TELLS == 0:
                     mean = np.mean(losses[-_TELLS:])
                     logger.info("step %d of %d, loss %.4f", len(losses), total, mean)
-                if config.best_checkpoint and len(losses) in checks:
-                    self._check()
+                self.look(len(losses), total)
         return losses
 
     def _step(self, loaded: Loaded, part: Part) -> float:
-        self._network.train()
-        rows, runtime = sample(part, self._config, self._rng)
+        self.network.train()
+        rows, runtime = self._config.sampled(part, self._rng)
         self._optimiser.zero_grad()
-        scores = loaded.scores(self._network, rows)
-        found = _losses.loss(scores, torch.from_numpy(runtime).to(scores.device), self._config)
+        scores = loaded.scores(self.network, rows)
+        times = torch.from_numpy(runtime).to(scores.device)
+        found = self._config.compared(scores, times)
         found.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self._network.parameters(), self._config.clip)
+        nn.utils.clip_grad_norm_(self.network.parameters(), self._config.clip)
         self._optimiser.step()
         return found.item()
 
-    def _check(self) -> None:
-        quality = self._quality()
-        # Without validation the last one is kept.
-        if not quality <= self._best:
-            self._best = quality
-            self._best_weights = {n: w.clone() for n, w in self._network.state_dict().items()}
+    def look(self, step: int, total: int) -> None:
+        """Called after every step of training."""
 
     def kept_quality(self) -> float:
-        """Puts the weights to keep in place, and says how they validate."""
-        if self._best_weights and not math.isnan(self._best):
-            self._network.load_state_dict(self._best_weights)
-            return self._best
-        return self._quality()
+        """How the weights that are kept validate: those at the end."""
+        return self.quality()
 
-    def _quality(self) -> float:
+    def quality(self) -> float:
         """tau, or the tile metric, of the validation graphs; NaN without any."""
         found = []
         for loaded, part in self._validation:
-            scores = score(self._network, loaded, part.rows, self._config)
+            scores = score(self.network, loaded, part.rows, self._config)
             if part.graph.kind == LAYOUT:
                 found.append(metrics.agreement(scores, part.runtime)[0])
             else:
@@ -308,7 +289,7 @@ class _Run:
         found = []
         for loaded, part in zip(self._loaded, self._parts, strict=True):
             rows = some(part, _SPREAD_OVER, self._rng).rows
-            found.append(score(self._network, loaded, rows, self._config).std())
+            found.append(score(self.network, loaded, rows, self._config).std())
         return float(np.mean(found))
 
 
@@ -319,24 +300,10 @@ def some(part: Part, count: int, rng: np.random.Generator) -> Part:
     return Part(part.graph, rng.choice(part.rows, count, replace=False))
 
 
-def sample(part: Part, config: TGraphConfig, rng: np.random.Generator) -> tuple[Rows, FloatArray]:
-    """Configurations of a step and their run times, ``config.batch`` at most.
-
-    Source: section 2.2.5 of the paper (uniform); the released code's sampler, which is off there
-    (window); Gumbel noise on log run times, as in the data set's own baseline (gumbel_best).
-    """
-    runtime = part.runtime
-    count = min(config.batch, len(runtime))
-    if config.sampler == "gumbel_best":
-        rank = runtime.argsort().argsort() / len(runtime)
-        chosen = (rng.gumbel(size=len(runtime)) - rank).argsort()[-count:]
-    elif config.sampler == "window" and rng.random() < 0.5:
-        width = min(count * int(rng.integers(1, 5)), len(runtime))
-        begin = int(rng.integers(len(runtime) - width + 1))
-        chosen = rng.choice(runtime.argsort()[begin : begin + width], count, replace=False)
-    else:
-        chosen = rng.choice(len(runtime), count, replace=False)
-    return part.rows[chosen], runtime[chosen]
+def sample(part: Part, batch: int, rng: np.random.Generator) -> tuple[Rows, FloatArray]:
+    """Configurations of a step and their run times, ``batch`` at most, all as likely."""
+    chosen = rng.choice(len(part.runtime), min(batch, len(part.runtime)), replace=False)
+    return part.rows[chosen], part.runtime[chosen]
 
 
 def step_share(progress: float, warm_up: float) -> float:

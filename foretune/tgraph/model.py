@@ -23,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune._model_file import Arrays, check, read_model, write_model
-from foretune._options import constants, stored_options
 from foretune.errors import BadInputError, MissingDependencyError, RecordError
 from foretune.tgraph import config as configs
 from foretune.tgraph.config import TGraphConfig
@@ -235,7 +234,7 @@ def load(path: Path) -> TGraph:
         return TGraph(
             str(meta["name"]),
             meta["kind"],
-            TGraphConfig(**stored_options(constants(TGraphConfig), path, meta["config"])),
+            configs.restored(meta["config"]),
             int(meta["columns"]),
             members,
             frozenset(meta["seen"]),

@@ -78,12 +78,13 @@ def test_other_files_are_refused(tmp_path, model):
     (tmp_path / "text.npz").write_text("no model")
     with pytest.raises(RecordError, match="trained TGraph"):
         read_plan_model(tmp_path / "text.npz")
+    apart = named("variants", {**model.config.to_json(), "attention": "batch"})
     for change, told in (
         ({"scale": None}, "not known"),
         ({"scale": 0.0}, "nothing"),
         ({"columns": 24}, "140 columns"),
         ({"kind": "tile"}, "ranks tile graphs"),
-        ({"config": replace(model.config, attention="batch")}, "attention=batch"),
+        ({"config": apart}, "attention=batch"),
     ):
         replace(model, **change).save(tmp_path / "other.npz")
         with pytest.raises(BadInputError, match=told):

@@ -32,6 +32,7 @@ from tests.tgraph.made import layout_arrays, layout_graph, layout_runtime, tile_
 torch = pytest.importorskip("torch")
 
 from foretune.tgraph import _training  # noqa: E402
+from foretune_research.tgraph import training as studies  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +44,8 @@ def one_thread():
 
 
 def config_of(name: str = "corrected", **options: Any) -> TGraphConfig:
-    return named(name, {"width": 16, "epochs": 2, "batch": 16, "chunk": 16, **options})
+    kind = "variants" if name == "corrected" else name
+    return named(kind, {"width": 16, "epochs": 2, "batch": 16, "chunk": 16, **options})
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +213,7 @@ def test_published_keeps_the_best_by_validation_and_corrected_keeps_all():
 
 def test_the_best_checkpoint_is_kept_where_asked_for(monkeypatch):
     qualities = iter([0.1, 0.8, 0.3] + [0.2] * 20)
-    monkeypatch.setattr(_training._Run, "_quality", lambda self: next(qualities))
+    monkeypatch.setattr(_training.Run, "quality", lambda self: next(qualities))
     parts = [whole(layout_graph(seed)) for seed in range(2)]
     model = train(parts, config_of(epochs=4, best_checkpoint=True, trained=1))
     assert model.members[0].validation == 0.8
@@ -232,7 +234,7 @@ def test_an_average_over_permutations_is_put_back_into_place():
     rng = np.random.default_rng(0)
     scores = rng.normal(size=20)
     orders = [rng.permutation(20) for _ in range(10)]
-    found = _training.averaged_over(orders, lambda order: scores[order])
+    found = studies.averaged_over(orders, lambda order: scores[order])
     np.testing.assert_allclose(found, scores)
 
 
@@ -259,7 +261,7 @@ def test_samples_are_different_rows_of_the_part(sampler):
     config = config_of(sampler=sampler, batch=20)
     seen = set()
     for _ in range(60):
-        rows, runtime = _training.sample(part, config, rng)
+        rows, runtime = config.sampled(part, rng)
         assert len(set(rows.tolist())) == 20
         assert set(rows.tolist()) <= set(part.rows.tolist())
         assert part.graph.runtime is not None
@@ -273,13 +275,13 @@ def test_fast_configurations_are_drawn_more_often_where_asked_for():
     means = {}
     for sampler in ("uniform", "gumbel_best"):
         rng, config = np.random.default_rng(0), config_of(sampler=sampler, batch=20)
-        means[sampler] = np.mean([_training.sample(part, config, rng)[1] for _ in range(100)])
+        means[sampler] = np.mean([config.sampled(part, rng)[1] for _ in range(100)])
     assert means["gumbel_best"] < means["uniform"]
 
 
 def test_a_batch_is_no_larger_than_the_part():
     part = whole(layout_graph(1, configurations=5))
-    rows, _ = _training.sample(part, config_of(), np.random.default_rng(0))
+    rows, _ = config_of().sampled(part, np.random.default_rng(0))
     assert len(rows) == len(part.rows) <= 5
 
 

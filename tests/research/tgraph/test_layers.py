@@ -27,7 +27,8 @@ NODES, COLUMNS = 5, 7
 
 
 def config_of(name: str = "corrected", **options: Any) -> TGraphConfig:
-    return named(name, {"width": 16, "dropout": 0.0, **options})
+    kind = "variants" if name == "corrected" else name
+    return named(kind, {"width": 16, "dropout": 0.0, **options})
 
 
 def graph_of(config: TGraphConfig, edges: Any = EDGES, seed: int = 0, order: Any = None) -> Any:

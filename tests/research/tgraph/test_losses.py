@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from foretune.tgraph import named  # noqa: E402
-from foretune.tgraph._losses import hinge, listmle, loss, ranknet, squared  # noqa: E402
+from foretune.tgraph import _losses, named  # noqa: E402
+from foretune_research.tgraph.losses import hinge, listmle, loss, ranknet, squared  # noqa: E402
 
 
 def tensor(values):
@@ -42,6 +42,7 @@ def test_the_hinge_is_a_double_loop(rows):
     assert hinge(scores, runtime, "mean_all").item() == pytest.approx(sum(each) / len(rows) ** 2)
     mean = sum(each) / max(1, len(each))
     assert hinge(scores, runtime, "mean_valid").item() == pytest.approx(mean)
+    assert _losses.hinge(scores, runtime).item() == pytest.approx(mean)
 
 
 @settings(max_examples=50, deadline=None)
@@ -90,7 +91,7 @@ def test_equal_run_times_have_no_gradient(of, width):
 
 @pytest.mark.parametrize("name", ["hinge", "listmle", "ranknet", "mse"])
 def test_every_loss_falls_when_the_order_is_right(name):
-    config = named("corrected", {"loss": name})
+    config = named("variants", {"loss": name})
     runtime = tensor([1.0, 2.0, 4.0])
     right = loss(tensor([-1.2, 0.0, 1.2]), runtime, config)
     wrong = loss(tensor([1.2, 0.0, -1.2]), runtime, config)

@@ -10,12 +10,10 @@ Source: equations 5 to 7 of Tatarkhanov et al., TGraph (2025), without graph con
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from torch import Tensor, nn
 
 from foretune.tgraph._layers import Dense
-from foretune.tgraph.config import TGraphConfig, named
+from foretune_research.tgraph.config import VariantsConfig
 
 
 class SetNetwork(nn.Module):
@@ -40,9 +38,7 @@ class SetNetwork(nn.Module):
         dropout: float,
     ) -> None:
         super().__init__()
-        config: TGraphConfig = replace(
-            named("corrected"), width=width, channel_attention=channel_attention
-        )
+        config = VariantsConfig(width=width, channel_attention=channel_attention)
         self._anchors = anchors
         widths = [columns, *[width] * (depth - 1)]
         self.layers = nn.ModuleList(Dense(each, config, anchors > 0) for each in widths)

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretune.cost import rankers
-from foretune.cost.tgraph_ranker import TGraphRanker
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError, VersionMismatchError
 from foretune.features import action_features
 from foretune.testing import rankers as suite
 from foretune.testing.rankers import Subject
+from foretune_research.tgraph.ranker import TGraphRanker
 from tests.cost import neural_support as support
 from tests.space.programs import space
 

@@ -10,7 +10,7 @@ is scored, those with the least digests; so there, and only there, scores depend
 
 ``anchors=0`` is the control: the same layers without attention across candidates.
 
-Source: equations 5 to 7 of Tatarkhanov et al., TGraph (2025); see ``foretune.tgraph.sets``.
+Source: equations 5 to 7 of Tatarkhanov et al., TGraph (2025); the network is in ``sets``.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class TGraphRanker(NeuralRanker):
         }
 
     def _network(self, width: int, columns: int, outputs: int) -> nn.Module:
-        from foretune.tgraph.sets import SetNetwork
+        from foretune_research.tgraph.sets import SetNetwork
 
         config = self.config
         return SetNetwork(

@@ -1,0 +1,1 @@
+"""TGraph as it was published, its ablations, and its attention over schedules of one program."""
