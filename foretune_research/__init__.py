@@ -5,5 +5,7 @@ studies that use it are in ``benchmarks``; docs/results has what they found.
 
 Modules: ``tables`` and ``replay`` search tables of measured programs (Kernel Tuner's way to compare
 strategies); ``recall`` says how many of the fast programs a ranker keeps; ``transitions`` judges
-predicted states; ``distillation`` makes a small language model from a teacher's answers.
+predicted states; ``rollouts``, ``climbs`` and ``names`` are tree search, gradient search and what a
+language model proposes with the switches of their papers; ``distillation`` makes a small language
+model from a teacher's answers.
 """

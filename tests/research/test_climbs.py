@@ -116,6 +116,18 @@ def test_an_exhausted_space_without_elites_gives_nothing():
         assert strategy.ask(4) == []
 
 
+def evolving(space, model, rng):
+    return GradientStudy(
+        space, model, rng, guide=SyntheticGuide(), objective="evolution", seeds=8, steps=6
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", strategies.CHECKS, ids=lambda check: check.__name__)
+def test_contract(check):
+    check(evolving)
+
+
 @pytest.mark.parametrize("variables", KINDS)
 def test_real_programs_are_searched_in_any_coordinates(variables):
     options = {"seeds": 8, "structures": 1, "steps": 2, "opening": False, "variables": variables}
