@@ -26,13 +26,13 @@ from benchmarks.results import ROOT, conditions, publish, table
 from foretune.cost import score_group
 from foretune.cost.behaviour import reading
 from foretune.cost.behaviour.hf_scores import HfScores
-from foretune.cost.behaviour.ranker import BehaviourRanker
 from foretune.cost.behaviour.scores import AnalyticScores, ScoreSource, scores_alone
 from foretune.dataset import Group
 from foretune.describe import METRICS, Behaviours, Nests
 from foretune.evaluate.data import read_data
 from foretune.hardware import Device
 from foretune.llm import open_session
+from foretune_research.behaviour.ranker import BehaviourVariants
 from foretune_research.distillation import teaching
 from foretune_research.distillation.leakage import audit
 from foretune_research.distillation.teaching import Answered, Question, Teacher
@@ -108,7 +108,7 @@ def _thinned(group: Group, most: int, rng: np.random.Generator) -> Group:
     return group.subset(np.sort(rng.permutation(np.flatnonzero(group.valid))[:most]))
 
 
-def _judged(ranker: BehaviourRanker, groups: Sequence[Group]) -> dict[str, float]:
+def _judged(ranker: BehaviourVariants, groups: Sequence[Group]) -> dict[str, float]:
     """``top1``..., the fastest over the best of the first, and ``recall10``..., within 2 %."""
     found: dict[str, list[float]] = {}
     for group in groups:
@@ -207,7 +207,7 @@ def _student(
     """Top-1 and top-5 with a regressor of the student's scores, and one of the formulas'."""
     found: dict[str, Any] = {"student": label}
     for trained_on, its in (("own", source), ("formulas", TaughtAlone())):
-        ranker = BehaviourRanker(source=its, stage="2", threads=1, line=False)
+        ranker = BehaviourVariants(source=its, stage="2", threads=1, line=False)
         ranker.fit(regressed)
         began = time.perf_counter()
         found[f"regressor on {trained_on}"] = _judged(ranker.staged("2", source), test)

@@ -68,8 +68,8 @@ RIVALS: Mapping[str, Rival] = {
     ),
     "factors swapped": ranked("behaviour", whole=True, view="swapped", stage=2, memory=True),
     "no memory, swapped": ranked("behaviour", whole=True, view="swapped", stage=2),
-    "no memory, shuffled": ranked("behaviour", whole=True, stage=2, factors="shuffled"),
-    "no memory, removed": ranked("behaviour", whole=True, stage=2, factors=False),
+    "no memory, shuffled": ranked("behaviour:variants", whole=True, stage=2, factors="shuffled"),
+    "no memory, removed": ranked("behaviour:variants", whole=True, stage=2, factors=False),
     _OPERATOR: operator_unseen(ranked("behaviour", whole=True, stage=2)),
 }
 """By name; those that are not applicable to a family are left out of its table."""

@@ -16,6 +16,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "mcts-rollouts": "foretune_research.rollouts:MctsRollouts",
     },
     "foretune.rankers": {
+        "behaviour:variants": "foretune_research.behaviour.ranker:BehaviourVariants",
         "tgraph": "foretune_research.tgraph.ranker:TGraphRanker",
         "world:reference": "foretune_research.world.ranker:WorldReference",
         "world:variants": "foretune_research.world.ranker:WorldVariants",

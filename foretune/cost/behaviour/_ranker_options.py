@@ -5,22 +5,23 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foretune._options import configured, constants, option_names, refuse_unknown
-from foretune.cost._ranker import Ranker
-from foretune.cost.behaviour.regressor import Regressor, RegressorConfig
+from foretune.cost.behaviour.regressor import Regressor
 from foretune.errors import BadInputError
 
-ALIASES = {"lambda": "rank_share", "regressor": "form"}
+if TYPE_CHECKING:
+    from foretune.cost.behaviour.ranker import BehaviourRanker
+
 _NO_OPTIONS = ("read_nests", "seed", "source")
 """Arguments that no command line has, or says otherwise."""
 
 
-def regressor_options(ranker: type[Ranker], options: Mapping[str, Any]) -> dict[str, Any]:
+def regressor_options(ranker: type[BehaviourRanker], options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of the regressor by the names that it knows them by.
 
-    Before → after: ``{"lambda": 0.3}`` → ``{"rank_share": 0.3}``.
+    Before → after, with an alias: ``{"lambda": 0.3}`` → ``{"rank_share": 0.3}``.
 
     Args:
         ranker: Whose constructor was given them beside its own.
@@ -33,17 +34,18 @@ def regressor_options(ranker: type[Ranker], options: Mapping[str, Any]) -> dict[
     name = "behaviour"
     own = inspect.signature(ranker).parameters.values()
     known = [p.name for p in own if p.kind is p.KEYWORD_ONLY and p.name not in _NO_OPTIONS]
-    fields = option_names(RegressorConfig)
-    refuse_unknown(name, options, [*known, *ALIASES, *fields], constants(RegressorConfig))
+    kind = ranker.regressor_type.config_type
+    known += [*ranker.aliases, *option_names(kind)]
+    refuse_unknown(name, options, known, {**ranker.studied, **constants(kind)})
     found: dict[str, Any] = {}
     for given, value in options.items():
-        meant = ALIASES.get(given, given)
+        meant = ranker.aliases.get(given, given)
         if meant in found:
-            other = next(alias for alias, canonical in ALIASES.items() if canonical == meant)
+            other = next(alias for alias, canonical in ranker.aliases.items() if canonical == meant)
             raise BadInputError(f"{name}: {other} and {meant} are one: leave one of them out")
         found[meant] = value
         try:
-            configured(RegressorConfig, name, {meant: value})
+            configured(kind, name, {meant: value})
         except BadInputError as error:
             told = str(error).replace(f"{Regressor.owner}: ", f"{name}: ", 1)
             raise BadInputError(re.sub(rf"\b{meant}\b", given, told)) from None

@@ -27,9 +27,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune._options import require_type
+from foretune.cost import rankers
 from foretune.cost._base import CostModel, FloatArray
 from foretune.cost._opinions import opinion
 from foretune.cost._ranker import Ranker
+from foretune.cost._ranker_file import read_name
 from foretune.cost.behaviour.composition import lift
 from foretune.cost.behaviour.ranker import BehaviourRanker
 from foretune.cost.behaviour.scores import SOURCES, AnalyticScores, ScoreSource, open_source
@@ -116,7 +118,9 @@ def _trained(ranker: Ranker | Path | str, kind: str) -> BehaviourRanker:
         found = ranker
     elif isinstance(ranker, Path) or ranker.endswith(".npz"):
         # The first stage would need PyTorch, and what formulas say is at hand.
-        found = BehaviourRanker.load(Path(ranker), stage="2", threads=1)
+        parts: dict[str, Any] = {"stage": "2", "threads": 1}
+        is_study = read_name(Path(ranker)).startswith(f"{BehaviourRanker.name}:")
+        found = (rankers if is_study else BehaviourRanker).load(Path(ranker), **parts)
     else:
         found = shipped(ranker, kind)
     if not isinstance(found, BehaviourRanker):

@@ -9,9 +9,6 @@ Symbols: n programs of a group, ``keep`` (the paper's K) of them survive the fir
 minus the slow-down in log2 that is expected. Every survivor stands before every program that is
 discarded; where there are no more programs than survive, the second stage alone decides.
 
-Controls: with ``factors="shuffled"`` every device is taken for another of its kind, in training as
-later; with ``factors=False`` for one and the same. If hardware is what carries over, this hurts.
-
 Deviations from the paper: scores by formulas unless told otherwise; where programs are known from
 other devices, ``memory`` begins with what these took.
 """
@@ -29,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune._model_file import check
-from foretune._options import require_type
+from foretune._options import constants, require_type, stored_options
 from foretune.cost import rankers
 from foretune.cost._base import FloatArray
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
@@ -79,16 +76,13 @@ class BehaviourRanker(Ranker):
         first: Name of the ranker that is the first stage.
         first_options: Its options.
         scores: Source of scores: ``"analytic"``, ``"llm"`` or ``"hf"``.
-        factors: True; False: all devices of a kind are taken for one; ``"shuffled"``: every one for
-            another.
         programs: Programs of a group that are described and learned from at most, drawn at random;
             the first stage and the memory learn from all.
         memory: Whether what other devices of training took for a program is looked at.
         model: For ``scores="llm"`` a language model as ``--llm`` takes it, for ``"hf"`` a folder.
         source: A source of scores, in place of ``scores`` and ``model``.
         read_nests: What describes candidates; ``foretune.describe.nests_of`` unless given.
-        options: Fields of ``RegressorConfig``; ``lambda`` is ``rank_share``, and ``regressor`` is
-            ``form``.
+        options: Fields of ``RegressorConfig``.
 
     Raises:
         BadInputError: An option is unknown or makes no sense.
@@ -98,6 +92,11 @@ class BehaviourRanker(Ranker):
     reads_nests: bool = True
     run_parts: ClassVar[Mapping[str, Any]] = {"threads": 1}
     name: ClassVar[str] = "behaviour"
+    regressor_type: ClassVar[type[Regressor]] = Regressor
+    aliases: ClassVar[Mapping[str, str]] = {}
+    """Other names of the regressor's options."""
+    studied: ClassVar[Mapping[str, Any]] = {"factors": True}
+    """What files may say that only a study changes."""
 
     def __init__(
         self,
@@ -108,7 +107,6 @@ class BehaviourRanker(Ranker):
         first: str = _CLASSIFIER,
         first_options: dict[str, Any] | None = None,
         scores: str = "analytic",
-        factors: bool | str = True,
         programs: int = 256,
         memory: bool = False,
         model: str | None = None,
@@ -132,7 +130,7 @@ class BehaviourRanker(Ranker):
         self.seed, self.keep, self.programs = seed, keep, programs
         self.first_name, self.first_options = first, dict(first_options or {})
         self.scores = _known_scores(scores) if source is None else source.name
-        self.factors, self.memory_used = factors, memory
+        self.memory_used = memory
         self._model, self._source = model, source
         self._read_nests = read_nests
         if first not in rankers.names():
@@ -141,13 +139,17 @@ class BehaviourRanker(Ranker):
             require_model(scores, model)
         self._options = regressor_options(type(self), options)
         self._regressors = {self.scores: self._regressor()}
-        self._identities = Identities(factors, seed)
+        self._identities = self._no_identities()
         self._memory = Memory()
         self._first: Ranker | None = None
         self._fills = True
 
     def _regressor(self) -> Regressor:
-        return Regressor(seed=self.seed, **self._options)
+        return self.regressor_type(seed=self.seed, **self._options)
+
+    def _no_identities(self) -> Identities:
+        """Nobody seen yet."""
+        return Identities()
 
     @property
     def source(self) -> ScoreSource:  # type: ignore[override]
@@ -399,22 +401,25 @@ class BehaviourRanker(Ranker):
             f"train it with scores={scores}"
         )
 
+    def _stored(self) -> dict[str, Any]:
+        """Options that a file holds."""
+        return {
+            "stage": self.stage,
+            "keep": self.keep,
+            "first": self.first_name,
+            "first_options": self.first_options,
+            "scores": self.scores,
+            "programs": self.programs,
+            "memory": self.memory_used,
+            **self._options,
+        }
+
     def save(self, path: Path) -> None:
         """Writes both stages, the memory and data sheets to one file."""
         meta = {
             "versions": _versions(),
             "seed": self.seed,
-            "options": {
-                "stage": self.stage,
-                "keep": self.keep,
-                "first": self.first_name,
-                "first_options": self.first_options,
-                "scores": self.scores,
-                "factors": self.factors,
-                "programs": self.programs,
-                "memory": self.memory_used,
-                **self._options,
-            },
+            "options": self._stored(),
             "scale": self.scale,
             "strength": self.strength,
             "regressors": {name: each.meta() for name, each in self._regressors.items()},
@@ -450,16 +455,17 @@ class BehaviourRanker(Ranker):
         meta, arrays = read_model(path, cls.name)
         check(path, meta, versions=_versions())
         # Who loads it may give the source of scores later, or ask nothing of it.
-        options = {**meta["options"], **parts}
+        fixed = {**cls.studied, **constants(cls.regressor_type.config_type)}
+        options = {**stored_options(fixed, path, meta["options"]), **parts}
         scores = options.pop("scores")
         made = cls(seed=meta["seed"], **options)
         if made._source is None:
             made.scores = _known_scores(scores)
         made.scale, made.strength = float(meta["scale"]), float(meta["strength"])
-        made._identities = Identities.of_json(meta["identities"], made.factors, made.seed)
+        made._identities.restore(meta["identities"])
         threads = {"threads": parts["threads"]} if "threads" in parts else {}
         made._regressors = {
-            name: Regressor.restored(each, _under(arrays, name), **threads)
+            name: cls.regressor_type.restored(each, _under(arrays, name), **threads)
             for name, each in meta["regressors"].items()
         }
         if made.regressor is None:

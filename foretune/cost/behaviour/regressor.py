@@ -2,7 +2,7 @@
 
 Idea: what bounds a program and how far it is from the device's limits says much about how fast it
 is beside others of its workload, on whichever device. A line through the strongest columns (what is
-predicted; what other devices took) begins, and trees or a perceptron correct it. The loss is
+predicted; what other devices took) begins, and trees correct it. The loss is
 
     L = rank_share * ranking + (1 - rank_share) * squares
 
@@ -18,8 +18,8 @@ by: what is learned is to hold for those never seen. Where trees make what is le
 than the line, there are none.
 
 Source: LLMTuner, section 3.3 (three layers of 512, 256 and 128; ranking and squares; ten bins).
-Deviations: trees by default, as good at a fraction of the time; the line; signs of columns; factors
-are no columns unless asked for; a ranking loss whose optimum is the target instead of scores pushed
+Deviations: trees, as good at a fraction of the time; the line; signs of columns; factors are no
+columns; a ranking loss whose optimum is the target instead of scores pushed
 apart without bound. All of these were chosen so that what is learned from one tool's programs
 holds for those of another on other devices.
 """
@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -44,15 +44,15 @@ from foretune._options import (
 from foretune.cost._base import FloatArray
 from foretune.cost.behaviour.columns import NAMES, OF_A_GROUP, PROGRAM_NAMES, SIGNS
 from foretune.cost.behaviour.line import Line
-from foretune.cost.behaviour.targets import TARGETS, normalised
+from foretune.cost.behaviour.targets import normalised
 from foretune.dataset import judgeable
-from foretune.errors import BadInputError, unknown_name
+from foretune.errors import BadInputError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Arrays = dict[str, npt.NDArray[Any]]
 
-FORMS = ("trees", "perceptron")
-RANKINGS = ("list", "pairs")
-FOLDS = ("auto", "workload", "device")
 _LEAST_DEVICES = 3
 """From which on members leave out whole devices."""
 _MOST_FOLDS = 5
@@ -60,83 +60,53 @@ _MOST_FOLDS = 5
 
 @dataclass(frozen=True)
 class RegressorConfig:
-    """How behaviour becomes time.
+    """How behaviour becomes time; what studies change of it is in ``foretune_research.behaviour``.
 
     Attributes:
-        form: ``"trees"`` or ``"perceptron"``.
-        target: One of ``targets.TARGETS``.
-        rank_share: Share of the ranking in the loss, from 0 to 1 (LLMTuner's lambda).
-        ranking: ``"list"``, or ``"pairs"`` of programs.
-        temperature: Difference of times at which one program is clearly before another.
-        binning: Whether programs of rare bins are seen more often.
-        bins: Of equal width over the target.
-        repetition: How often a program is seen at most.
-        factor_columns: Whether the device's factors are columns, as in LLMTuner. Scores know the
-            device anyway, and trees learn devices by heart from them.
-        believed: Share of what members correct that is believed: less carries over better to
-            programs of other tools.
-        line: Whether a line begins; if not, corrections start from nothing, as in LLMTuner.
-        monotone: Whether trees may only say what the columns mean: the better a score, the faster,
-            the longer a limit or another device, the slower.
-        fold: What members leave out: ``"workload"``, ``"device"``, or ``"auto"``: devices where
-            there are three or more of them.
         members: Whose answers are averaged.
-        rounds: Trees, or passes of the perceptron over the data, at most.
-        patience: Of them without improvement, after which training ends.
-        depth: Of a tree.
-        learning_rate: Of trees; None: 0.08, and 1e-3 of the perceptron.
-        subsample: Share of programs that each tree sees.
-        columns: Share of columns that each tree sees.
-        min_child_weight: Of XGBoost: programs in a leaf at least, about.
-        l2: Penalty on leaves.
+        rounds: Trees at most.
         max_rows: Programs trained on; above it every group is thinned alike.
-        threads: That XGBoost or PyTorch may use.
+        threads: That XGBoost may use.
     """
 
-    form: str = "trees"
-    target: str = "octaves"
-    rank_share: float = 0.5
-    ranking: str = "list"
-    temperature: float = 0.1
-    binning: bool = True
-    bins: int = 10
-    repetition: int = 10
-    factor_columns: bool = False
-    line: bool = True
-    monotone: bool = True
-    believed: float = 0.5
-    fold: str = "auto"
+    form: ClassVar[str] = "trees"
+    target: ClassVar[str] = "octaves"
+    rank_share: ClassVar[float] = 0.5
+    ranking: ClassVar[str] = "list"
+    temperature: ClassVar[float] = 0.1
+    binning: ClassVar[bool] = True
+    bins: ClassVar[int] = 10
+    repetition: ClassVar[int] = 10
+    factor_columns: ClassVar[bool] = False
+    line: ClassVar[bool] = True
+    monotone: ClassVar[bool] = True
+    believed: ClassVar[float] = 0.5
+    fold: ClassVar[str] = "auto"
+    patience: ClassVar[int] = 30
+    depth: ClassVar[int] = 6
+    learning_rate: ClassVar[float | None] = None
+    subsample: ClassVar[float] = 0.7
+    columns: ClassVar[float] = 0.5
+    min_child_weight: ClassVar[float] = 20.0
+    l2: ClassVar[float] = 1.0
+
     members: int = 3
     rounds: int = 300
-    patience: int = 30
-    depth: int = 6
-    learning_rate: float | None = None
-    subsample: float = 0.7
-    columns: float = 0.5
-    min_child_weight: float = 20.0
-    l2: float = 1.0
     max_rows: int = 100_000
     threads: int = 1
 
     def __post_init__(self) -> None:
         require_types("regressor", self)
-        known = {"form": FORMS, "target": TARGETS, "ranking": RANKINGS, "fold": FOLDS}
-        for name, values in known.items():
-            if getattr(self, name) not in values:
-                raise unknown_name(f"{name} of the regressor", getattr(self, name), values)
-        for name in ("bins", "repetition", "members", "rounds", "patience", "depth", "threads"):
-            self._require(f"{name} >= 1", getattr(self, name) >= 1, name)
-        for name in ("subsample", "columns", "believed"):
-            self._require(f"0 < {name} <= 1", 0 < getattr(self, name) <= 1, name)
-        self._require("0 <= rank_share <= 1", 0 <= self.rank_share <= 1, "rank_share")
-        self._require("temperature > 0", self.temperature > 0, "temperature")
-        self._require("max_rows >= 2", self.max_rows >= 2, "max_rows")
-        for name in ("min_child_weight", "l2"):
-            self._require(f"{name} >= 0", getattr(self, name) >= 0, name)
-        rate = self.learning_rate
-        self._require("learning_rate > 0", rate is None or rate > 0, "learning_rate")
+        for name in ("members", "rounds", "threads"):
+            self.require(f"{name} >= 1", getattr(self, name) >= 1, name)
+        self.require("max_rows >= 2", self.max_rows >= 2, "max_rows")
 
-    def _require(self, rule: str, holds: bool, name: str) -> None:
+    def require(self, rule: str, holds: bool, name: str) -> None:
+        """Refuses a value.
+
+        Raises:
+            BadInputError: The rule does not hold.
+        """
         if not holds:
             raise BadInputError(f"regressor: {rule} must hold, but got {getattr(self, name)}")
 
@@ -216,10 +186,12 @@ class Regressor:
     """
 
     owner: ClassVar[str] = "regressor"
+    config_type: ClassVar[type[RegressorConfig]] = RegressorConfig
 
     def __init__(self, *, seed: int = 0, **options: Any) -> None:
-        self.config, rest = configured(RegressorConfig, self.owner, options)
-        refuse_unknown(self.owner, rest, option_names(RegressorConfig), constants(RegressorConfig))
+        kind = self.config_type
+        self.config, rest = configured(kind, self.owner, options)
+        refuse_unknown(self.owner, rest, option_names(kind), constants(kind))
         self.seed = seed
         self._line: Line | None = None
         self._members: list[Member] = []
@@ -274,15 +246,14 @@ class Regressor:
         self._line = Line.mean(lines)
 
     def _grow(self, seed: int, material: Material, judges: Sequence[Lesson], line: Line) -> Member:
+        from foretune.cost.behaviour.trees import grow
+
         judging = self._material(judges, line) if judges else None
-        if self.config.form == "trees":
-            from foretune.cost.behaviour.trees import grow
+        return grow(self.config, seed, material, judging, self._signs())
 
-            signs = [SIGNS[at] for at in self._kept.tolist()] if self.config.monotone else []
-            return grow(self.config, seed, material, judging, signs)
-        from foretune.cost.behaviour.perceptron import train
-
-        return train(self.config, seed, material, judging)
+    def _signs(self) -> list[int]:
+        """Of each column whether scores may only rise with it (1) or fall (-1); none if empty."""
+        return [SIGNS[at] for at in self._kept.tolist()] if self.config.monotone else []
 
     def times(self, columns: FloatArray) -> FloatArray:
         """Normalised times, lower is better: shape (n, len(NAMES)) -> (n,). Untrained: zeros.
@@ -306,7 +277,7 @@ class Regressor:
         return self.config.believed if self.config.line else 1.0
 
     def _useful(self, lessons: Sequence[Lesson]) -> npt.NDArray[np.intp]:
-        """Columns that differ within groups, and the device's where they differ between devices."""
+        """Columns that differ within groups."""
         spread = np.zeros(len(NAMES))
         for each in lessons:
             known = np.nan_to_num(each.columns, nan=-99.0)
@@ -314,11 +285,6 @@ class Regressor:
         useful = spread > 0
         useful[len(PROGRAM_NAMES) :] = False
         useful[[NAMES.index(name) for name in OF_A_GROUP]] = False
-        if self.config.factor_columns:
-            factors = np.nan_to_num(
-                np.stack([each.columns[0, len(PROGRAM_NAMES) :] for each in lessons]), nan=-99.0
-            )
-            useful[len(PROGRAM_NAMES) :] = factors.std(axis=0) > 1e-9
         if not useful.any():
             useful[0] = True
         return np.flatnonzero(useful)
@@ -361,9 +327,7 @@ class Regressor:
         return found
 
     @classmethod
-    def restored(
-        cls, meta: Mapping[str, Any], arrays: Mapping[str, Any], **options: Any
-    ) -> Regressor:
+    def restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, Any], **options: Any) -> Self:
         """What ``meta`` and ``arrays`` tell of one.
 
         Args:
@@ -371,7 +335,7 @@ class Regressor:
             arrays: As written.
             options: That differ: ``threads``.
         """
-        stored = stored_options(constants(RegressorConfig), "the regressor", meta["config"])
+        stored = stored_options(constants(cls.config_type), "the regressor", meta["config"])
         made = cls(seed=meta["seed"], **{**stored, **options})
         if "line" not in arrays:
             return made
@@ -388,10 +352,6 @@ class Regressor:
         return made
 
     def _read_member(self, arrays: Mapping[str, Any]) -> Member:
-        if self.config.form == "trees":
-            from foretune.cost.behaviour.trees import TreeMember
+        from foretune.cost.behaviour.trees import TreeMember
 
-            return TreeMember.of_arrays(arrays, self.config.threads)
-        from foretune.cost.behaviour.perceptron import PerceptronMember
-
-        return PerceptronMember.of_arrays(arrays, self.config.threads)
+        return TreeMember.of_arrays(arrays, self.config.threads)

@@ -60,31 +60,12 @@ def bin_weights(times: FloatArray, bins: int, repetition: float) -> FloatArray:
         bins: Of equal width.
         repetition: At most.
     """
-    at = _bins(times, bins)
+    at = bins_of(times, bins)
     sizes = np.bincount(at, minlength=bins)
     weights: FloatArray = np.minimum(sizes.max(initial=0) / np.maximum(sizes, 1), repetition)[at]
     return weights
 
 
-def over_sampled(
-    times: FloatArray, bins: int, repetition: int, rng: np.random.Generator
-) -> npt.NDArray[np.intp]:
-    """Indices of programs, each at least once, so that bins are of one size as far as allowed.
-
-    Args:
-        times: In [0, 1], shape (n,).
-        bins: Of equal width.
-        repetition: How often one program may occur at most.
-        rng: Draws which programs of a bin occur once more than others.
-    """
-    at = _bins(times, bins)
-    largest = int(np.bincount(at, minlength=1).max())
-    found = []
-    for number in np.unique(at).tolist():
-        members = rng.permutation(np.flatnonzero(at == number))
-        found.append(np.resize(members, min(largest, repetition * len(members))))
-    return np.sort(np.concatenate(found)) if found else np.zeros(0, np.intp)
-
-
-def _bins(times: FloatArray, bins: int) -> npt.NDArray[np.intp]:
+def bins_of(times: FloatArray, bins: int) -> npt.NDArray[np.intp]:
+    """Number of the bin of each time."""
     return np.minimum((times * bins).astype(np.intp), bins - 1)

@@ -16,8 +16,6 @@ from foretune.cost.behaviour.regressor import Arrays, Material, RegressorConfig
 from foretune.cost.behaviour.targets import bin_weights
 
 _RATE = 0.08
-_OPPONENTS = 16
-"""Pairs drawn per program."""
 _BINS = 64
 """Values told apart per column."""
 _LEAST_HESSIAN = 1e-3
@@ -26,6 +24,8 @@ _LEAST_GAIN = 0.01
 
 Gradients = tuple[FloatArray, FloatArray]
 Ranking = Callable[[FloatArray], Gradients]
+Ranks = Callable[[RegressorConfig, Material, FloatArray], Ranking]
+"""Of a configuration, programs and how often each is seen."""
 
 
 @dataclass(frozen=True)
@@ -70,17 +70,18 @@ def grow(
     material: Material,
     judges: Material | None,
     signs: Sequence[int] = (),
+    ranking: Ranks | None = None,
 ) -> TreeMember:
     """Grows one member.
 
     Args:
         config: How.
-        seed: Of pairs, and of what trees see.
+        seed: Of what trees see.
         material: What is learned from.
         judges: Growing ends when the loss on these no longer falls; never if None.
         signs: Of each column whether scores may only rise with it (1) or fall (-1); none if empty.
+        ranking: The ranking's gradients; that of lists if None.
     """
-    rng = np.random.default_rng(seed)
     data = xgboost.QuantileDMatrix(
         material.matrix, base_margin=material.begin, nthread=config.threads, max_bin=_BINS
     )
@@ -115,7 +116,7 @@ def grow(
             "verbose_eval": False,
         }
     booster = xgboost.train(
-        parameters, data, config.rounds, obj=objective(config, material, rng), **stopping
+        parameters, data, config.rounds, obj=objective(config, material, ranking), **stopping
     )
     if not stopping:
         return TreeMember(booster)
@@ -125,13 +126,11 @@ def grow(
 
 
 def objective(
-    config: RegressorConfig, material: Material, rng: np.random.Generator
+    config: RegressorConfig, material: Material, ranks: Ranks | None = None
 ) -> Callable[[npt.NDArray[Any], Any], Gradients]:
     """The loss of the module's map, as XGBoost takes it."""
     weights = _weights(config, material)
-    ranking = _list(config, material, weights)
-    if config.ranking == "pairs":
-        ranking = _pairs(config, material, weights, rng)
+    ranking = (ranks or _list)(config, material, weights)
     share = config.rank_share
 
     def gradients(scores: npt.NDArray[Any], _data: Any) -> Gradients:
@@ -191,33 +190,6 @@ def _list(config: RegressorConfig, material: Material, weights: FloatArray) -> R
     def ranking(s: FloatArray) -> Gradients:
         p = _softmax(offset + s / t, material.sizes)
         return t * count * (p - target), count * p * (1.0 - p)
-
-    return ranking
-
-
-def _pairs(
-    config: RegressorConfig, material: Material, weights: FloatArray, rng: np.random.Generator
-) -> Ranking:
-    """Pairs of programs of one group; the odds of each are to be those of the target."""
-    t, n = config.temperature, len(material.times)
-    sizes = material.sizes[material.group]
-    starts = (np.cumsum(material.sizes) - material.sizes)[material.group]
-    i = np.repeat(np.arange(n), _OPPONENTS // 2)
-    j = starts[i] + rng.integers(0, sizes[i])
-    i, j = i[i != j], j[i != j]
-    w = np.sqrt(weights[i] * weights[j]) / (_OPPONENTS // 2)
-    target = 1.0 / (1.0 + np.exp(np.clip((material.times[i] - material.times[j]) / t, -30, 30)))
-
-    def ranking(s: FloatArray) -> Gradients:
-        odds = 1.0 / (1.0 + np.exp(np.clip((s[j] - s[i]) / t, -30, 30)))
-        force, curvature = 4.0 * t * w * (odds - target), 4.0 * w * odds * (1.0 - odds)
-        gradient: FloatArray = np.subtract(
-            np.bincount(i, force, n), np.bincount(j, force, n), dtype=np.float64
-        )
-        hessian: FloatArray = np.add(
-            np.bincount(i, curvature, n), np.bincount(j, curvature, n), dtype=np.float64
-        )
-        return gradient, hessian
 
     return ranking
 

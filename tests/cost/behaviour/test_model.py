@@ -25,6 +25,7 @@ from foretune.testing import rankers as suite
 from foretune.testing.rankers import NEST_HARDWARE, nest_seconds
 from foretune.testing.synthetic import SyntheticSpace
 from foretune.tuning import resolve_names, strategy_options
+from foretune_research.behaviour.ranker import BehaviourVariants
 from tests.cost.behaviour.behaviour_support import tiny_nests
 
 CPU = [metric.name for metric in METRICS if "cpu" in metric.kinds]
@@ -33,7 +34,7 @@ SHAPE = suite.UNSEEN_SHAPES[0]
 
 @functools.cache
 def trained():
-    made = BehaviourRanker(
+    made = BehaviourVariants(
         read_nests=suite.nest_batches, stage="2", rounds=60, min_child_weight=5.0, threads=1
     )
     made.fit(suite.training_groups(24))

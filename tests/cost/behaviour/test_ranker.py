@@ -14,7 +14,6 @@ from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost.behaviour.answers import Counts
 from foretune.cost.behaviour.columns import NAMES, SCORE_NAMES
 from foretune.cost.behaviour.composition import best_first, coarse, composed
-from foretune.cost.behaviour.identities import Identities
 from foretune.cost.behaviour.ranker import BehaviourRanker
 from foretune.cost.behaviour.scores import AnalyticScores, ScoreSource, scores_alone
 from foretune.dataset import Group, Program
@@ -23,6 +22,8 @@ from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.hardware import device_of, hardware_of, known_devices
 from foretune.testing import rankers as suite
 from foretune.testing.rankers import NEST_HARDWARE, Subject
+from foretune_research.behaviour.identities import Disguised
+from foretune_research.behaviour.ranker import BehaviourVariants
 from tests.cost.behaviour.behaviour_support import DEVICES, UNSEEN, nest_analysis
 
 NEST = {"read_nests": suite.nest_batches, "threads": 1}
@@ -32,19 +33,22 @@ SOURCE = AnalyticScores(nest_analysis)
 """Times of the suite follow a formula of its own, which the scores of real kernels do not know."""
 
 
+# Small data want other leaves: this is the product's ranker with more options.
+
+
 def subject(*, seed):
-    return BehaviourRanker(seed=seed, source=SOURCE, **NEST, **LEARN)
+    return BehaviourVariants(seed=seed, source=SOURCE, **NEST, **LEARN)
 
 
 SUBJECT = Subject(
     subject,
-    functools.partial(BehaviourRanker.load, source=SOURCE, **NEST),
+    functools.partial(BehaviourVariants.load, source=SOURCE, **NEST),
     needs_device=True,
 )
 
 
 def make(**options):
-    return BehaviourRanker(**{**NEST, **QUICK, **options})
+    return BehaviourVariants(**{**NEST, **QUICK, **options})
 
 
 @pytest.mark.parametrize("check", suite.CHECKS, ids=lambda check: check.__name__)
@@ -174,13 +178,13 @@ def test_without_factors_all_devices_are_one():
 
 
 def test_shuffled_devices_are_others_of_their_kind_and_always_the_same():
-    one, other = Identities("shuffled", 0), Identities("shuffled", 0)
+    one, other = Disguised("shuffled", 0), Disguised("shuffled", 0)
     for device in known_devices().values():
         shown = one.shown(device)
         assert shown.key != device.key and shown.kind == device.kind
         assert other.shown(device) == shown
     assert any(
-        Identities("shuffled", seed).shown(UNSEEN) != one.shown(UNSEEN) for seed in range(1, 9)
+        Disguised("shuffled", seed).shown(UNSEEN) != one.shown(UNSEEN) for seed in range(1, 9)
     )
 
 
@@ -227,7 +231,7 @@ def test_a_memory_is_kept_in_the_file(tmp_path):
     known = on(GROUPS[0], UNSEEN)
     scores = score_group(made, known)
     np.testing.assert_allclose(score_group(again, known), scores, atol=1e-4)
-    assert isinstance(again, BehaviourRanker) and again.memory_used
+    assert isinstance(again, BehaviourVariants) and again.memory_used
 
 
 @pytest.mark.parametrize("stage", ["1", "both"])
@@ -254,7 +258,7 @@ class Steps(ScoreSource):
 def test_what_was_trained_on_formulas_serves_scores_alone(tmp_path):
     made = fitted()
     made.save(tmp_path / "model.npz")
-    other = BehaviourRanker.load(tmp_path / "model.npz", source=Steps(), scores="llm", **NEST)
+    other = BehaviourVariants.load(tmp_path / "model.npz", source=Steps(), scores="llm", **NEST)
     scores = score_group(other, UNSEEN_GROUP)
     assert suite.pair_accuracy(scores, UNSEEN_GROUP.seconds) > 0.6
     known = ~np.isnan(scores)
@@ -303,7 +307,7 @@ def test_what_was_trained_on_a_models_scores_does_not_serve_others(tmp_path):
     made.fit(GROUPS)
     made.save(tmp_path / "model.npz")
     with pytest.raises(BadInputError, match=r"'llm'.*'analytic'.*train it"):
-        BehaviourRanker.load(tmp_path / "model.npz", scores="analytic", **NEST)
+        BehaviourVariants.load(tmp_path / "model.npz", scores="analytic", **NEST)
 
 
 def test_coarse_scores_are_steps_in_range_and_nothing_else():
@@ -371,7 +375,7 @@ def test_a_first_stage_that_needs_no_device_goes_without():
         ({"rounds": "many"}, "behaviour: rounds must be int"),
         ({"regressor": "forest"}, "'forest'"),
         ({"deep": 1}, "'deep'"),
-        ({"kep": 1}, "behaviour has no option 'kep': .*stage, keep, .*lambda.*depth"),
+        ({"kep": 1}, "behaviour.* has no option 'kep': .*stage, keep, .*lambda.*depth"),
         ({"first": "foo", "stage": 2}, "first stage of behaviour 'foo': .*classifier"),
         ({"scores": "hf"}, "model=FOLDER"),
         ({"scores": "llm"}, "--llm.*--option model=MODEL@URL"),
@@ -379,11 +383,20 @@ def test_a_first_stage_that_needs_no_device_goes_without():
 )
 def test_options_that_make_no_sense_are_refused(options, told):
     with pytest.raises(BadInputError, match=told):
-        BehaviourRanker(**options)
+        BehaviourVariants(**options)
+
+
+def test_what_only_studies_change_is_refused_by_the_product():
+    for options in ({"factors": False}, {"line": False}, {"depth": 3}):
+        with pytest.raises(BadInputError, match="is one of the package foretune_research"):
+            BehaviourRanker(**options)
+    with pytest.raises(BadInputError, match="no option 'lambda'"):
+        BehaviourRanker(**{"lambda": 0.5})
 
 
 def test_options_of_a_command_line():
-    rankers.refuse_text("behaviour", {"stage": 2, "factors": "shuffled", "memory": True})
+    rankers.refuse_text("behaviour", {"stage": 2, "memory": True})
+    rankers.refuse_text("behaviour:variants", {"stage": 2, "factors": "shuffled"})
     with pytest.raises(BadInputError, match="source can be given in Python only"):
         rankers.refuse_text("behaviour", {"source": "x"})
 
@@ -392,12 +405,12 @@ def test_a_file_of_another_version_is_refused(tmp_path):
     path = tmp_path / "model.npz"
     fitted().save(path)
     meta, arrays = read_model(path)
-    write_model(path, "behaviour", {**meta, "versions": {"schema": 0}}, arrays)
+    write_model(path, "behaviour:variants", {**meta, "versions": {"schema": 0}}, arrays)
     with pytest.raises(VersionMismatchError, match="versions"):
-        BehaviourRanker.load(path, **NEST)
+        BehaviourVariants.load(path, **NEST)
     write_model(path, "random", meta, arrays)
     with pytest.raises(RecordError, match="'behaviour'"):
-        BehaviourRanker.load(path, **NEST)
+        BehaviourVariants.load(path, **NEST)
 
 
 def test_logged_programs_that_nothing_rebuilds_are_refused():

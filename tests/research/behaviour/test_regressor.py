@@ -1,14 +1,23 @@
 """Behaviour to time: what is learned holds for workloads and devices never seen."""
 
+import functools
+
 import numpy as np
 import pytest
 
 from foretune.cost.behaviour import trees
 from foretune.cost.behaviour.columns import NAMES, PROGRAM_NAMES, SIGNS, predicted
 from foretune.cost.behaviour.memory import Memory
-from foretune.cost.behaviour.regressor import Lesson, Material, Regressor, RegressorConfig
+from foretune.cost.behaviour.regressor import Lesson, Material, Regressor
 from foretune.cost.behaviour.targets import normalised
-from foretune.errors import BadInputError
+from foretune.errors import BadInputError, VersionMismatchError
+from foretune_research.behaviour.regressor import (
+    RegressorVariants,
+    RegressorVariantsConfig,
+)
+from foretune_research.behaviour.regressor import (
+    pairs as of_pairs,
+)
 from tests.cost.behaviour.behaviour_support import (
     DEVICES,
     UNSEEN,
@@ -30,7 +39,7 @@ LESSONS = [lesson(w, device) for w in range(8) for device in DEVICES]
 
 @pytest.fixture(scope="module", params=FORMS)
 def fitted(request):
-    made = Regressor(**FORMS[request.param])
+    made = RegressorVariants(**FORMS[request.param])
     made.fit(LESSONS)
     return made
 
@@ -59,15 +68,15 @@ def test_what_was_left_out_is_kept_for_judging(fitted):
 
 
 def test_arrays_restore_it(fitted):
-    again = Regressor.restored(fitted.meta(), fitted.arrays())
+    again = RegressorVariants.restored(fitted.meta(), fitted.arrays())
     table = lesson(21, UNSEEN).columns
     np.testing.assert_allclose(again.times(table), fitted.times(table), atol=1e-6)
 
 
 def test_an_untrained_one_has_no_opinion():
-    made = Regressor()
+    made = RegressorVariants()
     assert not made.trained and (made.times(lesson(0, UNSEEN).columns) == 0).all()
-    again = Regressor.restored(made.meta(), made.arrays())
+    again = RegressorVariants.restored(made.meta(), made.arrays())
     assert not again.trained
 
 
@@ -78,7 +87,7 @@ def test_a_programs_time_does_not_depend_on_the_others(fitted):
 
 def test_the_same_seed_gives_the_same():
     tables = lesson(23, UNSEEN).columns
-    one, other, third = (Regressor(seed=seed, **FORMS["trees"]) for seed in (1, 1, 2))
+    one, other, third = (RegressorVariants(seed=seed, **FORMS["trees"]) for seed in (1, 1, 2))
     for made in (one, other, third):
         made.fit(LESSONS[:12])
     assert (one.times(tables) == other.times(tables)).all()
@@ -95,8 +104,8 @@ def test_other_factors_change_what_is_said_and_the_same_do_not():
                 :, : len(PROGRAM_NAMES)
             ]
             lessons.append(Lesson(f"w{workload}", device.key, table, seconds(workload, device)))
-    with_factors = Regressor(**FORMS["trees"], fold="workload", factor_columns=True)
-    without = Regressor(**FORMS["trees"], fold="workload")
+    with_factors = RegressorVariants(**FORMS["trees"], fold="workload", factor_columns=True)
+    without = RegressorVariants(**FORMS["trees"], fold="workload")
     for made in (with_factors, without):
         made.fit(lessons)
     one, other = lessons[0].columns, lessons[3].columns
@@ -122,7 +131,7 @@ def test_a_memory_never_loses_to_the_floor():
             {d.key: predicted(behaviours(workload, d), nests(workload)) for d in others},
         )
 
-    made = Regressor(**FORMS["trees"])
+    made = RegressorVariants(**FORMS["trees"])
     made.fit([lesson(w, d, memory=told(w, d)) for w in range(8) for d in DEVICES])
     floor, found = [], []
     for workload in range(8):
@@ -146,7 +155,7 @@ def test_what_other_devices_took_is_hardly_touched_where_nothing_else_is_known()
         table[:, PROGRAM_NAMES.index("memory.expected")] = slow
         times = 1e-3 * 2 ** (slow + rng.normal(0, 0.3, 64))
         lessons.append(Lesson(each.workload, each.device, table, times))
-    made = Regressor(**FORMS["trees"])
+    made = RegressorVariants(**FORMS["trees"])
     made.fit(lessons)
     slow = lessons[0].columns[:, PROGRAM_NAMES.index("memory.mean")]
     assert pairs(made.times(lessons[0].columns), slow) > 0.97
@@ -154,7 +163,7 @@ def test_what_other_devices_took_is_hardly_touched_where_nothing_else_is_known()
 
 def test_trees_that_do_not_help_are_left_out():
     """What is left out is already right before the first tree."""
-    config = RegressorConfig(rounds=20, min_child_weight=1.0)
+    config = RegressorVariantsConfig(rounds=20, min_child_weight=1.0)
     rng = np.random.default_rng(5)
     times, matrix = rng.random(40), rng.random((40, 3)).astype(np.float32)
     sizes = np.array([20, 20])
@@ -167,12 +176,13 @@ def test_trees_that_do_not_help_are_left_out():
 @pytest.mark.parametrize("ranking", ["list", "pairs"])
 @pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
 def test_the_gradient_vanishes_at_the_target_and_points_there(ranking, share):
-    config = RegressorConfig(ranking=ranking, rank_share=share)
+    config = RegressorVariantsConfig(ranking=ranking, rank_share=share)
     rng = np.random.default_rng(3)
     sizes = np.array([5, 9])
     times = rng.random(14)
     material = Material(np.zeros((14, 1), np.float32), times, np.zeros(14), sizes)
-    gradients = trees.objective(config, material, rng)
+    ranks = {"list": None, "pairs": functools.partial(of_pairs, rng=rng)}[ranking]
+    gradients = trees.objective(config, material, ranks)
     assert np.abs(gradients(-times, None)[0]).max() < 1e-12
     wrong = -times.copy()
     wrong[2] += 0.2
@@ -184,14 +194,14 @@ def test_the_gradient_vanishes_at_the_target_and_points_there(ranking, share):
 
 def test_the_gradient_of_lists_is_that_of_the_loss():
     """By central differences; without bins every program counts once."""
-    config = RegressorConfig(rank_share=1.0, binning=False)
+    config = RegressorVariantsConfig(rank_share=1.0, binning=False)
     rng = np.random.default_rng(4)
     times, scores = rng.random(6), rng.random(6)
     material = Material(np.zeros((6, 1), np.float32), times, np.zeros(6), np.array([6]))
     loss = trees.loss_of(config, material)
     step = 1e-6 * np.eye(6)
     slopes = np.array([(loss(scores + d) - loss(scores - d)) / 2e-6 for d in step])
-    gradient = trees.objective(config, material, rng)(scores, None)[0]
+    gradient = trees.objective(config, material)(scores, None)[0]
     # The gradient counts a group by its programs and is scaled by the temperature.
     np.testing.assert_allclose(
         gradient, slopes * 6 * config.temperature / config.temperature, atol=1e-6
@@ -207,7 +217,7 @@ def test_trees_say_nothing_against_what_columns_mean():
     table[:, limit] = rng.random(200)
     # The data say the opposite of the first score, and the limit is right.
     seconds = 1e-3 * 2.0 ** (2 * table[:, 0] + table[:, limit] + table[:, 1] % 0.1)
-    made = Regressor(**FORMS["trees"], members=1, fold="workload", line=False)
+    made = RegressorVariants(**FORMS["trees"], members=1, fold="workload", line=False)
     made.fit([Lesson("w", "d", table, seconds)])
     base = np.repeat(table[:1], 50, axis=0)
     for column in (0, 1, limit):
@@ -221,7 +231,7 @@ def test_trees_say_nothing_against_what_columns_mean():
 def test_groups_without_an_order_are_refused():
     same = lesson(0, DEVICES[0])
     same = Lesson(same.workload, same.device, same.columns, np.full(64, 1e-3))
-    made = Regressor()
+    made = RegressorVariants()
     with pytest.raises(BadInputError, match="two programs with different seconds"):
         made.fit([same])
     assert not made.trained
@@ -239,10 +249,25 @@ def test_groups_without_an_order_are_refused():
 )
 def test_options_that_make_no_sense_are_refused(options, told):
     with pytest.raises(BadInputError, match=told):
-        Regressor(**options)
+        RegressorVariants(**options)
 
 
 def test_programs_differ_in_what_predictions_do_not_know():
     """The data of these tests: without spills there would be nothing to learn."""
     assert programs(0)[2].any()
     assert top(behaviours(0, UNSEEN).seconds, seconds(0, UNSEEN)) <= 1.0
+
+
+def test_the_products_own_is_what_the_variants_begin_with():
+    own, variants = Regressor(rounds=20), RegressorVariants(rounds=20)
+    for made in (own, variants):
+        made.fit(LESSONS[:12])
+    table = lesson(24, UNSEEN).columns
+    np.testing.assert_array_equal(own.times(table), variants.times(table))
+    # Files of either are read by the product, which knows the other options by their values.
+    again = Regressor.restored(variants.meta(), variants.arrays())
+    np.testing.assert_array_equal(again.times(table), own.times(table))
+    with pytest.raises(BadInputError, match="'form': it is one of the package foretune_research"):
+        Regressor(form="perceptron")
+    with pytest.raises(VersionMismatchError, match="foretune_research"):
+        Regressor.restored(RegressorVariants(line=False).meta(), {})

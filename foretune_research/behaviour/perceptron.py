@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from foretune._torch import limited_threads
 from foretune.cost._base import FloatArray
 from foretune.cost._examples import Scaling, group_batches
-from foretune.cost.behaviour.regressor import Arrays, Material, RegressorConfig
-from foretune.cost.behaviour.targets import over_sampled
+from foretune.cost.behaviour.regressor import Arrays, Material
+from foretune.cost.behaviour.targets import bins_of
+from foretune_research.behaviour.regressor import RegressorVariantsConfig
 
 HIDDEN = (512, 256, 128)
 _RATE = 1e-3
@@ -71,7 +72,7 @@ class PerceptronMember:
 
 
 def train(
-    config: RegressorConfig, seed: int, material: Material, judges: Material | None
+    config: RegressorVariantsConfig, seed: int, material: Material, judges: Material | None
 ) -> PerceptronMember:
     """Trains one member.
 
@@ -90,7 +91,7 @@ def train(
 
 
 def _train(
-    config: RegressorConfig,
+    config: RegressorVariantsConfig,
     seed: int,
     network: nn.Module,
     scaling: Scaling,
@@ -133,7 +134,7 @@ def _train(
 
 
 def _judged(
-    config: RegressorConfig, network: nn.Module | None, scaling: Scaling, judges: Material
+    config: RegressorVariantsConfig, network: nn.Module | None, scaling: Scaling, judges: Material
 ) -> float:
     if network is not None:
         network.eval()
@@ -152,7 +153,7 @@ def _judged(
     return float(np.mean(losses))
 
 
-def _loss(config: RegressorConfig, scores: Tensor, times: Tensor, lists: Tensor) -> Tensor:
+def _loss(config: RegressorVariantsConfig, scores: Tensor, times: Tensor, lists: Tensor) -> Tensor:
     """The loss of the regressor's map.
 
     Args:
@@ -201,3 +202,23 @@ def _network(width: int) -> nn.Module:
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)
     return nn.Sequential(*layers, last)
+
+
+def over_sampled(
+    times: FloatArray, bins: int, repetition: int, rng: np.random.Generator
+) -> npt.NDArray[np.intp]:
+    """Indices of programs, each at least once, so that bins are of one size as far as allowed.
+
+    Args:
+        times: In [0, 1], shape (n,).
+        bins: Of equal width.
+        repetition: How often one program may occur at most.
+        rng: Draws which programs of a bin occur once more than others.
+    """
+    at = bins_of(times, bins)
+    largest = int(np.bincount(at, minlength=1).max())
+    found = []
+    for number in np.unique(at).tolist():
+        members = rng.permutation(np.flatnonzero(at == number))
+        found.append(np.resize(members, min(largest, repetition * len(members))))
+    return np.sort(np.concatenate(found)) if found else np.zeros(0, np.intp)

@@ -6,8 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from foretune.cost.behaviour.targets import TARGETS, bin_weights, normalised, over_sampled
+from foretune.cost.behaviour.targets import TARGETS, bin_weights, normalised
 from foretune.errors import BadInputError
+
+pytest.importorskip("torch")
+
+from foretune_research.behaviour.perceptron import over_sampled
 
 TIMES = arrays(np.float64, st.integers(1, 60), elements=st.floats(0, 1))
 

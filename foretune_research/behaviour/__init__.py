@@ -1,0 +1,1 @@
+"""LLMTuner's own regressor, and controls of models of behaviour."""
