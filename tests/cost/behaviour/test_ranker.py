@@ -409,7 +409,7 @@ def test_a_file_of_another_version_is_refused(tmp_path):
     with pytest.raises(VersionMismatchError, match="versions"):
         BehaviourVariants.load(path, **NEST)
     write_model(path, "random", meta, arrays)
-    with pytest.raises(RecordError, match="'behaviour'"):
+    with pytest.raises(RecordError, match="'behaviour:variants'"):
         BehaviourVariants.load(path, **NEST)
 
 
