@@ -26,8 +26,8 @@ from foretune.cost.world.model import World
 from foretune.dataset import Group, Program
 from foretune.evaluate import Split, judge, refuse_excluded, thinned
 from foretune.features import action_features
-from foretune.features._skeleton import skeleton_of
 from foretune.hardware import Hardware
+from foretune.space.actions import skeleton_of
 from foretune.world.transition import TransitionModel
 from foretune_research.transitions import Terminals, judge_ends
 from foretune_research.transitions import judge as judge_transitions

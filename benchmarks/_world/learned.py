@@ -42,7 +42,7 @@ def learning_code() -> str:
         "benchmarks._world.learned",
         "foretune.cost.world.learning",
         "foretune.features.per_store",
-        "foretune.features._skeleton",
+        "foretune.features._names",
         "foretune.features.tokens",
         within=("cost", "space", "world"),
     )

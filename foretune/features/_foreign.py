@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from foretune.features._skeleton import scaled
+from foretune.features._names import scaled
 from foretune.features._tables import (
     CHOICES,
     LEVEL_NAMES,

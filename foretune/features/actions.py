@@ -34,8 +34,8 @@ from foretune.features._blocks import blocks_of
 from foretune.features._footprints import FOOTPRINT_COLUMNS, FOOTPRINT_NAMES, LEVELS, footprints
 from foretune.features._foreign import FOREIGN_COLUMNS, foreign_features
 from foretune.features._generated import GENERATED_COLUMNS, generated
+from foretune.features._names import KINDS, kind_index
 from foretune.features._shared import Shared
-from foretune.features._skeleton import KINDS, kind_index, skeleton_of
 from foretune.features._tables import (
     CHOICES,
     LEVEL_NAMES,
@@ -60,6 +60,7 @@ from foretune.features.schedule import (
 from foretune.features.tokens import actions_of
 from foretune.hardware import FEATURE_COLUMNS
 from foretune.space import INLINE, ROOT, Choice
+from foretune.space.actions import skeleton_of
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from foretune.features._skeleton import skeleton_of
 from foretune.space import Choice, ComputeLocation, PerfectTile
+from foretune.space.actions import skeleton_of
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware

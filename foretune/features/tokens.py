@@ -21,19 +21,17 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune.errors import BadInputError
-from foretune.features._skeleton import (
+from foretune.features._names import (
     KINDS,
     PARAMETER,
-    Slot,
-    Step,
     is_location,
     kind_index,
     location_names,
     name_number,
     scaled,
-    skeleton_of,
 )
 from foretune.space import Action, Choice
+from foretune.space.actions import Slot, Step, skeleton_of
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware

@@ -12,17 +12,16 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from foretune.errors import BadInputError, IllegalCandidateError
+from foretune.errors import IllegalCandidateError
 from foretune.records import TraceMatcher, trace_form
 from foretune.space import Candidate, Sketch, Space
+from foretune.space.trace import Trace
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule, Schedule
-
-_POSTPROCESSING = "EnterPostproc"
 
 
 class FrozenSketch(Sketch):
@@ -67,18 +66,7 @@ class ScheduledCandidate(Candidate):
 
 def trace_json(schedule: Schedule) -> list[Any]:
     """The trace of a schedule as JSON: ``[instructions, decisions]``, post-processing left out."""
-    plain: list[Any] = plain_json(schedule.trace.as_json(remove_postproc=True))
-    return plain
-
-
-def plain_json(value: Any) -> Any:
-    """TVM's numbers inside lists as Python's."""
-    if isinstance(value, (list, tuple)):
-        return [plain_json(v) for v in value]
-    if isinstance(value, Mapping):
-        return {str(k): plain_json(v) for k, v in value.items()}
-    number = getattr(value, "value", None)
-    return value if number is None else number
+    return Trace.of(schedule).to_json()
 
 
 def match_trace(trace: Sequence[Any], space: Space) -> Candidate | None:
@@ -93,10 +81,7 @@ def match_trace(trace: Sequence[Any], space: Space) -> Candidate | None:
     Raises:
         BadInputError: It is no trace.
     """
-    try:
-        form = trace_form(trace)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise _no_trace(trace, error) from error
+    form = trace_form(trace)
     matcher = _matchers((*space.sketches, space.untuned.sketch)).get(form.skeleton)
     if matcher is None:
         return None
@@ -126,32 +111,10 @@ def frozen_candidate(trace: Sequence[Any], space: Space) -> Candidate:
     Raises:
         BadInputError: It is no trace.
     """
-    instructions, decisions = _without_postprocessing(trace)
-    text = json.dumps(
-        [instructions, [[i, d] for i, d in sorted(decisions.items())]],
-        sort_keys=True,
-        separators=(",", ":"),
-    )
+    text = Trace.from_json(trace).text
     return FrozenSketch(space.workload, space.hardware, text, (), ()).candidate(())
 
 
 def candidate_of_schedule(schedule: Schedule, space: Space) -> Candidate:
     """The candidate that a TVM schedule stands for, with the program TVM made already."""
     return ScheduledCandidate.of(candidate_of_trace(trace_json(schedule), space), schedule)
-
-
-def _without_postprocessing(trace: Sequence[Any]) -> tuple[list[Any], dict[int, Any]]:
-    try:
-        instructions, pairs = trace
-        decisions = {int(index): decision for index, decision in pairs}
-        kinds = [instruction[0] for instruction in instructions]
-    except (TypeError, ValueError, IndexError) as error:
-        raise _no_trace(trace, error) from error
-    end = kinds.index(_POSTPROCESSING) if _POSTPROCESSING in kinds else len(kinds)
-    return list(instructions[:end]), {i: d for i, d in decisions.items() if i < end}
-
-
-def _no_trace(trace: Any, error: Exception) -> BadInputError:
-    return BadInputError(
-        f"a trace is [instructions, decisions], but got {str(trace)[:80]!r}: {error!r}"
-    )

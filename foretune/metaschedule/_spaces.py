@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from foretune import _tvm
 from foretune.hardware import Hardware, probe
 from foretune.measure import Measurement, Status
-from foretune.metaschedule._match import plain_json
 from foretune.records import Record
 from foretune.space import Candidate, Space
+from foretune.space.trace import plain
 from foretune.workload import Workload
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _workload(module: IRModule) -> Workload:
 
 def hardware_of(target: Target) -> Hardware:
     """This machine as TVM's target describes it."""
-    options = plain_json(target.export())
+    options = plain(target.export())
     kept = {k: v for k, v in options.items() if k not in ("keys", "tag") and v not in ("", None)}
     return probe(json.dumps(kept, sort_keys=True))
 

@@ -169,7 +169,7 @@ class _RecordReader:
     def _candidate(self, workload: Workload, trace: Any) -> Candidate:
         try:
             form = trace_form(trace)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except BadInputError as error:
             raise _SkipError("not a tuning record") from error
         matcher = self._matchers_of(workload).get(form.skeleton)
         if matcher is None:

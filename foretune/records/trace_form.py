@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any
 
 from foretune.errors import IllegalCandidateError
 from foretune.space import Choice
+from foretune.space.trace import Trace
 
 if TYPE_CHECKING:
     from foretune.space import Candidate, Sketch
 
-_LIMITS = ("meta_schedule.parallel", "meta_schedule.vectorize")
 LIMIT = "limit "
 """Holes whose value is a limit, not the index of a choice, start with this."""
 _WITHOUT = 0
@@ -54,55 +54,55 @@ class TraceForm:
         return self.decided.get(hole, _WITHOUT if hole.startswith(LIMIT) else None)
 
 
-def trace_form(trace: Any) -> TraceForm:
+def trace_form(written: Any) -> TraceForm:
     """Takes a trace apart.
 
     Args:
-        trace: The JSON object ``[instructions, decisions]``.
+        written: The JSON object ``[instructions, decisions]``.
 
     Raises:
-        ValueError, TypeError, IndexError, KeyError: It is no trace.
+        BadInputError: It is no trace.
     """
-    instructions, recorded = trace
-    decisions = {int(at): value for at, value in recorded}
-    names = [str(kind) for kind, _, _, _ in instructions]
-    end = names.index("EnterPostproc") if "EnterPostproc" in names else len(names)
+    return _form_of(Trace.from_json(written))
+
+
+def _form_of(trace: Trace) -> TraceForm:
     decided: dict[str, Any] = {}
     positions: dict[str, int] = {}
     kept: list[int] = []
     blocks: dict[str, str] = {}
-    for at, (kind, inputs, attrs, outputs) in enumerate(instructions[:end]):
-        if kind == "GetSBlock":
-            blocks[outputs[0]] = json.dumps(attrs)
-        if kind == "Annotate" and attrs[0] in _LIMITS and type(inputs[1]) is int:
-            hole = f"{LIMIT}{attrs[0]} of {blocks.get(inputs[0], inputs[0])}"
-            decided[hole], positions[hole] = inputs[1], at
-        else:
+    for at, each in enumerate(trace.instructions):
+        if each.kind == "GetSBlock":
+            blocks.update(dict.fromkeys(each.outputs, json.dumps(each.attrs)))
+        if each.limit is None:
             kept.append(at)
-    live = _live(instructions, kept)
+        else:
+            block, value = each.inputs
+            hole = f"{LIMIT}{each.limit} of {blocks.get(block, block)}"
+            decided[hole], positions[hole] = value, at
     renamed: dict[str, str] = {}
     skeleton = []
-    for at in live:
-        kind, inputs, attrs, outputs = instructions[at]
+    for at in _live(trace, kept):
+        kind, inputs, attrs, outputs = trace.instructions[at]
         skeleton.append([kind, _renamed(inputs, renamed), _renamed(attrs, {}), len(outputs)])
         for output in outputs:
             renamed[output] = f"x{len(renamed)}"
-        if at in decisions:
+        if at in trace.decisions:
             hole = f"decision {len(skeleton)}"
-            decided[hole], positions[hole] = decisions[at], at
+            decided[hole], positions[hole] = trace.decisions[at], at
     return TraceForm(json.dumps(skeleton, separators=(",", ":")), decided, positions)
 
 
-def _live(instructions: Sequence[Any], kept: Sequence[int]) -> list[int]:
+def _live(trace: Trace, kept: Sequence[int]) -> list[int]:
     """The kept instructions but those that only look something up that nobody uses."""
     used: set[str] = set()
     live = []
     for at in reversed(kept):
-        kind, inputs, _, outputs = instructions[at]
-        if str(kind).startswith(("Get", "Sample")) and used.isdisjoint(outputs):
+        each = trace.instructions[at]
+        if (each.looks_up or each.samples) and used.isdisjoint(each.outputs):
             continue
         live.append(at)
-        _collect(inputs, used)
+        _collect(each.inputs, used)
     return live[::-1]
 
 
@@ -128,7 +128,7 @@ class TraceMatcher:
 
     def __init__(self, sketch: Sketch) -> None:
         self._sketch = sketch
-        self.form = trace_form(json.loads(sketch.trace))
+        self.form = _form_of(Trace.from_text(sketch.trace))
         holes = {at: hole for hole, at in self.form.positions.items()}
         self._holes = [holes.get(at) for at in sketch.positions]
         self._fixed = [hole for hole in self.form.decided if hole not in self._holes]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from foretune.space.actions import loop_names
 from foretune.space.decision import Choice, ComputeLocation, PerfectTile, Variable
 from foretune.space.location import LocationModel
 from foretune.space.sketch import Sketch
+from foretune.space.trace import PARALLEL, Instruction, Trace
 from foretune.workload import Workload
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_PARALLEL = "meta_schedule.parallel"
-_VECTORIZE = "meta_schedule.vectorize"
 _OWN_WEIGHT = 0.8
 """How often sampling keeps TVM's own parallel or vectorise limit."""
 _OFF_WEIGHT = 0.01
@@ -157,40 +155,27 @@ def _block_names(node: Any) -> list[str]:
 def _parse(
     workload: Workload, hardware: Hardware, schedule: Schedule, axes: Mapping[str, tuple[str, ...]]
 ) -> Sketch:
-    instructions, recorded = _replay.plain(schedule.trace.as_json(remove_postproc=True))
-    decisions = dict(recorded)
-    names = loop_names(instructions, axes)
+    trace = Trace.of(schedule)
+    names = loop_names(trace, axes)
     variables: list[Variable] = []
     positions: list[int] = []
-    for at, instruction in enumerate(instructions):
-        if at in decisions:
-            variable = _sampled(instruction, decisions[at], names.get(at, ""), instructions)
-        elif str(instruction[0]).startswith("Sample"):
+    for at, instruction in enumerate(trace.instructions):
+        if at in trace.decisions:
+            variable = _sampled(instruction, names.get(at, ""), trace.decisions[at], trace)
+        elif instruction.samples:
             raise BadInputError(
-                f"every sampling instruction has a decision, but {instruction[0]} of workload "
+                f"every sampling instruction has a decision, but {instruction.kind} of workload "
                 f"{workload.name!r} has none: exclude it from tuning"
             )
         else:
-            variable = _annotation(instruction, hardware)
+            variable = _annotation(instruction)
         if variable is not None and (variable.size > 1 or isinstance(variable, ComputeLocation)):
             variables.append(variable)
             positions.append(at)
-    trace = _text([instructions, recorded])
-    return Sketch(workload, hardware, trace, tuple(variables), tuple(positions), axes=axes)
+    return Sketch(workload, hardware, trace.text, tuple(variables), tuple(positions), axes=axes)
 
 
-def trace_text(schedule: Schedule) -> str:
-    """The trace of a schedule as the text that sketches hold."""
-    return _text(_replay.plain(schedule.trace.as_json(remove_postproc=True)))
-
-
-def _text(trace: Any) -> str:
-    return json.dumps(trace, sort_keys=True, separators=(",", ":"))
-
-
-def _sampled(
-    instruction: Sequence[Any], decision: Any, name: str, trace: Sequence[Any]
-) -> Variable | None:
+def _sampled(instruction: Instruction, name: str, decision: Any, trace: Trace) -> Variable | None:
     kind, _, attrs, outputs = instruction
     if kind in ("SamplePerfectTile", "SamplePartitionedTile"):
         if min(decision) < 1:
@@ -210,28 +195,27 @@ def _sampled(
     return None
 
 
-def _use_of(value: str, trace: Sequence[Any]) -> str:
-    for kind, inputs, attrs, _ in trace:
-        if value in inputs and not kind.startswith("Sample"):
-            return str(attrs[0]).rsplit(".", 1)[-1] if kind == "Annotate" else kind.lower()
+def _use_of(value: str, trace: Trace) -> str:
+    for each in trace.instructions:
+        if value in each.inputs and not each.samples:
+            annotates = each.kind == "Annotate"
+            return str(each.attrs[0]).rsplit(".", 1)[-1] if annotates else each.kind.lower()
     return "choice"
 
 
-def _annotation(instruction: Sequence[Any], hardware: Hardware) -> Choice | None:
-    kind, inputs, attrs, _ = instruction
-    if kind != "Annotate" or attrs[0] not in (_PARALLEL, _VECTORIZE):
+def _annotation(instruction: Instruction) -> Choice | None:
+    limit = instruction.limit
+    if limit is None or instruction.inputs[1] < 1:
         return None
-    own = inputs[1]
-    if type(own) is not int or own < 1:
-        return None
-    if attrs[0] == _PARALLEL:
+    own: int = instruction.inputs[1]
+    if limit == PARALLEL:
         cores = max(1, own // 16)  # TVM's own limit is 16 jobs per core
         values = sorted({0, cores, 4 * cores, own, 64 * cores})
     else:
         values = sorted({0, max(1, own // 4), max(1, own // 2), own, 2 * own})
     rest = (1 - _OWN_WEIGHT - _OFF_WEIGHT) / (len(values) - 2)
     weights = tuple({0: _OFF_WEIGHT, own: _OWN_WEIGHT}.get(v, rest) for v in values)
-    return Choice(str(attrs[0]).rsplit(".", 1)[-1], tuple(values), weights)
+    return Choice(limit.rsplit(".", 1)[-1], tuple(values), weights)
 
 
 def _located(sketches: list[Sketch]) -> list[Sketch]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from foretune.errors import BadInputError, IllegalCandidateError, last_line
+from foretune.errors import IllegalCandidateError, last_line
 from foretune.space import _products
 from foretune.space.decision import Choice, Decision, Variable
+from foretune.space.trace import plain
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule, Schedule
@@ -197,26 +198,3 @@ def _with_value(instruction: Any, value: int) -> Any:
 
 def _name(postprocessor: Any) -> str:
     return str(postprocessor).rsplit(".", 1)[-1]
-
-
-def plain(value: Any) -> Any:
-    """TVM's arrays, maps and numbers as JSON-able Python values.
-
-    Raises:
-        BadInputError: Something else is in there.
-    """
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    number = getattr(value, "value", None)
-    if isinstance(number, float):
-        return float(number)
-    if number is not None:
-        return int(number)
-    try:
-        return [plain(v) for v in value]
-    except TypeError:
-        raise BadInputError(f"a trace holds numbers and text, but got {value!r}") from None

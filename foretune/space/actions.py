@@ -7,21 +7,20 @@ part of axis ``i`` of block ``C``.
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import functools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Union
 
-from foretune.space.decision import ROOT, Choice, location_name
+from foretune.space.decision import Choice, PerfectTile, location_name
+from foretune.space.trace import Instruction, Trace, snake_case
 
 if TYPE_CHECKING:
-    from foretune.space.decision import Decision
+    from foretune.space.decision import Decision, Variable
     from foretune.space.sketch import Sketch
 
 Argument = Union[str, int, float]  # noqa: UP007 - evaluated at run time on Python 3.10
 
-_QUERIES = {"GetSBlock", "GetLoops", "GetChildBlocks", "GetProducers", "GetConsumers"}
 _BARE = {"Fuse", "ComputeAt", "ReverseComputeAt", "Split", "Reorder"}
 """Instructions whose attributes are TVM's flags (keep unit loops...), the same in every trace."""
 _SUFFIXES = {
@@ -51,39 +50,86 @@ class Action:
         return f"{self.kind}({', '.join(str(a) for a in self.args)})"
 
 
+@dataclass(frozen=True)
+class Slot:
+    """Stands in a step for what a decision fills in.
+
+    Attributes:
+        variable: Index of the variable.
+        part: Factor of a tile; 0 for choices and locations.
+    """
+
+    variable: int
+    part: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One action of a sketch.
+
+    Attributes:
+        kind: As in ``Action``.
+        args: As in ``Action``, with slots.
+        switch: Index of the choice whose value 0 leaves the step out; -1: it is always there.
+    """
+
+    kind: str
+    args: tuple[Any, ...]
+    switch: int = -1
+
+
+@functools.lru_cache(maxsize=512)
+def skeleton_of(sketch: Any) -> tuple[Step, ...]:
+    """The steps of a sketch, in the order in which they are applied.
+
+    Reading a trace costs a tenth of a millisecond, so it is done once per sketch; what is left per
+    candidate is filling in its decisions.
+    """
+    trace = Trace.from_text(sketch.trace)
+    chosen = dict(trace.decisions)
+    switches: dict[int, int] = {}
+    # Variables of a sketch that was made by hand may stand for no instruction.
+    placed = zip(sketch.variables, sketch.positions, strict=False)
+    for index, (variable, at) in enumerate(placed):
+        if at not in chosen:
+            switches[at] = index
+        elif isinstance(variable, PerfectTile):
+            chosen[at] = [Slot(index, part) for part in range(variable.parts)]
+        else:
+            chosen[at] = Slot(index)
+    names = Names(sketch.axes)
+    steps = []
+    for at, instruction in enumerate(trace.instructions):
+        decision = chosen.get(at)
+        if at in switches:
+            switched = [instruction.inputs[0], Slot(switches[at])]
+            instruction = instruction._replace(inputs=switched)  # noqa: PLW2901
+        action = names.step(instruction, decision)
+        if action is not None:
+            steps.append(Step(action.kind, action.args, switches.get(at, -1)))
+    return tuple(steps)
+
+
 def actions_of(sketch: Sketch, decisions: Sequence[Decision]) -> tuple[Action, ...]:
     """The actions of a candidate, in the order in which they are applied."""
-    instructions, recorded = json.loads(sketch.trace)
-    names = Names(sketch.axes, _location_names(sketch, decisions))
-    chosen = dict(recorded)
-    annotated: dict[int, int] = {}
-    for variable, at, decision in zip(sketch.variables, sketch.positions, decisions, strict=True):
-        if at in chosen:
-            chosen[at] = decision
-        elif isinstance(variable, Choice) and isinstance(decision, int):
-            annotated[at] = variable.values[decision]
-    actions: list[Action] = []
-    for at, (kind, inputs, attrs, outputs) in enumerate(instructions):
-        if annotated.get(at) == 0:
-            continue
-        given = [inputs[0], annotated[at]] if at in annotated else inputs
-        action = names.step(kind, given, attrs, outputs, chosen.get(at))
-        if action is not None:
-            actions.append(action)
-    return tuple(actions)
+    locations = sketch.location_names(decisions)
 
+    def value(argument: Any) -> Any:
+        if not isinstance(argument, Slot):
+            return argument
+        variable: Variable = sketch.variables[argument.variable]
+        decision: Any = decisions[argument.variable]
+        if isinstance(variable, PerfectTile):
+            return decision[argument.part]
+        if isinstance(variable, Choice):
+            return variable.values[decision]
+        return locations[argument.variable]
 
-def _location_names(sketch: Sketch, decisions: Sequence[Decision]) -> Callable[[str, int], str]:
-    context: tuple[int, ...] = ()
-    named: dict[tuple[str, int], str] = {}
-    for index in sketch.location_order:
-        location = decisions[index]
-        assert isinstance(location, int)
-        name = sketch.locations.name(index, context, location)
-        named[sketch.variables[index].name, location] = name
-        context += (location,)
-
-    return lambda block, location: named.get((block, location)) or location_name(location)
+    return tuple(
+        Action(step.kind, tuple(map(value, step.args)))
+        for step in skeleton_of(sketch)
+        if step.switch < 0 or value(Slot(step.switch)) != 0
+    )
 
 
 class Names:
@@ -91,66 +137,56 @@ class Names:
 
     Args:
         axes: Block -> names of its loops in the untransformed program.
-        location: Names the loop at (block, location).
     """
 
-    def __init__(
-        self, axes: Mapping[str, Sequence[str]], location: Callable[[str, int], str]
-    ) -> None:
+    def __init__(self, axes: Mapping[str, Sequence[str]]) -> None:
         self._axes = axes
-        self._location = location
-        self._values: dict[str, Argument] = {}
+        self._values: dict[str, Any] = {}
         self._taken: dict[str, int] = {}
 
-    def of(self, variable: Any) -> Argument:
-        """The name or value of an operand of a trace."""
+    def of(self, variable: Any) -> Any:
+        """The name or value of an operand of a trace, or the slot that it will come from."""
         if variable is None or variable == "None":
             return "auto"
         if isinstance(variable, str):
             return self._values.get(variable, variable.strip('"'))
-        number: int | float = variable
-        return number
+        return variable
 
-    def step(
-        self,
-        kind: str,
-        inputs: Sequence[Any],
-        attrs: Sequence[Any],
-        outputs: Sequence[str],
-        decision: Any,
-    ) -> Action | None:
-        """Takes in one instruction; the action it is, or None for queries and sampling."""
-        args = [self.of(i) for i in _flat(inputs)]
-        if kind.startswith("Sample"):
-            self._sampled(kind, args, attrs, outputs, decision)
+    def step(self, instruction: Instruction, decision: Any) -> Action | None:
+        """Takes in one instruction; the action it is, or None for queries and sampling.
+
+        Args:
+            instruction: The next one of the trace.
+            decision: What it drew, or a slot in place of what it will draw; None if it draws
+                nothing. A location is known by its number: which loop it is depends on the nest.
+        """
+        args = [self.of(i) for i in _flat(instruction.inputs)]
+        if instruction.samples:
+            self._sampled(instruction, decision)
             return None
-        self._name_outputs(kind, args, attrs, outputs)
-        if kind in _QUERIES:
+        self._name_outputs(instruction, args)
+        if instruction.looks_up:
             return None
+        kind, attrs = instruction.kind, instruction.attrs
         numbers = [] if kind in _BARE else [a for a in _flat(attrs) if not isinstance(a, bool)]
-        name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.replace("RFactor", "Rfactor")).lower()
+        name = snake_case(kind)
         if kind == "Annotate":
             return Action(name, (args[0], numbers[0], *args[1:]))
         return Action(name, (*args, *numbers))
 
-    def _sampled(
-        self,
-        kind: str,
-        args: Sequence[Argument],
-        attrs: Sequence[Any],
-        outputs: Sequence[str],
-        decision: Any,
-    ) -> None:
-        if kind == "SampleCategorical":
-            self._values[outputs[0]] = attrs[0][decision]
-        elif kind == "SampleComputeLocation":
-            self._values[outputs[0]] = self._location(str(args[0]), decision)
-        else:
+    def _sampled(self, instruction: Instruction, decision: Any) -> None:
+        kind, outputs = instruction.kind, instruction.outputs
+        if kind not in ("SampleCategorical", "SampleComputeLocation"):
             self._values.update(zip(outputs, decision, strict=True))
+        elif isinstance(decision, Slot):
+            self._values[outputs[0]] = decision
+        elif kind == "SampleCategorical":
+            self._values[outputs[0]] = instruction.attrs[0][decision]
+        else:
+            self._values[outputs[0]] = location_name(decision)
 
-    def _name_outputs(
-        self, kind: str, args: Sequence[Argument], attrs: Sequence[Any], outputs: Sequence[str]
-    ) -> None:
+    def _name_outputs(self, instruction: Instruction, args: Sequence[Any]) -> None:
+        kind, _, attrs, outputs = instruction
         if kind == "GetSBlock":
             names = [str(attrs[0])]
         elif kind == "GetLoops":
@@ -179,20 +215,20 @@ def _flat(values: Iterable[Any]) -> Iterable[Any]:
             yield value
 
 
-def loop_names(instructions: Sequence[Any], axes: Mapping[str, Sequence[str]]) -> dict[int, str]:
+def loop_names(trace: Trace, axes: Mapping[str, Sequence[str]]) -> dict[int, str]:
     """For each sampling instruction of a trace, the canonical name of what it is about.
 
     Args:
-        instructions: The instructions of a trace as JSON.
+        trace: Whose instructions.
         axes: Block -> names of its loops in the untransformed program.
     """
-    names = Names(axes, lambda _block, location: str(location))
+    names = Names(axes)
     found: dict[int, str] = {}
-    for at, (kind, inputs, attrs, outputs) in enumerate(instructions):
-        if kind in ("SamplePerfectTile", "SamplePartitionedTile", "SampleComputeLocation"):
-            found[at] = str(names.of(inputs[0]))
-        decision: Any = 0 if kind == "SampleCategorical" else [1] * len(outputs)
-        if kind == "SampleComputeLocation":
-            decision = ROOT
-        names.step(kind, inputs, attrs, outputs, decision)
+    for at, instruction in enumerate(trace.instructions):
+        if instruction.samples and instruction.inputs:
+            found[at] = str(names.of(instruction.inputs[0]))
+        drawn: Any = [1] * len(instruction.outputs)
+        if instruction.kind in ("SampleCategorical", "SampleComputeLocation"):
+            drawn = 0
+        names.step(instruction, drawn)
     return found

@@ -34,6 +34,7 @@ from foretune.space.decision import (
     Variable,
 )
 from foretune.space.sketch import Candidate, Sketch
+from foretune.space.trace import Trace
 
 _PASSIVE = frozenset(
     ("Annotate", "ComputeInline", "GetConsumers", "GetLoops", "GetProducers", "GetSBlock",
@@ -57,7 +58,7 @@ def frame_of(sketch: Sketch) -> str:
     doing: list[list[Any]] = []
     parts: dict[str, tuple[int, int]] = {}
     tiles = 0
-    for name, inputs, _, outputs in json.loads(sketch.trace)[0]:
+    for name, inputs, _, outputs in Trace.from_text(sketch.trace).instructions:
         if name == "Split":
             parts.update((loop, (tiles, part)) for part, loop in enumerate(outputs))
             tiles += 1
@@ -103,17 +104,7 @@ class Recipe:
             )
         pairs = zip(sketch.variables, self.variables, self.decisions, strict=True)
         decisions = [_moved(variable, source, decision) for variable, source, decision in pairs]
-        if sketch.location_order:
-            units = sketch.locations.units(decisions)
-            context: tuple[int, ...] = ()
-            for index in sketch.location_order:
-                domain = sketch.locations.domain(index, context, units)
-                wanted = decisions[index]
-                assert isinstance(wanted, int)
-                place = min(domain, key=lambda other: (abs(other - wanted), other))
-                decisions[index] = place
-                context += (place,)
-        return Candidate(sketch, decisions)
+        return Candidate(sketch, sketch.located(decisions, functools.partial(_nearest, decisions)))
 
     def distance(self, sketch: Sketch) -> float:
         """How unlike the programs are: root mean square of the doublings between lengths of loops.
@@ -126,6 +117,10 @@ class Recipe:
             if isinstance(a, PerfectTile) and isinstance(b, PerfectTile)
         ]
         return math.sqrt(sum(squares) / len(squares)) if squares else 0.0
+
+
+def _nearest(decisions: Sequence[Any], index: int, domain: tuple[int, ...]) -> int:
+    return min(domain, key=lambda other: (abs(other - decisions[index]), other))
 
 
 def _moved(variable: Variable, source: Variable, decision: Decision) -> Decision:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,8 @@ from foretune.space.decision import (
     variable_from_json,
     variable_to_json,
 )
-from foretune.space.location import LocationModel, location_indices
+from foretune.space.location import Context, LocationModel, location_indices
+from foretune.space.trace import Trace
 from foretune.workload import Workload
 
 if TYPE_CHECKING:
@@ -58,9 +59,9 @@ class Sketch:
     @functools.cached_property
     def key(self) -> str:
         """16 hex digits: hash of the workload, the target, the trace and the variables."""
-        instructions = json.loads(self.trace)[0]
+        instructions = list(Trace.from_text(self.trace).instructions)
         for at in self.positions:
-            instructions[at][1] = instructions[at][1][:1]
+            instructions[at] = instructions[at]._replace(inputs=instructions[at].inputs[:1])
         # The bound of a location is knowledge about the domain, not part of it.
         shapes = [
             {k: v for k, v in variable_to_json(v).items() if k != "bound"} for v in self.variables
@@ -90,6 +91,47 @@ class Sketch:
     def is_untuned(self) -> bool:
         """Whether it changes nothing."""
         return not self.positions and self.trace == UNTUNED
+
+    def located(
+        self,
+        decisions: Sequence[Any],
+        choose: Callable[[int, tuple[int, ...]], int],
+        units: int | None = None,
+    ) -> tuple[Decision, ...]:
+        """Decides the locations one by one: which ones there are depends on those before.
+
+        Args:
+            decisions: One per variable; those of tiles count.
+            choose: Given the index of a variable and its legal locations, ascending; returns one.
+            units: Unit bits of the tiles where they are known.
+        """
+        if not self.location_order:
+            return tuple(decisions)
+        found = list(decisions)
+        units = self.locations.units(found) if units is None else units
+        context: Context = ()
+        for index in self.location_order:
+            location = choose(index, self.locations.domain(index, context, units))
+            found[index] = location
+            context += (location,)
+        return tuple(found)
+
+    def contexts(self, decisions: Sequence[Any]) -> Iterator[tuple[int, Context, int]]:
+        """Of each location variable its index, the locations decided before, and its own."""
+        context: Context = ()
+        for index in self.location_order:
+            yield index, context, decisions[index]
+            context += (decisions[index],)
+
+    def location_domain(self, decisions: Sequence[Any], index: int) -> tuple[int, ...]:
+        """Legal locations of a variable with the other decisions of a candidate, ascending."""
+        context = next(before for at, before, _ in self.contexts(decisions) if at == index)
+        return self.locations.domain(index, context, self.locations.units(decisions))
+
+    def location_names(self, decisions: Sequence[Any]) -> dict[int, str]:
+        """Index of each location variable to what the location decided is called."""
+        name = self.locations.name
+        return {each[0]: name(*each) for each in self.contexts(decisions)}
 
     def candidate(self, decisions: Sequence[Any]) -> Candidate:
         """A validated candidate of this sketch.
@@ -275,14 +317,13 @@ def _checked(sketch: Sketch, decisions: Sequence[Any]) -> tuple[Decision, ...]:
         d if isinstance(v, ComputeLocation) else v.check(d)
         for v, d in zip(sketch.variables, decisions, strict=True)
     ]
-    units = sketch.locations.units(checked)
-    context: tuple[int, ...] = ()
-    for index in sketch.location_order:
+
+    def legal(index: int, domain: tuple[int, ...]) -> int:
         variable = sketch.variables[index]
         assert isinstance(variable, ComputeLocation)
-        domain = sketch.locations.domain(index, context, units)
-        context += (variable.check(decisions[index], domain),)
-    return tuple(checked)
+        return variable.check(decisions[index], domain)
+
+    return sketch.located(checked, legal)
 
 
 def _digest(value: Any) -> str:

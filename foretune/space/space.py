@@ -12,10 +12,11 @@ import numpy as np
 from foretune.errors import BadInputError, IllegalCandidateError
 from foretune.hardware import Hardware
 from foretune.space._default import default_schedule
-from foretune.space._generate import generate, trace_text
+from foretune.space._generate import generate
 from foretune.space._starts import starts_of
 from foretune.space.decision import ComputeLocation, Decision
 from foretune.space.sketch import UNTUNED, Candidate, Sketch
+from foretune.space.trace import Trace
 from foretune.workload import Workload
 
 _MAX_ROUNDS = 8
@@ -63,7 +64,7 @@ class Space:
         if self.hardware.kind != "llvm":
             return None
         schedule = default_schedule(self.workload.module["main"], self.hardware)
-        trace = trace_text(schedule)
+        trace = Trace.of(schedule).text
         return Candidate(Sketch(self.workload, self.hardware, trace, (), ()), ())
 
     @functools.cached_property
@@ -216,16 +217,16 @@ def draw(sketch: Sketch, rng: np.random.Generator, n: int) -> list[Candidate]:
             columns.append(list(variable.sample(rng, n)))
     if not sketch.location_order:
         return [Candidate.trusted(sketch, row) for row in _rows(columns, n)]
-    model, order = sketch.locations, sketch.location_order
-    units = model.unit_column(columns, n)
-    for row in range(n):
-        context: tuple[int, ...] = ()
-        for index in order:
-            domain = model.domain(index, context, units[row])
-            location = domain[int(columns[index][row] * len(domain))]
-            columns[index][row] = location
-            context += (location,)
-    return [Candidate.trusted(sketch, row) for row in _rows(columns, n)]
+    units = sketch.locations.unit_column(columns, n)
+    return [
+        Candidate.trusted(sketch, sketch.located(row, functools.partial(_share, row), mask))
+        for row, mask in zip(_rows(columns, n), units, strict=True)
+    ]
+
+
+def _share(shares: Sequence[float], index: int, domain: tuple[int, ...]) -> int:
+    """The location at a share of its domain, in [0, 1)."""
+    return domain[int(shares[index] * len(domain))]
 
 
 def _rows(columns: Sequence[Sequence[Any]], n: int) -> list[tuple[Any, ...]]:
@@ -233,30 +234,16 @@ def _rows(columns: Sequence[Sequence[Any]], n: int) -> list[tuple[Any, ...]]:
 
 
 def _other_location(candidate: Candidate, index: int, rng: np.random.Generator) -> int | None:
-    sketch = candidate.sketch
-    context: tuple[int, ...] = ()
-    for earlier in sketch.location_order:
-        if earlier == index:
-            break
-        location = candidate.decisions[earlier]
-        assert isinstance(location, int)
-        context += (location,)
-    units = sketch.locations.units(candidate.decisions)
-    domain = sketch.locations.domain(index, context, units)
+    domain = candidate.sketch.location_domain(candidate.decisions, index)
     others = [location for location in domain if location != candidate.decisions[index]]
     return others[int(rng.integers(len(others)))] if others else None
 
 
-def _repaired(sketch: Sketch, decisions: list[Decision], rng: np.random.Generator) -> Candidate:
-    if sketch.location_order:
-        units = sketch.locations.units(decisions)
-        context: tuple[int, ...] = ()
-        for index in sketch.location_order:
-            domain = sketch.locations.domain(index, context, units)
-            location = decisions[index]
-            if location not in domain:
-                location = domain[int(rng.integers(len(domain)))]
-                decisions[index] = location
-            assert isinstance(location, int)
-            context += (location,)
-    return Candidate.trusted(sketch, tuple(decisions))
+def _repaired(sketch: Sketch, decisions: Sequence[Decision], rng: np.random.Generator) -> Candidate:
+    def kept(index: int, domain: tuple[int, ...]) -> int:
+        location = decisions[index]
+        if isinstance(location, int) and location in domain:
+            return location
+        return domain[int(rng.integers(len(domain)))]
+
+    return Candidate.trusted(sketch, sketch.located(decisions, kept))

@@ -10,9 +10,10 @@ import pytest
 from foretune.dataset import Program
 from foretune.errors import BadInputError
 from foretune.features import action_tokens, token_vocabulary
-from foretune.features._skeleton import kind_index, name_number, skeleton_of
+from foretune.features._names import kind_index, name_number
 from foretune.features.tokens import REFERENCE_KINDS, encode
 from foretune.space import Action, Space
+from foretune.space.actions import skeleton_of
 from foretune.testing.rankers import nest_space
 from foretune.workload import Workload
 from tests.space.programs import CPU, TYPICAL, gpu, matmul, space

@@ -16,8 +16,8 @@ from foretune.metaschedule import (
     match_trace,
     trace_json,
 )
-from foretune.metaschedule._match import plain_json
 from foretune.space import Candidate, Space
+from foretune.space.trace import plain
 from foretune.workload import Workload, catalog
 from tests.metaschedule.programs import matmul
 
@@ -39,7 +39,7 @@ def test_every_candidate_is_found_again_in_its_trace(
 def test_post_processing_in_a_trace_is_left_out(space: Space, rng: np.random.Generator) -> None:
     (candidate,) = space.sample(rng, 1)
     schedule = candidate.schedule()
-    whole = plain_json(schedule.trace.as_json(remove_postproc=False))
+    whole = plain(schedule.trace.as_json(remove_postproc=False))
     assert len(whole[0]) > len(trace_json(schedule)[0])
     assert match_trace(whole, space) == candidate
 
@@ -49,7 +49,7 @@ def test_a_trace_without_its_dead_instructions_is_matched_as_tvm_measures_it(
 ) -> None:
     for candidate in space.sample(rng, 10):
         simplified = candidate.schedule().trace.simplified(remove_postproc=True)
-        assert match_trace(plain_json(simplified.as_json()), space) == candidate
+        assert match_trace(plain(simplified.as_json()), space) == candidate
 
 
 def test_the_empty_trace_is_the_untuned_program(space: Space) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from foretune.errors import BadInputError
 from foretune.records.trace_form import LIMIT, trace_form
 
 SKETCH: list[Any] = [
@@ -62,5 +63,5 @@ def test_another_program_or_structure_has_another_form(at: int, part: int, value
 
 @pytest.mark.parametrize("bad", [None, [], [[]], [["x"], []], [[[1, 2]], []], [[], [[1]]], "ab", 3])
 def test_what_is_no_trace_raises(bad: Any) -> None:
-    with pytest.raises((ValueError, TypeError, IndexError, KeyError)):
+    with pytest.raises(BadInputError, match="a trace is"):
         trace_form(bad)

@@ -11,8 +11,8 @@ import pytest
 from foretune import _tvm
 from foretune.space import INLINE, ROOT, Candidate, ComputeLocation, PerfectTile, Space, _probe
 from foretune.space._nest import FrozenBlockError, Learner, Seen
-from foretune.space._replay import plain
 from foretune.space.location import Loop, Nest
+from foretune.space.trace import plain
 
 from .programs import CPU, PROGRAMS, space
 

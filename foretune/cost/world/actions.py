@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from foretune.features.steps import Slot, Step, skeleton_of
 from foretune.space import Action, Candidate, Choice, ComputeLocation, Sketch
+from foretune.space.actions import Slot, Step, skeleton_of
 from foretune.world import action_text, steps_of
 from foretune.world.transition import NUMBERS, ActionTable
 

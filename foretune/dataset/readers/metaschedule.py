@@ -40,11 +40,10 @@ from foretune.dataset.readers._gathering import (
 from foretune.dataset.readers._kinds import family_of_shapes, kind_of_names
 from foretune.errors import BadInputError
 from foretune.records.metaschedule_import import RECORDS, WORKLOADS
-from foretune.space import Action, location_name
+from foretune.space import Action
 from foretune.space.actions import Names
+from foretune.space.trace import Trace
 
-_RENAMED = {"GetBlock": "GetSBlock"}
-"""Instructions that older TVMs called otherwise."""
 _MALFORMED = (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError)
 """What JSON that is not what it should be runs into."""
 _RECORD_FILE = re.compile(r"(.*)tuning_record(\.json(?:\.gz)?)")
@@ -154,7 +153,7 @@ class _Records:
                 )
             seconds = mean_seconds(costs, failed=False)
             actions = tuple(self._follow(program, trace))
-        except _MALFORMED as failure:
+        except (BadInputError, *_MALFORMED) as failure:
             raise SkipLine(DAMAGED) from failure
         self._gathering.add(task, identity(actions), Program(actions=actions), seconds)
 
@@ -178,22 +177,13 @@ class _Records:
             generic=generic,
         )
 
-    def _follow(self, program: _Description, trace: Any) -> Iterator[Action]:
-        instructions, recorded = trace
-        decisions = dict(recorded)
-        names = Names(program.axes, _location)
-        for at, (kind, inputs, attrs, outputs) in enumerate(instructions):
-            if kind == "EnterPostproc":
-                return
-            decision = decisions.get(at)
-            action = names.step(_RENAMED.get(kind, kind), inputs, attrs, outputs, decision)
+    def _follow(self, program: _Description, written: Any) -> Iterator[Action]:
+        trace = Trace.from_json(written)
+        names = Names(program.axes)
+        for at, instruction in enumerate(trace.instructions):
+            action = names.step(instruction, trace.decisions.get(at))
             if action is not None:
                 yield self._actions.of(action.kind, action.args)
-
-
-def _location(_block: str, location: int) -> str:
-    """Which loop a location is depends on the nest, which is not rebuilt: loops are numbered."""
-    return location_name(location)
 
 
 def _shape(argument: Any) -> str:
@@ -202,8 +192,9 @@ def _shape(argument: Any) -> str:
     return f"{dtype}[{','.join(map(str, shape))}]"
 
 
-def _blocks_of(trace: Any) -> list[str]:
-    return [str(attrs[0]) for kind, _, attrs, _ in trace[0] if kind in ("GetBlock", "GetSBlock")]
+def _blocks_of(written: Any) -> list[str]:
+    trace = Trace.from_json(written, whole=True)
+    return [str(each.attrs[0]) for each in trace.instructions if each.kind == "GetSBlock"]
 
 
 def _program(line: bytes) -> _Description | None:

@@ -187,14 +187,7 @@ def _listed(values: Sequence[Any]) -> str:
 
 def location_domain(candidate: Candidate, index: int) -> tuple[int, ...]:
     """Locations of a block that are legal with a candidate's other decisions."""
-    sketch = candidate.sketch
-    context: list[int] = []
-    for earlier in sketch.location_order:
-        if earlier == index:
-            break
-        context.append(int(candidate.decisions[earlier]))  # type: ignore[arg-type]
-    units = sketch.locations.units(candidate.decisions)
-    return sketch.locations.domain(index, tuple(context), units)
+    return candidate.sketch.location_domain(candidate.decisions, index)
 
 
 def shown(variable: Any, decision: Any) -> Any:

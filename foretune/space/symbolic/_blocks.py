@@ -119,7 +119,7 @@ class BlockTree(Tree):
             self._place(copy, before=block)
         return copy
 
-    def _do_r_factor(self, inputs: list[Any], attributes: Any) -> Block:
+    def _do_rfactor(self, inputs: list[Any], attributes: Any) -> Block:
         loop: Loop = inputs[0]
         block = _only(list(blocks_of(loop.body)), "RFactor", "block in its loop")
         loops = block.loops()

@@ -7,7 +7,6 @@ locations are given; tile factors and choices stay open.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Union
 
@@ -16,6 +15,7 @@ from foretune.space.symbolic._blocks import BlockTree
 from foretune.space.symbolic._nodes import Block, Loop, UnsupportedTraceError
 from foretune.space.symbolic._scalar import Scalar
 from foretune.space.symbolic._tree import blocks_of
+from foretune.space.trace import Trace, snake_case
 
 if TYPE_CHECKING:
     from foretune.space.sketch import Sketch
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Reference = Union[Block, Loop, Scalar, int, None]  # noqa: UP007 - evaluated at run time
 
 _LAYOUT_FREE = "layout_free_buffers"
-_IGNORED = frozenset({"EnterPostproc", "StorageAlign"})
+_IGNORED = frozenset({"StorageAlign"})
 
 
 class Interpreter(BlockTree):
@@ -54,12 +54,12 @@ class Interpreter(BlockTree):
         self._fixed = fixed
         self._names: dict[str, Reference] = {}
         self._at = {position: index for index, position in enumerate(sketch.positions)}
-        instructions, recorded = json.loads(sketch.trace)
-        self._recorded = dict(recorded)
-        for position, (kind, inputs, attributes, outputs) in enumerate(instructions):
+        trace = Trace.from_text(sketch.trace)
+        self._recorded = trace.decisions
+        for position, (kind, inputs, attributes, outputs) in enumerate(trace.instructions):
             if kind in _IGNORED:
                 continue
-            apply: Callable[..., Any] | None = getattr(self, f"_do_{_snake(kind)}", None)
+            apply: Callable[..., Any] | None = getattr(self, f"_do_{snake_case(kind)}", None)
             if apply is None:
                 raise UnsupportedTraceError(f"instruction {kind}", "is not known")
             self._position = position
@@ -129,7 +129,7 @@ class Interpreter(BlockTree):
 
     # Looking up.
 
-    def _do_get_s_block(self, _inputs: list[Any], attributes: Any) -> Block | None:
+    def _do_get_sblock(self, _inputs: list[Any], attributes: Any) -> Block | None:
         name = attributes[0]
         for block in self.blocks():
             if block.name == name:
@@ -170,8 +170,3 @@ class Interpreter(BlockTree):
 
     def _do_set_scope(self, inputs: list[Any], attributes: Any) -> None:
         inputs[0].target.scope = attributes[1]
-
-
-def _snake(name: str) -> str:
-    letters = [("_" + c.lower()) if c.isupper() else c for c in name]
-    return "".join(letters).lstrip("_")

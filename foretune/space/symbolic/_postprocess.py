@@ -14,9 +14,8 @@ from foretune.space.symbolic._index import Digit, Index
 from foretune.space.symbolic._interpret import Interpreter
 from foretune.space.symbolic._nodes import Block, Loop
 from foretune.space.symbolic._scalar import Algebra, Scalar
+from foretune.space.trace import PARALLEL, VECTORIZE
 
-_PARALLEL = "meta_schedule.parallel"
-_VECTORIZE = "meta_schedule.vectorize"
 _UNROLL = ("meta_schedule.unroll_explicit", "meta_schedule.unroll_implicit")
 
 
@@ -49,8 +48,8 @@ def mark(tree: Interpreter, parallel: bool, vectorize: bool) -> Marks:
         vectorize: Whether the vector limit is on.
     """
     marks = Marks()
-    most_jobs = tree.annotations.get(_PARALLEL) if parallel else None
-    most_lanes = tree.annotations.get(_VECTORIZE) if vectorize else None
+    most_jobs = tree.annotations.get(PARALLEL) if parallel else None
+    most_lanes = tree.annotations.get(VECTORIZE) if vectorize else None
     steps = next((tree.annotations[k] for k in _UNROLL if k in tree.annotations), None)
     for block in tree.blocks():
         loops = block.loops()

@@ -31,6 +31,7 @@ from foretune.space.symbolic._nodes import (
 from foretune.space.symbolic._postprocess import Marks, mark
 from foretune.space.symbolic._regions import Region, region_of, united, without_start
 from foretune.space.symbolic._scalar import Algebra, Scalar
+from foretune.space.trace import VECTORIZE
 
 if TYPE_CHECKING:
     from foretune.space.sketch import Sketch
@@ -214,7 +215,7 @@ def symbolic_program(sketch: Sketch, structure: Structure) -> SymbolicProgram:
 
 def _split(tree: Interpreter, marks: Marks, block: Block) -> None:
     """Fuses all loops of a block and splits them into a parallel and a vectorised one."""
-    outer, inner = tree.fuse_and_split(block.loops(), tree.annotations["meta_schedule.vectorize"])
+    outer, inner = tree.fuse_and_split(block.loops(), tree.annotations[VECTORIZE])
     one = tree.algebra.number(1)
     marks.parallel[outer.number], marks.vector[inner.number] = one, one
 

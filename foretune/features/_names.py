@@ -1,22 +1,16 @@
-"""The scheduling actions of a sketch with slots where decisions go, and what an action is called.
-
-Reading a trace costs a tenth of a millisecond, so it is done once per sketch; what is left per
-candidate is filling in its decisions.
-"""
+"""Kinds of scheduling actions, and the numbers that stand for what they name."""
 
 from __future__ import annotations
 
 import functools
-import json
 import math
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from foretune.space import ComputeLocation, PerfectTile, location_name
-from foretune.space.actions import Names
+from foretune.space import ComputeLocation
+from foretune.space.actions import Slot
 
 OWN_KINDS = (
     "split",
@@ -136,70 +130,6 @@ def _axis_anywhere(name: str, axes: Mapping[str, tuple[str, ...]]) -> int | None
     return next((own.index(name) for own in axes.values() if name in own), None)
 
 
-@dataclass(frozen=True)
-class Slot:
-    """Stands in a step for what a decision fills in.
-
-    Attributes:
-        variable: Index of the variable.
-        part: Factor of a tile; 0 for choices and locations.
-    """
-
-    variable: int
-    part: int = 0
-
-
-@dataclass(frozen=True)
-class Step:
-    """One action of a sketch.
-
-    Attributes:
-        kind: As in ``Action``.
-        args: As in ``Action``, with slots.
-        switch: Index of the choice whose value 0 leaves the step out; -1: it is always there.
-    """
-
-    kind: str
-    args: tuple[Any, ...]
-    switch: int = -1
-
-
-@functools.lru_cache(maxsize=512)
-def skeleton_of(sketch: Any) -> tuple[Step, ...]:
-    """The steps of a sketch, in the order in which they are applied."""
-    instructions, recorded = json.loads(sketch.trace)
-    chosen: dict[int, Any] = dict(recorded)
-    switches: dict[int, int] = {}
-    # Variables of a sketch that was made by hand may stand for no instruction.
-    placed = zip(sketch.variables, sketch.positions, strict=False)
-    for index, (variable, at) in enumerate(placed):
-        if at not in chosen:
-            switches[at] = index
-        elif isinstance(variable, PerfectTile):
-            chosen[at] = [Slot(index, part) for part in range(variable.parts)]
-        else:
-            chosen[at] = Slot(index)
-    names = Names(sketch.axes, _location)
-    steps = []
-    for at, (kind, inputs, attrs, outputs) in enumerate(instructions):
-        given, decision = inputs, chosen.get(at)
-        if at in switches:
-            given = [inputs[0], Slot(switches[at])]
-        elif kind == "SampleCategorical" and isinstance(decision, Slot):
-            attrs, decision = [[decision]], 0  # noqa: PLW2901 - the value looked up is the slot
-        action = names.step(kind, given, attrs, outputs, decision)
-        if action is not None:
-            steps.append(Step(action.kind, action.args, switches.get(at, -1)))
-    return tuple(steps)
-
-
-def _location(_block: str, location: Any) -> Any:
-    # A location that is no variable was recorded as a number.
-    if isinstance(location, Slot):
-        return location
-    return location_name(location)
-
-
 class LocationNames:
     """Names of locations, which depend on the locations decided earlier, as numbers.
 
@@ -214,15 +144,11 @@ class LocationNames:
     def numbers(self, decisions: tuple[Any, ...]) -> dict[int, float]:
         """Variable -> number of the location decided, for one candidate."""
         found: dict[int, float] = {}
-        context: tuple[int, ...] = ()
-        for variable in self._sketch.location_order:
-            location = decisions[variable]
-            key = (variable, context, location)
+        for key in self._sketch.contexts(decisions):
             if key not in self._known:
                 name = self._sketch.locations.name(*key)
                 self._known[key] = name_number(name, self._sketch.axes)
-            found[variable] = self._known[key]
-            context += (location,)
+            found[key[0]] = self._known[key]
         return found
 
 
