@@ -287,7 +287,7 @@ def _read(watch: Stopwatch, program: Any, tensors: list[Any]) -> float:
 
 def require_threads(hardware: Hardware) -> None:
     """Raises BadInputError where kernels of this process would get fewer threads than they need."""
-    if hardware.kind != "llvm" or hardware.threads < 2:
+    if not hardware.has_cores or hardware.threads < 2:
         raise BadInputError(
             f"this benchmark needs a processor with two threads or more, not {hardware.name!r} "
             f"with {hardware.threads}: run it on another machine"

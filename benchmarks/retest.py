@@ -69,7 +69,7 @@ def measure_theirs(hardware: Hardware, candidates: Sequence[Candidate]) -> dict[
 
     builder = ms.builder.LocalBuilder(initializer=load)
     runner = ms.runner.LocalRunner()
-    device = "cpu" if hardware.kind == "llvm" else hardware.kind
+    device = hardware.runtime_device
     theirs = [measure_candidate(candidate) for candidate in candidates]
     built = builder.build([ms.builder.BuilderInput(c.sch.mod, target) for c in theirs])
     found: dict[str, Reading] = {}

@@ -312,13 +312,13 @@ def _refuse_kind(asked: Device, hardware: Sequence[Hardware], source: str) -> No
     """Refuses a device that none of the kernels could run on."""
     from foretune.hardware import device_of, preset, preset_names
 
-    kinds = ["cpu" if each.kind == "llvm" else "gpu" for each in hardware]
+    kinds = [each.device_kind for each in hardware]
     if asked.kind in kinds:
         return
     if asked.kind == "cpu":
         target = "host"
     else:
-        gpus = {n: p for n in preset_names() if (p := preset(n)).kind != "llvm"}
+        gpus = {n: p for n in preset_names() if not (p := preset(n)).has_cores}
         same = [name for name, one in gpus.items() if device_of(one).key == asked.key]
         target = (same or list(gpus))[0]
     what = "explain the model" if Path(source).is_dir() else "make schedules for one"

@@ -444,7 +444,7 @@ def _judge_kernel(artifact: Artifact, workload: Workload, hardware: Hardware) ->
 
     signature, arguments = Signature.of(workload), arguments_of(workload)
     tensor = _tvm.tvm.runtime.tensor
-    target = hardware.tvm_target() if hardware.kind == "llvm" else _tvm.Target("llvm")
+    target = hardware.tvm_target() if hardware.has_cores else _tvm.Target("llvm")
     program = _tvm.tvm.compile(workload.module, target).jit()["main"]
 
     def run_untuned(positive: bool) -> list[Array]:

@@ -48,7 +48,7 @@ def finish(module: IRModule, hardware: Hardware, without: Collection[str] = ()) 
         hardware: What it is for; only programs for CPUs are changed.
         without: Names of passes that do not run.
     """
-    if hardware.kind != KIND:
+    if not hardware.has_cores:
         return Finished(module)
     changed = set()
     failed: dict[str, str] = {}

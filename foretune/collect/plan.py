@@ -155,4 +155,4 @@ def _cpu(level: str) -> str:
 
 
 def _thread_counts(target: str, counts: Sequence[int]) -> Sequence[int | None]:
-    return counts if probe(target).kind == "llvm" else (None,)
+    return counts if probe(target).has_cores else (None,)

@@ -128,13 +128,13 @@ def gbdt(
 def is_known(hardware: Hardware) -> bool:
     """Whether a ranker finds what it looks at: with a factor unknown, 0, it would only guess."""
     factors = (hardware.simd_bits, hardware.l1_bytes, hardware.l2_bytes)
-    return hardware.kind != "llvm" or (min(factors) > 0 and of_known_architecture(hardware))
+    return not hardware.has_cores or (min(factors) > 0 and of_known_architecture(hardware))
 
 
 def of_known_architecture(hardware: Hardware) -> bool:
     """Whether weights of the package have learned from such processors; of GPUs there is no say."""
     triple = str(json.loads(hardware.target).get("mtriple", _ARCHITECTURE))
-    return hardware.kind != "llvm" or triple.startswith(_ARCHITECTURE)
+    return not hardware.has_cores or triple.startswith(_ARCHITECTURE)
 
 
 def _of_weights(name: str, what: str, **defaults: Any) -> Callable[..., CostModel]:

@@ -245,7 +245,7 @@ class _Builder:
             statements,
             limited,
             exact,
-            program.sketch.hardware.kind != "llvm",
+            not program.sketch.hardware.has_cores,
         )
 
     def _row(self, scalar: Scalar) -> int:

@@ -74,7 +74,7 @@ def machine_words(hardware: Hardware) -> str:
     The peak is rounded to a power of two: a probe measures it, and a prompt should not differ for
     it.
     """
-    if hardware.kind == "llvm":
+    if hardware.has_cores:
         facts = [
             f"CPU, {hardware.threads} threads",
             f"{hardware.simd_bits} bit vectors" if hardware.simd_bits else "",

@@ -57,7 +57,7 @@ class Kernel:
     @property
     def kind(self) -> str:
         """``"cpu"`` or ``"gpu"``, as devices have it."""
-        return "cpu" if self.hardware.kind == "llvm" else "gpu"
+        return self.hardware.device_kind
 
 
 def explain(kernel: Kernel, device: Device, advice: bool = True) -> Explanation:
@@ -120,7 +120,7 @@ def called_on(name: str, hardware: Hardware) -> str:
 
 def hardware_called(hardware: Hardware) -> str:
     """``AMD Ryzen 7 3700X (8 threads)``."""
-    if hardware.kind != "llvm":
+    if not hardware.has_cores:
         return hardware.name
     threads = hardware.threads
     return f"{hardware.name} ({threads} {'thread' if threads == 1 else 'threads'})"

@@ -66,7 +66,7 @@ class Arranged:
         self.outputs += [
             self._access(name, *at) for name in ("used", "stride", "least") for at in cells
         ]
-        self.gpu = program.sketch.hardware.kind != "llvm"
+        self.gpu = not program.sketch.hardware.has_cores
 
         times = [float(len(self._touches(*at))) for at in cells]
         self.touches = torch.tensor(times, dtype=torch.float64).view(*self._shape, 1)

@@ -327,7 +327,7 @@ def machine_features(machine: Hardware | None) -> FloatArray:
 
 def _completed(machine: Hardware) -> Hardware:
     """A CPU whose peak and bandwidth are estimated where they are unknown."""
-    if machine.kind != "llvm":
+    if not machine.has_cores:
         return machine
     lanes = max(1, machine.simd_bits // 32)
     return replace(

@@ -424,7 +424,7 @@ def vector_unit(hardware: Hardware) -> tuple[int, int]:
 
 def fit_of(decided: Decided, hardware: Hardware) -> FloatArray:
     """``machine_fit`` of candidates of one sketch."""
-    if hardware.kind != "llvm":
+    if not hardware.has_cores:
         return np.zeros(decided.n)
     penalty = _SCALAR * (decided.choice("vectorize") == 0)
     core = _core(decided)

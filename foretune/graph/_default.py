@@ -19,7 +19,7 @@ def default_schedule(module: IRModule, hardware: Hardware) -> IRModule:
     """Schedules every PrimFunc of a module that is not marked as scheduled."""
     from foretune import _tvm
 
-    if hardware.kind != "llvm":
+    if not hardware.has_cores:
         return device_schedule(module, hardware)
     result = _tvm.IRModule(dict(module.functions.items()))
     for variable, function in module.functions.items():

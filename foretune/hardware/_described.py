@@ -70,11 +70,11 @@ def device_of(hardware: Hardware, extra: Devices | None = None) -> Device:
     """
     own = None if extra is None else extra.find(hardware.name)
     known = own or hardware.device or find_device(hardware.name)
-    if hardware.kind == "llvm":
-        if known is not None and known.kind == CPU:
-            return _part_of(known, hardware)
-        return _probed_cpu(hardware)
-    if known is not None and known.kind == GPU:
+    if known is not None and known.kind != hardware.device_kind:
+        known = None
+    if hardware.has_cores:
+        return _probed_cpu(hardware) if known is None else _part_of(known, hardware)
+    if known is not None:
         return known
     return _probed_gpu(hardware)
 

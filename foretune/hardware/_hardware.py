@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from foretune.hardware._device import Device
+from foretune.hardware._device import CPU, GPU, Device
 
 if TYPE_CHECKING:
     from foretune._tvm import Target
@@ -48,6 +49,16 @@ FEATURE_COLUMNS: tuple[tuple[str, str], ...] = (
 
 CODE_LEVEL = 2
 """LLVM's optimisation level for programs of CPUs."""
+
+_PROCESSORS = "llvm"
+"""The kind of targets whose programs run on cores."""
+_VERIFIED = "cuda"
+"""The kind of targets whose programs TVM verifies."""
+
+
+@functools.lru_cache(maxsize=256)
+def _kind_of(target: str) -> str:
+    return str(json.loads(target)["kind"])
 
 
 @dataclass(frozen=True)
@@ -94,8 +105,28 @@ class Hardware:
 
     @property
     def kind(self) -> str:
-        """Target kind: ``"llvm"``, ``"cuda"``..."""
-        return str(json.loads(self.target)["kind"])
+        """Target kind: ``"llvm"``, ``"cuda"``... What follows from it is asked below."""
+        return _kind_of(self.target)
+
+    @property
+    def has_cores(self) -> bool:
+        """Whether kernels run on cores of a processor, each thread on one; else on a GPU."""
+        return self.kind == _PROCESSORS
+
+    @property
+    def device_kind(self) -> str:
+        """The kind of device that it is, as data sheets have it: ``"cpu"`` or ``"gpu"``."""
+        return CPU if self.has_cores else GPU
+
+    @property
+    def runtime_device(self) -> str:
+        """What TVM's runtime calls the device that kernels run on: ``"cpu"``, ``"cuda"``..."""
+        return "cpu" if self.has_cores else self.kind
+
+    @property
+    def limits_threads(self) -> bool:
+        """Whether TVM refuses programs for the threads and the memory that their blocks take."""
+        return self.kind == _VERIFIED
 
     def tvm_target(self) -> Target:
         """The TVM target object."""
@@ -113,7 +144,7 @@ class Hardware:
         from foretune._tvm import Target
 
         attributes = json.loads(self.target)
-        own = {"opt-level": CODE_LEVEL} if self.kind == "llvm" else {}
+        own = {"opt-level": CODE_LEVEL} if self.has_cores else {}
         return Target({**own, **attributes})
 
     def features(self) -> npt.NDArray[np.float64]:

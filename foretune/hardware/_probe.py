@@ -58,7 +58,7 @@ def probe(target: str | None = None, threads: int | None = None, measure: bool =
         BadInputError: As ``resolve_target``.
     """
     hardware = resolve_target(target or "host", threads)
-    if measure and hardware.kind == "llvm" and why_not_here(hardware) is None:
+    if measure and hardware.has_cores and why_not_here(hardware) is None:
         peaks = measure_peaks(hardware.target, hardware.threads, hardware.simd_bits)
         hardware = replace(hardware, peak_gflops=peaks.gflops, bandwidth_gbs=peaks.bandwidth_gbs)
     return hardware
@@ -123,7 +123,7 @@ def why_not_here(hardware: Hardware) -> str | None:
     )
     if hardware.place:
         return f"it stands for devices that are reached over RPC ({hardware.place}): {elsewhere}"
-    if target["kind"] != "llvm":
+    if not hardware.has_cores:
         from foretune import _tvm
 
         if _tvm.tvm.runtime.device(target["kind"], 0).exist:
@@ -159,7 +159,7 @@ def foreign_triple(target: str) -> str:
 def _fitted(hardware: Hardware) -> Hardware:
     """A CPU preset with no more threads than there are cores, if it then runs on this machine."""
     threads = min(hardware.threads, usable_cores())
-    if hardware.kind != "llvm" or threads == hardware.threads:
+    if not hardware.has_cores or threads == hardware.threads:
         return hardware
     fewer = preset(hardware.name, threads)
     return fewer if why_not_here(fewer) is None else hardware

@@ -94,7 +94,7 @@ def integer_product(hardware: Hardware) -> IntegerProduct | None:
     """The best such instruction that a target has; None if it has none that is known here."""
     from foretune import _tvm
 
-    if hardware.kind != "llvm":
+    if not hardware.has_cores:
         return None
     target, known = hardware.tvm_target(), _tvm.tvm.target.codegen
     with target:

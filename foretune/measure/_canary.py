@@ -40,7 +40,7 @@ def build_canary(hardware: Hardware) -> tuple[Any, list[Array]]:
     """Compiles the canary; returns TVM's executable with the values of its arguments."""
     from foretune import _tvm
 
-    if hardware.kind != "llvm":
+    if not hardware.has_cores:
         shapes: list[tuple[int, ...]] = [_GPU_SHAPE, (_GPU_DEPTH,), _GPU_SHAPE]
         module = _gpu_module()
     else:
@@ -54,7 +54,7 @@ def build_canary(hardware: Hardware) -> tuple[Any, list[Array]]:
 
 def canary_result(hardware: Hardware) -> float:
     """What every element of the sums holds after a call; exact in float32."""
-    if hardware.kind != "llvm":
+    if not hardware.has_cores:
         return 0.25 * _GPU_DEPTH
     columns = row_length(hardware)
     exchanges = 0 if hardware.threads == 1 else _EXCHANGED // columns // 2

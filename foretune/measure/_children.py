@@ -58,7 +58,7 @@ class Children(Desk):
     ) -> None:
         self.count = policy.workers or _default_workers(hardware)
         memory = policy.memory_bytes or default_memory(self.count)
-        self._on_host = hardware.kind == "llvm"
+        self._on_host = hardware.has_cores
         config = WorkerConfig(
             hardware=hardware,
             policy=policy,
@@ -167,7 +167,7 @@ def by_worker(jobs: Sequence[Job], *stages: Stage) -> list[Job]:
 
 def _default_workers(hardware: Hardware) -> int:
     cores = min(usable_cores(), MOST_WORKERS)
-    if hardware.kind == "llvm":
+    if hardware.has_cores:
         return cores
     memory = (hardware.gpu or {}).get("memory_bytes", 0.0)
     return min(cores, max(_FEWEST_DEVICE_WORKERS, int(memory // _DEVICE_BYTES)))

@@ -90,7 +90,7 @@ class Session:
                 f"connecting to the device {host}:{port} failed: {told}"
             ) from None
         self._names = itertools.count()
-        self._kind = "cpu" if hardware.kind == "llvm" else hardware.kind
+        self._kind = hardware.runtime_device
         self.device: Any = self._session.device(self._kind, 0)
         self.facts = self._facts()
         self._tells_sizes = self._call(SIZE, ".") is not None
@@ -123,7 +123,7 @@ class Session:
         from foretune import _tvm
 
         facts, ours = self.facts, _tvm.versions()["tvm"]
-        if hardware.kind == "llvm":
+        if hardware.has_cores:
             machine = foreign_triple(hardware.target).partition("-")[0] or platform.machine()
             there = _MACHINES.get(facts.get("machine", ""), facts.get("machine", ""))
             if there and there != _MACHINES.get(machine, machine):
@@ -137,7 +137,7 @@ class Session:
                 f"{facts['tvm']}: pip install apache-tvm=={ours} there"
             )
         threads = facts.get("threads", hardware.threads)
-        if hardware.kind == "llvm" and threads < hardware.threads:
+        if hardware.has_cores and threads < hardware.threads:
             raise DeviceRefusedError(
                 f"the target {hardware.name!r} has {hardware.threads} threads, but the device "
                 f"{self.name} runs kernels on {threads}: pass --threads {threads}, or restart its "
@@ -295,7 +295,7 @@ class DeviceStopwatch(Stopwatch):
         return _possible(super().read(program, arguments, calls, prepare))
 
     def _canary_call(self) -> float:
-        if self.hardware.kind != "llvm":
+        if not self.hardware.has_cores:
             return _possible(super()._canary_call())
         # One call, and the one before it that TVM does not count: a processor's clock is fine.
         timer = self._canary.time_evaluator("main", self.device, number=1, repeat=1)

@@ -191,7 +191,7 @@ class WorkerLoop:
         from foretune.measure._reference import parts
 
         hardware = self._config.hardware
-        here = hardware.kind == "llvm" and not hardware.place
+        here = hardware.has_cores and not hardware.place
         target: Any = hardware.tvm_target() if here else "llvm"
         try:
             workload = load_candidate(candidate, self._sketches).workload

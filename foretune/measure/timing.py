@@ -106,9 +106,9 @@ class Stopwatch:
         self.hardware = hardware
         self.canary_s = 0.0
         self.cold_start_s = COLD_START_S
-        self._host = hardware.kind == "llvm"
+        self._host = hardware.has_cores
         self._policy = policy
-        self.device: Any = tvm.runtime.device("cpu" if self._host else hardware.kind, 0)
+        self.device: Any = tvm.runtime.device(hardware.runtime_device, 0)
         compiled, arrays = build_canary(hardware)
         self._canary: Any = compiled.jit()
         self._canary_tensors = [

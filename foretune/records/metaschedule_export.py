@@ -145,7 +145,7 @@ def _write_database(
     programs: dict[str, Any] = {}
     written = 0
     for candidate, seconds in candidates:
-        if not candidate.sketch.variables and candidate.hardware.kind != "llvm":
+        if not candidate.sketch.variables and not candidate.hardware.has_cores:
             # What counts as untuned on a GPU is a pass of TVM, not a trace.
             left_out["the untuned program of a GPU has no trace"] += 1
             continue

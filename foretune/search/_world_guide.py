@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
-_WITHOUT_LIMITS = ("llvm",)
-"""Kinds of targets on which every candidate is legal."""
-
 
 class WorldGuide(Guide):
     """The world model's head.
@@ -101,7 +98,8 @@ class _WorldLandscape(Landscape):
         if guide.ranker.head_reads != "states":
             self._described = Anchored(self.relaxed, base, guide.described)
         self._limits: Formulas | None = None
-        if self._hardware.kind not in _WITHOUT_LIMITS:
+        # On a processor every candidate is legal.
+        if not self._hardware.has_cores:
             self._limits = formulas(sketch, structure)
             self._base_point = self._limits.points([base.decisions])
 

@@ -67,7 +67,7 @@ class FreshSampler:
         self.seen: set[str] = set()
         self.illegal: set[str] = set()
         self.repeated: set[str] = set()
-        self._in_registers = space.hardware.kind != "llvm"
+        self._in_registers = not space.hardware.has_cores
         self._first: dict[Hashable, str] = {}
         self._told: list[tuple[float, Candidate]] = []
 

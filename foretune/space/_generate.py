@@ -109,7 +109,7 @@ def _fallbacks(rules: Sequence[Any], hardware: Hardware) -> Iterator[tuple[str, 
     from foretune._tvm import meta_schedule
 
     kinds = [type(rule).__name__ for rule in rules]
-    if hardware.kind == "llvm" and "MultiLevelTiling" in kinds:
+    if hardware.has_cores and "MultiLevelTiling" in kinds:
         # What fails is moving the consumers of a block into its tiles; tiling alone still works.
         at = kinds.index("MultiLevelTiling")
         tiling = meta_schedule.schedule_rule.MultiLevelTiling("SSRSRS", max_innermost_factor=64)

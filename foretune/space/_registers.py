@@ -23,7 +23,7 @@ def results_per_thread(candidate: Candidate) -> int:
 
     1 where nothing is tiled for threads, and for processors.
     """
-    if candidate.hardware.kind == "llvm":
+    if candidate.hardware.has_cores:
         return 1
     held: dict[str, int] = {}
     for variable, decision in zip(candidate.sketch.variables, candidate.decisions, strict=True):

@@ -40,7 +40,7 @@ def starts_of(
     workload: Workload, hardware: Hardware, sketches: Sequence[Sketch]
 ) -> tuple[Candidate, ...]:
     """The candidates, the most promising first; none for a GPU, or where nothing is summed."""
-    if hardware.kind != "llvm":
+    if not hardware.has_cores:
         return ()
     schedule = _replay.program(workload.module_json, hardware.target).schedule()
     found: dict[Candidate, int] = {}

@@ -359,6 +359,6 @@ def _untuned(sketch: Sketch) -> Schedule:
     from foretune import _tvm
 
     module = sketch.workload.module
-    if sketch.hardware.kind != "llvm":
+    if not sketch.hardware.has_cores:
         module = device_schedule(module, sketch.hardware)
     return _tvm.Schedule(module, seed=1)

@@ -403,7 +403,7 @@ def _prove(prepared: Prepared, hardware: Hardware, began: float) -> Proof | None
         if here:
             _refuse_uncompiled(source, hardware)
         return None
-    if prepared.extraction is None or (not here and hardware.kind != "llvm"):
+    if prepared.extraction is None or (not here and not hardware.has_cores):
         return None
     return Proof(source, hardware, prepared.extraction, began)
 

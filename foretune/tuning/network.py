@@ -234,7 +234,7 @@ class Proof:
     def can_try(self, most_s: float = math.inf) -> bool:
         """Whether contenders can be tried in the network, ``improve``, within these seconds."""
         short = most_contenders(self.network.default_s or 0.0) > 0
-        here = self.runs_here and self.hardware.kind == "llvm" and short
+        here = self.runs_here and self.hardware.has_cores and short
         return here and self._usual_s() + self._trying_s() <= most_s
 
     def _usual_s(self) -> float:
@@ -521,7 +521,7 @@ class Proof:
     @property
     def _threads(self) -> int:
         """Threads that the original is given: beside a GPU every core."""
-        return self.hardware.threads if self.hardware.kind == "llvm" else usable_cores()
+        return self.hardware.threads if self.hardware.has_cores else usable_cores()
 
     def _rounds(self, artifacts: int) -> int:
         default_s = self.network.default_s or 0.0

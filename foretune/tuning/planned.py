@@ -222,7 +222,7 @@ def _require_here(hardware: Hardware) -> None:
         BadInputError: It is not a processor of this machine.
     """
     why = why_not_here(hardware)
-    if why is not None or hardware.kind != "llvm":
+    if why is not None or not hardware.has_cores:
         raise BadInputError(
             f"plans are measured on processors of this machine, but the target is {hardware.name} "
             f"({why or f'of kind {hardware.kind}'}): give a plan with --plan"

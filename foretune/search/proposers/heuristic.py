@@ -94,7 +94,7 @@ class HeuristicProposer(RankedProposer):
 
     def worth(self, parents: Matrix, edits: Matrix, hardware: Hardware) -> FloatArray:
         """By how much complaints fall, shape (n,)."""
-        rules = CPU_RULES if hardware.kind == "llvm" else gpu_rules(hardware)
+        rules = CPU_RULES if hardware.has_cores else gpu_rules(hardware)
         return complaints(parents, rules) - complaints(edits, rules)
 
 

@@ -38,7 +38,7 @@ def limits(program: SymbolicProgram) -> tuple[Limit, ...]:
     its variable. Virtual threads have no limit: TVM accepts 128 of them.
     """
     hardware = program.sketch.hardware
-    if hardware.kind != "cuda":
+    if not hardware.limits_threads:
         return ()
     target = json.loads(hardware.target)
     found = [each for store in program.stores for each in _of_store(program, store, target)]

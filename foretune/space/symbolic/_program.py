@@ -200,7 +200,7 @@ def symbolic_program(sketch: Sketch, structure: Structure) -> SymbolicProgram:
     indices = [i for i, v in enumerate(sketch.variables) if isinstance(v, ComputeLocation)]
     tree = Interpreter(sketch, dict(zip(indices, structure.locations, strict=True)))
     for block in tree.blocks():
-        if tree.sketch.hardware.kind == "cuda" and not any(x.thread for x in block.loops()):
+        if tree.sketch.hardware.limits_threads and not any(x.thread for x in block.loops()):
             raise UnsupportedTraceError(f"block {block.name}", "is bound to no threads")
     fetched = [found for b in tree.blocks() if (found := tree.fetch_together(b)) is not None]
     marks = mark(tree, structure.parallel, structure.vectorize)
