@@ -310,7 +310,8 @@ def given(monkeypatch):
 
 @pytest.mark.parametrize("words, seeds", [("--seeds 2", [0, 1]), ("--seed-list 2,0", [2, 0])])
 def test_seeds_of_a_part_of_the_work(given, tmp_path, words, seeds):
-    mcts.main([*words.split(), "--workloads", "flux_conv", "--work-dir", str(tmp_path)])
+    words += f" --workloads flux_conv --cost-model gbdt --work-dir {tmp_path}"
+    mcts.main(words.split())
     assert given["seeds"] == seeds and given["workloads"] == ["flux_conv"]
     assert given["work_dir"] == tmp_path and "mcts:learned@16" in given["sides"]
     assert "get there" in given["body"]
@@ -335,7 +336,7 @@ def test_sides_that_were_published_before_have_rows(given, tmp_path):
     earlier = tmp_path / "earlier.json"
     runs = [run("mcts:old", 5, 3.0), run("mcts:old:branching=9", 5, 3.0, budget=36)]
     earlier.write_text(json.dumps(published(trials=600, runs=runs)))
-    mcts.main(["--with", str(earlier)])
+    mcts.main(["--cost-model", "gbdt", "--with", str(earlier)])
     assert "mcts:old " in given["body"] and "mcts:old:branching=9" in given["body"]
 
 
@@ -363,7 +364,8 @@ def test_ablations_have_fewer_trials_than_what_they_are_compared_with(given):
 
 def test_batches_are_those_that_were_asked_for_but_where_a_side_has_its_own(given):
     sides = f"evolutionary,mcts:random@16,{mcts.PEER}"
-    mcts.main(["--batch", "4", "--sides", sides, "--ablations", "mcts:random,mcts:random@4"])
+    words = ["--batch", "4", "--sides", sides, "--ablations", "mcts:random,mcts:random@4"]
+    mcts.main([*words, "--cost-model", "gbdt"])
     assert given["sides"] == ["evolutionary@4", "mcts:random@16", mcts.PEER, "mcts:random@4"]
     assert given["data"]["mcts"]["effort"] == {"batch": 4}
     assert list(given["data"]["states"]) == ["evolutionary+gbdt", "mcts:random+gbdt"]
@@ -557,7 +559,7 @@ def test_a_language_model_that_is_not_there_is_refused_before_anything_runs():
 
 
 def test_a_language_model_that_nobody_asks_is_refused():
-    with pytest.raises(BadInputError, match="none of random, mcts:heuristic is one"):
+    with pytest.raises(BadInputError, match="none of random, mcts:heuristic asks one"):
         run_bench(["matmul_512"], ["random", "mcts:heuristic"], 4, hardware=CPU, llm="m@http://h")
 
 
@@ -565,7 +567,7 @@ def test_a_language_model_that_nobody_asks_is_refused():
     "words, told",
     [
         ("--strategies mcts:llm", "give --llm MODEL@URL"),
-        ("--strategies random --llm m@http://h/v1", "none of random is one"),
+        ("--strategies random --llm m@http://h/v1", "none of random asks one"),
         ("--strategies mcts:llm --llm m@http://user:secret@h/v1", "without a user"),
         ("--strategies mcts:branching=many", "branching must be int"),
         ("--strategies mcts:history=2", "has an option 'history'"),

@@ -416,6 +416,18 @@ class TestSearch:
         strategy.explore()
         assert best.key not in strategy._waiting
 
+    def test_a_large_batch_is_no_more_random_than_a_small_one(self):
+        class Closer(strategies.OracleModel):
+            informed = True
+            closer = 2
+
+        guide = SyntheticGuide()
+        strategy = guided(
+            SyntheticSpace(seed=1), Closer(), np.random.default_rng(0), guide=guide, epsilon=0.0
+        )
+        asked = strategy.ask(12)
+        assert len(asked) == 12 and {c.key for c in asked} <= set(guide.asked)
+
     def test_what_scores_alike_comes_last(self):
         guide = SyntheticGuide()
         guide.scores = lambda candidates: np.array([round(-np.log(c.seconds)) for c in candidates])

@@ -158,7 +158,8 @@ def test_a_climb_raises_the_score(guide):
         for changes in landscape.relaxed.nearest(visited[-1])
     ]
     before, after = guide.scores(starts), guide.scores(ends)
-    assert after.mean() > before.mean() + 0.5 * before.std()
+    assert after.mean() > before.mean()
+    assert (after > before).mean() > 0.7
 
 
 def test_a_search_by_climbs_finds_more_than_random_candidates(guide):
