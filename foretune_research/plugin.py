@@ -17,6 +17,8 @@ TABLES: Mapping[str, Mapping[str, str]] = {
     },
     "foretune.rankers": {
         "behaviour:variants": "foretune_research.behaviour.ranker:BehaviourVariants",
+        "gbdt:variants": "foretune_research.trees:GbdtVariants",
+        "gbdt_actions:variants": "foretune_research.trees:GbdtActionVariants",
         "tgraph": "foretune_research.tgraph.ranker:TGraphRanker",
         "world:reference": "foretune_research.world.ranker:WorldReference",
         "world:variants": "foretune_research.world.ranker:WorldVariants",
@@ -24,6 +26,9 @@ TABLES: Mapping[str, Mapping[str, str]] = {
     "foretune.tgraph_configs": {
         "published": "foretune_research.tgraph.config:PublishedConfig",
         "variants": "foretune_research.tgraph.config:VariantsConfig",
+    },
+    "foretune.transition_configs": {
+        "variants": "foretune_research.world.following:TransitionStudyConfig",
     },
     "foretune.world_readers": {"text": "foretune_research.world.reader:TextReader"},
 }

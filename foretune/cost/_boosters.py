@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +16,13 @@ import xgboost
 
 from foretune._options import require_types
 from foretune.cost._base import FloatArray
-from foretune.cost._lambdarank import Objective, lambda_objective
+from foretune.cost._lambdarank import Objective
 from foretune.cost._listwise import SHARPNESS, cross_entropy, list_objective, list_target
 from foretune.cost._tables import Integers, Rows, Table
-from foretune.errors import BadInputError, unknown_name
+from foretune.errors import BadInputError
 
-_LEAF_WEIGHTS = {"lambda": 15.0, "list": 30.0, "ndcg": 1.0, "regression": 30.0}
-"""Second derivatives of about 30 programs before the first tree, by objective: a program has 1/2 in
-its pairs and 1 in its list or as a square; XGBoost scales those of ``"ndcg"`` itself."""
+_LEAF_WEIGHT = 30.0
+"""Second derivatives of about 30 programs before the first tree: a program has 1 in its list."""
 _MEMBER_COLUMNS = 3.0
 """Columns of a member for each column of a tree."""
 _STATISTICS = ("base_weights", "loss_changes", "sum_hessian")
@@ -35,13 +34,6 @@ class GbdtRankerConfig:
     """How the trees are grown. The defaults suit tens of thousands of programs.
 
     Attributes:
-        objective: ``"list"``, ``"lambda"``, ``"ndcg"`` or ``"regression"``.
-        sharpness: How fast a program's share of the target of lists, and of what growing is
-            stopped by, falls with its seconds: it is their power of minus this.
-        top: Share of a pair's weight that depends on how close its faster program is to the best
-            of its workload; 0: none.
-        disturbed: What a reading that something disturbed counts beside one taken in quiet; 0: it
-            is left out. ``"ndcg"`` knows no such weights.
         rounds: Trees per booster at most.
         patience: Rounds without improvement on the workloads left out after which growing ends.
         depth: Depth of a tree.
@@ -49,55 +41,50 @@ class GbdtRankerConfig:
         min_child_weight: Least sum of second derivatives in a leaf. None: about that of 30
             programs when growing begins, and of the more the less is left to learn of each. Less
             suits less than some thousand programs.
-        l2: L2 penalty on leaf values.
-        subsample: Share of the programs each tree sees.
         columns: Share of the columns each tree sees, drawn from the three times as many that its
             member sees.
-        bins: Values told apart per column.
-        opponents: Pairs looked at per program.
         boosters: Members whose scores are averaged.
         threads: Threads XGBoost may use.
         max_rows: Programs trained on; above it every group is thinned out alike, but keeps its
             fastest eighth.
     """
 
-    objective: str = "list"
-    sharpness: float = SHARPNESS
-    top: float = 0.75
-    disturbed: float = 0.1
+    objective: ClassVar[str] = "list"
+    sharpness: ClassVar[float] = SHARPNESS
+    top: ClassVar[float] = 0.75
+    disturbed: ClassVar[float] = 0.1
+    l2: ClassVar[float] = 1.0
+    subsample: ClassVar[float] = 0.7
+    bins: ClassVar[int] = 64
+    opponents: ClassVar[int] = 32
+
     rounds: int = 600
     patience: int = 60
     depth: int = 7
     learning_rate: float = 0.06
     min_child_weight: float | None = None
-    l2: float = 1.0
-    subsample: float = 0.7
     columns: float = 0.3
-    bins: int = 64
-    opponents: int = 32
     boosters: int = 5
     threads: int = 1
     max_rows: int = 200_000
 
     def __post_init__(self) -> None:
         require_types("gbdt", self)
-        if self.objective not in _LEAF_WEIGHTS:
-            raise unknown_name("objective of gbdt", self.objective, _LEAF_WEIGHTS)
-        for name in ("rounds", "patience", "depth", "opponents", "boosters", "threads"):
-            self._require(f"{name} >= 1", getattr(self, name) >= 1, getattr(self, name))
-        for name in ("bins", "max_rows"):
-            self._require(f"{name} >= 2", getattr(self, name) >= 2, getattr(self, name))
-        for name in ("subsample", "columns"):
-            self._require(f"0 < {name} <= 1", 0 < getattr(self, name) <= 1, getattr(self, name))
-        for name in ("learning_rate", "sharpness"):
-            self._require(f"{name} > 0", getattr(self, name) > 0, getattr(self, name))
-        for name in ("top", "disturbed"):
-            self._require(f"0 <= {name} <= 1", 0 <= getattr(self, name) <= 1, getattr(self, name))
+        for name in ("rounds", "patience", "depth", "boosters", "threads"):
+            self.require(f"{name} >= 1", getattr(self, name) >= 1, getattr(self, name))
+        self.require("max_rows >= 2", self.max_rows >= 2, self.max_rows)
+        self.require("0 < columns <= 1", 0 < self.columns <= 1, self.columns)
+        self.require("learning_rate > 0", self.learning_rate > 0, self.learning_rate)
         leaf = self.min_child_weight
-        self._require("min_child_weight >= 0", leaf is None or leaf >= 0, leaf)
+        self.require("min_child_weight >= 0", leaf is None or leaf >= 0, leaf)
 
     @staticmethod
-    def _require(rule: str, holds: bool, value: object) -> None:
+    def require(rule: str, holds: bool, value: object) -> None:
+        """Refuses a value.
+
+        Raises:
+            BadInputError: The rule does not hold.
+        """
         if not holds:
             raise BadInputError(f"gbdt: {rule} must hold, but got {value}")
 
@@ -142,116 +129,15 @@ def bare_bytes(booster: xgboost.Booster) -> npt.NDArray[np.uint8]:
     return np.frombuffer(bare.save_raw("ubj"), dtype=np.uint8)
 
 
-def grow(
-    config: GbdtRankerConfig,
-    seed: int,
-    tables: Sequence[Table],
-    judges: Sequence[Table],
-    columns: Integers,
-) -> Member:
-    """Grows one member.
-
-    Args:
-        config: How.
-        seed: Of pairs, and of what trees see.
-        tables: What is learned from.
-        judges: Growing ends when the cross entropy on these gets worse; never, if there are none.
-        columns: Those that may be read.
-    """
-    rng = np.random.default_rng(seed)
-    # XGBoost's time grows with all columns there are, not only with those that a tree draws.
-    share = min(1.0, _MEMBER_COLUMNS * config.columns)
-    count = max(1, round(share * len(columns)))
-    columns = np.sort(rng.choice(columns, count, replace=False))
-    data, objective = _training_data(config, tables, columns, rng)
-    stopping: dict[str, Any] = {}
-    if judges:
-        judging = xgboost.DMatrix(_joined(judges, columns), nthread=config.threads)
-        stopping = {
-            "evals": [(judging, "left_out")],
-            "custom_metric": cross_entropy(_targets(config, judges)),
-            "early_stopping_rounds": config.patience,
-            "maximize": False,
-            "verbose_eval": False,
-        }
-    booster = xgboost.train(
-        _parameters(config, seed, share), data, config.rounds, obj=objective, **stopping
-    )
-    return Member(booster[: booster.best_iteration + 1] if stopping else booster, columns)
-
-
-def _training_data(
-    config: GbdtRankerConfig,
-    tables: Sequence[Table],
-    columns: Integers,
-    rng: np.random.Generator,
-) -> tuple[xgboost.QuantileDMatrix, Objective | None]:
-    """All rows, and the objective where it is not one of XGBoost's."""
-    matrix = _joined(tables, columns)
-    shared: dict[str, Any] = {"nthread": config.threads, "max_bin": config.bins}
-    if config.objective == "ndcg":
-        shared["group"] = [len(table.seconds) for table in tables]
-        shared["label"] = np.concatenate([table.relevance for table in tables])
-    elif config.objective == "regression":
-        shared["label"] = np.concatenate([table.labels for table in tables])
-        shared["weight"] = np.concatenate([table.trust(config.disturbed) for table in tables])
-    else:
-        return xgboost.QuantileDMatrix(matrix, **shared), _objective(config, tables, rng)
-    return xgboost.QuantileDMatrix(matrix, **shared), None
-
-
-def _objective(
-    config: GbdtRankerConfig, tables: Sequence[Table], rng: np.random.Generator
-) -> Objective:
-    """Pairs or lists."""
-    if config.objective == "list":
-        return list_objective(_targets(config, tables))
-    return lambda_objective(
-        [table.levels for table in tables],
-        config.opponents,
-        rng,
-        [table.importance(config.top) for table in tables],
-        [table.trust(config.disturbed) for table in tables],
-    )
-
-
-def _targets(config: GbdtRankerConfig, tables: Sequence[Table]) -> list[FloatArray]:
+def targets(config: GbdtRankerConfig, tables: Sequence[Table]) -> list[FloatArray]:
+    """Where lists are to be, table by table."""
     return [
         list_target(table.labels, config.sharpness, table.trust(config.disturbed))
         for table in tables
     ]
 
 
-def _parameters(config: GbdtRankerConfig, seed: int, columns: float) -> dict[str, Any]:
-    """Those of XGBoost for a member that sees a share of the columns."""
-    builtin: dict[str, dict[str, Any]] = {
-        "ndcg": {
-            "objective": "rank:ndcg",
-            "lambdarank_pair_method": "topk",
-            "lambdarank_num_pair_per_sample": config.opponents,
-        },
-        "regression": {"objective": "reg:squarederror"},
-    }
-    leaf = config.min_child_weight
-    return {
-        **builtin.get(config.objective, {}),
-        "disable_default_eval_metric": True,
-        "base_score": 0.0,
-        "max_depth": config.depth,
-        "eta": config.learning_rate,
-        "min_child_weight": _LEAF_WEIGHTS[config.objective] if leaf is None else leaf,
-        "lambda": config.l2,
-        "subsample": config.subsample,
-        "colsample_bytree": config.columns / columns,
-        "tree_method": "hist",
-        "max_bin": config.bins,
-        "nthread": config.threads,
-        "seed": seed,
-        "verbosity": 0,
-    }
-
-
-def _joined(tables: Sequence[Table], columns: Integers) -> Rows:
+def joined(tables: Sequence[Table], columns: Integers) -> Rows:
     """Some columns of all tables, one after the other."""
     return np.concatenate([np.take(table.matrix, columns, axis=1) for table in tables])
 
@@ -259,26 +145,84 @@ def _joined(tables: Sequence[Table], columns: Integers) -> Rows:
 class Boosters:
     """Boosters as members of a ``foretune.cost._table_ranker.TableRanker``."""
 
-    config = GbdtRankerConfig
+    config: type[GbdtRankerConfig] = GbdtRankerConfig
 
-    @staticmethod
+    @classmethod
     def grow(
-        config: GbdtRankerConfig,
+        cls,
+        config: Any,
         seed: int,
         tables: Sequence[Table],
         judges: Sequence[Table],
         columns: Integers,
     ) -> Member:
-        """Grows one; see ``grow``."""
-        return grow(config, seed, tables, judges, columns)
+        """Grows one member.
+
+        Args:
+            config: How.
+            seed: Of what trees see.
+            tables: What is learned from.
+            judges: Growing ends when the cross entropy on these gets worse; never, if there are
+                none.
+            columns: Those that may be read.
+        """
+        rng = np.random.default_rng(seed)
+        # XGBoost's time grows with all columns there are, not only with those that a tree draws.
+        share = min(1.0, _MEMBER_COLUMNS * config.columns)
+        count = max(1, round(share * len(columns)))
+        columns = np.sort(rng.choice(columns, count, replace=False))
+        data, objective = cls.training_data(config, tables, columns, rng)
+        stopping: dict[str, Any] = {}
+        if judges:
+            judging = xgboost.DMatrix(joined(judges, columns), nthread=config.threads)
+            stopping = {
+                "evals": [(judging, "left_out")],
+                "custom_metric": cross_entropy(targets(config, judges)),
+                "early_stopping_rounds": config.patience,
+                "maximize": False,
+                "verbose_eval": False,
+            }
+        parameters = cls.parameters(config, seed, share)
+        booster = xgboost.train(parameters, data, config.rounds, obj=objective, **stopping)
+        return Member(booster[: booster.best_iteration + 1] if stopping else booster, columns)
+
+    @classmethod
+    def training_data(
+        cls, config: Any, tables: Sequence[Table], columns: Integers, rng: np.random.Generator
+    ) -> tuple[xgboost.QuantileDMatrix, Objective | None]:
+        """All rows, and the objective where it is not one of XGBoost's."""
+        del rng
+        shared: dict[str, Any] = {"nthread": config.threads, "max_bin": config.bins}
+        rows = xgboost.QuantileDMatrix(joined(tables, columns), **shared)
+        return rows, list_objective(targets(config, tables))
+
+    @classmethod
+    def parameters(cls, config: Any, seed: int, columns: float) -> dict[str, Any]:
+        """Those of XGBoost for a member that sees a share of the columns."""
+        leaf = config.min_child_weight
+        return {
+            "disable_default_eval_metric": True,
+            "base_score": 0.0,
+            "max_depth": config.depth,
+            "eta": config.learning_rate,
+            "min_child_weight": _LEAF_WEIGHT if leaf is None else leaf,
+            "lambda": config.l2,
+            "subsample": config.subsample,
+            "colsample_bytree": config.columns / columns,
+            "tree_method": "hist",
+            "max_bin": config.bins,
+            "nthread": config.threads,
+            "seed": seed,
+            "verbosity": 0,
+        }
 
     @staticmethod
-    def count(config: GbdtRankerConfig) -> int:
+    def count(config: Any) -> int:
         """How many members there are."""
-        return config.boosters
+        return int(config.boosters)
 
     @staticmethod
-    def read(config: GbdtRankerConfig, arrays: Mapping[str, npt.NDArray[Any]]) -> Member:
+    def read(config: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> Member:
         """What ``Member.arrays`` gave."""
         booster = xgboost.Booster({"nthread": config.threads})
         booster.load_model(bytearray(arrays["booster"].tobytes()))

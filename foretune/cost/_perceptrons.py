@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,39 +35,31 @@ class PerceptronConfig:
         hidden: Width of both hidden layers.
         members: Perceptrons whose scores are averaged.
         epochs: Passes over the workloads.
-        batch: Workloads per step.
         learning_rate: AdamW's, at its peak; it rises for 30 % of the steps, then falls.
-        weight_decay: AdamW's.
-        dropout: Share of hidden numbers left out at random in training.
-        sharpness: How fast a program's share of the target falls with its seconds.
-        disturbed: What a reading that something disturbed counts beside one taken in quiet.
         max_rows: Programs trained on; above it every group is thinned out alike, but keeps its
             fastest eighth.
         threads: Threads PyTorch may use in training.
     """
 
+    batch: ClassVar[int] = 4
+    weight_decay: ClassVar[float] = 1e-2
+    dropout: ClassVar[float] = 0.1
+    sharpness: ClassVar[float] = SHARPNESS
+    disturbed: ClassVar[float] = 0.1
+
     hidden: int = 256
     members: int = 5
     epochs: int = 30
-    batch: int = 4
     learning_rate: float = 1e-3
-    weight_decay: float = 1e-2
-    dropout: float = 0.1
-    sharpness: float = SHARPNESS
-    disturbed: float = 0.1
     max_rows: int = 200_000
     threads: int = 1
 
     def __post_init__(self) -> None:
         require_types("perceptrons", self)
-        for name in ("hidden", "members", "epochs", "batch", "threads"):
+        for name in ("hidden", "members", "epochs", "threads"):
             self._require(f"{name} >= 1", getattr(self, name) >= 1, getattr(self, name))
         self._require("max_rows >= 2", self.max_rows >= 2, self.max_rows)
-        for name in ("learning_rate", "sharpness"):
-            self._require(f"{name} > 0", getattr(self, name) > 0, getattr(self, name))
-        self._require("weight_decay >= 0", self.weight_decay >= 0, self.weight_decay)
-        self._require("0 <= dropout < 1", 0 <= self.dropout < 1, self.dropout)
-        self._require("0 <= disturbed <= 1", 0 <= self.disturbed <= 1, self.disturbed)
+        self._require("learning_rate > 0", self.learning_rate > 0, self.learning_rate)
 
     @staticmethod
     def _require(rule: str, holds: bool, value: object) -> None:

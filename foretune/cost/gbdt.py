@@ -26,7 +26,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -71,59 +71,40 @@ class GbdtConfig:
 
     Attributes:
         rounds: Trees per booster.
-        depth: Depth of a tree.
-        learning_rate: Shrinkage of each tree.
-        min_child_weight: Least sum of second derivatives in a leaf.
-        l2: L2 penalty on leaf values.
-        subsample: Share of the programs each tree sees.
-        columns: Share of the columns each tree sees.
-        opponents: Pairs looked at per program; all where a workload has no more programs.
         boosters: Members of the ensemble; its disagreement is the spread. 1 means spread 0.
-        threads: Threads XGBoost may use. More than one or two only spin on so little data.
         min_records: Programs with a time that one workload must have before the model is ready.
         max_rows: Programs trained on at most; above it the workloads with
             most are thinned out first.
         cache: Programs whose features are kept.
-        prior: Weight of the prior before measurements; 0 switches it off.
         prior_strength: Measurements that weigh as much as that belief.
         trust: Measurements of a workload at which the trees have half their say there; 0: they
             have all of it from the start.
-        sisters: Measurements of a workload that those of all others are worth together, at most:
-            what trees learned of one task of a network is used on the next one at once. Half as
-            much where there are 64 of them.
     """
 
+    depth: ClassVar[int] = 4
+    learning_rate: ClassVar[float] = 0.15
+    min_child_weight: ClassVar[float] = 0.01
+    l2: ClassVar[float] = 1.0
+    subsample: ClassVar[float] = 0.8
+    columns: ClassVar[float] = 0.4
+    opponents: ClassVar[int] = 128
+    threads: ClassVar[int] = 1
+    prior: ClassVar[float] = 1.0
+    sisters: ClassVar[float] = 8.0
+
     rounds: int = 30
-    depth: int = 4
-    learning_rate: float = 0.15
-    min_child_weight: float = 0.01
-    l2: float = 1.0
-    subsample: float = 0.8
-    columns: float = 0.4
-    opponents: int = 128
     boosters: int = 3
-    threads: int = 1
     min_records: int = 8
     max_rows: int = 2048
     cache: int = 8192
-    prior: float = 1.0
     prior_strength: float = 8.0
     trust: float = 0.0
-    sisters: float = 8.0
 
     def __post_init__(self) -> None:
-        for name in (
-            "rounds",
-            "depth",
-            "opponents",
-            "boosters",
-            "threads",
-            "min_records",
-            "max_rows",
-        ):
+        for name in ("rounds", "boosters", "min_records", "max_rows"):
             if getattr(self, name) < 1:
                 raise BadInputError(f"gbdt: {name} >= 1 must hold, but got {getattr(self, name)}")
-        for name in ("prior", "prior_strength", "trust", "sisters"):
+        for name in ("prior_strength", "trust"):
             if getattr(self, name) < 0:
                 raise BadInputError(f"gbdt: {name} >= 0 must hold, but got {getattr(self, name)}")
 

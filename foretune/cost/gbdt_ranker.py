@@ -4,23 +4,14 @@ Idea: the same trees as in ``foretune.cost.gbdt``, grown once on a data set inst
 run. A program is its aggregated per-store features, the features of its decisions, or both, and the
 factors of its hardware; trees learn to order the programs of one workload by speed.
 
-``objective`` says how:
-
-- ``"list"`` (the default): the softmax of a workload's scores is to be where its fastest programs
-  are (``foretune.cost._listwise``). What a search measures are the few candidates that the model
-  puts on top; only this loss looks at which these are.
-- ``"lambda"``: pairs of programs of one workload pull their scores apart, the more the larger their
-  difference in log2 seconds is, and the more the closer the faster one is to the best of its
-  workload (``foretune.cost._lambdarank``).
-- ``"ndcg"``: XGBoost's own LambdaMART, which looks at ranks instead of seconds. Ranks become
-  levels of relevance, finer towards the top, at most 31 (XGBoost's exponential gain allows no
-  more).
-- ``"regression"``: squared error of best / seconds, as in TenSet.
+The softmax of a workload's scores is to be where its fastest programs are
+(``foretune.cost._listwise``): what a search measures are the few candidates that the model puts on
+top, and only this loss looks at which these are. Other objectives: ``foretune_research.trees``.
 
 Members are cross-fitted (``foretune.cost._table_ranker``): each leaves out a fifth of the training
 workloads and stops growing when it gets worse on these.
 
-Sources: RankNet and LambdaMART (Burges, 2010), ListNet (Cao et al., 2007).
+Source: ListNet (Cao et al., 2007).
 """
 
 from __future__ import annotations
@@ -34,12 +25,11 @@ import numpy.typing as npt
 
 from foretune import features
 from foretune.cost._boosters import Boosters
-from foretune.cost._table_ranker import ALWAYS, ActionTableRanker, Learner, TableRanker
+from foretune.cost._table_ranker import ActionTableRanker, Learner, TableRanker
 from foretune.cost._tables import Rows
 from foretune.cost.gbdt import program_vector
 from foretune.errors import BadInputError
 from foretune.features import require_source
-from foretune.hardware import FEATURE_COLUMNS
 
 if TYPE_CHECKING:
     from foretune.dataset import Group, Program
@@ -52,7 +42,7 @@ class GbdtRanker(TableRanker):
 
     Args:
         seed: Of the trees and of what is left out where there is too much data.
-        features: ``"both"``, or ``"store"``: per-store features and hardware factors only.
+        features: ``"both"``, nothing else.
         extract: Candidates to rows per candidate, None for an illegal one; TVM's per-store
             features unless given.
         feature_version: Version of what ``extract`` gives; a saved model with another is refused.
@@ -67,7 +57,7 @@ class GbdtRanker(TableRanker):
     reads_programs: bool = True
     learner: ClassVar[type[Learner]] = Boosters
     name: ClassVar[str] = "gbdt"
-    known_features: ClassVar[tuple[str, ...]] = ("both", "store")
+    known_features: ClassVar[tuple[str, ...]] = ("both",)
     own_options: ClassVar[tuple[str, ...]] = ("cache", "source")
 
     def __init__(
@@ -104,13 +94,6 @@ class GbdtRanker(TableRanker):
         for group in groups:
             self._store_rows(group.programs)
 
-    def _always(self, width: int) -> list[int]:
-        if self.features != "store":
-            return super()._always(width)
-        names = [f"machine.{name}" for name, _unit in FEATURE_COLUMNS]
-        first = width - len(names)
-        return [first + at for at, name in enumerate(names) if name in ALWAYS]
-
     def _matrix(
         self, programs: Sequence[Program], machine: Hardware | None
     ) -> tuple[Rows, npt.NDArray[np.bool_]]:
@@ -138,12 +121,7 @@ class GbdtRanker(TableRanker):
 
     def _beside(self, programs: Sequence[Program], machine: Hardware | None) -> Rows:
         """What joins the per-store features."""
-        if self.features == "both":
-            return features.action_features(programs, machine)
-        if machine is None and programs[0].candidate is not None:
-            machine = programs[0].candidate.hardware
-        factors = features.machine_features(machine).astype(np.float32)
-        return np.tile(factors, (len(programs), 1))
+        return features.action_features(programs, machine)
 
 
 class GbdtActionRanker(ActionTableRanker):

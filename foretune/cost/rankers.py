@@ -43,7 +43,14 @@ _RANKERS: Registry[Ranker] = Registry(
         "tlp:reference": "foretune.cost.tlp:TlpRanker",
         "world": "foretune.cost.world:WorldRanker",
     },
-    studied=("behaviour:variants", "tgraph", "world:reference", "world:variants"),
+    studied=(
+        "behaviour:variants",
+        "gbdt:variants",
+        "gbdt_actions:variants",
+        "tgraph",
+        "world:reference",
+        "world:variants",
+    ),
 )
 
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {

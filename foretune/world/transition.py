@@ -25,15 +25,16 @@ Source: Pan et al., Toward Compiler World Models, 2026, section 3.4. What is our
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from foretune._model_file import Arrays, check
 from foretune._options import constants, stored_options
-from foretune.errors import BadInputError, RecordError, unknown_name
+from foretune._registry import Registry
+from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.world._action_inputs import PARTS, ActionInputs
 from foretune.world._part import Part, require
 from foretune.world._paths import NUMBERS, ActionTable, Floats, Integers, Paths, Plan
@@ -68,89 +69,61 @@ JOINS: Mapping[str, tuple[bool, bool]] = {
 
 @dataclass(frozen=True)
 class TransitionConfig:
-    """What a transition model is and how it is trained.
+    """What a transition model is and how it is trained, where the ends of paths are known.
+
+    Studies change more of it (``foretune_research.world.following``).
 
     Attributes:
-        action_embedding: What is looked at of an action besides its kind: ``"text"``, as in the
-            paper, ``"numbers"`` or ``"both"``.
-        initial: Whether the initial state is looked at. If not, a learned vector stands for it,
-            and a path's end depends on its actions alone: a control.
-        scaled: Whether steps read states times sqrt(d), so that their numbers are of the size of
-            actions'; the paper does not.
-        joins: Where the initial state comes in again, besides being what the first action moves:
-            ``"none"`` (the paper's), in the ``"change"`` of every step, or at the ``"end"`` of the
-            path, where all of its actions are looked at once more besides. If not ``initial``, a
-            learned vector stands for it there, too.
-        relative: Whether the factors of a split are given as shares of the logarithm of its extent,
-            so that actions alone do not tell how long loops are.
         members: Networks, each from its own seed.
-        horizons: Phases of training in order: actions of a window at most, 0 for whole paths, and
-            passes over the paths. No phase at all: an untrained model, a control.
         terminal_epochs: Passes over whole paths at the end where only their last state counts.
-        match_share: Lambda, the weight of being near to the true state; the rest is that of being
-            nearer to it than to others.
-        margin: Gamma: by how much nearer, in squared distance.
-        attainable: Lower the margin to the distance of the true state and the other where that is
-            less; the paper does not.
-        cross, same: Other states per step: of other paths, half of them of the same workload at
-            the same step, and of the same path.
-        unknown: Share of actions whose kind is forgotten in a training step, so that the model
-            learns what to make of a kind that it does not know.
         batch: Actions per training step, about: windows times their length at most.
         learning_rate: Step size of Adam, at its peak; it falls along a cosine.
-        warm_up: Share of the steps in which it rises.
-        weight_decay: AdamW's, on matrices.
-        clip: Norm of a step's gradient at most.
     """
 
-    action_embedding: str = "both"
-    initial: bool = True
-    scaled: bool = True
-    joins: str = "none"
-    relative: bool = False
+    action_embedding: ClassVar[str] = "both"
+    initial: ClassVar[bool] = True
+    scaled: ClassVar[bool] = True
+    joins: ClassVar[str] = "none"
+    relative: ClassVar[bool] = False
+    horizons: ClassVar[tuple[tuple[int, int], ...]] = ()
+    match_share: ClassVar[float] = 0.5
+    margin: ClassVar[float] = 0.2
+    attainable: ClassVar[bool] = True
+    cross: ClassVar[int] = 8
+    same: ClassVar[int] = 0
+    unknown: ClassVar[float] = 0.02
+    warm_up: ClassVar[float] = 0.05
+    weight_decay: ClassVar[float] = 0.0
+    clip: ClassVar[float] = 1.0
+
     members: int = 3
-    horizons: tuple[tuple[int, int], ...] = ((1, 6), (8, 8), (0, 12))
-    terminal_epochs: int = 8
-    match_share: float = 0.5
-    margin: float = 0.2
-    attainable: bool = True
-    cross: int = 4
-    same: int = 4
-    unknown: float = 0.02
-    batch: int = 1024
+    terminal_epochs: int = 60
+    batch: int = 512
     learning_rate: float = 1e-3
-    warm_up: float = 0.05
-    weight_decay: float = 0.0
-    clip: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.action_embedding not in PARTS:
-            raise unknown_name("action_embedding", self.action_embedding, PARTS)
-        if self.joins not in JOINS:
-            raise unknown_name("joins", self.joins, JOINS)
         for name in ("members", "batch"):
-            self._require(f"{name} >= 1", getattr(self, name) >= 1, getattr(self, name))
-        for name in ("terminal_epochs", "margin", "cross", "same", "weight_decay"):
-            self._require(f"{name} >= 0", getattr(self, name) >= 0, getattr(self, name))
-        self._require("cross + same >= 1", self.cross + self.same >= 1, self.cross + self.same)
-        for name in ("learning_rate", "clip"):
-            self._require(f"{name} > 0", getattr(self, name) > 0, getattr(self, name))
-        for name in ("unknown", "warm_up"):
-            self._require(f"0 <= {name} < 1", 0 <= getattr(self, name) < 1, getattr(self, name))
-        self._require("0 <= match_share <= 1", 0 <= self.match_share <= 1, self.match_share)
-        for horizon, epochs in self.horizons:
-            rule = "horizon >= 0 and epochs >= 0 of every phase"
-            self._require(rule, horizon >= 0 and epochs >= 0, (horizon, epochs))
+            self.require(f"{name} >= 1", getattr(self, name) >= 1, getattr(self, name))
+        self.require("terminal_epochs >= 0", self.terminal_epochs >= 0, self.terminal_epochs)
+        self.require("learning_rate > 0", self.learning_rate > 0, self.learning_rate)
 
-    def _require(self, rule: str, holds: bool, value: object) -> None:
+    def require(self, rule: str, holds: bool, value: object) -> None:
+        """Refuses a value.
+
+        Raises:
+            BadInputError: The rule does not hold.
+        """
         if not holds:
             raise BadInputError(f"transition model: {rule} must hold, but got {value}")
 
     @property
     def schema(self) -> str:
         """Of a model of this kind in a file."""
-        plain = self.joins == "none" and not self.relative
-        return SCHEMA if plain else JOINED_SCHEMA
+        return SCHEMA
+
+    def to_json(self) -> dict[str, Any]:
+        """What a file says of it."""
+        return asdict(self)
 
     @property
     def phases(self) -> list[tuple[int, bool]]:
@@ -353,10 +326,7 @@ class TransitionModel(Part):
         """All of the model as a JSON object and arrays, to be stored in a file of one's own."""
         from foretune.world._weights import weights_of
 
-        config = asdict(self.config)
-        if self.config.schema == SCHEMA:
-            # A reader of that schema does not know them.
-            del config["joins"], config["relative"]
+        config = self.config.to_json()
         meta = {"schema": self.config.schema, "config": config, "kinds": self.kinds}
         arrays: Arrays = {
             "mean_terminal": self.mean_terminal,
@@ -390,10 +360,7 @@ class TransitionModel(Part):
         from foretune.world._weights import with_weights
 
         try:
-            stored = stored_options(
-                constants(TransitionConfig), "the transition model", meta["config"]
-            )
-            config = _configured(stored)
+            config = restored(meta["config"])
             inputs = ActionInputs(
                 tuple(meta["kinds"]), arrays["shift"], arrays["factor"], config.relative
             )
@@ -416,14 +383,22 @@ class TransitionModel(Part):
         return cls(config, inputs, members, mean, device=device, threads=threads)
 
 
-def _configured(options: Mapping[str, Any]) -> TransitionConfig:
+_CONFIGS: Registry[TransitionConfig] = Registry(
+    "configuration of transitions",
+    "foretune.transition_configs",
+    {"ends": "foretune.world.transition:TransitionConfig"},
+    studied=["variants"],
+)
+
+
+def restored(options: Mapping[str, Any]) -> TransitionConfig:
     """A configuration of what JSON made of it."""
-    known = {field.name for field in fields(TransitionConfig)}
-    unknown = sorted(set(options) - known)
-    if unknown:
-        raise BadInputError(f"there is no option {unknown[0]!r}")
-    horizons = tuple((int(horizon), int(epochs)) for horizon, epochs in options["horizons"])
-    return TransitionConfig(**{**options, "horizons": horizons})
+    try:
+        own = stored_options(constants(TransitionConfig), "the transition model", options)
+        return TransitionConfig(**own)
+    except VersionMismatchError:
+        horizons = tuple((int(horizon), int(epochs)) for horizon, epochs in options["horizons"])
+        return _CONFIGS.factory("variants")(**{**options, "horizons": horizons})
 
 
 def _member(config: TransitionConfig, inputs: ActionInputs, dimension: int, seed: int) -> Member:

@@ -6,16 +6,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
-from foretune.cost.world.learning import ENDS_ONLY, WorldConfig, known_options
+from foretune.cost.world.learning import WorldConfig, known_options
 from foretune.cost.world.readers import FeatureReader
 from foretune.errors import BadInputError, unknown_name
 from foretune.world.transition import TransitionConfig
 from foretune_research.world.contrastive import ContrastiveConfig
 from foretune_research.world.encoder import encoder_config
+from foretune_research.world.following import TransitionStudyConfig
 
+_ENDS_ONLY: Mapping[str, Any] = {
+    "horizons": (), "terminal_epochs": 60, "batch": 512, "same": 0, "cross": 8,
+}  # fmt: skip
+"""Of transitions, where only the ends of paths are known."""
 TARGETS = (FeatureReader.target, "text")
 TRANSITIONS = ("trained", "untrained", "actions_only")
 _UNREAD: Mapping[str, tuple[str, ...]] = {
@@ -62,6 +67,12 @@ class WorldStudyConfig(WorldConfig):
         super().__post_init__()
         self.require_least({"encoder_states": 2})
         self._refuse_unread()
+        if self.target == FeatureReader.target and self.following.horizons:
+            raise BadInputError(
+                f"world: horizons must be () in transition_options where target={self.target!r}, "
+                f"but got {self.following.horizons}: of such paths only the ends are known, give "
+                "terminal_epochs"
+            )
         # Refused now, not after minutes of replaying.
         _ = self.reading, self.contrast
 
@@ -86,15 +97,22 @@ class WorldStudyConfig(WorldConfig):
         options = {"positives": self.positives, **(self.contrastive_options or {})}
         return ContrastiveConfig(**known_options(ContrastiveConfig, "contrastive_options", options))
 
-    def of_transitions(self) -> dict[str, Any]:
-        """Of texts all states of a path are known; of features its ends."""
-        ends = ENDS_ONLY if self.target == FeatureReader.target else {}
-        return {**ends, "initial": self.transition != "actions_only"}
-
     @property
     def following(self) -> TransitionConfig:
-        """The configuration of transitions and their training."""
-        made = super().following
+        """The configuration of transitions and their training.
+
+        Of texts all states of a path are known; of features its ends.
+        """
+        options: dict[str, Any] = {
+            **(_ENDS_ONLY if self.target == FeatureReader.target else {}),
+            "initial": self.transition != "actions_only",
+            **(self.transition_options or {}),
+        }
+        if "horizons" in options:
+            # A file has lists.
+            options["horizons"] = tuple((int(a), int(b)) for a, b in options["horizons"])
         if self.transition == "untrained":
-            return replace(made, horizons=(), terminal_epochs=0)
-        return made
+            options |= {"horizons": (), "terminal_epochs": 0}
+        return TransitionStudyConfig(
+            **known_options(TransitionStudyConfig, "transition_options", options)
+        )

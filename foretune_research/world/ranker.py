@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from foretune.cost._table_ranker import Learner
 from foretune.cost._tables import Rows
 from foretune.cost.world import WorldRanker
 from foretune.cost.world.learning import Lesson, WorldConfig
 from foretune.cost.world.model import World
 from foretune.errors import BadInputError, unknown_name
+from foretune_research.trees import Trees
 from foretune_research.world.config import WorldStudyConfig
 
 if TYPE_CHECKING:
@@ -54,13 +56,14 @@ class WorldVariants(WorldRanker):
         actions: Whether trees look at phi; if not, only at the state and the machine's factors.
         hardware: Whether trees look at h, and at what phi holds of it.
         seed, features, head, head_reads, cache, device, world: As of ``WorldRanker``.
-        options: Fields of ``WorldStudyConfig`` and of ``GbdtRankerConfig``.
+        options: Fields of ``WorldStudyConfig`` and of ``foretune_research.trees.TreesConfig``.
 
     Raises:
         BadInputError: An option is unknown or makes no sense.
     """
 
     name: ClassVar[str] = "world:variants"
+    learner: ClassVar[type[Learner]] = Trees
     world_config_type: ClassVar[type[WorldConfig]] = WorldStudyConfig
     switches: ClassVar[tuple[str, ...]] = (
         "state", "actions", "hardware", *WorldRanker.switches,

@@ -153,8 +153,10 @@ def test_large_groups_are_thinned_first(counts, rows, most):
 
 
 def test_unknown_and_impossible_options_are_refused():
-    with pytest.raises(BadInputError, match=r"no option 'dept'.*depth"):
-        make(dept=3)
+    with pytest.raises(BadInputError, match=r"no option 'round'.*rounds"):
+        make(round=3)
+    with pytest.raises(BadInputError, match="'depth': it is one of the package"):
+        make(depth=3)
     with pytest.raises(BadInputError, match=r"rounds >= 1 must hold, but got 0"):
         make(rounds=0)
 
@@ -258,7 +260,7 @@ class TestPrior:
         assert spreads[1] == pytest.approx(spreads[0] / 2)
         assert spreads[2] == pytest.approx(0, abs=1e-6)
 
-    @pytest.mark.parametrize("name", ["prior", "prior_strength", "trust", "sisters"])
+    @pytest.mark.parametrize("name", ["prior_strength", "trust"])
     def test_negative_weights_are_refused(self, name):
         with pytest.raises(BadInputError, match=f"{name} >= 0 must hold, but got -1"):
             make(**{name: -1})

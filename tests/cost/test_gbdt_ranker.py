@@ -22,6 +22,7 @@ from foretune.testing.rankers import (
     training_groups,
     unseen_groups,
 )
+from foretune_research.trees import GbdtActionVariants, GbdtVariants
 from tests.space.programs import space
 
 SMALL = {"min_child_weight": 0.5, "learning_rate": 0.15, "columns": 0.4}
@@ -40,7 +41,7 @@ def accuracy(ranker):
 
 @pytest.mark.parametrize("objective", ["list", "lambda", "ndcg", "regression"])
 def test_every_objective_learns(objective):
-    ranker = GbdtActionRanker(**SMALL, objective=objective, rounds=60)
+    ranker = GbdtActionVariants(**SMALL, objective=objective, rounds=60)
     ranker.fit(training_groups(32), unseen_groups(16)[:2])
     assert accuracy(ranker) > 0.62
 
@@ -48,7 +49,7 @@ def test_every_objective_learns(objective):
 def test_ranks_of_a_large_group_are_levels_that_xgboost_takes():
     """More than 4,000 programs of a task, as TenSet has them, and 31 levels at most."""
     large, unseen = (nest_group((512, 512, 512), n, seed) for seed, n in enumerate((4300, 200)))
-    ranker = GbdtActionRanker(
+    ranker = GbdtActionVariants(
         **SMALL, objective="ndcg", rounds=16, boosters=1, depth=5, opponents=8
     )
     (table,) = ranker._tables([large])
@@ -157,7 +158,9 @@ def test_disturbed_readings_count_less():
         # The opposite of the truth.
         seconds = np.where(quiet, group.seconds, np.nanmedian(group.seconds) ** 2 / group.seconds)
         noisy.append(replace(group, seconds=seconds, quiet=quiet))
-    without, some, alike = (nest(disturbed=d) for d in (0.0, 0.5, 1.0))
+    without, some, alike = (
+        GbdtActionVariants(**SMALL, rounds=40, disturbed=d) for d in (0.0, 0.5, 1.0)
+    )
     for ranker in (without, some, alike):
         ranker.fit(noisy)
     assert accuracy(without) > accuracy(alike) + 0.1
@@ -251,12 +254,12 @@ def test_formulas_give_the_scores_of_programs(monkeypatch):
         ({"learning_rate": 0}, "learning_rate > 0 must hold"),
         ({"bins": 1}, "bins >= 2 must hold"),
         ({"objective": "luck"}, r"unknown objective of gbdt 'luck'.*lambda, list, ndcg"),
-        ({"features": "actions"}, r"unknown features of gbdt 'actions'.*both, store"),
+        ({"features": "actions"}, r"unknown features of gbdt.* 'actions'.*both, store"),
     ],
 )
 def test_unknown_and_impossible_options_are_refused(options, message):
     with pytest.raises(BadInputError, match=message):
-        GbdtRanker(**options)
+        GbdtVariants(**options)
 
 
 class TestFile:
@@ -273,9 +276,9 @@ class TestFile:
             GbdtRanker.load(tmp_path / "m.npz")
 
     def test_configuration_and_seed_are_kept(self, tmp_path):
-        nest(rounds=3, depth=2, seed=9, features="store").save(tmp_path / "m.npz")
+        nest(rounds=3, depth=2, seed=9).save(tmp_path / "m.npz")
         read = GbdtRanker.load(tmp_path / "m.npz", extract=nest_features, feature_version="nest")
-        assert (read.config.depth, read.seed, read.features) == (2, 9, "store")
+        assert (read.config.depth, read.seed, read.features) == (2, 9, "both")
 
     def test_other_hardware_features_are_refused(self, tmp_path, monkeypatch):
         GbdtActionRanker().save(tmp_path / "m.npz")

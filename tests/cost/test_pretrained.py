@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from foretune import cost
 from foretune.cost import Ranker, pretrained, rankers
 from foretune.cost._opinions import expectation
-from foretune.cost.gbdt import GradientBoosting, program_vector
+from foretune.cost.gbdt import GbdtConfig, GradientBoosting, program_vector
 from foretune.cost.pretrained import PretrainedModel
 from foretune.dataset import Program
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
@@ -73,6 +74,16 @@ def model(ranker=None, **options):
     return PretrainedModel(
         rng=np.random.default_rng(0), hardware=NEST_HARDWARE, ranker=ranker or Expert(), **options
     )
+
+
+def without_sisters(made):
+    """The model, where no workload teaches another."""
+
+    class Alone(GbdtConfig):
+        sisters: ClassVar[float] = 0.0
+
+    made._trees.config = Alone(**asdict(made._trees.config))
+    return made
 
 
 def nests(n=64, seed=0, shape=SHAPE):
@@ -175,7 +186,7 @@ class TestBlend:
         assert (many.predict(unseen).spread > 0).any()
 
     def test_workloads_are_told_apart(self):
-        made = model(sisters=0)
+        made = without_sisters(model())
         other = nests(24, shape=(64, 64, 64))
         made.update(records(nests(24)))
         mixed = [*other, *nests(8, seed=2)]
@@ -183,7 +194,7 @@ class TestBlend:
         np.testing.assert_allclose(score[:24], levels(other))
 
     def test_what_one_workload_taught_is_used_on_another(self):
-        made, plain = model(), model(sisters=0)
+        made, plain = model(), without_sisters(model())
         other, seconds = nests(48, shape=(64, 64, 64)), lambda c: nest_seconds(c) ** -2
         for each in (made, plain):
             each.update(records(nests(64), seconds))

@@ -12,6 +12,7 @@ from foretune.cost.gbdt_ranker import GbdtActionRanker, GbdtRanker
 from foretune.cost.random_ranker import RandomRanker
 from foretune.testing import rankers as suite
 from foretune.testing.rankers import Subject
+from foretune_research.trees import GbdtVariants
 
 SMALL = {
     "rounds": 100,
@@ -28,8 +29,8 @@ LEARNED = {
         functools.partial(GbdtRanker, **NEST, **SMALL), functools.partial(GbdtRanker.load, **NEST)
     ),
     "gbdt store": Subject(
-        functools.partial(GbdtRanker, features="store", **NEST, **SMALL),
-        functools.partial(GbdtRanker.load, **NEST),
+        functools.partial(GbdtVariants, features="store", **NEST, **SMALL),
+        functools.partial(GbdtVariants.load, **NEST),
     ),
     "gbdt_actions": Subject(functools.partial(GbdtActionRanker, **SMALL)),
 }
@@ -51,7 +52,9 @@ def test_every_registered_ranker_is_checked():
     others = ("behaviour", "classifier", "joined", "mlp", "tgraph", "tlp", "mtl_tlp", "world")
     neural = {name for name in rankers.names() if name.startswith(others)}
     behaviour = {"gbdt_behaviour"}
-    assert set(rankers.names()) - neural - behaviour == {"gbdt", "gbdt_actions", "random"}
+    studies = {name for name in rankers.names() if name.endswith(":variants")}
+    rest = set(rankers.names()) - neural - behaviour - studies
+    assert rest == {"gbdt", "gbdt_actions", "random"}
 
 
 class TestScale:

@@ -38,7 +38,7 @@ UNFIT = [
     ("gbdt_actions", {"rounds": "many"}, "rounds must be int"),
     ("gbdt_actions", {"rounds": None}, "rounds must be int"),
     ("gbdt_actions", {"rounds": True}, "rounds must be int"),
-    ("gbdt_actions", {"objective": [1]}, "objective must be str"),
+    ("gbdt_actions:variants", {"objective": [1]}, "objective must be str"),
     ("gbdt", {"extract": 5}, "in Python only"),
     ("gbdt", {"cache": 5}, "cache must be str"),
     ("mlp", {"epochs": "few"}, "epochs must be int"),

@@ -307,7 +307,6 @@ def test_a_file_without_its_world_is_refused(trained, tmp_path):
         ({"transition_options": {"members": 1}}, "members >= 2.*crossfit=false"),
         ({"trajectories": 1}, "trajectories >= 2"),
         ({"dimension": 1}, "dimension >= 2"),
-        ({"transition_options": {"horizons": ((1, 1),)}}, "only the ends are known"),
         ({"transition_options": {"deep": 1}}, "transition_options.*'deep'"),
         ({"target": "text"}, "'target': it is one of the package foretune_research"),
         ({"state": "final"}, "'state': it is one of the package foretune_research"),

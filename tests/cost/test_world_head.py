@@ -220,10 +220,6 @@ def test_a_given_world_says_itself_what_its_states_are_made_of(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"transition_options": {"action_embedding": "text"}},
-            "action_embedding='numbers' or 'both'",
-        ),
         ({"head_reads": "words"}, "unknown head_reads of world.*states"),
     ],
 )

@@ -22,11 +22,11 @@ from foretune.world.transition import (
     NUMBERS,
     ActionTable,
     Paths,
-    TransitionConfig,
     TransitionModel,
     train_transition,
 )
 from foretune_research.transitions import judge
+from foretune_research.world.following import TransitionStudyConfig
 
 torch = pytest.importorskip("torch")
 
@@ -97,7 +97,7 @@ def world(workloads, each=8, seed=0, factors=FACTORS, longest=8):
 
 
 def train(paths, validation=None, seed=0, **options):
-    config = TransitionConfig(**{**QUICK, **options})
+    config = TransitionStudyConfig(**{**QUICK, **options})
     return train_transition(paths, config, validation=validation, seed=seed, **ON_CPU)
 
 
@@ -530,7 +530,7 @@ def side_of(paths):
 
 def test_where_only_ends_count_the_loss_is_that_of_the_last_steps():
     paths = world(3, each=5)
-    side, config = side_of(paths), TransitionConfig(unknown=0.0)
+    side, config = side_of(paths), TransitionStudyConfig(unknown=0.0)
     windows = windows_of(paths, 0, np.random.default_rng(0), whole=True)
     draw = Draw.of(paths, windows, 3, 2, np.random.default_rng(0))
     assert len(np.unique(windows.length)) > 1
@@ -567,7 +567,7 @@ def test_where_nothing_is_chosen_held_out_paths_are_looked_at_now_and_then():
     said = []
     model = train_transition(
         world(2, each=2),
-        TransitionConfig(**options),
+        TransitionStudyConfig(**options),
         validation=world(1, each=2, seed=1),
         choose=False,
         progress=said.append,
@@ -720,7 +720,7 @@ def test_paths_that_are_none_are_refused():
 )
 def test_values_that_make_no_sense_are_refused(options, message):
     with pytest.raises(BadInputError, match=message):
-        TransitionConfig(**options)
+        TransitionStudyConfig(**options)
 
 
 def test_weights_that_grow_without_bound_are_refused():

@@ -17,10 +17,10 @@ from foretune.world.transition import (
     JOINS,
     SCHEMA,
     ActionTable,
-    TransitionConfig,
     TransitionModel,
 )
 from foretune_research.transitions import judge
+from foretune_research.world.following import TransitionStudyConfig
 
 torch = pytest.importorskip("torch")
 
@@ -232,4 +232,4 @@ def test_files_of_another_schema_or_without_their_join_are_refused(tmp_path):
 
 def test_an_unknown_join_is_refused():
     with pytest.raises(BadInputError, match="choose one of change, end, none"):
-        TransitionConfig(joins="begin")
+        TransitionStudyConfig(joins="begin")

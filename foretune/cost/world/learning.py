@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from foretune._options import option_names, require_types
+from foretune._options import constants, option_names, refuse_unknown, require_types
 from foretune.cost.world.actions import ActionBook
 from foretune.cost.world.model import World
 from foretune.cost.world.readers import READERS, FeatureReader, Reader, Seen
-from foretune.errors import BadInputError, unknown_name
+from foretune.errors import BadInputError
 from foretune.world.transition import Paths, TransitionConfig, TransitionModel, train_transition
 
 if TYPE_CHECKING:
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("foretune.cost.world")
 
-ENDS_ONLY: Mapping[str, Any] = {
-    "horizons": (), "terminal_epochs": 60, "batch": 512, "same": 0, "cross": 8,
-}  # fmt: skip
-"""Of ``TransitionConfig``, where only the ends of paths are known."""
 LEAST_PATHS = 2
 
 
@@ -66,12 +62,6 @@ class WorldConfig:
         self.require_least({"trajectories": LEAST_PATHS, "dimension": 2})
         # Refused now, not after minutes of looking at programs.
         following = self.following
-        if self.target == FeatureReader.target and following.horizons:
-            raise BadInputError(
-                f"world: horizons must be () in transition_options where target={self.target!r}, "
-                f"but got {following.horizons}: of such paths only the ends are known, give "
-                "terminal_epochs"
-            )
         if self.crossfit and following.phases and following.members < LEAST_PATHS:
             raise BadInputError(
                 "world: crossfit needs members >= 2 in transition_options, each of which leaves "
@@ -93,22 +83,13 @@ class WorldConfig:
     @property
     def following(self) -> TransitionConfig:
         """The configuration of transitions and their training."""
-        options = {**self.of_transitions(), **(self.transition_options or {})}
-        if "horizons" in options:
-            # A file has lists.
-            options["horizons"] = tuple((int(a), int(b)) for a, b in options["horizons"])
+        options = dict(self.transition_options or {})
         return TransitionConfig(**known_options(TransitionConfig, "transition_options", options))
-
-    def of_transitions(self) -> dict[str, Any]:
-        """Fields of ``TransitionConfig`` that are as the target needs them."""
-        return dict(ENDS_ONLY)
 
 
 def known_options(kind: Any, name: str, options: dict[str, Any]) -> dict[str, Any]:
     """Options of a dataclass ``kind``, all of which are its fields; ``name`` is for the message."""
-    for option in options:
-        if option not in option_names(kind):
-            raise unknown_name(f"field of {name} of world", option, option_names(kind))
+    refuse_unknown(f"{name} of world", options, option_names(kind), constants(kind))
     return options
 
 

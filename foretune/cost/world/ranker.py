@@ -38,7 +38,6 @@ import numpy.typing as npt
 
 from foretune import features as feature_room
 from foretune._options import constants, option_names, refuse_unknown, stored_options
-from foretune.cost._boosters import GbdtRankerConfig
 from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost._tables import Rows, Table
 from foretune.cost.gbdt_ranker import GbdtActionRanker
@@ -120,8 +119,9 @@ class WorldRanker(GbdtActionRanker):
     ) -> None:
         own = {k: v for k, v in options.items() if k in option_names(self.world_config_type)}
         trees = {k: v for k, v in options.items() if k not in own}
-        known = (*option_names(self.world_config_type), *option_names(GbdtRankerConfig))
-        fixed = {**self.studied, **constants(self.world_config_type)}
+        grown: Any = self.learner.config
+        known = (*option_names(self.world_config_type), *option_names(grown))
+        fixed = {**self.studied, **constants(self.world_config_type), **constants(grown)}
         refuse_unknown(self.name, trees, (*self.switches, "cache", *known), fixed)
         if head_reads not in READS:
             raise unknown_name(f"head_reads of {self.name}", head_reads, READS)

@@ -431,6 +431,10 @@ def test_a_head_without_hardware_sees_every_machine_alike():
     [
         ({"target": "text"}, "target='features' must hold for a head.*got 'text'"),
         ({"state": "final"}, "state='predicted' must hold"),
+        (
+            {"transition_options": {"action_embedding": "text"}},
+            "action_embedding='numbers' or 'both'",
+        ),
         ({"actions": False}, "actions=True must hold.*head_reads='states'"),
     ],
 )
