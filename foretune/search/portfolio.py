@@ -75,12 +75,13 @@ class _Program:
 
     Attributes:
         machine: Where they were measured.
-        known: Candidate key -> seconds, frame and decisions.
-        variables: Frame -> variables, as JSON has them: most programs are never looked at.
+        known: Candidate key -> seconds, frame and decisions; of a file, decisions are as JSON has
+            them, like variables: most programs are never looked at.
+        variables: Frame -> variables, as JSON has them.
     """
 
     machine: Machine
-    known: dict[str, tuple[float, str, tuple[Decision, ...]]] = field(default_factory=dict)
+    known: dict[str, tuple[float, str, Sequence[Any]]] = field(default_factory=dict)
     variables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     _made: dict[str, tuple[Variable, ...]] = field(default_factory=dict, repr=False)
 
@@ -112,7 +113,7 @@ class _Program:
             if frame in frames and frame not in self._made:
                 self._made[frame] = tuple(map(variable_from_json, self.variables[frame]))
         return [
-            Recipe(frame, self._made[frame], decisions)
+            Recipe(frame, self._made[frame], _decisions(decisions))
             for _, frame, decisions in self.known.values()
             if frame in frames
         ]
@@ -258,10 +259,13 @@ def shipped(kind: str) -> Portfolio:
         return Portfolio.load(path)
 
 
-def _known(entry: Sequence[Any]) -> tuple[str, tuple[float, str, tuple[Decision, ...]]]:
+def _known(entry: Sequence[Any]) -> tuple[str, tuple[float, str, Sequence[Any]]]:
     key, seconds, frame, decisions = entry
-    made = tuple(tuple(d) if isinstance(d, list) else d for d in decisions)
-    return str(key), (float(seconds), str(frame), made)
+    return str(key), (float(seconds), str(frame), list(decisions))
+
+
+def _decisions(known: Sequence[Any]) -> tuple[Decision, ...]:
+    return tuple(tuple(d) if isinstance(d, list) else d for d in known)
 
 
 def _in_turns(queues: Iterable[list[tuple[Recipe, Sketch]]]) -> Iterator[Candidate]:
