@@ -383,7 +383,8 @@ class _Group:
         self._strategy.tell(records)
         self._uniform.tell(records)
         if self._default is not None:
-            self._default.teach(records)
+            self._default.model.update(records)
+            self._default.strategy.tell(records)
         for record in records:
             if record.measurement.ok and record.measurement.best_s is not None:
                 self.best_s = min(self.best_s or float("inf"), record.measurement.best_s)

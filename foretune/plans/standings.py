@@ -8,14 +8,14 @@ measured beside the default plan, readings taking turns, have what was found the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from foretune.measure import Measurement
-from foretune.records import CONFIRM
+from foretune.records import CONFIRM, in_order
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -75,8 +75,9 @@ class Standings:
     otherwise: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, records: Sequence[Record]) -> Standings:
-        """Sorts records, which are in the order of measurement."""
+    def of(cls, measured: Iterable[Record]) -> Standings:
+        """Sorts records, given in any order."""
+        records = in_order(measured)
         drift = _Drift.of(records)
         if drift is None:
             return cls()

@@ -1,7 +1,16 @@
 """Records of measured candidates: stores, the journal file above all, queries and interchange."""
 
-from foretune.records._record import ALLOWED, CONFIRM, DEFAULT, KNOWLEDGE, UNTUNED, Record
+from foretune.records._record import (
+    ALLOWED,
+    CONFIRM,
+    DEFAULT,
+    KNOWLEDGE,
+    UNTUNED,
+    Record,
+    settings_of,
+)
 from foretune.records.bounded import BoundedStore
+from foretune.records.history import History, Trial
 from foretune.records.journal import Journal
 from foretune.records.metaschedule_export import ExportOutcome, export_metaschedule
 from foretune.records.metaschedule_import import ImportOutcome, import_metaschedule
@@ -22,7 +31,7 @@ from foretune.records.queries import (
     with_candidates,
 )
 from foretune.records.replay import ReplayMeasurer
-from foretune.records.standings import Standings
+from foretune.records.standings import Standings, in_order
 from foretune.records.store import Entry, SkippedLine, Store
 from foretune.records.trace_form import TraceForm, TraceMatcher, trace_form
 
@@ -35,6 +44,7 @@ __all__ = [
     "BoundedStore",
     "Entry",
     "ExportOutcome",
+    "History",
     "ImportOutcome",
     "Journal",
     "Record",
@@ -45,6 +55,7 @@ __all__ = [
     "TimeSplit",
     "TraceForm",
     "TraceMatcher",
+    "Trial",
     "add_missing",
     "best_of_each",
     "counts_by_status",
@@ -52,11 +63,13 @@ __all__ = [
     "failure_messages",
     "fastest",
     "import_metaschedule",
+    "in_order",
     "is_trial",
     "is_url",
     "merge",
     "open_store",
     "print_info",
+    "settings_of",
     "spent_trials",
     "time_split",
     "top",

@@ -22,6 +22,8 @@ ALLOWED = "allowed"
 """Of the environment of what stands at the end of a run: trials per task that the run allowed."""
 KNOWLEDGE = frozenset({"metaschedule"})
 """Origins of records that others measured: no trials of ours, and nobody checked the outputs."""
+_OF_NO_MATTER = ("elapsed_s", "devices", ALLOWED)
+"""Of an environment: what seconds do not depend on."""
 
 
 @dataclass(frozen=True)
@@ -72,18 +74,25 @@ class Record:
         )
 
     @property
-    def identity(self) -> tuple[object, ...]:
-        """What tells a record from all others: records of one identity are copies of one line."""
-        measurement = self.measurement
+    def identity(self) -> tuple[str | float, ...]:
+        """What tells a record from all others: records of one identity are copies of one line.
+
+        The readings come last.
+        """
         return (
             self.workload,
             self.hardware,
             self.candidate_key,
             self.origin,
             self.time,
-            measurement.status,
-            measurement.seconds,
+            self.measurement.status.value,
+            *self.measurement.seconds,
         )
+
+    @property
+    def is_trial(self) -> bool:
+        """Whether it counts against a budget of trials."""
+        return self.origin not in (UNTUNED, DEFAULT, CONFIRM) and self.origin not in KNOWLEDGE
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``from_json`` reverses it (all but ``candidate``)."""
@@ -111,3 +120,8 @@ class Record:
             time=float(data["time"]),
             environment=dict(data["environment"]),
         )
+
+
+def settings_of(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """What must agree between environments for seconds to be comparable."""
+    return {name: value for name, value in environment.items() if name not in _OF_NO_MATTER}

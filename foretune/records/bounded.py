@@ -22,7 +22,7 @@ from filelock import FileLock
 
 from foretune.errors import RecordError
 from foretune.hardware import Hardware
-from foretune.records._record import ALLOWED, Record
+from foretune.records._record import ALLOWED, Record, settings_of
 from foretune.records.journal import Journal, line_of
 from foretune.records.queries import top
 from foretune.records.store import Entry, SkippedLine, Store
@@ -125,14 +125,9 @@ def worth_keeping(records: Iterable[Record], workloads: dict[str, Workload], mos
     """
     groups: dict[tuple[str, str, str], list[Record]] = {}
     for record in records:
-        environment = {
-            name: value
-            for name, value in record.environment.items()
-            if name not in ("elapsed_s", "devices", ALLOWED)
-        }
-        where = json.dumps(environment, sort_keys=True)
+        where = json.dumps(settings_of(record.environment), sort_keys=True)
         groups.setdefault((record.workload, record.hardware, where), []).append(record)
-    kept: dict[tuple[object, ...], Record] = {}
+    kept: dict[tuple[str | float, ...], Record] = {}
     programs: dict[str, Workload] = {}
     for group in sorted(groups.values(), key=lambda group: -max(r.time for r in group)):
         chosen = {r.identity: r for r in [*top(group, _KEPT), *_most_generous(group)]}

@@ -292,8 +292,7 @@ class PostgresStore(Store):
 def _row(record: Record) -> tuple[str, ...]:
     """The columns of a record."""
     measured = record.measurement
-    identity = [*record.identity[:-2], measured.status.value, *measured.seconds]
-    digest = hashlib.blake2b(_text(identity).encode(), digest_size=16).hexdigest()
+    digest = hashlib.blake2b(_text(record.identity).encode(), digest_size=16).hexdigest()
     text = _text(record.to_json())
     return digest, record.workload, record.hardware, measured.status.value, text
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from foretune.errors import BadInputError, IllegalCandidateError
 from foretune.measure import Status
-from foretune.records._record import CONFIRM, DEFAULT, KNOWLEDGE, UNTUNED, Record
+from foretune.records._record import Record
 from foretune.records.standings import Standings
 
 if TYPE_CHECKING:
@@ -39,12 +39,15 @@ class TimeSplit:
 
 def is_trial(record: Record) -> bool:
     """Whether a record counts against a budget of trials."""
-    return record.origin not in (UNTUNED, DEFAULT, CONFIRM) and record.origin not in KNOWLEDGE
+    return record.is_trial
 
 
 def spent_trials(records: Iterable[Record]) -> int:
-    """How many trials the records stand for, failures included."""
-    return sum(map(is_trial, records))
+    """How many trials the records stand for, failures included.
+
+    A candidate is one trial on each hardware, however many records say what became of it.
+    """
+    return len({(r.workload, r.hardware, r.candidate_key) for r in records if r.is_trial})
 
 
 def top(records: Iterable[Record], k: int | None = None) -> list[Record]:
@@ -132,17 +135,11 @@ def add_missing(store: Store, records: Iterable[Record]) -> int:
 
 
 def _missing(store: Store, records: Iterable[Record]) -> list[Record]:
-    wanted = list(records)
-    pairs = dict.fromkeys((record.workload, record.hardware) for record in wanted)
-    have = Counter(record.identity for pair in pairs for record in store.records(*pair))
-    missing = []
-    for record in wanted:
-        identity = record.identity
-        if have[identity]:
-            have[identity] -= 1
-        else:
-            missing.append(record)
-    return missing
+    """Those that the store lacks, in the order given; of copies of one line one."""
+    wanted = {record.identity: record for record in records}
+    pairs = dict.fromkeys((record.workload, record.hardware) for record in wanted.values())
+    have = {record.identity for pair in pairs for record in store.records(*pair)}
+    return [record for identity, record in wanted.items() if identity not in have]
 
 
 def print_info(store: Store, console: Console | None = None) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from foretune.errors import BadInputError, NothingMeasuredError
 from foretune.measure import Measurement, Measurer, Status
 from foretune.records._record import Record
+from foretune.records.standings import earliest
 
 if TYPE_CHECKING:
     from foretune.space import Candidate
@@ -19,8 +20,9 @@ class ReplayMeasurer(Measurer):
     """Hands out what was measured before, in the order asked.
 
     Of several records of one candidate the earliest that worked counts, so that replaying a journal
-    that grew meanwhile gives the same; of one that was ever seen to compute a wrong output, the
-    earliest that says so. The order of the records does not matter.
+    that grew meanwhile gives the same; of one that is out by the rules of
+    ``foretune.records.standings``, the earliest that says so. The order of the records does not
+    matter.
 
     Args:
         records: Where measurements come from.
@@ -37,13 +39,7 @@ class ReplayMeasurer(Measurer):
                 f"`missing in {_MISSING}` must hold, but got (missing={missing!r}): choose one"
             )
         self._missing = missing
-        firsts: dict[tuple[str, str], Record] = {}
-        for record in records:
-            key = (record.workload, record.candidate_key)
-            known = firsts.get(key)
-            if known is None or _precedence(record) < _precedence(known):
-                firsts[key] = record
-        self._known = {key: record.measurement for key, record in firsts.items()}
+        self._known = {key: each.measurement for key, each in earliest(records).items()}
 
     def measure(
         self, candidates: Sequence[Candidate], best_s: Mapping[str, float] | None = None
@@ -77,16 +73,3 @@ class ReplayMeasurer(Measurer):
                 f"{message}: measure it, or pass missing='run_error' to go on without"
             )
         return Measurement(status=Status.RUN_ERROR, message=message)
-
-
-def _precedence(record: Record) -> tuple[Any, ...]:
-    """Of two records of a candidate the lower one is handed out."""
-    measurement = record.measurement
-    return (
-        measurement.status is not Status.WRONG_OUTPUT,
-        not measurement.ok,
-        record.time,
-        measurement.seconds,
-        measurement.status.value,
-        record.hardware,
-    )

@@ -1,8 +1,9 @@
 """Standings: which candidate of one workload on one hardware is best, as its records say.
 
-The one place that decides it, for the tuner, for queries, exports and replays. What it says is a
-function of the set of records: journals are merged, copied and written by several tuners at once,
-so that the order of their lines means nothing. What came later is told by ``Record.time``.
+The one place that decides which record counts, for the tuner, for queries, exports and replays.
+What it says is a function of the set of records: journals are merged, copied and written by several
+tuners at once, so that the order of their lines means nothing, and a line that stands twice counts
+once (``Record.identity``). What came later is told by ``Record.time``.
 
 The rules:
 
@@ -12,6 +13,8 @@ The rules:
 3. Records of one comparison share their time. Those of the last one come before all others: the
    lowest of many single readings flatters itself, and so may a comparison of another day.
 4. While a run goes on, readings newer than the last comparison are its champion's rivals.
+5. What others measured (``KNOWLEDGE``) stands for a candidate, and ranks, behind all else: nobody
+   checked what it computes.
 
 Where an environment is given, readings and comparisons of another one do not compare: such
 comparisons do not count, and such readings only for candidates without one of their own.
@@ -23,7 +26,59 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from foretune.measure import Status
-from foretune.records._record import CONFIRM, Record
+from foretune.records._record import CONFIRM, KNOWLEDGE, Record
+
+
+def in_order(records: Iterable[Record]) -> list[Record]:
+    """Records in the order of their time, of copies of one line the first."""
+    distinct: dict[tuple[str | float, ...], Record] = {}
+    for record in records:
+        distinct.setdefault(record.identity, record)
+    return sorted(distinct.values(), key=order_of)
+
+
+def order_of(record: Record) -> tuple[Any, ...]:
+    """By time; records of one moment by what tells them apart, so that any order of lines agrees.
+
+    The lowest of two readings of one moment is the later one.
+    """
+    seconds = tuple(-s for s in record.measurement.seconds)
+    return (record.time, seconds, record.candidate_key, record.origin)
+
+
+def earliest(records: Iterable[Record]) -> dict[tuple[str, str], Record]:
+    """What to hand out where measurements are replayed, by keys of workload and candidate.
+
+    Of a candidate that is out the first record that says so; else the first that worked, so that
+    more measurements of the same candidate change nothing.
+    """
+    found: dict[tuple[str, str], Record] = {}
+    for record in records:
+        key = (record.workload, record.candidate_key)
+        known = found.get(key)
+        if known is None or _precedence(record) < _precedence(known):
+            found[key] = record
+    return found
+
+
+def _precedence(record: Record) -> tuple[Any, ...]:
+    """Of two records of a candidate the lower one is handed out."""
+    measurement = record.measurement
+    return (
+        not _puts_out(record),
+        not measurement.ok,
+        record.time,
+        measurement.seconds,
+        measurement.status.value,
+        record.hardware,
+    )
+
+
+def _puts_out(record: Record) -> bool:
+    """Whether a record says that its candidate must not be best. See rule 1."""
+    measurement = record.measurement
+    failed_again = record.origin == CONFIRM and not measurement.ok
+    return failed_again or measurement.status is Status.WRONG_OUTPUT
 
 
 class Standings:
@@ -55,12 +110,12 @@ class Standings:
 
     def add(self, record: Record) -> None:
         """Takes in one record; one that is taken in twice counts once."""
-        measurement, key = record.measurement, record.candidate_key
+        measurement = record.measurement
         confirms = record.origin == CONFIRM
         counts = self._comparable(record)
-        failed_again = confirms and counts and not measurement.ok
-        if measurement.status is Status.WRONG_OUTPUT or failed_again:
-            self._wrong.add(key)
+        wrong = measurement.status is Status.WRONG_OUTPUT
+        if _puts_out(record) and (counts or wrong):
+            self._wrong.add(record.candidate_key)
             self._stale = True
         if confirms and counts:
             self._take_comparison(record)
@@ -72,7 +127,7 @@ class Standings:
         if self.compared_at is None or record.time > self.compared_at:
             self.compared_at = record.time
         known = self._compared.get(record.candidate_key)
-        if record.measurement.ok and (known is None or _order(record) > _order(known)):
+        if record.measurement.ok and (known is None or order_of(record) > order_of(known)):
             self._compared[record.candidate_key] = record
 
     def _take_reading(self, record: Record) -> None:
@@ -121,7 +176,11 @@ class Standings:
         records = filter(None, map(self.record, {**self._compared, **self._alone}))
         return sorted(
             records,
-            key=lambda r: (not self.was_compared(r.candidate_key), self._rank(r.candidate_key)),
+            key=lambda r: (
+                not self.was_compared(r.candidate_key),
+                r.origin in KNOWLEDGE,
+                self._rank(r.candidate_key),
+            ),
         )
 
     @property
@@ -131,7 +190,10 @@ class Standings:
 
     @property
     def leader(self) -> Record | None:
-        """The best while a run goes on: newer readings count as well. See rule 4."""
+        """The best while a run goes on: newer readings count as well. See rule 4.
+
+        None where nothing was measured but by others.
+        """
         if self._stale:
             last = self.last_comparison()
             found = [r for r in map(self.record, self._alone) if r is not None]
@@ -139,6 +201,7 @@ class Standings:
                 found = [*last, *filter(self._is_rival, found)]
             else:
                 found += [r for r in map(self.record, self._compared) if r is not None]
+            found = [r for r in found if r.origin not in KNOWLEDGE]
             self._leader = min(found, key=lambda r: self._rank(r.candidate_key), default=None)
             self._stale = False
         return self._leader
@@ -146,7 +209,9 @@ class Standings:
     def _is_rival(self, record: Record) -> bool:
         """Whether a reading competes with the champion of the last comparison."""
         key = record.candidate_key
-        if not record.measurement.ok or key in self._wrong or key in self._compared:
+        if not record.measurement.ok or record.origin in KNOWLEDGE:
+            return False
+        if key in self._wrong or key in self._compared:
             return False
         return self.compared_at is None or record.time > self.compared_at
 
@@ -154,24 +219,16 @@ class Standings:
         """The lowest of a candidate's readings stands for it."""
         measurement = record.measurement
         return (
+            record.origin in KNOWLEDGE,
             not self._comparable(record),
             not measurement.ok,
             measurement.best_s,
-            _order(record),
+            order_of(record),
         )
 
     def _rank(self, key: str) -> tuple[Any, ...]:
         record = self._compared.get(key) or self._alone[key]
-        return (record.measurement.best_s, _order(record))
-
-
-def _order(record: Record) -> tuple[Any, ...]:
-    """By time; records of one moment by what tells them apart, so that any order of lines agrees.
-
-    The lowest of two readings of one moment is the later one.
-    """
-    seconds = tuple(-s for s in record.measurement.seconds)
-    return (record.time, seconds, record.candidate_key, record.origin)
+        return (record.measurement.best_s, order_of(record))
 
 
 def _always(_: Record) -> bool:

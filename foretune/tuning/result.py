@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from foretune._files import write_json
 from foretune.errors import WrongResultError
 from foretune.hardware import Hardware
+from foretune.records import Trial
 from foretune.space import Candidate
 from foretune.tuning.network import NOTHING, Network
-from foretune.tuning.task import Task, Trial
+from foretune.tuning.task import Task
 from foretune.tuning.tuner import Budget
 from foretune.workload import Model, Workload
 

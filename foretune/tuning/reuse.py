@@ -273,7 +273,7 @@ def _known(
     enough = FURTHER * allowed >= share or spent_trials(fitting) >= share
     return Known(
         fitting=fitting,
-        schedules=[r for r in ranked if not task.is_baseline(r.candidate_key)],
+        schedules=[r for r in ranked if not task.baselines.include(r.candidate_key)],
         others=[record for group in elsewhere.values() for record in top(group, _SUGGESTED)],
         missed=dict(missed),
         allowed=allowed,

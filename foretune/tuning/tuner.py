@@ -20,6 +20,7 @@ from foretune.measure import Measurement, Measurer
 from foretune.records import ALLOWED, CONFIRM, UNTUNED, Journal, Record
 from foretune.space import Candidate
 from foretune.tuning.allocate import next_task, untouched
+from foretune.tuning.confirm import to_confirm
 from foretune.tuning.network import Network
 from foretune.tuning.reuse import FURTHER, Reuse
 from foretune.tuning.task import Task
@@ -328,7 +329,7 @@ class Tuner:
 
     def _prove_known(self) -> None:
         """Compares what the store knows with the baselines, before a trial is spent."""
-        waiting = [task for task in self.tasks if task.has_unproven]
+        waiting = [task for task in self.tasks if task.unproven]
         if waiting and self._in_time():
             self._confirm_once(waiting, "comparing what the store knows with the defaults")
 
@@ -381,7 +382,8 @@ class Tuner:
         assert self.journal is not None
         self._seen = len(self.journal)
         for task in self.tasks:
-            task.restore(self._records_of(task))
+            task.take(self._records_of(task))
+            task.learn()
 
     def _records_of(self, task: Task) -> list[Record]:
         assert self.journal is not None
@@ -398,7 +400,7 @@ class Tuner:
         waiting = {
             candidate.key: (task, candidate, origin)
             for task in self.tasks
-            for candidate, origin in task.baselines()
+            for candidate, origin in task.baselines.missing()
         }
         long = {} if self.budget.seconds is None else self._long_untuned(waiting)
         for key in long:
@@ -458,8 +460,10 @@ class Tuner:
             )
             spent_s = sum(took_s for _, took_s in known)
             allowed = self._within_budget()
-            if task.default_known and not (allowed and self._is_small(spent_s + expected_s)):
-                task.leave_untuned()
+            if task.baselines.default_known and not (
+                allowed and self._is_small(spent_s + expected_s)
+            ):
+                task.baselines.leave_untuned()
                 left += 1
             elif allowed:
                 began = self.elapsed_s
@@ -547,8 +551,8 @@ class Tuner:
     def _leave_untuned(self) -> None:
         """Has default schedules alone to be beaten, where there are any."""
         for task in self.tasks:
-            if task.space.default not in (None, task.space.untuned):
-                task.leave_untuned()
+            if task.baselines.have_default:
+                task.baselines.leave_untuned()
 
     def _trials_left(self) -> float:
         """Trials that the budget allows for, about."""
@@ -575,16 +579,15 @@ class Tuner:
         turns = zip_longest(*asked)
         owners = dict(pair for turn in turns for pair in turn if pair is not None)
         best = {task.workload.key: task.best_s for task, _ in wanted if task.best_s is not None}
-        records: dict[Task, list[Record]] = {task: [] for task, _ in wanted}
         for candidate, measurement in self._measured(list(owners), best):
             task = owners[candidate]
-            records[task].append(self._keep(task, candidate, measurement))
+            self._keep(task, candidate, measurement)
             self.progress.update(task, self.spent, self.elapsed_s)
             if not self._in_time():
                 break
         with self.clock.on("search_s"):
-            for task, made in records.items():
-                task.teach(made)
+            for task, _ in wanted:
+                task.learn()
 
     def _measured(
         self, candidates: Sequence[Candidate], best_s: Mapping[str, float]
@@ -599,7 +602,7 @@ class Tuner:
 
     def _keep(
         self, task: Task, candidate: Candidate, measurement: Measurement, origin: str | None = None
-    ) -> Record:
+    ) -> None:
         record = task.record(
             candidate,
             measurement,
@@ -609,7 +612,6 @@ class Tuner:
         )
         self._write([record])
         task.take([record])
-        return record
 
     def _write(self, records: Sequence[Record]) -> None:
         if self.journal is not None:
@@ -635,7 +637,7 @@ class Tuner:
         heaviest = sorted(
             tasks, key=lambda task: task.workload.weight * (task.best_s or 0.0), reverse=True
         )
-        waiting = [(task, found) for task in heaviest if (found := task.to_confirm())]
+        waiting = [(task, found) for task in heaviest if (found := to_confirm(task))]
         if not waiting:
             return False
         self.progress.phase(phase)

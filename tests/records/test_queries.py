@@ -81,6 +81,12 @@ def test_the_untuned_program_and_confirmations_are_no_trials() -> None:
     assert spent_trials(records) == 2
 
 
+def test_a_candidate_is_one_trial_however_often_it_was_measured() -> None:
+    """By two tuners that share a journal, or in lines that stand twice."""
+    again = record(5, candidate="c0")
+    assert spent_trials([record(0), record(0), again, record(0, hardware="g")]) == 2
+
+
 def test_failures_are_counted_by_kind_and_message() -> None:
     records = [record(0), CRASHED, CRASHED, record(1, status=Status.TIMEOUT, best_s=None)]
     assert counts_by_status(records) == {Status.OK: 1, Status.TIMEOUT: 1, Status.CRASH: 2}
@@ -109,12 +115,12 @@ def test_merging_adds_what_is_missing_and_only_once(tmp_path: Path) -> None:
     workload = Workload("mm", "0" * 16, "{}", 1e6)
     with Journal(tmp_path / "one") as one, Journal(tmp_path / "two") as two:
         one.extend([record(0), record(1)])
-        two.extend([record(1), record(2), record(2)])
+        two.extend([record(1), record(2), record(2)])  # a line that stands twice
         two.add_hardware(hardware)
         two.add_workload(workload)
-        assert merge(one, two) == 2
+        assert merge(one, two) == 1
         assert merge(one, two) == 0
-        assert one.records() == [record(0), record(1), record(2), record(2)]
+        assert one.records() == [record(0), record(1), record(2)]
         assert list(one.workloads()) == [workload.key]
         assert one.hardware() == {hardware.key: hardware}
         assert add_missing(one, [record(2), record(3)]) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from foretune.errors import BadInputError, NothingMeasuredError
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Status
-from foretune.records import Record, ReplayMeasurer
+from foretune.records import CONFIRM, Record, ReplayMeasurer
 from foretune.space import Candidate, Space
 from tests.measure.programs import matmul
 
@@ -63,6 +64,16 @@ def test_a_wrong_output_is_replayed_as_one(candidates: list[Candidate]) -> None:
     for order in (records, records[::-1]):
         ((_, found),) = ReplayMeasurer(order).measure([first])
         assert found == wrong
+
+
+def test_what_failed_beside_others_is_replayed_as_that(candidates: list[Candidate]) -> None:
+    """What can never be best is no goal of a search in records."""
+    first = candidates[0]
+    crashed = _record(first, Measurement(Status.CRASH, message="signal 11"), 1.0)
+    records = [_record(first, _ok(1.0), 0.0), replace(crashed, origin=CONFIRM)]
+    for order in (records, records[::-1]):
+        ((_, found),) = ReplayMeasurer(order).measure([first])
+        assert found.status is Status.CRASH
 
 
 def test_a_missing_record_is_an_error_unless_asked_otherwise(candidates: list[Candidate]) -> None:

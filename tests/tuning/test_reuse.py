@@ -240,7 +240,7 @@ def test_a_default_that_nothing_came_near_is_known_to_win_however_few_trials_the
     for expected in ((2, 2), (0, 0)):
         tasks = [Task(matmul(n, f"m{n}"), HARDWARE, **settings) for n in (32, 64)]
         for task in tasks:
-            task.leave_untuned()
+            task.baselines.leave_untuned()
         reuse = Reuse(store)
         budget = Budget(trials=64, patience=1)
         Tuner(tasks, InEnvironment(HERE, answer=answer), budget, batch=1, reuse=reuse).run()

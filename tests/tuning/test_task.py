@@ -136,9 +136,9 @@ def test_a_candidate_that_two_tuners_tried_is_one_trial() -> None:
     both = [task.record(candidate, Measurement(Status.OK, (s,), (True,)), ended=s)
             for s in (1.0, 2.0)]  # fmt: skip
     at_once, in_turns = fresh(), fresh()
-    at_once.restore(both)
+    at_once.take(both)
     for record in both:
-        in_turns.restore([record])
+        in_turns.take([record])
     assert at_once.spent == in_turns.spent == 1
 
 
@@ -152,7 +152,7 @@ def test_what_a_journal_holds_counts_once() -> None:
     task.take([comparison])
     (later,) = task.ask(1)
     task.tell([(later, quicker)])
-    task.restore([*records, comparison])
+    task.take([*records, comparison])
     assert task.best == later, "an old comparison read again decides nothing anew"
     assert task.spent == 5
 
@@ -183,9 +183,9 @@ def test_a_restored_task_does_not_depend_on_the_order_of_lines() -> None:
         order = [*records]
         random.Random(seed).shuffle(order)
         at_once, in_turns = fresh(), fresh()
-        at_once.restore(order)
+        at_once.take(order)
         for record in order:
-            in_turns.restore([record])
+            in_turns.take([record])
         trials = [trial.to_json() for trial in at_once.trials]
         told = (at_once.best, at_once.best_s, at_once.untuned_s, at_once.confirmed)
         assert (in_turns.best, in_turns.best_s, in_turns.untuned_s, in_turns.confirmed) == told

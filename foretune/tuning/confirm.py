@@ -1,0 +1,64 @@
+"""Which candidate is best is settled by timing the contenders side by side: what to compare.
+
+Single readings of a run flatter some candidates. So the best of them are timed again, in turns with
+one another, with the best of the last comparison and with what tuning has to beat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from foretune.records import Record
+from foretune.records.history import seconds_of
+from foretune.space import Candidate
+from foretune.tuning.task import Task
+
+_LONG_S = 1.0
+_NO_RIVAL = 10.0
+"""A program that takes longer than a second and than ten times the best is not timed again."""
+_DOUBTFUL = 0.9
+"""A comparison that a baseline wins is in doubt where a contender takes less than this share."""
+
+
+def to_confirm(task: Task) -> list[Candidate]:
+    """What to time side by side to settle which is best; empty where that is settled.
+
+    With the contenders come the best of the last comparison, because seconds of different
+    comparisons are not compared, what a store knows, and the baselines. It is not settled where a
+    baseline was the best of the last comparison, because contenders failed or were disturbed in it,
+    and others were much faster on their own.
+    """
+    standings, unproven = task.history.standings, task.unproven
+    found = task.contenders()
+    champion = next(iter(standings.last_comparison()), None)
+    news = any(not standings.was_compared(c.key) for c in found) and (
+        task.history.tried_since_comparison or _is_doubtful(task, champion, found)
+    )
+    found += unproven
+    if not found or (task.confirmed and not news and not unproven):
+        return []
+    if champion is not None and champion.candidate is not None:
+        found.append(champion.candidate)
+    found += [candidate for candidate, _ in task.baselines.missing()]
+    if not task.baselines.without_untuned and not _untuned_is_no_rival(task):
+        found.append(task.space.untuned)
+    distinct = {candidate.key: candidate for candidate in found}
+    # A baseline with nothing beside it needs no comparison.
+    return [] if len(distinct) == 1 and not task.tuned else list(distinct.values())
+
+
+def _untuned_is_no_rival(task: Task) -> bool:
+    """Whether it takes long and is beyond doubt the slower one, also if it was cut short."""
+    seconds, best_s = task.untuned_s, task.best_s
+    if seconds is None or best_s is None:
+        return False
+    return seconds > _LONG_S and seconds > _NO_RIVAL * best_s
+
+
+def _is_doubtful(task: Task, champion: Record | None, contenders: Sequence[Candidate]) -> bool:
+    """Whether a baseline was the best of a comparison and a contender is much faster."""
+    if champion is None or not task.baselines.include(champion.candidate_key):
+        return False
+    known = [task.history.standings.record(candidate.key) for candidate in contenders]
+    fastest = min(seconds_of(record) for record in known if record is not None)
+    return fastest < _DOUBTFUL * seconds_of(champion)
