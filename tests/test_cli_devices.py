@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from foretune.hardware import Hardware, described_by, device_of, known_devices, read_devices
-from foretune.tuning import api
+from foretune.tuning.asked import with_sheet
 from tests.evaluate.support import write_log
 from tests.test_cli import call
 from tests.test_cli_data import hinted, log, nothing_excluded  # noqa: F401
@@ -113,15 +113,15 @@ def test_tuning_knows_the_device_that_the_file_has_for_the_hardware(
 ) -> None:
     devices = read_devices(board)
     hardware = Hardware("cpu", '{"kind": "llvm"}', 2, simd_bits=128)
-    found = api._with_sheet(hardware, devices)
+    found = with_sheet(hardware, devices)
     assert found == hardware and found.device == devices["board"]
     part = device_of(found)
     assert (part.key, part.factors["cores"]) == ("board", 2)
     assert not caplog.records
-    other = api._with_sheet(Hardware("other", '{"kind": "llvm"}', 2), devices)
+    other = with_sheet(Hardware("other", '{"kind": "llvm"}', 2), devices)
     assert other.device is None
     assert "none that is called 'other'" in caplog.text
-    assert api._with_sheet(hardware, None) is hardware
+    assert with_sheet(hardware, None) is hardware
 
 
 def test_hardware_keeps_its_device_in_files(board: Path) -> None:

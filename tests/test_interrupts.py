@@ -21,7 +21,7 @@ from foretune import graph as networks
 from foretune.graph import Artifact, _lowering, failing_kernels, passes
 from foretune.hardware import Hardware
 from foretune.space._default import default_schedule
-from foretune.tuning.network import compile_default
+from foretune.tuning.compiled import compile_default
 from tests.graph.networks import block
 
 tvm = _tvm.tvm

@@ -17,7 +17,7 @@ from benchmarks._cuda.device import in_turns, torch_fp32, wall
 from foretune.errors import ForetuneError
 from foretune.graph import Artifact, extract
 from foretune.hardware import Hardware, probe
-from foretune.tuning.network import compile_default
+from foretune.tuning.compiled import compile_default
 from foretune.workload import Model, load_input
 
 _ENTRY = "from foretune.cli import entry; entry()"

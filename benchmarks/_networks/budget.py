@@ -49,7 +49,7 @@ def _look(name: str) -> dict[str, float | None]:
 
 def _default(model: Any, hardware: Any) -> float:
     from foretune.graph import extract
-    from foretune.tuning.network import compile_default
+    from foretune.tuning.compiled import compile_default
 
     artifact = compile_default(model, hardware, extract(model, hardware))
     artifact.link()

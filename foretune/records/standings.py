@@ -216,12 +216,12 @@ class Standings:
         return self.compared_at is None or record.time > self.compared_at
 
     def _preference(self, record: Record) -> tuple[Any, ...]:
-        """The lowest of a candidate's readings stands for it."""
+        """The lowest of a candidate's readings stands for it, of those that worked and are ours."""
         measurement = record.measurement
         return (
-            record.origin in KNOWLEDGE,
             not self._comparable(record),
             not measurement.ok,
+            record.origin in KNOWLEDGE,
             measurement.best_s,
             order_of(record),
         )

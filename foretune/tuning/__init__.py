@@ -1,12 +1,17 @@
 """The loop: many workloads, one budget, one strategy, one cost model, one measurer."""
 
 from foretune.records import Trial
-from foretune.tuning.api import prepare, strategy_options, tune
-from foretune.tuning.network import Network, Proof
+from foretune.tuning.api import tune
+from foretune.tuning.asked import strategy_options
+from foretune.tuning.budget import Budget, check_batch, fitting_batch
+from foretune.tuning.events import Progress
+from foretune.tuning.network import Network
 from foretune.tuning.planned import PlanSearch
+from foretune.tuning.prepared import prepare
+from foretune.tuning.proof import Proof
 from foretune.tuning.result import TaskResult, TuneResult
 from foretune.tuning.task import Task, resolve_names
-from foretune.tuning.tuner import Budget, Progress, Tuner, check_batch, fitting_batch
+from foretune.tuning.tuner import Tuner
 from foretune.tuning.work_dir import JOURNAL, RESULT, TRANSCRIPT, default_work_dir
 
 __all__ = [

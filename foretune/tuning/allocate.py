@@ -14,14 +14,104 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from foretune.tuning.budget import Spending
+from foretune.tuning.keeping import Keeping
+from foretune.tuning.reuse import FURTHER
 from foretune.tuning.task import Task
 
+_PATIENCE_WITHOUT_ANY = 32
+"""Trials after which a task of which nothing could be measured, tuned or untuned, is given up."""
 ALPHA = 0.2
 """Weight of the backward term against the forward one."""
 BETA = 2.0
 """How far above the best throughput of all tasks a task is believed to get."""
 WINDOW = 48
 """Trials that the backward term looks back, at most half of those spent."""
+
+
+class Allocation:
+    """Gives tasks their trials, round by round.
+
+    Args:
+        tasks: Of the run.
+        spending: Of the run.
+        keeping: Knows of which tasks a store knows enough.
+        batch: Candidates per round.
+        peak_gflops: Measured peak in 1e9 operations/s; 0 if unknown.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        spending: Spending,
+        keeping: Keeping,
+        batch: int,
+        peak_gflops: float = 0.0,
+    ) -> None:
+        self._tasks = tasks
+        self._spending = spending
+        self._keeping = keeping
+        self._batch = batch
+        self._peak_gflops = peak_gflops
+        self._stopped: set[str] = set()
+
+    def first_look(self) -> list[tuple[Task, int]]:
+        """Trials of all tasks in one round, where whole batches would not get to each of them."""
+        fresh = [
+            task
+            for task in untouched(self._tasks)
+            if not task.exhausted and not self._keeping.suffices(task)
+        ]
+        if len(fresh) < 2 or not self._spending.allows_more:
+            return []
+        each = max(1, int(self._spending.trials_left / (2 * len(fresh))))
+        if each >= self._batch:
+            return []
+        trials = self._spending.budget.trials
+        seen = fresh if trials is None else fresh[: trials - self._spending.trials]
+        return [(task, each) for task in seen]
+
+    def next(self, in_flight: int = 0) -> list[tuple[Task, int]]:
+        """The task that gets the next batch, and how large that is; none where all have stopped.
+
+        Args:
+            in_flight: Trials that were asked for and are not counted yet.
+        """
+        self._note_stopped()
+        open_tasks = [
+            task
+            for task in self._tasks
+            if not task.exhausted
+            and task.workload.key not in self._stopped
+            and not self._keeping.suffices(task)
+        ]
+        trials = self._spending.budget.trials
+        left = self._batch if trials is None else trials - self._spending.trials - in_flight
+        if not open_tasks or left < 1:
+            return []
+        return [(next_task(open_tasks, self._peak_gflops), min(self._batch, left))]
+
+    def why_stopped(self) -> str:
+        """Why there is no task left that trials could be given to."""
+        known = sum(map(self._keeping.suffices, self._tasks))
+        if known and known == len(self._tasks):
+            assert self._keeping.reuse is not None
+            return (
+                f"the store {self._keeping.reuse.store.name} knows what a run of this budget would "
+                f"find: allow more than {FURTHER:g} times as much to look further, or pass "
+                "--store none"
+            )
+        patience = self._spending.budget.patience
+        told = f"no improvement of 1 % in {patience} trials, or nothing left to try"
+        return f"every task stopped: {told}" + (f"; {known} are known" if known else "")
+
+    def _note_stopped(self) -> None:
+        for task in self._tasks:
+            patience = self._spending.budget.patience
+            if task.best_s is None:
+                patience = min(patience, _PATIENCE_WITHOUT_ANY)
+            if _without_improvement(task) >= patience:
+                self._stopped.add(task.workload.key)
 
 
 def next_task(tasks: Sequence[Task], peak_gflops: float = 0.0) -> Task:
@@ -84,3 +174,15 @@ def expected_gain(task: Task, peak_gflops: float, fastest: float) -> float:
 
 def _throughput(task: Task) -> float:
     return task.workload.flops / task.best_s if task.best_s else 0.0
+
+
+def _without_improvement(task: Task) -> int:
+    """Trials since the best last fell by more than 1 %."""
+    reference: float | None = None
+    since = 0
+    for trial in task.trials:
+        since += 1
+        if trial.best_s is not None and (reference is None or trial.best_s < 0.99 * reference):
+            reference = trial.best_s
+            since = 0
+    return since

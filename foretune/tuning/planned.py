@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretune.errors import BadInputError, ForetuneError, RecordError, first_line
 from foretune.hardware import why_not_here
-from foretune.tuning.tuner import Progress, Silent
+from foretune.tuning.events import Progress, Silent
 from foretune.tuning.work_dir import PLANS_FOLDER
 from foretune.workload import Model, Workload
 

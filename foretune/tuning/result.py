@@ -12,9 +12,9 @@ from foretune.errors import WrongResultError
 from foretune.hardware import Hardware
 from foretune.records import Trial
 from foretune.space import Candidate
+from foretune.tuning.budget import Budget
 from foretune.tuning.network import NOTHING, Network
 from foretune.tuning.task import Task
-from foretune.tuning.tuner import Budget
 from foretune.workload import Model, Workload
 
 if TYPE_CHECKING:

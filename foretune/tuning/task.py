@@ -141,6 +141,7 @@ class Task:
         self._asked_portfolio: int | None = None
         self._suggested = Standings()
         self._from_store: dict[str, Candidate] = {}
+        self._asked: dict[str, int] = {}
         self._queued: set[str] = set()
         self._untaught: list[Record] = []
         self._untaught_of_others: list[Record] = []
@@ -253,6 +254,8 @@ class Task:
         known = {candidate.key for candidate in suggested}
         asked = self.strategy.ask(n - len(suggested)) if n > len(suggested) else []
         candidates = suggested + [c for c in asked if c.key not in known]
+        for candidate in candidates:
+            self._asked.setdefault(candidate.key, len(self._asked))
         self.exhausted = not candidates
         return candidates
 
@@ -317,9 +320,14 @@ class Task:
                 self._untaught.append(record)
 
     def learn(self) -> None:
-        """Updates the model by what was taken in since the last time, and tells the strategy."""
+        """Updates the model by what was taken in since the last time, and tells the strategy.
+
+        In the order in which the candidates were asked for: what a strategy does next must not
+        depend on which of them was measured first.
+        """
         trials, others = self._untaught, self._untaught_of_others
         self._untaught, self._untaught_of_others = [], []
+        trials.sort(key=lambda record: self._asked.get(record.candidate_key, len(self._asked)))
         self._teach(trials, others)
 
     def know(self, schedules: Sequence[Record], suggested: Sequence[Record] = ()) -> None:
@@ -368,12 +376,16 @@ class Task:
         return whole
 
     def _best_of_others(self, n: int) -> list[Candidate]:
-        """The fastest candidates that others measured and this task has not: a warm start.
+        """The fastest candidates that others measured and this task did not ask for: a warm start.
 
         Nobody here checked what they compute, so they are measured like any other candidate.
         """
         was_tried = self.history.was_tried
-        ranked = (r for r in self._suggested.ranked() if not was_tried(r.candidate_key))
+        ranked = (
+            record
+            for record in self._suggested.ranked()
+            if record.candidate_key not in self._asked and not was_tried(record.candidate_key)
+        )
         return [r.candidate for r in islice(ranked, n) if r.candidate is not None]
 
     def _comparable(self, record: Record) -> bool:

@@ -56,9 +56,9 @@ def ok(candidate: Candidate) -> Measurement:
 def spare_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has ``tune`` make each space once, compile nothing, and explain nothing."""
     once = SimpleNamespace(generate=_generated)
-    monkeypatch.setattr("foretune.tuning.api.Space", once)
-    monkeypatch.setattr("foretune.tuning.api._refuse_uncompiled", lambda *_: None)
-    monkeypatch.setattr("foretune.tuning.api.explained_kernels", lambda *_, **__: [])
+    monkeypatch.setattr("foretune.tuning.prepared.Space", once)
+    monkeypatch.setattr("foretune.tuning.proving.refuse_uncompiled", lambda *_: None)
+    monkeypatch.setattr("foretune.tuning.run.explained_kernels", lambda *_, **__: [])
 
 
 _SPACES: dict[tuple[str, str], Space] = {}

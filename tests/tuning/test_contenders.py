@@ -24,7 +24,7 @@ from foretune.tuning.contenders import (
     most_contenders,
     try_in_network,
 )
-from foretune.tuning.network import Proof
+from foretune.tuning.proof import Proof
 from foretune.workload import Model, from_object
 
 torch = pytest.importorskip("torch")
@@ -138,7 +138,7 @@ def test_the_network_gets_what_was_faster_if_all_of_it_pays(
     proof.network = replace(proof.network, shipped="tuned", tuned_s=1e-3)
     shipped = proof.default
     faster = [Trying(Contender("t", key, other), 0.5, 0.6)]
-    monkeypatch.setattr("foretune.tuning.network.try_in_network", lambda *_: faster)
+    monkeypatch.setattr("foretune.tuning.proof.try_in_network", lambda *_: faster)
     timed = {
         "before": SimpleNamespace(readings=(2.0,) * 4),
         "after": SimpleNamespace(readings=after),

@@ -190,7 +190,7 @@ def test_a_resumed_run_is_proven_again_and_keeps_trials_and_artifact(tmp_path: P
     again = FormulaMeasurer()
     seen: list[bytes] = []
 
-    class Watching(foretune.tuning.tuner.Silent):
+    class Watching(foretune.tuning.events.Silent):
         def resumed(self, spent: int, elapsed_s: float) -> None:
             seen.append(path.read_bytes())
 
@@ -347,7 +347,7 @@ def test_a_fresh_run_begins_with_its_own_default(tmp_path: Path) -> None:
     assert network_of(tune(linear(), output=path, work_dir=work_dir)).shipped == "tuned"
     seen: list[Any] = []
 
-    class Watching(foretune.tuning.tuner.Silent):
+    class Watching(foretune.tuning.events.Silent):
         def start(self, *_given: Any) -> None:
             seen.append(Artifact.load(path).manifest["tuned"])
 
@@ -395,7 +395,7 @@ def wrong_later(monkeypatch: pytest.MonkeyPatch) -> None:
         return dataclasses.replace(check, ok=False, message="y differs") if late else check
 
     monkeypatch.setattr(graph, "verify", seen)
-    monkeypatch.setattr(foretune.tuning.network, "_MORE_INPUTS_S", -1.0)
+    monkeypatch.setattr(foretune.tuning.proof, "_MORE_INPUTS_S", -1.0)
 
 
 @pytest.mark.usefixtures("timed")
@@ -483,19 +483,18 @@ def test_a_tuned_network_that_cannot_run_here_leaves_the_proven_one(
 
 
 def test_the_time_of_the_conclusion_is_left_for_it() -> None:
-    from foretune.tuning import Budget, Task, Tuner
+    from foretune.tuning import Budget, Task
+    from foretune.tuning.budget import Outside, Spending
     from tests.tuning.support import matmul
 
     task = Task(matmul(), probe(), strategy="random", cost_model="random")
     ended: list[float] = []
     for reserve_s in (0.0, 1.0):
-        tuner = Tuner(
-            [task], FormulaMeasurer(), Budget(trials=1, seconds=100.0), reserve_s=reserve_s
-        )
-        ended.append(tuner._tuning_s())
+        budget = Budget(trials=1, seconds=100.0)
+        ended.append(Spending(budget, [task], Outside(reserve_s=reserve_s)).tuning_s)
     assert ended == [100.0, 99.0]
-    greedy = Tuner([task], FormulaMeasurer(), Budget(seconds=100.0), reserve_s=90.0)
-    assert greedy._tuning_s() == 80.0, "most of the budget is the tuner's own"
+    greedy = Spending(Budget(seconds=100.0), [task], Outside(reserve_s=90.0))
+    assert greedy.tuning_s == 80.0, "most of the budget is the tuner's own"
 
 
 class Shifted(torch.nn.Module):

@@ -18,7 +18,7 @@ from foretune.hardware import Hardware, probe
 from foretune.plans import JOURNAL, Planned
 from foretune.records import Journal
 from foretune.tuning import TuneResult
-from foretune.tuning.tuner import Silent
+from foretune.tuning.events import Silent
 from foretune.tuning.work_dir import PLANS_JOURNAL
 from foretune.workload import Model, load_input
 from tests.tuning.support import FormulaMeasurer, matmul
@@ -214,7 +214,7 @@ def test_what_makes_no_sense_is_refused_before_anything_takes_time(
     network: Model, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], told: str
 ) -> None:
     early: Callable[..., Any] = lambda *_, **__: pytest.fail("too late")  # noqa: E731
-    monkeypatch.setattr("foretune.tuning.api.prepare", early)
+    monkeypatch.setattr("foretune.tuning.proving.prepare", early)
     with pytest.raises(BadInputError, match=told):
         tune(network, **options)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,8 +15,9 @@ from foretune.records import Journal, Record
 from foretune.search.random import RandomSearch
 from foretune.space import Candidate
 from foretune.tuning import JOURNAL, Budget, Task, Tuner, TuneResult, default_work_dir
-from foretune.tuning.api import Prepared
-from foretune.tuning.tuner import Silent
+from foretune.tuning.budget import Outside
+from foretune.tuning.events import Silent
+from foretune.tuning.prepared import Prepared
 from foretune.workload import Model
 from tests.tuning.support import HARDWARE, FormulaMeasurer, matmul, ok, seconds_of
 
@@ -200,6 +202,56 @@ def test_the_budget_is_shared_by_all_tasks() -> None:
     assert all(t.spent >= 4 for t in tasks)
 
 
+class Shuffled(FormulaMeasurer):
+    """Gives measurements in another order than candidates were given."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.rng = random.Random(seed)
+        self.rounds: list[list[str]] = []
+
+    def measure(
+        self, candidates: Sequence[Candidate], best_s: Mapping[str, float] | None = None
+    ) -> Iterator[tuple[Candidate, Measurement]]:
+        self.rounds.append([candidate.key for candidate in candidates])
+        order = self.rng.sample(candidates, len(candidates))
+        yield from super().measure(order, best_s)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_the_order_in_which_measurements_come_changes_nothing(ahead: bool) -> None:
+    rounds = []
+    for seed in (1, 2):
+        tasks = [
+            Task(matmul(n, f"m{n}"), HARDWARE, strategy="evolutionary", cost_model="gbdt")
+            for n in (32, 64)
+        ]
+        measurer = Shuffled(seed)
+        Tuner(tasks, measurer, Budget(trials=44), batch=8, ahead=ahead).run()
+        assert sum(task.spent for task in tasks) == 44
+        rounds.append(measurer.rounds)
+    assert rounds[0] == rounds[1]
+
+
+def test_the_next_round_is_asked_for_while_one_is_measured() -> None:
+    task = Task(matmul(), HARDWARE, strategy="random", cost_model="random")
+    events: list[str] = []
+    ask, learn = task.strategy.ask, task.strategy.tell
+
+    def asked(n: int) -> list[Candidate]:
+        events.append(f"ask {n}")
+        return ask(n)
+
+    def told(records: Sequence[Record]) -> None:
+        events.append(f"tell {len(records)}")
+        learn(records)
+
+    task.strategy.ask, task.strategy.tell = asked, told  # type: ignore[method-assign]
+    Tuner([task], FormulaMeasurer(), Budget(trials=10), batch=4, ahead=True).run()
+    assert events == ["ask 4", "ask 4", "tell 4", "ask 2", "tell 4", "tell 2"]
+    assert task.spent == 10
+
+
 def test_confirmation_decides_between_contenders() -> None:
     """The best of the run turns out slower when both are timed side by side."""
     measurer = FormulaMeasurer()
@@ -270,7 +322,7 @@ def test_a_baseline_that_wins_is_not_doubted_for_ever() -> None:
 
 def test_seconds_limit_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("foretune.tuning.tuner.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
 
     def one_second_each(candidate: Candidate) -> Measurement:
         now[0] += 1.0
@@ -289,7 +341,7 @@ class Stopwatch:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        monkeypatch.setattr("foretune.tuning.tuner.time.perf_counter", lambda: self.now)
+        monkeypatch.setattr("time.perf_counter", lambda: self.now)
 
     def measurer(self, seconds: float = 1.0) -> FormulaMeasurer:
         """Every measurement takes that long."""
@@ -484,7 +536,7 @@ def test_resuming_counts_the_time_of_confirming_too(
         with Journal(tmp_path / JOURNAL) as journal:
             tuner = Tuner([task], watch.measurer(), Budget(seconds=10), journal=journal, batch=4)
             tuner.run()
-        elapsed.append(tuner.elapsed_s)
+        elapsed.append(tuner.spending.elapsed_s)
         assert task.spent == 8
     assert elapsed[0] > 11.5, "two baselines, eight trials, and at least two confirmed"
     assert elapsed[1] == elapsed[0]
@@ -492,7 +544,7 @@ def test_resuming_counts_the_time_of_confirming_too(
 
 def test_a_budget_that_setting_up_spends_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     measurer = Stopwatch(monkeypatch).measurer()
-    tuner = Tuner(two_tasks(), measurer, Budget(seconds=5), began=-6.0)
+    tuner = Tuner(two_tasks(), measurer, Budget(seconds=5), outside=Outside(began=-6.0))
     with pytest.raises(NothingMeasuredError, match=r"budget of 5 s.*took 6\.0 s.*--time"):
         tuner.run()
     assert measurer.asked == []
@@ -523,7 +575,7 @@ def test_confirming_goes_on_only_while_there_is_time(monkeypatch: pytest.MonkeyP
     ]
     for task in tasks:
         task.tell([(c, ok(c)) for c in task.ask(2)])
-    tuner = Tuner(tasks, measurer, Budget(seconds=1), began=-2.0)
+    tuner = Tuner(tasks, measurer, Budget(seconds=1), outside=Outside(began=-2.0))
     tuner.run()
     assert measurer.asked == []
     assert sum(task.confirmed for task in tasks) == 4, "the first comparison is always made"
@@ -591,8 +643,8 @@ def test_options_are_refused_before_anything_takes_time(
     def slow(*_args: object, **_options: object) -> NoReturn:
         raise AssertionError("too early")
 
-    for name in ("probe", "prepare", "measurer_for"):
-        monkeypatch.setattr(f"foretune.tuning.api.{name}", slow)
+    for name in ("asked.probe", "proving.prepare", "run.measurer_for"):
+        monkeypatch.setattr(f"foretune.tuning.{name}", slow)
     with pytest.raises(BadInputError, match=message):
         foretune.tune("resnet50", strategy=strategy, options=options, trials=4)
 
@@ -608,7 +660,7 @@ def test_what_a_strategy_refuses_is_no_operator_that_stays_untuned(
 
     search.register("choosy", Choosy)
     monkeypatch.setattr(
-        "foretune.tuning.api.prepare",
+        "foretune.tuning.proving.prepare",
         lambda *_: Prepared(Model("m", None, (), (), ()), (matmul(),)),
     )
     try:
@@ -666,7 +718,7 @@ def test_few_trials_reach_as_many_tasks_as_they_can(trials: int, wanted: list[in
     tuner.run()
     # What is left after the first look is one task's.
     assert sorted((task.spent for task in tasks), reverse=True)[1:] == wanted[1:]
-    assert tuner.spent == trials
+    assert tuner.spending.trials == trials
 
 
 def test_little_time_reaches_every_task_before_one_gets_a_batch() -> None:
@@ -693,7 +745,7 @@ def test_a_network_has_default_schedules_to_beat_and_no_naive_programs(
     tasks = _tasks([16, 24, 32, 48])
     measurer = Stopwatch(monkeypatch).measurer()
     compared = watch_comparisons(measurer)
-    Tuner(tasks, measurer, Budget(seconds=30), proven=True).run()
+    Tuner(tasks, measurer, Budget(seconds=30), outside=Outside(proven=True)).run()
     defaults = [task.space.default.key for task in tasks]
     assert measurer.asked[:4] == defaults, "before the first candidate"
     assert not {task.space.untuned.key for task in tasks} & {*measurer.asked, *compared}
@@ -705,7 +757,7 @@ def test_a_network_without_time_is_left_with_what_is_measured(
 ) -> None:
     tasks = _tasks([16, 24, 32, 48])
     measurer = Stopwatch(monkeypatch).measurer()
-    Tuner(tasks, measurer, Budget(seconds=2.5), proven=True).run()
+    Tuner(tasks, measurer, Budget(seconds=2.5), outside=Outside(proven=True)).run()
     assert 0 < len(measurer.asked) < 4
     assert [task.best_s is not None for task in tasks] == [
         task.space.default.key in measurer.asked for task in tasks
