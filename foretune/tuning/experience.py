@@ -13,7 +13,7 @@ from pathlib import Path
 
 from foretune.errors import BadInputError
 from foretune.hardware import Hardware
-from foretune.records import Journal, Record, is_trial, with_candidates
+from foretune.records import Journal, Record, Standings, in_order, is_trial, with_candidates
 from foretune.search.portfolio import Portfolio, shipped
 from foretune.space import Space
 from foretune.tuning.work_dir import JOURNAL
@@ -73,32 +73,46 @@ def experience(hardware: Hardware, work_dirs: Iterable[str | Path] = ()) -> Expe
     records: list[Record] = []
     for place in work_dirs:
         with Journal(Path(place) / JOURNAL, read_only=True) as journal:
-            for record in _with_candidates(journal, hardware):
-                assert record.candidate is not None
-                seconds = record.measurement.best_s
-                if record.measurement.ok and seconds is not None:
-                    portfolio.add(record.candidate, seconds)
-                if record.hardware == hardware.key:
-                    records.append(record)
+            for group in _with_candidates(journal, hardware):
+                records += [record for record in group.trials if record.hardware == hardware.key]
+                for record in group.trials:
+                    seconds, candidate = record.measurement.best_s, record.candidate
+                    fast = record.measurement.ok and not group.known.is_wrong(record.candidate_key)
+                    if fast and seconds is not None and candidate is not None:
+                        portfolio.add(candidate, seconds)
     return Experience(portfolio, tuple(records))
 
 
-def _with_candidates(journal: Journal, hardware: Hardware) -> Sequence[Record]:
-    """The trials of a journal that can be made again, each with its candidate."""
+@dataclass(frozen=True)
+class _Group:
+    """What a journal holds of one program on one hardware.
+
+    Attributes:
+        trials: Those that can be made again, each with its candidate.
+        known: What all its records say.
+    """
+
+    trials: Sequence[Record]
+    known: Standings
+
+
+def _with_candidates(journal: Journal, hardware: Hardware) -> list[_Group]:
+    """The programs of a journal, on hardware of the same kind."""
     machines = {k: m for k, m in journal.hardware().items() if m.kind == hardware.kind}
     groups: dict[tuple[str, str], list[Record]] = {}
-    for record in journal.records():
-        if is_trial(record) and record.hardware in machines:
+    for record in in_order(journal.records()):
+        if record.hardware in machines:
             groups.setdefault((record.workload, record.hardware), []).append(record)
-    found: list[Record] = []
+    found: list[_Group] = []
     for (workload, machine), records in groups.items():
         program = journal.workloads().get(workload)
-        if program is None:
+        if program is None or not any(map(is_trial, records)):
             continue
         try:
             space = Space.generate(program, machines[machine])
         except BadInputError as error:
             logger.warning("nothing is learned from %s: %s", program.name, error)
             continue
-        found += with_candidates(records, space)
+        trials = with_candidates(filter(is_trial, records), space)
+        found.append(_Group(trials, Standings(records)))
     return found

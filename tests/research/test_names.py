@@ -13,8 +13,7 @@ from foretune.llm import Session, SessionConfig
 from foretune.search import proposers
 from foretune.search.proposers import Situation, Variant
 from foretune.space import Space
-from foretune.tuning import Task
-from foretune.tuning.api import strategy_options
+from foretune.tuning import Task, strategy_options
 from foretune_research.names import NamesConfig, asked, reading
 from tests.search.test_llm_proposer import CPU, Scripted
 from tests.tuning.support import matmul, ok

@@ -868,7 +868,7 @@ class TestCommandLine:
         def slow(*_args, **_options):
             raise AssertionError("too early")
 
-        for name in ("cli._tune.probe_hardware", "workload.load_input", "tuning.api.prepare"):
+        for name in ("cli._tune.probe_hardware", "workload.load_input", "tuning.proving.prepare"):
             monkeypatch.setattr(f"foretune.{name}", slow)
         monkeypatch.setattr("foretune.cli._tune.open_llm", slow)
         assert main(["tune", "resnet50", "--trials", "4", *words.split()]) == 2

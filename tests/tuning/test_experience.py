@@ -11,7 +11,7 @@ import pytest
 from foretune import cli
 from foretune.errors import BadInputError
 from foretune.measure import Measurement, Status
-from foretune.records import Journal, Record
+from foretune.records import CONFIRM, Journal, Record
 from foretune.tuning import tune
 from foretune.tuning.experience import experience
 from foretune.tuning.work_dir import JOURNAL
@@ -46,6 +46,18 @@ def test_fast_schedules_and_records_of_an_earlier_run_are_known(earlier: Path) -
     assert {c.key for c in told} - {c.key for c in before}
     # What failed is no schedule to be moved, and the fastest comes first for its own program.
     assert known.portfolio.suggest(product(64, 128, 96), 1) == [fastest]
+
+
+def test_what_failed_beside_others_is_no_schedule_to_be_moved(earlier: Path) -> None:
+    space = product(64, 128, 96)
+    with Journal(earlier / JOURNAL) as journal:
+        first = journal.records()[1]
+        crashed = Measurement(Status.CRASH, message="signal 11")
+        journal.append(replace(first, measurement=crashed, origin=CONFIRM, time=first.time + 60))
+        journal.append(first)  # a line that stands twice
+    known = experience(programs.CPU, [earlier])
+    assert len(known.records) == 8
+    assert known.portfolio.suggest(space, 1) == [known.records[2].candidate]
 
 
 def test_what_was_measured_elsewhere_teaches_no_model(earlier: Path) -> None:

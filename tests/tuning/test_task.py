@@ -12,7 +12,7 @@ import pytest
 
 import foretune
 from foretune.measure import Measurement, Status
-from foretune.records import CONFIRM, UNTUNED
+from foretune.records import CONFIRM, DEFAULT, UNTUNED
 from foretune.space import Candidate
 from foretune.tuning import Task, TuneResult
 from tests.tuning.support import HARDWARE, FormulaMeasurer, matmul, ok, seconds_of
@@ -140,6 +140,39 @@ def test_a_candidate_that_two_tuners_tried_is_one_trial() -> None:
     for record in both:
         in_turns.take([record])
     assert at_once.spent == in_turns.spent == 1
+
+
+def test_a_baseline_is_no_tuned_result_whoever_measured_it() -> None:
+    task = Task(matmul(), HARDWARE, strategy="random", cost_model="random")
+    task.tell([(task.space.untuned, ok(task.space.untuned))])
+    assert task.best == task.space.untuned and not task.tuned
+    task.tell([(candidate, ok(candidate)) for candidate in task.ask(2)])
+    assert task.tuned
+
+
+def test_a_candidate_that_is_told_twice_counts_and_teaches_once() -> None:
+    task = Task(matmul(), HARDWARE, strategy="random", cost_model="random")
+    taught: list[int] = []
+    task.model.update = lambda records: taught.append(len(records))  # type: ignore[method-assign]
+    (candidate,) = task.ask(1)
+    for factor in (1.0, 0.5):
+        task.tell([(candidate, scaled(factor)(candidate))])
+    assert task.spent == 1 and taught == [1]
+    assert task.best_s == pytest.approx(0.5 * seconds_of(candidate)), "the lowest reading"
+
+
+def test_another_environment_is_counted_anew() -> None:
+    task = Task(matmul(), HARDWARE, strategy="random", cost_model="random")
+    default = task.space.default
+    assert default is not None
+    here = {"tvm": "1"}
+    task.take([task.record(default, ok(default), origin=DEFAULT, environment=here)])
+    assert [origin for _, origin in task.baselines.missing()] == [UNTUNED]
+    task.environment = {"tvm": "2"}
+    assert [origin for _, origin in task.baselines.missing()] == [UNTUNED, DEFAULT]
+    assert not task.baselines.default_known
+    task.environment = here
+    assert task.baselines.default_known
 
 
 def test_what_a_journal_holds_counts_once() -> None:
