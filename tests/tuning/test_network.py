@@ -482,21 +482,6 @@ def test_a_tuned_network_that_cannot_run_here_leaves_the_proven_one(
     assert Artifact.load(tmp_path / "net.so").manifest["tuned"] == []
 
 
-def test_the_time_of_the_conclusion_is_left_for_it() -> None:
-    from foretune.tuning import Budget, Task
-    from foretune.tuning.budget import Outside, Spending
-    from tests.tuning.support import matmul
-
-    task = Task(matmul(), probe(), strategy="random", cost_model="random")
-    ended: list[float] = []
-    for reserve_s in (0.0, 1.0):
-        budget = Budget(trials=1, seconds=100.0)
-        ended.append(Spending(budget, [task], Outside(reserve_s=reserve_s)).tuning_s)
-    assert ended == [100.0, 99.0]
-    greedy = Spending(Budget(seconds=100.0), [task], Outside(reserve_s=90.0))
-    assert greedy.tuning_s == 80.0, "most of the budget is the tuner's own"
-
-
 class Shifted(torch.nn.Module):
     """Rounding of the last digits, amplified by a number that is added and taken away again."""
 
