@@ -27,9 +27,9 @@ from benchmarks._devices.families import SHARED
 from benchmarks.results import ROOT, conditions, publish, read_json, say, table
 from benchmarks.sources import code_of
 from foretune._files import write_json
-from foretune.cost.behaviour.classifier import Classifier
 from foretune.dataset import Group
 from foretune.evaluate import Split, cross_validation, keep_judgeable, read_data
+from foretune_research.neural import ClassifierVariants
 from foretune_research.recall import Recall, recalls
 
 KEPT = (1, 10, 16, 32, 64)
@@ -82,7 +82,7 @@ def _some(groups: Sequence[Group], most: int, rng: np.random.Generator) -> tuple
 
 def judged(split: Split, seed: int, epochs: int, options: Mapping[str, Any]) -> dict[str, Any]:
     """What a classifier keeps of the tested groups, and how long it took."""
-    ranker = Classifier(seed=seed, threads=1, device="cpu", epochs=epochs, **options)
+    ranker = ClassifierVariants(seed=seed, threads=1, device="cpu", epochs=epochs, **options)
     began = time.perf_counter()
     ranker.fit(split.train, split.validation)
     trained = time.perf_counter()

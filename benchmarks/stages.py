@@ -68,7 +68,7 @@ def orders(ranker: BehaviourRanker) -> dict[str, Callable[[Group], Floats]]:
 def cell(source: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     """One ranker, trained and asked in every way."""
     part = split(source, args.groups, args.tests, seed)
-    first = {"epochs": args.epochs, "loss": "rank", "threads": 1, "device": "cpu"}
+    first = {"epochs": args.epochs, "threads": 1, "device": "cpu"}
     ranker = BehaviourRanker(seed=seed, first_options=first)
     ranker.fit(part.train, part.validation)
     found: dict[str, Any] = {}

@@ -63,9 +63,7 @@ RIVALS: Mapping[str, Rival] = {
     "tlp, a head per device": ranked("mtl_tlp", epochs=15),
     OURS: ranked("behaviour", whole=True, stage=2, memory=True),
     "behaviour, no memory": ranked("behaviour", whole=True, stage=2),
-    _BOTH: ranked(
-        "behaviour", whole=True, memory=True, first_options={"epochs": 6, "loss": "rank"}
-    ),
+    _BOTH: ranked("behaviour", whole=True, memory=True, first_options={"epochs": 6}),
     "factors swapped": ranked("behaviour", whole=True, view="swapped", stage=2, memory=True),
     "no memory, swapped": ranked("behaviour", whole=True, view="swapped", stage=2),
     "no memory, shuffled": ranked("behaviour:variants", whole=True, stage=2, factors="shuffled"),

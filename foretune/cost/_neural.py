@@ -3,7 +3,7 @@
 Idea: a network gives every program a number, and a loss looks at how these numbers order the
 programs of a list. A list holds programs of one group, so that no score is ever compared across
 workloads; the published trainers cut their lists from the shuffled rows of all workloads, which
-the reference variants keep (``mixed``).
+the reference variants in ``foretune_research.neural`` keep (``mixed``).
 
 Reading order: here, ``NeuralConfig`` says what can be chosen and ``NeuralRanker`` joins the
 parts; ``_examples`` holds what a network reads and what is compared, ``_networks`` the networks and
@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -50,29 +50,7 @@ if TYPE_CHECKING:
 
 Weights = dict[str, npt.NDArray[Any]]
 
-_SCALINGS = {"standard": Scaling.standard, "maximum": Scaling.maximum, "none": Scaling.none}
-_CHOICES: Mapping[str, Sequence[str]] = {
-    "loss": ("lambda_rank", "pairwise", "mse", "bce", "list_net"),
-    "select": ("validation", "training", "rows"),
-    "precision": ("float32", "bfloat16"),
-    "storage": ("float16", "float32"),
-    "scaling": tuple(_SCALINGS),
-}
-"""Fields of ``NeuralConfig`` -> the values they may have."""
-
-PUBLISHED: Mapping[str, Any] = {
-    "mixed": True,
-    "epochs": 50,
-    "learning_rate": 7e-4,
-    "decay": False,
-    "weight_decay": 1e-6,
-    "coupled": True,
-    "clip": 0.5,
-    "hardware": False,
-    "norm": False,
-    "dropout": 0.0,
-}
-"""What the trainers of TenSet and TLP have in common, where it is not our default."""
+SCALINGS = {"standard": Scaling.standard, "maximum": Scaling.maximum, "none": Scaling.none}
 
 
 def require_torch(who: str) -> None:
@@ -90,77 +68,52 @@ def require_torch(who: str) -> None:
 
 @dataclass(frozen=True)
 class NeuralConfig:
-    """What a network is and how it is trained.
+    """What a network is and how it is trained; studies change more (``foretune_research.neural``).
 
     Attributes:
-        loss: ``"lambda_rank"``: pairs weighted by what swapping them does to NDCG; ``"pairwise"``:
-            all pairs alike; ``"mse"`` and ``"bce"``: the score, through a sigmoid, is the label;
-            ``"list_net"``: the softmax of the scores is that of the labels, sharpened.
-        mixed: Compare programs of different workloads, as the published trainers do.
         epochs: Passes over the data at most.
         batch: Programs per step.
         list_size: Programs of one group that are compared with one another at a time, at most.
         learning_rate: Step size, at its peak where it changes.
-        decay: Whether the step size rises at first and then falls along a cosine; else constant.
-        warm_up: Share of the steps in which it rises.
-        weight_decay: AdamW's, on matrices only; Adam's, on everything, where ``coupled``.
-        coupled: Adam, whose weight decay is part of the gradient, instead of AdamW.
-        clip: Norm of a step's gradient at most.
-        select: Which epoch is kept. ``"validation"``: the one that picks best in the validation
-            groups (the last without any); ``"training"``: the last, training ends when the
-            training loss no longer falls (TenSet); ``"rows"``: the one with the least loss on a
-            tenth of the training programs, left out at random (TLP).
-        patience: Epochs without a better one after which training ends; not for ``"rows"``.
         members: Networks trained, each from its own seed. The score is their mean.
         precision: Of the products while training: ``"float32"``, or ``"bfloat16"``, two to three
             times as fast on processors that have it (AVX512-BF16, AMX, recent GPUs) and slower on
             others. Weights and losses stay float32, and so does scoring.
-        storage: Type that weights are rounded to and stored in: ``"float16"`` or ``"float32"``.
-        scaling: Of the rows. ``"standard"``: to mean 0 and deviation 1, clipped at 8 deviations;
-            ``"maximum"``: divided by the largest value; ``"none"``.
-        hardware: Whether the hardware's factors are part of the context.
-        blocks: Residual blocks.
-        norm: Whether what goes into residual blocks, attention and decoders is normalised.
-        dropout: Share of a block's numbers left out at random in training.
     """
 
     ranker: ClassVar[str] = "network"
-    published: ClassVar[Mapping[str, Any]] = PUBLISHED
-    choices: ClassVar[Mapping[str, Sequence[str]]] = _CHOICES
+    choices: ClassVar[Mapping[str, Sequence[str]]] = {"precision": ("float32", "bfloat16")}
+    """Names -> the values they may have."""
 
-    loss: str = "lambda_rank"
-    mixed: bool = False
+    loss: ClassVar[str] = "lambda_rank"
+    mixed: ClassVar[bool] = False
+    decay: ClassVar[bool] = True
+    warm_up: ClassVar[float] = 0.05
+    weight_decay: ClassVar[float] = 1e-2
+    coupled: ClassVar[bool] = False
+    clip: ClassVar[float] = 1.0
+    select: ClassVar[str] = "validation"
+    patience: ClassVar[int] = 15
+    storage: ClassVar[str] = "float16"
+    scaling: ClassVar[str] = "standard"
+    hardware: ClassVar[bool] = True
+    blocks: ClassVar[int] = 2
+    norm: ClassVar[bool] = True
+    dropout: ClassVar[float] = 0.1
+
     epochs: int = 40
     batch: int = 512
     list_size: int = 64
     learning_rate: float = 1e-3
-    decay: bool = True
-    warm_up: float = 0.05
-    weight_decay: float = 1e-2
-    coupled: bool = False
-    clip: float = 1.0
-    select: str = "validation"
-    patience: int = 15
     members: int = 1
     precision: str = "float32"
-    storage: str = "float16"
-    scaling: str = "standard"
-    hardware: bool = True
-    blocks: int = 2
-    norm: bool = True
-    dropout: float = 0.1
 
     def __post_init__(self) -> None:
         require_types(self.ranker, self)
-        for name in ("epochs", "batch", "patience", "members"):
+        for name in ("epochs", "batch", "members"):
             self.require(f"{name} >= 1", getattr(self, name) >= 1, getattr(self, name))
         self.require("list_size >= 2", self.list_size >= 2, self.list_size)
-        for name in ("learning_rate", "clip"):
-            self.require(f"{name} > 0", getattr(self, name) > 0, getattr(self, name))
-        for name in ("weight_decay", "blocks"):
-            self.require(f"{name} >= 0", getattr(self, name) >= 0, getattr(self, name))
-        for name in ("warm_up", "dropout"):
-            self.require(f"0 <= {name} < 1", 0 <= getattr(self, name) < 1, getattr(self, name))
+        self.require("learning_rate > 0", self.learning_rate > 0, self.learning_rate)
         for name, known in self.choices.items():
             if getattr(self, name) not in known:
                 raise unknown_name(f"{name} of {self.ranker}", getattr(self, name), known)
@@ -173,21 +126,6 @@ class NeuralConfig:
         """
         if not holds:
             raise BadInputError(f"{self.ranker}: {rule} must hold, but got {value}")
-
-
-Config = TypeVar("Config", bound=NeuralConfig)
-
-
-def configured(kind: type[Config], variant: str, options: Mapping[str, Any]) -> Config:
-    """A configuration: the defaults, or those of ``"reference"``, with some options set.
-
-    Raises:
-        BadInputError: Unknown variant or option, or a value that makes no sense.
-    """
-    if variant not in ("default", "reference"):
-        raise unknown_name(f"variant of {kind.ranker}", variant, ("default", "reference"))
-    refuse_unknown(kind.ranker, options, option_names(kind), constants(kind))
-    return kind(**{**(kind.published if variant == "reference" else {}), **options})
 
 
 @dataclass(frozen=True)
@@ -233,7 +171,6 @@ class NeuralRanker(Ranker):
     Args:
         seed: Of weights, order and dropout. The same seed, data, threads and processor give the
             same scores.
-        variant: ``"default"``, or ``"reference"`` for what was published.
         threads: Threads PyTorch may use here; as many as it would otherwise if None.
         device: PyTorch's name of a device; a CUDA device where there is one if None.
         options: Fields of ``config_type``.
@@ -247,16 +184,16 @@ class NeuralRanker(Ranker):
         self,
         *,
         seed: int = 0,
-        variant: str = "default",
         threads: int | None = None,
         device: str | None = None,
         **options: Any,
     ) -> None:
-        self.config = configured(self.config_type, variant, options)
+        kind = self.config_type
+        refuse_unknown(kind.ranker, options, option_names(kind), constants(kind))
+        self.config = kind(**options)
         self.config.require("threads >= 1", threads is None or threads >= 1, threads)
         self.config.require("seed >= 0", seed >= 0, seed)
         self.seed = seed
-        self.variant = variant
         self.threads = threads
         self.device = device
         self.history: tuple[Epoch, ...] = ()
@@ -266,7 +203,7 @@ class NeuralRanker(Ranker):
     @property
     def name(self) -> str:
         """The name by which ``foretune.cost.rankers`` makes such a ranker."""
-        return self._base_name() + (":reference" if self.variant == "reference" else "")
+        return self.config_type.ranker
 
     @property
     @abc.abstractmethod
@@ -300,10 +237,7 @@ class NeuralRanker(Ranker):
 
     def _row_scaling(self, data: Labelled) -> Scaling:
         """How rows are scaled, fitted to what is learned from."""
-        return _SCALINGS[self.config.scaling](data.examples.rows)
-
-    def _base_name(self) -> str:
-        return self.config_type.ranker
+        return SCALINGS[self.config.scaling](data.examples.rows)
 
     def _hardware_heads(self, groups: Sequence[Group]) -> tuple[str, ...]:
         """Hardware keys that get an output of their own; empty: one output for all."""
@@ -471,7 +405,6 @@ class NeuralRanker(Ranker):
     def save(self, path: Path) -> None:
         """Writes configuration, versions, scalings and weights into one file."""
         meta: dict[str, Any] = {
-            "variant": self.variant,
             "config": asdict(self.config),
             "seed": self.seed,
             "features": self.versions,
@@ -515,7 +448,7 @@ class NeuralRanker(Ranker):
         require_torch(f"ranker {found!r}")
         try:
             config = stored_options(constants(cls.config_type), path, meta["config"])
-            ranker = cls(seed=meta["seed"], variant=meta["variant"], **{**config, **parts})
+            ranker = cls(seed=meta["seed"], **{**config, **parts})
             ranker.scale = float(meta.get("scale", Ranker.scale))
             ranker.strength = float(meta.get("strength", Ranker.strength))
             ranker._restore(meta["heads"], arrays)
@@ -528,7 +461,7 @@ class NeuralRanker(Ranker):
 
     @classmethod
     def _base_names(cls) -> tuple[str, ...]:
-        """Names, without the variant, of the rankers whose files this class reads."""
+        """Names, without what follows a colon, of the rankers whose files this class reads."""
         return (cls.config_type.ranker,)
 
     def _restore(self, heads: Sequence[str] | None, arrays: Mapping[str, Any]) -> None:

@@ -6,24 +6,18 @@ the sum. It is trained to order programs, not to predict seconds.
 
 Symbols: a program has rows of shape (stores, 164), and a context, which holds for all of it.
 
-``variant="reference"`` is the published model (Zheng et al., TenSet, NeurIPS 2021 data sets track;
-``mlp_model.py`` of its repository): rows divided by the largest value of each column, 164 -> 256 ->
-256, sum, two residual blocks, linear; LambdaRank over batches of 512 shuffled programs, Adam at a
-constant 7e-4, at most 50 epochs, ended by the training loss. Two things differ. TenSet's rows have
-10 tags of the workload besides, of which our programs have none, so that there are 239,873 weights
-instead of 242,433. And they are rounded to 16 bits when training ends.
-
-The default repairs what stands in the way of new workloads: a batch of shuffled programs ranks
-programs of different workloads against one another, where there is nothing to rank; a column's
-largest value is an outlier; an epoch is chosen by the loss on what was trained on; and one machine
-cannot be told from another. So lists are cut from single groups, columns are standardised, training
-ends by what is picked in held-out workloads, and features of the schedule's decisions and of the
-hardware join the sum.
+The published model is ``mlp:reference`` in ``foretune_research.neural``. What is here repairs what
+stands in the way of new workloads: a batch of shuffled programs ranks programs of different
+workloads against one another, where there is nothing to rank; a column's largest value is an
+outlier; an epoch is chosen by the loss on what was trained on; and one machine cannot be told from
+another. So lists are cut from single groups, columns are standardised, training ends by what is
+picked in held-out workloads, and features of the schedule's decisions and of the hardware join the
+sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -32,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune.cost._examples import Examples, Floats, Scaling, hardware_context
-from foretune.cost._neural import PUBLISHED, NeuralConfig, NeuralRanker
+from foretune.cost._neural import NeuralConfig, NeuralRanker
 from foretune.errors import BadInputError
 from foretune.features import require_source
 
@@ -53,23 +47,12 @@ class MlpConfig(NeuralConfig):
 
     Attributes:
         hidden: Width of all layers.
-        actions: Whether ``action_features``, which hold the factors of the hardware, are the
-            context; if not, these factors are it, where ``hardware`` says so.
     """
 
     ranker: ClassVar[str] = "mlp"
-    published: ClassVar[Mapping[str, Any]] = {
-        **PUBLISHED,
-        "batch": 512,
-        "select": "training",
-        # A sixth of the epochs.
-        "patience": 8,
-        "scaling": "maximum",
-        "actions": False,
-    }
+    actions: ClassVar[bool] = True
 
     hidden: int = 256
-    actions: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,7 +64,6 @@ class MlpRanker(NeuralRanker):
 
     Args:
         seed: Of weights, order and dropout.
-        variant: ``"default"``, or ``"reference"`` for the published model.
         read_rows: Programs to rows per program, None for one that cannot be applied; TVM's
             per-store features unless given.
         read_actions: Programs and hardware to a matrix; ``features.action_features`` unless given.
@@ -93,7 +75,7 @@ class MlpRanker(NeuralRanker):
         options: Fields of ``MlpConfig``.
 
     Raises:
-        BadInputError: Unknown variant or option, or a value that makes no sense.
+        BadInputError: Unknown option, or a value that makes no sense.
     """
 
     reads_programs: bool = True
@@ -104,7 +86,6 @@ class MlpRanker(NeuralRanker):
         self,
         *,
         seed: int = 0,
-        variant: str = "default",
         read_rows: RowReader | None = None,
         read_actions: ActionReader | None = None,
         feature_version: int | str | None = None,
@@ -114,7 +95,7 @@ class MlpRanker(NeuralRanker):
         device: str | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(seed=seed, variant=variant, threads=threads, device=device, **options)
+        super().__init__(seed=seed, threads=threads, device=device, **options)
         self._given_rows, self._given_actions = read_rows, read_actions
         self._feature_version = feature_version
         self._cache = None if cache is None else Path(cache)

@@ -19,7 +19,7 @@ from foretune._options import require_type
 from foretune._registry import Registry
 from foretune.cost._ranker import Ranker
 from foretune.cost._ranker_file import read_name
-from foretune.errors import BadInputError, RecordError
+from foretune.errors import BadInputError, ForetuneError, RecordError
 
 _RANKERS: Registry[Ranker] = Registry(
     "ranker",
@@ -33,34 +33,28 @@ _RANKERS: Registry[Ranker] = Registry(
         "gbdt_behaviour": "foretune.cost.behaviour.table_rankers:GbdtBehaviourRanker",
         "joined": "foretune.cost.joined:JoinedRanker",
         "mlp": "foretune.cost.mlp:MlpRanker",
-        "mlp:reference": "foretune.cost.mlp:MlpRanker",
         "mlp_actions": "foretune.cost.mlp_actions:MlpActionRanker",
         "mlp_behaviour": "foretune.cost.behaviour.table_rankers:MlpBehaviourRanker",
-        "mtl_tlp": "foretune.cost.tlp:TlpRanker",
-        "mtl_tlp:reference": "foretune.cost.tlp:TlpRanker",
         "random": "foretune.cost.random_ranker:RandomRanker",
         "tlp": "foretune.cost.tlp:TlpRanker",
-        "tlp:reference": "foretune.cost.tlp:TlpRanker",
         "world": "foretune.cost.world:WorldRanker",
     },
     studied=(
         "behaviour:variants",
+        "classifier:variants",
         "gbdt:variants",
         "gbdt_actions:variants",
+        "mlp:reference",
+        "mlp:variants",
+        "mtl_tlp",
+        "mtl_tlp:reference",
         "tgraph",
+        "tlp:reference",
+        "tlp:variants",
         "world:reference",
         "world:variants",
     ),
 )
-
-_OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "mlp:reference": {"variant": "reference"},
-    "mtl_tlp": {"heads": "hardware"},
-    "mtl_tlp:reference": {"variant": "reference", "heads": "hardware"},
-    "tlp:reference": {"variant": "reference"},
-}
-"""Options that a name stands for."""
-
 
 _OF_TEXT: Mapping[str, Any] = {
     "bool": bool,
@@ -79,13 +73,13 @@ def create(name: str, *, seed: int = 0, **options: Any) -> Ranker:
     Args:
         name: One of ``names()``.
         seed: The ranker's only source of randomness.
-        options: Passed to the ranker; they come before those that the name stands for.
+        options: Passed to the ranker.
 
     Raises:
         BadInputError: The name is unknown, or the ranker refuses an option.
         MissingDependencyError: The ranker needs a package that is not installed.
     """
-    return _RANKERS.factory(name)(seed=seed, **{**_OPTIONS.get(name, {}), **options})
+    return _RANKERS.factory(name)(seed=seed, **options)
 
 
 def refuse_text(name: str, options: Mapping[str, Any]) -> None:
@@ -177,9 +171,17 @@ def names() -> list[str]:
 def descriptions() -> dict[str, str]:
     """Name to one line of text, for listings."""
     return {
-        name: text + "".join(f" [{k}={v}]" for k, v in _OPTIONS.get(name, {}).items())
+        name: text + "".join(f" [{k}={v}]" for k, v in _presets(name).items())
         for name, text in _RANKERS.descriptions().items()
     }
+
+
+def _presets(name: str) -> Mapping[str, Any]:
+    """Options that a name stands for."""
+    try:
+        return cast("Mapping[str, Any]", getattr(_RANKERS.factory(name), "presets", {}))
+    except ForetuneError:
+        return {}
 
 
 def register(name: str, factory: Callable[..., Ranker]) -> None:

@@ -1,29 +1,22 @@
-"""Self-attention over scheduling steps: TLP, MTL-TLP, and what we would change about them.
+"""Self-attention over scheduling steps: TLP, and what we would change about it.
 
 Idea: a schedule is read as a sentence. Every scheduling step is a token, the one-hot of its kind
 and its arguments as numbers; self-attention relates the steps, and a decoder gives each a number,
-whose sum is the score. No program is made, so that scoring costs microseconds. MTL-TLP has one
-decoder per hardware on one trunk.
+whose sum is the score. No program is made, so that scoring costs microseconds.
 
 Symbols: a program has rows of shape (steps, width), the tokens of ``features.action_tokens``.
 
-``variant="reference"`` is the published model (Zhai et al., TLP, ASPLOS 2023; ``tlp_train.py`` and
-``mtl_tlp_train.py`` of its repository): 25 steps of 22 numbers for a CPU (40 of 20 for a GPU, as
-options), 64 -> 128 -> 256 -> 256, 8-head attention, two residual blocks, decoder 256 -> 128 -> 64
--> 1; LambdaRank over 1,024 shuffled programs, Adam at a constant 7e-4, 50 epochs, the best of them
-by the loss on a tenth of the rows. The layer ``l0`` of the published code is left out: nothing uses
-it. What differs: numbers are logarithms, see ``foretune.features.tokens``; and weights are rounded
-to 16 bits when training ends.
+The published model is in ``foretune_research.neural`` (``tlp:reference``), and so is MTL-TLP.
 
-The default repairs what the reference does wrong: its lists mix workloads; the zeros that fill up
-a short schedule are attended to and added to the sum; nothing tells the first step from the last;
-long schedules are cut off; and the rows that choose the epoch are of workloads trained on. Hardware
-factors are added to every step, so that one decoder serves many machines.
+What is here repairs what the published one does wrong: its lists mix workloads; the zeros that fill
+up a short schedule are attended to and added to the sum; nothing tells the first step from the
+last; long schedules are cut off; and the rows that choose the epoch are of workloads trained on.
+Hardware factors are added to every step, so that one decoder serves many machines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -31,19 +24,16 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune.cost._examples import Examples, hardware_context
-from foretune.cost._neural import PUBLISHED, NeuralConfig, NeuralRanker
-from foretune.errors import unknown_name
+from foretune.cost._neural import NeuralConfig, NeuralRanker
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from foretune.dataset import Group, Program
+    from foretune.dataset import Program
     from foretune.hardware import Hardware
 
 TokenReader = Callable[..., "tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]"]
 """Called as ``action_tokens(programs, machine, steps, width, reference=...)``."""
-
-_HEADS = ("single", "hardware")
 
 
 @dataclass(frozen=True)
@@ -52,71 +42,48 @@ class TlpConfig(NeuralConfig):
 
     Attributes:
         steps: Steps that are read, from the first.
-        width: Numbers per step.
-        published_kinds: One-hot over TLP's eleven primitives instead of all kinds of actions.
         embed: Widths of the layers that every step passes by itself.
-        attention_heads: Heads; they divide the last of ``embed``.
-        decoder: Widths of the decoder but for its last layer, which is 1.
-        masked: Whether steps that only fill up are left out.
-        positions: Whether a learned vector per position is added.
-        heads: ``"single"``: one decoder; ``"hardware"``: one per hardware of the training data
-            (MTL-TLP). On other hardware the decoder of the nearest answers, by its factors; where
-            these are unknown, the score is the mean of all decoders.
     """
 
     ranker: ClassVar[str] = "tlp"
-    published: ClassVar[Mapping[str, Any]] = {
-        **PUBLISHED,
-        "batch": 1024,
-        "select": "rows",
-        "scaling": "none",
-        "steps": 25,
-        "width": 22,
-        "published_kinds": True,
-        "embed": (64, 128, 256, 256),
-        "decoder": (256, 128, 64),
-        "masked": False,
-        "positions": False,
-    }
+
+    width: ClassVar[int] = 64
+    published_kinds: ClassVar[bool] = False
+    attention_heads: ClassVar[int] = 8
+    decoder: ClassVar[tuple[int, ...]] = (128, 64)
+    masked: ClassVar[bool] = True
+    positions: ClassVar[bool] = True
+    heads: ClassVar[str] = "single"
 
     steps: int = 64
-    width: int = 64
-    published_kinds: bool = False
     embed: tuple[int, ...] = (64, 128, 128)
-    attention_heads: int = 8
-    decoder: tuple[int, ...] = (128, 64)
-    masked: bool = True
-    positions: bool = True
-    heads: str = "single"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("embed", "decoder"):
-            # Read from a file, they are lists.
-            widths = tuple(getattr(self, name))
-            object.__setattr__(self, name, widths)
-            self.require(f"{name}: every width >= 1", bool(widths) and min(widths) >= 1, widths)
-        for name in ("steps", "width", "attention_heads"):
-            self.require(f"{name} >= 1", getattr(self, name) >= 1, getattr(self, name))
+        self.require_widths("embed")
+        self.require("steps >= 1", self.steps >= 1, self.steps)
         self.require(
             f"attention_heads divides the last of embed, {self.embed[-1]},",
             self.embed[-1] % self.attention_heads == 0,
             self.attention_heads,
         )
-        # What fills up has no position of its own.
-        self.require(
-            "masked, where there are positions,", self.masked or not self.positions, self.masked
-        )
-        if self.heads not in _HEADS:
-            raise unknown_name(f"heads of {self.ranker}", self.heads, _HEADS)
+
+    def require_widths(self, name: str) -> None:
+        """Makes a tuple of widths, which a file has as a list, and refuses what are none.
+
+        Raises:
+            BadInputError: There is none, or one is less than 1.
+        """
+        widths = tuple(getattr(self, name))
+        object.__setattr__(self, name, widths)
+        self.require(f"{name}: every width >= 1", bool(widths) and min(widths) >= 1, widths)
 
 
 class TlpRanker(NeuralRanker):
-    """Self-attention over scheduling steps (TLP, and MTL-TLP with a head per hardware).
+    """Self-attention over scheduling steps (TLP).
 
     Args:
         seed: Of weights, order and dropout.
-        variant: ``"default"``, or ``"reference"`` for the published model.
         read_tokens: What is called in place of ``features.action_tokens``.
         feature_version: Version of what ``read_tokens`` gives; a saved model with another is
             refused.
@@ -125,7 +92,7 @@ class TlpRanker(NeuralRanker):
         options: Fields of ``TlpConfig``.
 
     Raises:
-        BadInputError: Unknown variant or option, or a value that makes no sense.
+        BadInputError: Unknown option, or a value that makes no sense.
     """
 
     reads_programs: bool = False
@@ -136,14 +103,13 @@ class TlpRanker(NeuralRanker):
         self,
         *,
         seed: int = 0,
-        variant: str = "default",
         read_tokens: TokenReader | None = None,
         feature_version: int | str | None = None,
         threads: int | None = None,
         device: str | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(seed=seed, variant=variant, threads=threads, device=device, **options)
+        super().__init__(seed=seed, threads=threads, device=device, **options)
         self._given_tokens = read_tokens
         self._feature_version = feature_version
 
@@ -159,18 +125,6 @@ class TlpRanker(NeuralRanker):
             "hardware": hardware.FEATURE_VERSION,
             "machine": features.MACHINE_FEATURE_VERSION,
         }
-
-    @classmethod
-    def _base_names(cls) -> tuple[str, ...]:
-        return ("tlp", "mtl_tlp")
-
-    def _base_name(self) -> str:
-        return "tlp" if self.config.heads == "single" else "mtl_tlp"
-
-    def _hardware_heads(self, groups: Sequence[Group]) -> tuple[str, ...]:
-        if self.config.heads == "single":
-            return ()
-        return tuple(sorted({group.hardware for group in groups}))
 
     def _network(self, width: int, columns: int, outputs: int) -> nn.Module:
         from foretune.cost._networks import StepNetwork

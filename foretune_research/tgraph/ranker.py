@@ -13,6 +13,9 @@ is scored, those with the least digests; so there, and only there, scores depend
 Source: equations 5 to 7 of Tatarkhanov et al., TGraph (2025); the network is in ``sets``.
 """
 
+# Constants of the product are options here: instance variables in the place of class variables.
+# mypy: disable-error-code="misc"
+
 from __future__ import annotations
 
 import functools
@@ -28,6 +31,7 @@ from foretune.cost._examples import Examples, Floats, Labelled, Scaling, members
 from foretune.cost._neural import NeuralConfig, NeuralRanker
 from foretune.cost._tables import Table, informative
 from foretune.space import Space
+from foretune_research.neural import NeuralSwitches
 
 if TYPE_CHECKING:
     from torch import nn
@@ -42,7 +46,7 @@ _REMEMBERED = 4096
 
 
 @dataclass(frozen=True)
-class TGraphRankerConfig(NeuralConfig):
+class TGraphRankerConfig(NeuralSwitches):
     """The network and how it is trained; see ``NeuralConfig`` for what all networks have.
 
     Attributes:
@@ -76,7 +80,6 @@ class TGraphRanker(NeuralRanker):
 
     Args:
         seed: Of weights, order and dropout.
-        variant: ``"default"``; there is no published one.
         threads: Threads PyTorch may use; None: as many as it would otherwise.
         device: PyTorch's name of a device; None: a CUDA device where there is one.
         options: Fields of ``TGraphRankerConfig``.

@@ -13,9 +13,17 @@ from hypothesis import strategies as st
 
 from foretune.cost import _examples
 from foretune.cost._examples import Scaling, group_batches, mixed_batches, pick_quality
-from foretune.cost.mlp import MlpConfig, MlpRanker
-from foretune.cost.tlp import TlpConfig, TlpRanker
+from foretune.cost.mlp import MlpRanker
+from foretune.cost.tlp import TlpRanker
 from foretune.errors import BadInputError, MissingDependencyError
+from foretune_research.neural import (
+    MlpReference,
+    MlpVariants,
+    MlpVariantsConfig,
+    TlpReference,
+    TlpVariants,
+    TlpVariantsConfig,
+)
 from tests.cost import neural_support as support
 
 torch = pytest.importorskip("torch")
@@ -283,19 +291,19 @@ def test_masked_steps_change_nothing():
 
 
 def test_the_step_size_rises_and_falls():
-    config = MlpConfig(warm_up=0.25)
+    config = MlpVariantsConfig(warm_up=0.25)
     shares = [_training.step_share(at / 100, config) for at in range(101)]
     assert shares[0] == 0.0
     assert shares[25] == 1.0
     assert shares[100] == pytest.approx(0.0)
     assert np.all(np.diff(shares[:26]) > 0)
     assert np.all(np.diff(shares[25:]) < 0)
-    constant = MlpConfig(decay=False)
+    constant = MlpVariantsConfig(decay=False)
     assert {_training.step_share(at, constant) for at in (0.0, 0.1, 1.0)} == {1.0}
 
 
 def test_the_best_epoch_is_kept():
-    ranker = MlpRanker(hidden=16, epochs=12, batch=64, storage="float32", patience=12, **FIT)
+    ranker = MlpVariants(hidden=16, epochs=12, batch=64, storage="float32", patience=12, **FIT)
     held = support.groups(6, seed=3)
     ranker.fit(support.groups(6), held)
     scores = np.concatenate([ranker.score(g.programs, None) for g in held])
@@ -309,10 +317,10 @@ def test_the_best_epoch_is_kept():
 def test_training_ends_when_nothing_gets_better():
     # With a vanishing step size the first epoch stays the best.
     options = {"hidden": 8, "learning_rate": 1e-12, "decay": False, "patience": 3, **FIT}
-    ranker = MlpRanker(epochs=30, **options)
+    ranker = MlpVariants(epochs=30, **options)
     ranker.fit(support.groups(3), support.groups(3, seed=3))
     assert len(ranker.history) == 4
-    without = MlpRanker(epochs=5, **options)
+    without = MlpVariants(epochs=5, **options)
     without.fit(support.groups(3))
     assert len(without.history) == 5
     assert all(math.isnan(epoch.quality) for epoch in without.history)
@@ -320,14 +328,14 @@ def test_training_ends_when_nothing_gets_better():
 
 @pytest.mark.parametrize("select", ["training", "rows"])
 def test_epochs_are_chosen_as_published_without_validation_groups(select):
-    ranker = MlpRanker(hidden=8, epochs=4, batch=64, select=select, mixed=True, **FIT)
+    ranker = MlpVariants(hidden=8, epochs=4, batch=64, select=select, mixed=True, **FIT)
     ranker.fit(support.groups(4))
     assert 1 <= len(ranker.history) <= 4
     assert all(epoch.quality < 0 for epoch in ranker.history)
 
 
 def test_weights_without_bound_are_refused():
-    ranker = MlpRanker(hidden=8, epochs=3, learning_rate=1e30, storage="float32", **FIT)
+    ranker = MlpVariants(hidden=8, epochs=3, learning_rate=1e30, storage="float32", **FIT)
     with pytest.raises(BadInputError, match="lower learning_rate"):
         ranker.fit(support.groups(3))
     assert (ranker.score(support.groups(1)[0].programs, None) == 0).all()
@@ -338,7 +346,7 @@ def test_threads_and_random_numbers_of_others_are_left_alone():
     torch.manual_seed(5)
     expected = torch.rand(3).tolist()
     torch.manual_seed(5)
-    ranker = MlpRanker(**{**FIT, "threads": before + 1}, hidden=8, epochs=1)
+    ranker = MlpVariants(**{**FIT, "threads": before + 1}, hidden=8, epochs=1)
     ranker.fit(support.groups(2))
     ranker.score(support.groups(1)[0].programs, None)
     assert torch.get_num_threads() == before
@@ -366,7 +374,6 @@ def test_threads_and_random_numbers_of_others_are_left_alone():
         ({"precision": "int8"}, "'int8'.*bfloat16"),
         ({"storage": "int8"}, "'int8'.*float16"),
         ({"scaling": "rank"}, "'rank'.*standard"),
-        ({"variant": "best"}, "'best'.*reference"),
         ({"threads": 0}, "threads >= 1"),
         ({"seed": -1}, "seed >= 0"),
         ({"layers": 3}, "no option 'layers': choose from .*hidden"),
@@ -374,7 +381,7 @@ def test_threads_and_random_numbers_of_others_are_left_alone():
 )
 def test_options_without_sense_are_refused(options, message):
     with pytest.raises(BadInputError, match=message):
-        MlpRanker(**options)
+        MlpVariants(**options)
 
 
 @pytest.mark.parametrize(
@@ -392,11 +399,11 @@ def test_options_without_sense_are_refused(options, message):
 )
 def test_networks_without_sense_are_refused(options, message):
     with pytest.raises(BadInputError, match=message):
-        TlpRanker(**options)
+        TlpVariants(**options)
 
 
 def test_a_device_that_is_not_there_is_refused():
-    ranker = MlpRanker(**{**FIT, "device": "abacus"}, epochs=1)
+    ranker = MlpVariants(**{**FIT, "device": "abacus"}, epochs=1)
     with pytest.raises(BadInputError, match="'abacus' cannot be used"):
         ranker.fit(support.groups(2))
 
@@ -418,8 +425,8 @@ def test_importing_the_rankers_does_not_import_pytorch():
 
 
 def test_the_reference_is_as_published():
-    mlp = MlpRanker(variant="reference").config
-    tlp = TlpRanker(variant="reference").config
+    mlp = MlpReference().config
+    tlp = TlpReference().config
     for config in (mlp, tlp):
         assert (config.loss, config.mixed, config.epochs) == ("lambda_rank", True, 50)
         assert (config.learning_rate, config.decay, config.weight_decay) == (7e-4, False, 1e-6)
@@ -429,6 +436,19 @@ def test_the_reference_is_as_published():
     assert (tlp.batch, tlp.steps, tlp.width, tlp.scaling) == (1024, 25, 22, "none")
     assert (tlp.embed, tlp.decoder) == ((64, 128, 256, 256), (256, 128, 64))
     assert not (tlp.masked or tlp.positions)
-    assert tlp == TlpConfig(**TlpConfig.published)
+    assert tlp == TlpVariantsConfig(**TlpReference.presets)
     # For a GPU, the published numbers are others.
-    assert TlpRanker(variant="reference", steps=40, width=20).config.steps == 40
+    assert TlpReference(steps=40, width=20).config.steps == 40
+
+
+def test_what_is_constant_names_the_research_package():
+    for kind in (MlpRanker, TlpRanker):
+        with pytest.raises(BadInputError, match="'mixed': it is one of the package foretune_resea"):
+            kind(mixed=True)
+
+
+def test_the_variants_begin_with_what_the_products_are():
+    for own, variants in ((MlpRanker(), MlpVariants()), (TlpRanker(), TlpVariants())):
+        for name in type(variants.config).__dataclass_fields__:
+            if name != "choices":
+                assert getattr(own.config, name) == getattr(variants.config, name), name

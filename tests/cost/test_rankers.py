@@ -43,7 +43,7 @@ UNFIT = [
     ("gbdt", {"cache": 5}, "cache must be str"),
     ("mlp", {"epochs": "few"}, "epochs must be int"),
     ("mlp", {"threads": "all"}, "threads must be int"),
-    ("mlp", {"dropout": [0.1]}, "dropout must be float"),
+    ("mlp:variants", {"dropout": [0.1]}, "dropout must be float"),
     ("tlp", {"embed": 3}, "embed must be tuple"),
     ("world", {"trajectories": "all"}, "trajectories must be int"),
     ("world", {"transition_options": 3}, "transition_options must be"),
@@ -62,7 +62,7 @@ def test_an_option_of_another_type_is_refused(name, options, told):
 def test_options_as_json_has_them_are_taken():
     for name, options in (
         ("gbdt_actions", {"rounds": 7, "learning_rate": 1, "min_child_weight": None}),
-        ("mlp", {"epochs": 2, "threads": 1, "cache": "folder", "hardware": False}),
+        ("mlp:variants", {"epochs": 2, "threads": 1, "cache": "folder", "hardware": False}),
         ("tlp", {"embed": [32, 64], "device": None}),
     ):
         rankers.refuse_text(name, options)

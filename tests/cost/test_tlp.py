@@ -15,6 +15,7 @@ from foretune.cost.tlp import TlpConfig, TlpRanker
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.hardware import Hardware
+from foretune_research.neural import MtlTlp, MtlTlpReference, TlpReference, TlpVariants
 from tests.cost import neural_support as support
 
 torch = pytest.importorskip("torch")
@@ -22,11 +23,18 @@ torch = pytest.importorskip("torch")
 READ = {"read_tokens": support.read_tokens, **support.ON_CPU}
 SMALL = {"steps": 6, "width": 5, "embed": (16, 16), "attention_heads": 2, "decoder": (16,)}
 QUICK = {"epochs": 2, "batch": 64}
+KINDS = {
+    "variants": TlpVariants,
+    "reference": TlpReference,
+    "mtl_tlp": MtlTlp,
+    "mtl_tlp:reference": MtlTlpReference,
+}
 LEARN = {"epochs": 40, "batch": 64, "list_size": 16, "learning_rate": 5e-3, "dropout": 0.0}
 
 
-def make(**options):
-    return TlpRanker(**{**READ, **SMALL, **QUICK, **options})
+def make(variant="variants", **options):
+    """The product's ranker with more options, or as published."""
+    return KINDS[variant](**{**READ, **SMALL, **QUICK, **options})
 
 
 def fitted(**options):
@@ -48,7 +56,7 @@ def both(count, seed):
 def test_orders_programs_of_unseen_workloads():
     ranker = make(**LEARN)
     ranker.fit(support.groups(10), support.groups(4, seed=1))
-    assert ranker.name == "tlp"
+    assert ranker.name == "tlp:variants"
     assert not ranker.reads_programs
     assert support.pair_accuracy(ranker, support.groups(8, seed=2)) > 0.85
 
@@ -71,10 +79,10 @@ def test_one_model_serves_machines_that_like_the_opposite():
     assert abs(support.pair_accuracy(blind, both(5, 10)) - 0.5) < 0.1
 
 
-@pytest.mark.parametrize("variant", ["default", "reference"])
+@pytest.mark.parametrize("variant", ["mtl_tlp", "mtl_tlp:reference"])
 @pytest.mark.slow
 def test_a_head_per_hardware_tells_machines_apart(variant):
-    ranker = make(**LEARN, heads="hardware", hardware=False, variant=variant)
+    ranker = make(**LEARN, hardware=False, variant=variant)
     ranker.fit(both(12, 0))
     assert ranker.name.startswith("mtl_tlp")
     assert support.pair_accuracy(ranker, both(5, 10)) > 0.75
@@ -226,16 +234,15 @@ def test_half_precision_keeps_the_order():
 
 
 def load(path, **parts):
-    return TlpRanker.load(path, **{**READ, **parts})
+    return TlpVariants.load(path, **{**READ, **parts})
 
 
-@pytest.mark.parametrize("variant", ["default", "reference"])
-@pytest.mark.parametrize("heads", ["single", "hardware"])
-def test_what_is_read_back_scores_the_same(tmp_path, variant, heads):
-    ranker = make(variant=variant, heads=heads)
+@pytest.mark.parametrize("variant", list(KINDS))
+def test_what_is_read_back_scores_the_same(tmp_path, variant):
+    ranker = make(variant=variant)
     ranker.fit(both(2, 0))
     ranker.save(tmp_path / "model.npz")
-    loaded = load(tmp_path / "model.npz")
+    loaded = KINDS[variant].load(tmp_path / "model.npz", **READ)
     assert loaded.config == ranker.config
     assert isinstance(loaded.config, TlpConfig)
     for hardware in ("one", "eight", "third"):
@@ -267,13 +274,13 @@ def test_the_default_is_small_enough_to_ship(tmp_path):
     assert (tmp_path / "model.npz").stat().st_size < 1e6
 
 
-@pytest.mark.parametrize("variant", ["default", "reference"])
-def test_real_actions_are_read_and_scored(variant):
+@pytest.mark.parametrize("kind", [TlpRanker, TlpReference])
+def test_real_actions_are_read_and_scored(kind):
     def group(seed):
         found = support.groups(1, n=12, seed=seed)[0]
         return replace(found, machine=support.machine(2))
 
-    ranker = TlpRanker(variant=variant, epochs=1, **support.ON_CPU)
+    ranker = kind(epochs=1, **support.ON_CPU)
     ranker.fit([group(0), group(1)])
     score = score_group(ranker, group(2))
     assert np.isfinite(score).all()

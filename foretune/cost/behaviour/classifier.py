@@ -15,7 +15,7 @@ the order of scores is used: after down-sampling they are no probabilities.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -27,7 +27,7 @@ from foretune.cost._base import FloatArray
 from foretune.cost._examples import Examples, Floats, Labelled
 from foretune.cost._neural import NeuralConfig, NeuralRanker
 from foretune.cost.behaviour import reading
-from foretune.cost.behaviour.labels import SAMPLINGS, ClassWeights, lesson
+from foretune.cost.behaviour.labels import ClassWeights, lesson
 from foretune.cost.behaviour.tokens import COLUMNS, TOKEN_VERSION, tokens_of
 from foretune.describe import NESTS_VERSION
 from foretune.errors import BadInputError
@@ -44,43 +44,27 @@ if TYPE_CHECKING:
 NestReader = Callable[[Sequence[Any]], "Batches"]
 """Called with candidates as ``foretune.describe.nests_of`` is."""
 
-LOSSES = ("mse", "bce", "rank")
-
 
 @dataclass(frozen=True)
 class ClassifierConfig(NeuralConfig):
     """The network and how it is trained; see ``NeuralConfig`` for what all networks have.
 
     Attributes:
-        loss: ``"mse"``: the paper's; ``"bce"``: the cross entropy of the same labels;
-            ``"rank"``: LambdaRank within a group.
-        sampling: Which programs of a group are learned from: ``"paper"`` or
-            ``"good_borderline_bad"`` (``labels.SAMPLINGS``).
         width: Of the network's states.
-        blocks: Of attention and a perceptron.
-        attention_heads: Heads; they divide ``width``.
-        decisions: Whether decisions of candidates are tokens, too.
-        hardware: Whether it is told which device it is.
     """
 
     ranker: ClassVar[str] = "classifier"
-    choices: ClassVar[Mapping[str, Sequence[str]]] = {
-        **NeuralConfig.choices,
-        "loss": LOSSES,
-        "sampling": tuple(name for name in SAMPLINGS if name != "good_only"),
-    }
+    loss: ClassVar[str] = "rank"
+    sampling: ClassVar[str] = "paper"
+    attention_heads: ClassVar[int] = 4
+    decisions: ClassVar[bool] = False
 
-    loss: str = "rank"
-    sampling: str = "paper"
     width: int = 64
-    attention_heads: int = 4
-    decisions: bool = False
     batch: int = 256
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("width", "attention_heads"):
-            self.require(f"{name} >= 1", getattr(self, name) >= 1, getattr(self, name))
+        self.require("width >= 1", self.width >= 1, self.width)
         self.require(
             f"attention_heads divides width, {self.width},",
             self.width % self.attention_heads == 0,
@@ -111,14 +95,13 @@ class Classifier(NeuralRanker):
         self,
         *,
         seed: int = 0,
-        variant: str = "default",
         read_nests: NestReader | None = None,
         cache: Path | str | None = None,
         threads: int | None = None,
         device: str | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(seed=seed, variant=variant, threads=threads, device=device, **options)
+        super().__init__(seed=seed, threads=threads, device=device, **options)
         self._read_nests = read_nests
         self._cache = None if cache is None else Path(cache)
 

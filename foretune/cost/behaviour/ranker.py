@@ -60,6 +60,8 @@ _FORMAT = 1
 """Raised whenever the options or the arrays of a file change."""
 STAGES = ("1", "2", "both")
 _CLASSIFIER = "classifier"
+_CLASSIFIERS = (_CLASSIFIER, f"{_CLASSIFIER}:variants")
+"""First stages that describe candidates."""
 COARSE = "coarse"
 """Name of the regressor for scores of models that none was trained on."""
 _MOST_FALLBACK = 0.5
@@ -208,7 +210,7 @@ class BehaviourRanker(Ranker):
 
     def _readers(self) -> dict[str, Any]:
         """What describes candidates, where it was given, for a first stage that describes them."""
-        given = self._read_nests is not None and self.first_name == _CLASSIFIER
+        given = self._read_nests is not None and self.first_name in _CLASSIFIERS
         return {"read_nests": self._read_nests} if given else {}
 
     def _fit_regressors(self, groups: Sequence[Group], validation: Sequence[Group]) -> None:

@@ -22,8 +22,9 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +53,17 @@ READS = ("states", "actions", "both")
 _HIDDEN = 64
 _FOLDS = 5
 _SCALE = 1.0 / (SHARPNESS * math.log(2.0))
-_TRAINING = NeuralConfig(loss="list_net", patience=8)
+
+
+@dataclass(frozen=True)
+class _HeadConfig(NeuralConfig):
+    """How a head is trained."""
+
+    loss: ClassVar[str] = "list_net"
+    patience: ClassVar[int] = 8
+
+
+_TRAINING = _HeadConfig()
 
 
 class Head:

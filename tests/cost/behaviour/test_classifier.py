@@ -18,17 +18,19 @@ from foretune.testing.rankers import Subject
 torch = pytest.importorskip("torch")
 
 from foretune.cost.behaviour.classifier import Classifier  # noqa: E402
+from foretune_research.neural import ClassifierVariants  # noqa: E402
 
 NEST = {"read_nests": suite.nest_batches, "threads": 1, "device": "cpu"}
 SMALL = {"width": 32, "attention_heads": 2, "blocks": 1, "batch": 64, "dropout": 0.0}
 LEARN = {**SMALL, "epochs": 40, "learning_rate": 5e-3, "list_size": 24}
 SUBJECT = Subject(
-    functools.partial(Classifier, **NEST, **LEARN), functools.partial(Classifier.load, **NEST)
+    functools.partial(ClassifierVariants, **NEST, **LEARN),
+    functools.partial(ClassifierVariants.load, **NEST),
 )
 
 
 def make(**options):
-    return Classifier(**{**NEST, **SMALL, "epochs": 2, **options})
+    return ClassifierVariants(**{**NEST, **SMALL, "epochs": 2, **options})
 
 
 @pytest.mark.parametrize("check", suite.CHECKS, ids=lambda check: check.__name__)
@@ -43,7 +45,7 @@ def test_contract(check):
     ids=lambda check: check.__name__,
 )
 def test_contract_in_short(check):
-    check(Subject(make, functools.partial(Classifier.load, **NEST)))
+    check(Subject(make, functools.partial(ClassifierVariants.load, **NEST)))
 
 
 @pytest.mark.parametrize("loss", ["mse", "bce", "rank"])
@@ -128,7 +130,7 @@ def test_a_program_with_neither_candidate_nor_workload_is_refused():
 
 
 def test_it_is_made_and_read_by_name(tmp_path):
-    assert isinstance(rankers.create("classifier", loss="bce"), Classifier)
+    assert isinstance(rankers.create("classifier:variants", loss="bce"), Classifier)
     path = tmp_path / "classifier.npz"
     rankers.create("classifier", width=8).save(path)
     assert rankers.load(path).config.width == 8
@@ -145,16 +147,18 @@ def test_it_is_made_and_read_by_name(tmp_path):
 )
 def test_what_makes_no_sense_is_refused(options, complaint):
     with pytest.raises(BadInputError, match=complaint):
-        Classifier(**options)
+        ClassifierVariants(**options)
 
 
 def test_weights_of_other_tokens_are_refused(tmp_path):
     path = tmp_path / "classifier.npz"
     make().save(path)
     meta, arrays = read_model(path)
-    write_model(path, "classifier", {**meta, "features": {"tokens": -1, "nests": 1}}, arrays)
+    write_model(
+        path, "classifier:variants", {**meta, "features": {"tokens": -1, "nests": 1}}, arrays
+    )
     with pytest.raises(VersionMismatchError):
         rankers.load(path)
-    write_model(path, "classifier", {**meta, "config": {"loss": "none"}}, arrays)
+    write_model(path, "classifier:variants", {**meta, "config": {"loss": "none"}}, arrays)
     with pytest.raises(RecordError):
         rankers.load(path)
