@@ -25,7 +25,6 @@ import numpy as np
 from benchmarks.results import ROOT, conditions, publish, table
 from foretune.cost import score_group
 from foretune.cost.behaviour import reading
-from foretune.cost.behaviour.hf_scores import HfScores
 from foretune.cost.behaviour.scores import AnalyticScores, ScoreSource, scores_alone
 from foretune.dataset import Group
 from foretune.describe import METRICS, Behaviours, Nests
@@ -38,6 +37,7 @@ from foretune_research.distillation.leakage import audit
 from foretune_research.distillation.teaching import Answered, Question, Teacher
 from foretune_research.distillation.tiny import save_small_qwen2
 from foretune_research.distillation.tuning import TuningConfig, tune
+from foretune_research.hf.scores import HfScores
 from foretune_research.recall import recalls
 
 DATA = ROOT / ".." / "shared" / "data" / "devices"

@@ -114,12 +114,25 @@ class Registry(Generic[Made]):
                 f"{self.kind} {name!r} needs the package {error.name!r}, which is not installed: "
                 f"install it with `pip install {error.name}`"
             ) from error
+        raise self._unknown(name)
+
+    def require(self, name: str) -> None:
+        """Refuses a name that is not known; imports nothing.
+
+        Raises:
+            BadInputError: The name is unknown; the message lists the known ones.
+            MissingDependencyError: It is one of a package that is not installed.
+        """
+        if name not in self.names():
+            raise self._unknown(name)
+
+    def _unknown(self, name: str) -> BadInputError:
         if name in self._studied:
-            raise MissingDependencyError(
+            return MissingDependencyError(
                 f"{self.kind} {name!r} is one of the package {RESEARCH}, which is not installed: "
                 f"install it with `pip install ./{RESEARCH}` in a checkout of foretune"
             )
-        raise unknown_name(self.kind, name, self.names())
+        return unknown_name(self.kind, name, self.names())
 
     def descriptions(self) -> dict[str, str]:
         """One line for every name: the first of the factory's docstring, or why it cannot load."""

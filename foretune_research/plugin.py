@@ -19,6 +19,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "behaviour:variants": "foretune_research.behaviour.ranker:BehaviourVariants",
         "gbdt:variants": "foretune_research.trees:GbdtVariants",
         "gbdt_actions:variants": "foretune_research.trees:GbdtActionVariants",
+        "classifier:hf": "foretune_research.hf.classifier:HfClassifier",
         "classifier:variants": "foretune_research.neural:ClassifierVariants",
         "mlp:reference": "foretune_research.neural:MlpReference",
         "mlp:variants": "foretune_research.neural:MlpVariants",
@@ -30,6 +31,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "world:reference": "foretune_research.world.ranker:WorldReference",
         "world:variants": "foretune_research.world.ranker:WorldVariants",
     },
+    "foretune.score_sources": {"hf": "foretune_research.hf.scores:HfScores"},
     "foretune.tgraph_configs": {
         "published": "foretune_research.tgraph.config:PublishedConfig",
         "variants": "foretune_research.tgraph.config:VariantsConfig",

@@ -27,7 +27,6 @@ _RANKERS: Registry[Ranker] = Registry(
     {
         "behaviour": "foretune.cost.behaviour.ranker:BehaviourRanker",
         "classifier": "foretune.cost.behaviour.classifier:Classifier",
-        "classifier:hf": "foretune.cost.behaviour.hf:HfClassifier",
         "gbdt": "foretune.cost.gbdt_ranker:GbdtRanker",
         "gbdt_actions": "foretune.cost.gbdt_ranker:GbdtActionRanker",
         "gbdt_behaviour": "foretune.cost.behaviour.table_rankers:GbdtBehaviourRanker",
@@ -41,6 +40,7 @@ _RANKERS: Registry[Ranker] = Registry(
     },
     studied=(
         "behaviour:variants",
+        "classifier:hf",
         "classifier:variants",
         "gbdt:variants",
         "gbdt_actions:variants",

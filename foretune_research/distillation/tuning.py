@@ -19,7 +19,7 @@ from foretune.errors import BadInputError, MissingDependencyError
 from foretune_research.distillation.teaching import Answered
 
 if TYPE_CHECKING:
-    from foretune.cost.behaviour.score_model import ScoreModel
+    from foretune_research.hf.score_model import ScoreModel
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def tune(
     config = config or TuningConfig()
     if not answers:
         raise BadInputError("tuning needs answers to learn from, but there are none: ask for more")
-    from foretune.cost.behaviour.score_model import ScoreModel
+    from foretune_research.hf.score_model import ScoreModel
 
     model = ScoreModel(base, config.readout, "cpu")
     if not config.full:

@@ -3,8 +3,8 @@
 Idea: the paper fine-tunes a language model of half a billion parameters to answer *good* or *bad*
 for the text of a program and a device. Here a small transformer, trained from scratch, reads the
 same program as at most 64 tokens (``foretune.cost.behaviour.tokens``), so that a program costs
-a fraction of a millisecond and none has to be made. ``foretune.cost.behaviour.hf`` has the
-language model.
+a fraction of a millisecond and none has to be made. ``foretune_research.hf`` has the language
+model.
 
 Labels, sampling and weights are the paper's (``foretune.cost.behaviour.labels``). Its loss is a
 square of the score itself (``"mse"``); ``"bce"`` is the cross entropy of the same labels, and

@@ -162,3 +162,10 @@ class LlmScores(ScoreSource):
 
 def _key(prefix: str, text: str) -> str:
     return hashlib.blake2b(f"{prefix}\0{text}".encode(), digest_size=16).hexdigest()
+
+
+def open_scores(model: str) -> LlmScores:
+    """Scores by the language model that ``open_session`` opens by that name."""
+    from foretune.llm import open_session
+
+    return LlmScores(open_session(model))

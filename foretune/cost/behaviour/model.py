@@ -68,7 +68,8 @@ def behaviour(
         hardware: What the candidates will run on; a CPU if None.
         ranker: A trained ranker ``behaviour``, a file of one, or the name of weights that come with
             the package.
-        scores: Where scores are from: ``"analytic"``, ``"llm"`` or ``"hf"``.
+        scores: Where scores are from: ``"analytic"``, ``"llm"``, or ``"hf"`` of the
+            research package.
         llm: For ``scores="llm"``, the session with the language model.
         model: For ``scores="hf"``, the folder of a tuned model.
         keep: Candidates per batch that the second stage scores.
@@ -83,8 +84,7 @@ def behaviour(
     require_type("cost model 'behaviour'", "keep", keep, int)
     if keep < 1:
         raise BadInputError(f"cost model 'behaviour': keep >= 1 must hold, but got {keep}")
-    if scores not in SOURCES:
-        raise unknown_name("scores of the cost model 'behaviour'", scores, SOURCES)
+    SOURCES.require(scores)
     if first not in FIRST:
         raise unknown_name("first stage of the cost model 'behaviour'", first, FIRST)
     kind = "llvm" if hardware is None else hardware.kind

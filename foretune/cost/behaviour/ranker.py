@@ -77,7 +77,7 @@ class BehaviourRanker(Ranker):
         keep: Programs of a group that survive the first stage.
         first: Name of the ranker that is the first stage.
         first_options: Its options.
-        scores: Source of scores: ``"analytic"``, ``"llm"`` or ``"hf"``.
+        scores: Source of scores: ``"analytic"``, ``"llm"``, or ``"hf"`` of the research package.
         programs: Programs of a group that are described and learned from at most, drawn at random;
             the first stage and the memory learn from all.
         memory: Whether what other devices of training took for a program is looked at.
@@ -487,8 +487,7 @@ class BehaviourRanker(Ranker):
 
 
 def _known_scores(name: str) -> str:
-    if name not in SOURCES:
-        raise unknown_name("scores of behaviour", name, SOURCES)
+    SOURCES.require(name)
     return name
 
 

@@ -2,7 +2,8 @@
 
 - ``analytic`` (the default): by formulas, from the program and the device's data sheet.
 - ``llm``: a language model behind a server is asked and answers in JSON.
-- ``hf``: a model of transformers in this process, tuned for the schema.
+
+The package ``foretune_research`` adds ``hf``: a model of transformers in this process.
 
 A source is asked about batches of programs of one structure on one device, and answers with
 ``Behaviours``. A learned one gives scores only: no limits, and no seconds (NaN). What it does not
@@ -18,17 +19,27 @@ from typing import Any, ClassVar
 import numpy as np
 
 from foretune import describe
+from foretune._registry import Registry
 from foretune.cost._base import FloatArray
 from foretune.cost.behaviour.answers import Counts
 from foretune.describe import Behaviours, Nests
-from foretune.errors import BadInputError, unknown_name
+from foretune.errors import BadInputError
 from foretune.hardware import Device
 
-SOURCES = ("analytic", "llm", "hf")
+SOURCES: Registry[ScoreSource] = Registry(
+    "source of scores",
+    "foretune.score_sources",
+    {
+        "analytic": "foretune.cost.behaviour.scores:AnalyticScores",
+        "llm": "foretune.cost.behaviour.llm_scores:open_scores",
+    },
+    studied=["hf"],
+)
+"""Factories by name; all but that of formulas are called with the model to ask."""
 _REMEDIES = {
     "llm": "name it with --llm MODEL@URL (tune), or with --option model=MODEL@URL (train, eval)",
-    "hf": "give the folder of a tuned one, model=FOLDER",
 }
+_FOLDER = "give the folder of a tuned one, model=FOLDER"
 Analysis = Callable[[Nests, Device], Behaviours]
 
 
@@ -36,7 +47,7 @@ class ScoreSource(abc.ABC):
     """Scores programs on devices.
 
     Attributes:
-        name: One of ``SOURCES``: a regressor is trained on scores of one of them.
+        name: One of the names of ``SOURCES``: a regressor is trained on scores of one of them.
         counts: What became of the questions so far.
         joins: Whether batches are joined before it is asked (``describe.joined``): one costs it
             about the same, whether it has one program or a hundred.
@@ -102,9 +113,10 @@ def require_model(scores: str, model: str | None) -> None:
     Raises:
         BadInputError: There is none.
     """
-    if model is None and scores in _REMEDIES:
+    if model is None and scores != AnalyticScores.name:
         raise BadInputError(
-            f"scores={scores} are those of a language model, but none is given: {_REMEDIES[scores]}"
+            f"scores={scores} are those of a language model, but none is given: "
+            f"{_REMEDIES.get(scores, _FOLDER)}"
         )
 
 
@@ -112,9 +124,9 @@ def open_source(name: str, model: str | None = None) -> ScoreSource:
     """The source of that name.
 
     Args:
-        name: One of ``SOURCES``.
-        model: For ``"llm"`` a language model as ``open_session`` takes it, for ``"hf"`` the folder
-            of a tuned model.
+        name: One of the names of ``SOURCES``.
+        model: For ``"llm"`` a language model as ``open_session`` takes it, for others the folder of
+            a tuned model.
 
     Raises:
         BadInputError: There is no such source, or it needs a model and none is given.
@@ -122,15 +134,6 @@ def open_source(name: str, model: str | None = None) -> ScoreSource:
     """
     if name == AnalyticScores.name:
         return AnalyticScores()
-    if name not in SOURCES:
-        raise unknown_name("source of scores", name, SOURCES)
+    SOURCES.require(name)
     require_model(name, model)
-    assert model is not None
-    if name == "llm":
-        from foretune.cost.behaviour.llm_scores import LlmScores
-        from foretune.llm import open_session
-
-        return LlmScores(open_session(model))
-    from foretune.cost.behaviour.hf_scores import HfScores
-
-    return HfScores(model)
+    return SOURCES.factory(name)(model)

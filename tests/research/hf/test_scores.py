@@ -9,9 +9,7 @@ for needed in ("torch", "transformers", "tokenizers"):
     pytest.importorskip(needed)
 
 from foretune.cost.behaviour import prompts  # noqa: E402
-from foretune.cost.behaviour.hf_scores import HfScores  # noqa: E402
 from foretune.cost.behaviour.ranker import BehaviourRanker  # noqa: E402
-from foretune.cost.behaviour.score_model import META, ScoreModel  # noqa: E402
 from foretune.cost.behaviour.scores import open_source  # noqa: E402
 from foretune.describe import METRICS  # noqa: E402
 from foretune.describe.text import device_text  # noqa: E402
@@ -21,6 +19,8 @@ from foretune_research.distillation import teaching  # noqa: E402
 from foretune_research.distillation.teaching import Answered, Question  # noqa: E402
 from foretune_research.distillation.tiny import save_small_qwen2  # noqa: E402
 from foretune_research.distillation.tuning import TuningConfig, tune  # noqa: E402
+from foretune_research.hf.score_model import META, ScoreModel  # noqa: E402
+from foretune_research.hf.scores import HfScores  # noqa: E402
 from tests.cost.behaviour.behaviour_support import DEVICES, UNSEEN, tiny_nests  # noqa: E402
 
 OWN = np.array(["cpu" in metric.kinds for metric in METRICS])

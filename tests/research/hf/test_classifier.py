@@ -14,7 +14,7 @@ from foretune.testing import rankers as suite
 for needed in ("torch", "transformers", "peft", "tokenizers"):
     pytest.importorskip(needed)
 
-from foretune.cost.behaviour.hf import HfClassifier, prefix_text  # noqa: E402
+from foretune_research.hf.classifier import HfClassifier, prefix_text  # noqa: E402
 
 SMALL = {"rank": 4, "alpha": 8, "dropout": 0.0, "max_length": 1024, "threads": 1, "device": "cpu"}
 

@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune.cost._base import FloatArray
-from foretune.cost.behaviour._transformers import argument_of_cache, unreadable
 from foretune.cost.behaviour.prompts import PROMPT_VERSION, template
 from foretune.describe import METRICS, SCHEMA_VERSION
 from foretune.describe.text import TEXT_VERSION
@@ -39,6 +38,7 @@ from foretune.errors import (
     unknown_name,
 )
 from foretune.llm import Message
+from foretune_research.hf._transformers import argument_of_cache, unreadable
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -1,8 +1,8 @@
 """A causal language model with one linear output and low-rank adapters, trained and asked.
 
-The part of ``foretune.cost.behaviour.hf`` that runs the model: prompts in, one score each out. The
-state that is looked at is that of the last token which only fills up no more: texts are filled up
-behind, and the model is told the number of the filler. Transformers and PEFT are optional.
+The part of ``foretune_research.hf.classifier`` that runs the model: prompts in, one score each out.
+The state that is looked at is that of the last token which only fills up no more: texts are filled
+up behind, and the model is told the number of the filler. Transformers and PEFT are optional.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy.typing as npt
 from foretune._options import require_types
 from foretune.cost._base import FloatArray
 from foretune.cost._examples import group_batches
-from foretune.cost.behaviour._transformers import argument_of_cache, unreadable
 from foretune.cost.behaviour.labels import SAMPLINGS, ClassWeights
 from foretune.errors import BadInputError, unknown_name
+from foretune_research.hf._transformers import argument_of_cache, unreadable
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,6 +1,6 @@
 """Scores by a model of transformers in this process, tuned for the schema.
 
-See ``foretune.cost.behaviour.score_model`` for how numbers are read off, and
+See ``foretune_research.hf.score_model`` for how numbers are read off, and
 the package ``foretune-research`` for how such a model is made. Programs of equal text are
 read once.
 """
@@ -14,11 +14,11 @@ import numpy as np
 from foretune.cost._base import FloatArray
 from foretune.cost.behaviour import prompts
 from foretune.cost.behaviour.answers import Counts
-from foretune.cost.behaviour.score_model import ScoreModel
 from foretune.cost.behaviour.scores import ScoreSource, scores_alone
 from foretune.describe import METRICS, Behaviours, Nests
 from foretune.describe.text import device_text, program_text
 from foretune.hardware import Device
+from foretune_research.hf.score_model import ScoreModel
 
 _REMEMBERED = 1 << 14
 

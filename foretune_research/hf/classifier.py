@@ -29,12 +29,12 @@ from foretune.cost._base import FloatArray
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
 from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost.behaviour import reading
-from foretune.cost.behaviour._adapted import NAME, AdaptedModel, HfConfig
 from foretune.cost.behaviour.labels import lesson
 from foretune.dataset import judgeable
 from foretune.describe.text import TEXT_VERSION, criteria_text, device_text, program_text
 from foretune.describe.words import Decisions, decision_words
 from foretune.errors import BadInputError, MissingDependencyError, RecordError
+from foretune_research.hf._adapted import NAME, AdaptedModel, HfConfig
 
 if TYPE_CHECKING:
     from foretune.cost.behaviour.classifier import NestReader
