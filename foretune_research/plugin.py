@@ -15,6 +15,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "gradient-study": "foretune_research.climbs:GradientStudy",
         "mcts-rollouts": "foretune_research.rollouts:MctsRollouts",
     },
+    "foretune.nest_builders": {"logs": "foretune_research.logs:nests_of_logged"},
     "foretune.rankers": {
         "behaviour:variants": "foretune_research.behaviour.ranker:BehaviourVariants",
         "gbdt:variants": "foretune_research.trees:GbdtVariants",

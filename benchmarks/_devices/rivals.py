@@ -17,7 +17,7 @@ from foretune.cost import rankers
 from foretune.cost._ranker import Ranker, score_group
 from foretune.dataset import Group
 from foretune.describe import behaviours
-from foretune.describe.logs import nests_of_group
+from foretune.describe.logged import nests_of_group
 from foretune.evaluate.data import thinned
 from foretune.evaluate.splits import carve
 from foretune.hardware import FACTORS, Device

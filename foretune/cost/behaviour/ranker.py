@@ -311,7 +311,8 @@ class BehaviourRanker(Ranker):
             raise BadInputError(
                 f"{self.name}: programs of a group are rebuilt from its workload, but of "
                 f"{group.key} ({group.source or 'no source'}) none can be: choose a ranker that "
-                "reads what these records hold, for example 'gbdt_actions'"
+                "reads what these records hold, for example 'gbdt_actions' (programs of logs are "
+                "rebuilt by the package foretune_research)"
             )
 
         def first(rows: list[int]) -> FloatArray:

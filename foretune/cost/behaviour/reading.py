@@ -34,9 +34,9 @@ def batches_of(group: Group, read: Callable[[Sequence[Any]], Batches] | None = N
     """
     if read is not None and all(program.candidate is not None for program in group.programs):
         return read([program.candidate for program in group.programs])
-    from foretune.describe import logs
+    from foretune.describe.logged import nests_of_group
 
-    return logs.nests_of_group(group)
+    return nests_of_group(group)
 
 
 def batches_of_candidates(

@@ -8,7 +8,6 @@ is claimed of it.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from foretune.describe.logs import (
+from foretune_research.logs import (
     _ansor,
     _autotvm,
     _autotvm_arm,
@@ -103,16 +102,10 @@ def nests_of_programs(programs: Sequence[Program], workload: str, name: str, kin
     return []
 
 
-def nests_of_group(group: Group) -> Batches:
-    """Nests of the programs of a group, whether they have candidates or are from a log."""
-    ours = [row for row, program in enumerate(group.programs) if program.candidate is not None]
-    if not ours:
-        programs = _kernel_tuner.as_run_on(group.hardware, group.programs, group.workload)
-        return nests_of_programs(programs, group.workload, group.name, group.kind)
-    nests_of = importlib.import_module("foretune.describe").nests_of
-    numbers = np.asarray(ours, np.intp)
-    candidates = [group.programs[row].candidate for row in ours]
-    return [(numbers[rows], nests) for rows, nests in nests_of(candidates)]
+def nests_of_logged(group: Group) -> Batches:
+    """Nests of the programs of a group that is from a log; none where no builder knows it."""
+    programs = _kernel_tuner.as_run_on(group.hardware, group.programs, group.workload)
+    return nests_of_programs(programs, group.workload, group.name, group.kind)
 
 
-__all__ = ["BUILDERS", "Builder", "describes", "nests_of_group", "nests_of_programs"]
+__all__ = ["BUILDERS", "Builder", "describes", "nests_of_logged", "nests_of_programs"]

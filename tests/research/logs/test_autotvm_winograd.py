@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from foretune.describe import KIND_NAMES
-from foretune.describe.logs import nests_of_programs
-from foretune.describe.logs._autotvm_winograd import nonzero_shares
+from foretune_research.logs import nests_of_programs
+from foretune_research.logs._autotvm_winograd import nonzero_shares
 
 from .running import executed, program, run, workload
 

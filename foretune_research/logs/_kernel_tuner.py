@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune.describe._nests import BLOCK, THREAD, UNROLLED, Nests
-from foretune.describe.logs._building import Building, Loop, Of
+from foretune_research.logs._building import Building, Loop, Of
 
 if TYPE_CHECKING:
     from foretune.dataset import Program

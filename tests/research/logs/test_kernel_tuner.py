@@ -10,7 +10,8 @@ import pytest
 
 from foretune.dataset import Group, Program
 from foretune.describe import BLOCK, THREAD, Access, Nests
-from foretune.describe.logs import describes, nests_of_group, nests_of_programs
+from foretune.describe.logged import nests_of_group
+from foretune_research.logs import describes, nests_of_programs
 
 CONVOLUTION = json.dumps(["convolution_kernel", [4096, 4096]], separators=(",", ":"))
 SMALL = json.dumps(["convolution_kernel", [20, 12]], separators=(",", ":"))

@@ -9,8 +9,8 @@ import numpy as np
 
 from foretune.dataset import Program
 from foretune.describe import KIND_NAMES, Nests, Term
-from foretune.describe.logs import nests_of_programs
 from foretune.space.actions import Action
+from foretune_research.logs import nests_of_programs
 
 PARALLEL, VECTORIZED, UNROLLED, VTHREAD, BLOCK, THREAD = 3, 2, 1, 4, 5, 6
 """Ansor's numbers of annotations."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from foretune.describe import KIND_NAMES
-from foretune.describe.logs import nests_of_programs
+from foretune_research.logs import nests_of_programs
 
 from .running import conv, executed, program, run, workload
 

@@ -36,7 +36,8 @@ from typing import Any
 import numpy as np
 
 from foretune.describe._nests import BLOCK, PARALLEL, SERIAL, THREAD, UNROLLED, VECTORIZED, VTHREAD
-from foretune.describe.logs._ansor_operators import (
+from foretune.space.actions import Action
+from foretune_research.logs._ansor_operators import (
     Digit,
     FloatArray,
     Index,
@@ -44,7 +45,7 @@ from foretune.describe.logs._ansor_operators import (
     Operation,
     Read,
 )
-from foretune.describe.logs._ansor_stages import (
+from foretune_research.logs._ansor_stages import (
     Axis,
     Fusion,
     Split,
@@ -54,7 +55,6 @@ from foretune.describe.logs._ansor_stages import (
     renamed,
     size_of,
 )
-from foretune.space.actions import Action
 
 ANNOTATIONS = {
     0: (SERIAL, ""),

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from foretune.dataset.readers import read
-from foretune.describe.logs import describes, nests_of_group
+from foretune.describe.logged import nests_of_group
+from foretune_research.logs import describes
 
 from .running import executed
 

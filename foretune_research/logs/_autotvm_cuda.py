@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from foretune.describe._nests import BLOCK, THREAD, VTHREAD, FloatArray, Nests
-from foretune.describe.logs._autotvm import Splits, Template, Tiles
-from foretune.describe.logs._building import Building, Index, Loop, Number, Of, Place
-from foretune.describe.logs._shapes import conv_of
+from foretune_research.logs._autotvm import Splits, Template, Tiles
+from foretune_research.logs._building import Building, Index, Loop, Number, Of, Place
+from foretune_research.logs._shapes import conv_of
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import numpy as np
 
 from foretune import _tvm
 from foretune.describe import PARALLEL, Nests, Statement, behaviours, nests_of_program
-from foretune.describe.logs import nests_of_programs
 from foretune.hardware import device
+from foretune_research.logs import nests_of_programs
 
 from .running import program, workload
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from foretune.describe._nests import PARALLEL, SERIAL, UNROLLED, VECTORIZED, Nests
-from foretune.describe.logs._autotvm import Splits, Template, Tiles
-from foretune.describe.logs._building import Building, Index, Loop, Number, Of, Place
-from foretune.describe.logs._shapes import Conv, conv_of
+from foretune_research.logs._autotvm import Splits, Template, Tiles
+from foretune_research.logs._building import Building, Index, Loop, Number, Of, Place
+from foretune_research.logs._shapes import Conv, conv_of
 
 _PACKED = ("tile_ic", "tile_oc", "tile_ow")
 

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from foretune.describe._nests import BLOCK, THREAD, UNROLLED, Nests
-from foretune.describe.logs._autotvm import Splits, Template, Tiles
-from foretune.describe.logs._autotvm_cuda import fetched, tile_of
-from foretune.describe.logs._building import Building, Index, Loop, Number, Of, Place
-from foretune.describe.logs._shapes import Conv, NoShapeError, conv_of
+from foretune_research.logs._autotvm import Splits, Template, Tiles
+from foretune_research.logs._autotvm_cuda import fetched, tile_of
+from foretune_research.logs._building import Building, Index, Loop, Number, Of, Place
+from foretune_research.logs._shapes import Conv, NoShapeError, conv_of
 
 _THREADS = 128
 _POINTS: dict[int, tuple[float, ...]] = {

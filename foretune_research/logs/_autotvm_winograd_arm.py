@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from foretune.describe._nests import PARALLEL, UNROLLED, VECTORIZED, Nests
-from foretune.describe.logs._autotvm import Splits, Template, Tiles
-from foretune.describe.logs._autotvm_arm import annotated
-from foretune.describe.logs._autotvm_winograd import Winograd, nonzero_shares, winograd_of
-from foretune.describe.logs._building import Building, Index, Number, Of, Place
-from foretune.describe.logs._shapes import NoShapeError
+from foretune_research.logs._autotvm import Splits, Template, Tiles
+from foretune_research.logs._autotvm_arm import annotated
+from foretune_research.logs._autotvm_winograd import Winograd, nonzero_shares, winograd_of
+from foretune_research.logs._building import Building, Index, Number, Of, Place
+from foretune_research.logs._shapes import NoShapeError
 
 _TILE = 4
 

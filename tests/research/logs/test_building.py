@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretune.describe import Nests
-from foretune.describe.logs._building import Building, Loop, Of
+from foretune_research.logs._building import Building, Loop, Of
 
 
 def indices(nests: Nests) -> tuple[np.ndarray, np.ndarray]:

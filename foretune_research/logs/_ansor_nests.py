@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from foretune.describe._nests import BLOCK, THREAD, VTHREAD, Access, Buffer, Nests, Statement, Term
-from foretune.describe.logs._ansor_bounds import Loop, Place, Terms, places
-from foretune.describe.logs._ansor_operators import (
+from foretune_research.logs._ansor_bounds import Loop, Place, Terms, places
+from foretune_research.logs._ansor_operators import (
     FloatArray,
     Index,
     NotDescribedError,
@@ -22,7 +22,7 @@ from foretune.describe.logs._ansor_operators import (
     Operation,
     Read,
 )
-from foretune.describe.logs._ansor_stages import Stage, renamed
+from foretune_research.logs._ansor_stages import Stage, renamed
 
 _BYTES = 4
 """Of an element: all operators that are known compute in float32."""

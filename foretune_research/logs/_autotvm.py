@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from foretune.dataset import Program
 from foretune.describe._nests import FloatArray, Nests
-from foretune.describe.logs._shapes import NoShapeError
 from foretune.space.actions import Action
+from foretune_research.logs._shapes import NoShapeError
 
 Rows = npt.NDArray[np.intp]
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from foretune.describe._nests import PARALLEL, UNROLLED, VECTORIZED, Nests
-from foretune.describe.logs._autotvm import Splits, Template, Tiles
-from foretune.describe.logs._building import Building, Index, Loop, Of, Place
-from foretune.describe.logs._shapes import MatMul, batch_matmul_of, dense_of
+from foretune_research.logs._autotvm import Splits, Template, Tiles
+from foretune_research.logs._building import Building, Index, Loop, Of, Place
+from foretune_research.logs._shapes import MatMul, batch_matmul_of, dense_of
 
 _UNROLL = 16.0
 """Steps of the automatic unrolling of ``batch_matmul.x86``."""

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from foretune.describe._nests import BLOCK, THREAD, UNROLLED, Nests
-from foretune.describe.logs._autotvm import Splits, Template, Tiles
-from foretune.describe.logs._autotvm_cuda import tile_of
-from foretune.describe.logs._building import Building, Index, Loop, Number, Of, Place
-from foretune.describe.logs._shapes import batch_matmul_of, dense_of
+from foretune_research.logs._autotvm import Splits, Template, Tiles
+from foretune_research.logs._autotvm_cuda import tile_of
+from foretune_research.logs._building import Building, Index, Loop, Number, Of, Place
+from foretune_research.logs._shapes import batch_matmul_of, dense_of
 
 
 def _batch_splits(args: Sequence[Any]) -> Splits:

@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune.describe._nests import BLOCK, THREAD, VTHREAD
-from foretune.describe.logs._ansor_operators import (
+from foretune_research.logs._ansor_operators import (
     FloatArray,
     Index,
     NotDescribedError,
     Number,
     Read,
 )
-from foretune.describe.logs._ansor_stages import Axis, Fusion, Split, Stage
+from foretune_research.logs._ansor_stages import Axis, Fusion, Split, Stage
 
 _THREADS = (THREAD, VTHREAD)
 

@@ -14,7 +14,7 @@ import pytest
 
 from foretune.dataset.readers.ansor import describe
 from foretune.describe import THREAD, VTHREAD, Nests
-from foretune.describe.logs import _ansor
+from foretune_research.logs import _ansor
 
 from .ansor_programs import program
 from .running import executed

@@ -15,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune.describe._nests import Nests
-from foretune.describe.logs._ansor_nests import nests
-from foretune.describe.logs._ansor_operators import (
+from foretune_research.logs._ansor_nests import nests
+from foretune_research.logs._ansor_operators import (
     NotDescribedError,
     Operation,
     computation,
     knows,
 )
-from foretune.describe.logs._ansor_steps import Follower, Shape, parsed
+from foretune_research.logs._ansor_steps import Follower, Shape, parsed
 
 if TYPE_CHECKING:
     from foretune.dataset import Program

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretune.describe.logs import nests_of_programs
+from foretune_research.logs import nests_of_programs
 
 from .running import executed, program, run, workload
 
