@@ -19,7 +19,9 @@ LAYERS = (
     "errors",
     "_child",
     "_code",
+    "_control_groups",
     "_files",
+    "_interval",
     "_pages",
     "_model_file",
     "_options",
@@ -76,9 +78,8 @@ ENVIRONMENT = {
     "bench/_ours.py",
     # Keeps what it measured where the user's environment says that such files go.
     "hardware/_peak.py",
-    # Start child processes, which inherit the environment.
+    # Starts child processes, which inherit the environment.
     "_child.py",
-    "measure/transport/processes.py",
 }
 """Files that touch environment variables."""
 FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))

@@ -35,6 +35,43 @@ def test_the_parents_search_path_is_kept(monkeypatch: pytest.MonkeyPatch) -> Non
     assert environment["OMP_NUM_THREADS"] == "2"
 
 
+def test_a_child_with_pipes_hears_and_answers(tmp_path: Path) -> None:
+    code = """
+import os
+there, back = map(int, sys.argv[1:])
+os.write(back, os.read(there, 9).upper() + os.environ["PYTHONHASHSEED"].encode())
+print("complains", file=sys.stderr)
+"""
+    with (tmp_path / "errors").open("wb") as errors:
+        variables = _child.environment(1, **_child.STEADY)
+        child, requests, replies = _child.start_piped(code, variables, errors)
+    os.write(requests, b"hello")
+    assert child.wait(60) == 0
+    assert os.read(replies, 9) == b"HELLO0"
+    assert os.read(replies, 9) == b"", "its ends are closed here"
+    assert (tmp_path / "errors").read_text() == "complains\n"
+    os.close(requests)
+    os.close(replies)
+
+
+def test_a_process_without_end_of_memory_fails_alone(tmp_path: Path) -> None:
+    code = (
+        "from foretune import _child; import os\n"
+        "_child.leave_no_core(); _child.limit_memory(1 << 28)\n"
+        "try: bytearray(1 << 29)\n"
+        "except MemoryError: print('none left')\n"
+    )
+    assert _child.run([sys.executable, "-c", code], 1, tmp_path / "o", 60.0) == 0
+    assert (tmp_path / "o").read_text() == "none left\n"
+
+
+def test_memory_in_use_is_known_of_processes_that_run() -> None:
+    addresses, resident = _child.memory_in_use()
+    assert addresses > resident > 1 << 20
+    assert _child.memory_in_use(os.getpid())[1] > 1 << 20
+    assert _child.memory_in_use(1 << 30) == (0, 0)
+
+
 def test_the_descendants_of_a_killed_child_die_too() -> None:
     child = subprocess.Popen(
         ["sh", "-c", "sleep 300 & echo $!; wait"],
@@ -149,5 +186,5 @@ def test_a_child_does_not_read_modules_of_the_current_directory(tmp_path):
 def test_every_child_that_is_given_code_begins_so():
     package = Path(_child.__file__).parent
     spawning = [file for file in package.rglob("*.py") if '"-c"' in file.read_text("utf-8")]
-    assert len(spawning) >= 4
+    assert len(spawning) >= 3
     assert all("OWN_PATHS" in file.read_text("utf-8") for file in spawning)

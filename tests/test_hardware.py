@@ -348,27 +348,45 @@ def test_caches_fall_back_where_sysfs_is_hidden(tmp_path, monkeypatch):
     assert _probe._caches(tmp_path) == (32768, 0, 0)
 
 
-def test_a_quota_of_any_enclosing_group_limits_the_cores(tmp_path, monkeypatch):
-    monkeypatch.setattr(_probe, "_own_group", lambda: "outer/inner")
+def _own_groups(folder, line):
+    file = folder / "own"
+    file.write_text(f"{line}\n")
+    return file
+
+
+def test_a_quota_of_any_enclosing_group_limits_the_cores(tmp_path):
+    own = _own_groups(tmp_path, "0::/outer/inner")
     inner = tmp_path / "outer" / "inner"
     inner.mkdir(parents=True)
     (inner / "cpu.max").write_text("max 100000\n")
-    assert _probe._cgroup_quota(tmp_path) is None
+    assert _probe._quota(tmp_path, own) is None
     (tmp_path / "outer" / "cpu.max").write_text("150000 100000\n")
-    assert _probe._cgroup_quota(tmp_path) == 1.5
+    assert _probe._quota(tmp_path, own) == 1.5
 
 
-def test_a_quota_of_version_1_limits_the_cores(tmp_path, monkeypatch):
-    monkeypatch.setattr(_probe, "_own_group", lambda: "")
-    (tmp_path / "cpu").mkdir()
-    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("200000\n")
-    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
-    assert _probe._cgroup_quota(tmp_path) == 2.0
+@pytest.mark.parametrize("group", ["/", "/outer", "/host/name"])
+def test_a_quota_of_version_1_limits_the_cores(tmp_path, group):
+    own = _own_groups(tmp_path, f"4:cpu,cpuacct:{group}")
+    folder = tmp_path / "cpu" / ("outer" if group == "/outer" else "")
+    folder.mkdir(parents=True)
+    (folder / "cpu.cfs_quota_us").write_text("200000\n")
+    (folder / "cpu.cfs_period_us").write_text("100000\n")
+    assert _probe._quota(tmp_path, own) == 2.0
+    (folder / "cpu.cfs_quota_us").write_text("-1\n")
+    assert _probe._quota(tmp_path, own) is None
 
 
 def test_half_a_core_is_still_one_thread(monkeypatch):
-    monkeypatch.setattr(_probe, "_cgroup_quota", lambda: 0.5)
+    monkeypatch.setattr(_probe, "_quota", lambda: 0.5)
     assert usable_cores() == 1
+
+
+def test_hardware_says_what_its_targets_can_do():
+    cpu, gpu = probe(), preset("a100")
+    assert cpu.has_cores and not gpu.has_cores
+    assert (cpu.device_kind, gpu.device_kind) == ("cpu", "gpu")
+    assert (cpu.runtime_device, gpu.runtime_device) == ("cpu", "cuda")
+    assert gpu.limits_threads and not cpu.limits_threads
 
 
 def test_json_and_pickle_round_trips_keep_hardware_equal():

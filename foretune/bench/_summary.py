@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from foretune._interval import interval
+
 Pairs = Mapping[str, Sequence[float]]
 """Workload key to the log ratios of its seeds."""
 
@@ -80,7 +82,7 @@ def geometric_mean(
     seeds = rng.integers(0, drawn, (*groups.shape, sizes.max()))
     found = padded[groups[..., np.newaxis], seeds] * (np.arange(sizes.max()) < drawn)
     means = found.sum(axis=(1, 2)) / drawn.sum(axis=(1, 2))
-    low, high = np.exp(np.percentile(means, [2.5, 97.5]))
+    low, high = np.exp(interval(means))
     return mean, float(low), float(high)
 
 

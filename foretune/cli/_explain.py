@@ -292,7 +292,7 @@ class _Judge:
         from foretune.hardware import why_not_here
 
         own = self._own(hardware)
-        if own is None or own.kind != "cpu" or MEASURABLE.isdisjoint(assumed(own, hardware)):
+        if own is None or not own.has_cores or MEASURABLE.isdisjoint(assumed(own, hardware)):
             return False
         return why_not_here(hardware) is None
 
@@ -315,7 +315,7 @@ def _refuse_kind(asked: Device, hardware: Sequence[Hardware], source: str) -> No
     kinds = [each.device_kind for each in hardware]
     if asked.kind in kinds:
         return
-    if asked.kind == "cpu":
+    if asked.has_cores:
         target = "host"
     else:
         gpus = {n: p for n in preset_names() if not (p := preset(n)).has_cores}

@@ -72,7 +72,7 @@ def behaviours(nests: Nests, device: Device, constants: Constants = CONSTANTS) -
     Raises:
         BadInputError: The device is no CPU, or the programs are those of a GPU.
     """
-    if device.kind != "cpu" or nests.gpu:
+    if not device.has_cores or nests.gpu:
         raise BadInputError(
             f"programs of a {'gpu' if nests.gpu else 'cpu'} are judged on a device of kind "
             f"'cpu', but {device.key!r} is a {device.kind!r}: take a device of the programs' kind"

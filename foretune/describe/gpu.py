@@ -68,7 +68,7 @@ def behaviours(nests: Nests, device: Device) -> Behaviours:
     Raises:
         BadInputError: The device is no GPU, or the programs are not for one.
     """
-    if device.kind != "gpu" or not nests.gpu:
+    if device.has_cores or not nests.gpu:
         raise BadInputError(
             "behaviour on a GPU wants a GPU and programs for one, but got a device of kind "
             f"{device.kind!r} and programs for a {'gpu' if nests.gpu else 'cpu'}: use "

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune._files import no_temporary_files
+from foretune._interval import interval
 from foretune.engines._names import ARTIFACT, ENGINES, SPINNING_S
 from foretune.engines._process import Child, Workspace
 from foretune.errors import BadInputError, ForetuneError, unknown_name
@@ -204,8 +205,7 @@ def bootstrap_median(
     rng = np.random.default_rng(seed)
     values = np.asarray(seconds, dtype=np.float64)
     medians = np.median(rng.choice(values, (draws, len(values))), axis=1)
-    low, high = np.percentile(medians, [2.5, 97.5])
-    return float(low), float(high)
+    return interval(medians)
 
 
 def _examine(given: InputSet, actual: Sequence[Array], tolerance: float) -> Examination:

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from foretune._child import environment, how_it_ended, kill_group
+from foretune import _child
+from foretune._child import environment, how_it_ended, kill_group, signal_group
 from foretune.engines._names import ARTIFACT
 from foretune.engines._serve import STATES_FILE, load_arrays, save_arrays
 from foretune.engines._stateless import stateless
@@ -225,15 +226,13 @@ class Child:
         inputs, engine = workspace.folder / "inputs.npz", workspace.engine_of(name)
         arguments = [engine, str(path), str(inputs), str(out), str(threads), str(os.getpid())]
         with log.open("w") as stderr:
-            process = subprocess.Popen(
+            process = _child.start(
                 [sys.executable, "-m", "foretune.engines._serve", *arguments],
+                variables,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
-                env=variables,
-                # Processes that an engine starts are stopped with it.
-                start_new_session=True,
             )
         child = cls(name, process, log, out)
         try:
@@ -273,8 +272,7 @@ class Child:
 
     def _signal(self, number: int) -> None:
         """To the engine and all that it has started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
+        signal_group(self._process, number)
 
     def _receive(self) -> dict[str, Any]:
         assert self._process.stdout is not None

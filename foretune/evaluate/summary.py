@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune._interval import interval
 from foretune.evaluate import metrics
 from foretune.evaluate.metrics import PICKS, FloatArray, GroupMetrics
 
@@ -59,8 +60,8 @@ class Bootstrap:
 
     def interval(self, statistic: Statistic) -> dict[str, float]:
         """``mean`` (the figure itself) with ``low`` and ``high`` of its 95 % interval."""
-        low, high = np.percentile(statistic(self._draws), [2.5, 97.5])
-        return {"mean": float(statistic(self._once)[0]), "low": float(low), "high": float(high)}
+        low, high = interval(statistic(self._draws))
+        return {"mean": float(statistic(self._once)[0]), "low": low, "high": high}
 
     def mean(self, values: Sequence[float] | FloatArray) -> dict[str, float]:
         """The interval of a mean over groups, one value each."""

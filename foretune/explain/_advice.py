@@ -103,7 +103,7 @@ def _why(before: Explanation, after: Explanation) -> str:
 def general(explained: Explanation, device: Device) -> list[str]:
     """Advice by the bound and by the lowest scores, without a particular change."""
     numbers, scores = explained.numbers, explained.scores
-    by_bound = _of_cpu(explained, device) if device.kind == "cpu" else _of_gpu(explained, device)
+    by_bound = _of_cpu(explained, device) if device.has_cores else _of_gpu(explained, device)
     # What is predicted for the bound alone cannot be more than all of it.
     wrong = explained.seconds is not None and explained.share_of_bound > ABOVE
     found = [f"if that is so: {by_bound}" if wrong else by_bound]
@@ -132,7 +132,7 @@ def _low(scores: Mapping[str, float | None], name: str) -> bool:
 
 
 def _lanes(device: Device) -> float:
-    if device.kind == "gpu":
+    if not device.has_cores:
         return device.value("warp")
     return device.value("simd_fp32_lanes_of_the_compiled_code")
 

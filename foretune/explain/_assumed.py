@@ -40,7 +40,7 @@ def assumed(device: Device, hardware: Hardware | None = None) -> dict[str, float
     found = {name: device.value(name) for name in _OPEN[device.kind] if name not in known}
     if any(clock in known for clock in _CLOCKS):
         found.pop("boost_mhz", None)
-    if device.kind == "cpu":
+    if device.has_cores:
         if "memory_gb_per_s" in found:
             found["memory_gb_per_s"] = machine_of(device).memory / 1e9
         if hardware is not None and device.key == hardware.key:

@@ -209,7 +209,7 @@ def explanation(
 
 
 def _called(device: Device) -> str:
-    if device.kind != "cpu":
+    if not device.has_cores:
         return device.name
     cores = device.value("cores")
     return f"{device.name}, {cores:.0f} {'core' if cores == 1 else 'cores'}"
@@ -217,6 +217,6 @@ def _called(device: Device) -> str:
 
 def _jobs(numbers: Mapping[str, float], device: Device) -> float:
     """Pieces of work for each core or multiprocessor."""
-    if device.kind == "cpu":
+    if device.has_cores:
         return numbers["parallel_jobs"] / device.value("cores")
     return numbers["blocks"] / device.value("units")

@@ -181,7 +181,7 @@ def hardware_of(device: Device) -> Hardware:
 
     Kernels run on every core. Nothing can be built for it: its target says no more than the kind.
     """
-    return _cpu_hardware(device) if device.kind == CPU else _gpu_hardware(device)
+    return _cpu_hardware(device) if device.has_cores else _gpu_hardware(device)
 
 
 def _cpu_hardware(device: Device) -> Hardware:
@@ -236,7 +236,7 @@ def compiled_generic(device: Device) -> Device:
     A TVM target ``llvm`` without ``-mcpu`` and ``-mattr`` is compiled so, on whatever processor.
     """
     name = "simd_fp32_lanes_of_the_compiled_code"
-    if device.kind != CPU or name in device.factors:
+    if not device.has_cores or name in device.factors:
         return device
     lanes = min(_GENERIC_LANES, device.factors["simd_fp32_lanes"])
     return replace(device, factors={**device.factors, name: lanes})

@@ -161,10 +161,15 @@ class Device:
             raise BadInputError(
                 f"device {self.key!r}: in_order is true or false, but is {self.in_order!r}"
             )
-        if self.kind == GPU and (self.instruction_set or pipes or self.in_order):
+        if not self.has_cores and (self.instruction_set or pipes or self.in_order):
             raise BadInputError(
                 f"device {self.key!r}: {', '.join(OF_CORES)} are of a cpu, but this is a gpu"
             )
+
+    @property
+    def has_cores(self) -> bool:
+        """Whether it is a processor, whose kernels run on cores; else a GPU."""
+        return self.kind == CPU
 
     def value(self, name: str) -> float:
         """A factor, or what stands in for it where the data sheet does not say.
@@ -188,15 +193,15 @@ class Device:
             return float(own["simd_fp32_lanes"])
         if name in ("base_mhz", "boost_mhz"):
             other = "boost_mhz" if name == "base_mhz" else "base_mhz"
-            return float(own.get(other, 2000.0 if self.kind == CPU else 1000.0))
+            return float(own.get(other, 2000.0 if self.has_cores else 1000.0))
         if name == "l2_kib":
-            return 256.0 * own["cores"] if self.kind == CPU else 1024.0
+            return 256.0 * own["cores"] if self.has_cores else 1024.0
         if name == "l3_kib":
             return 0.0
         if name == "peak_fp32_gflops":
             per_cycle = (
                 own["cores"] * own["fp32_flop_per_cycle_per_core"]
-                if self.kind == CPU
+                if self.has_cores
                 else 2.0 * own["fp32_lanes"]
             )
             return per_cycle * self.value("boost_mhz") / 1e3

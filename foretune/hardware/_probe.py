@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import os
@@ -13,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from foretune._control_groups import OWN, ROOT, enclosing
 from foretune.errors import BadInputError
 from foretune.hardware._hardware import Hardware
 from foretune.hardware._peak import measure_peaks
@@ -106,7 +108,7 @@ def resolve_target(text: str, threads: int | None = None) -> Hardware:
 def usable_cores() -> int:
     """Cores this process may keep busy: the affinity mask, cut by a control group's quota."""
     cores = len(os.sched_getaffinity(0))
-    quota = _cgroup_quota()
+    quota = _quota()
     return cores if quota is None else max(1, min(cores, int(quota)))
 
 
@@ -318,38 +320,21 @@ def _parse_bytes(text: str) -> int:
     return int(float(found[1]) * scale) // int(found[3] or 1)
 
 
-def _cgroup_quota(root: Path = Path("/sys/fs/cgroup")) -> float | None:
-    """Cores' worth of time per second that the control group allows, or None for no limit.
+def _quota(root: Path = ROOT, own: Path = OWN) -> float | None:
+    """Cores' worth of time per second that control groups allow, or None for no limit.
 
-    Version 2 keeps ``cpu.max`` in every group up to the root, version 1 two files under ``cpu``.
+    Version 2 keeps ``cpu.max`` in every group, version 1 two files.
     """
     limits = []
-    group = root / _own_group()
-    for directory in (group, *group.parents):
-        try:
+    for directory in enclosing("cpu", root, own):
+        with contextlib.suppress(OSError, ValueError):
             quota, period = (directory / "cpu.max").read_text().split()
-            if quota != "max":
-                limits.append(int(quota) / int(period))
-        except (OSError, ValueError):
-            pass
-        if directory == root:
-            break
-    try:
-        quota_us = int((root / "cpu/cpu.cfs_quota_us").read_text())
-        if quota_us > 0:
-            limits.append(quota_us / int((root / "cpu/cpu.cfs_period_us").read_text()))
-    except (OSError, ValueError):
-        pass
+            limits += [] if quota == "max" else [int(quota) / int(period)]
+        with contextlib.suppress(OSError, ValueError):
+            quota_us = int((directory / "cpu.cfs_quota_us").read_text())
+            period_us = int((directory / "cpu.cfs_period_us").read_text())
+            limits += [quota_us / period_us] if quota_us > 0 else []
     return min(limits, default=None)
-
-
-def _own_group() -> str:
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return ""
-    unified = [line[3:] for line in lines if line.startswith("0::")]
-    return unified[0].lstrip("/") if unified else ""
 
 
 def _parse_target(text: str) -> dict[str, Any]:

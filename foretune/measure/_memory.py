@@ -6,44 +6,22 @@ import contextlib
 import os
 from pathlib import Path
 
+from foretune._control_groups import OWN, ROOT, enclosing
 
-def usable_memory(
-    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
-) -> int:
+
+def usable_memory(root: Path = ROOT, own: Path = OWN) -> int:
     """Bytes of the machine's memory, or of the lowest limit of an enclosing control group.
+
+    Version 2 keeps ``memory.max`` ("max" for none), version 1 ``memory.limit_in_bytes`` (huge for
+    none).
 
     Args:
         root: Where control groups are mounted.
         own: The file that names this process's groups.
     """
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([machine, *_limits(root, own)])
-
-
-def _limits(root: Path, own: Path) -> list[int]:
-    """Limits of every enclosing group; a container may see its own group as the root.
-
-    Version 2 keeps ``memory.max`` ("max" for none) in one hierarchy, version 1
-    ``memory.limit_in_bytes`` (huge for none) in a hierarchy of the memory controller.
-    """
-    limits: list[int] = []
-    try:
-        lines = own.read_text().splitlines()
-    except OSError:
-        return limits
-    for line in lines:
-        _, _, rest = line.partition(":")
-        controllers, _, group = rest.partition(":")
-        if not controllers:
-            top, name = root, "memory.max"
-        elif "memory" in controllers.split(","):
-            top, name = root / "memory", "memory.limit_in_bytes"
-        else:
-            continue
-        here = top / group.lstrip("/")
-        for directory in (here, *here.parents):
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for directory in enclosing("memory", root, own):
+        for name in ("memory.max", "memory.limit_in_bytes"):
             with contextlib.suppress(OSError, ValueError):
                 limits.append(int((directory / name).read_text()))
-            if directory == top:
-                break
-    return limits
+    return min(limits)

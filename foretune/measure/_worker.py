@@ -11,7 +11,6 @@ import gc
 import importlib
 import json
 import pickle
-import resource
 import sys
 import tempfile
 import time
@@ -21,7 +20,12 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import astuple, dataclass
 from typing import IO, TYPE_CHECKING, Any
 
-from foretune._child import die_with_parent, tells_of_no_memory
+from foretune._child import (
+    die_with_parent,
+    leave_no_core,
+    limit_memory,
+    tells_of_no_memory,
+)
 from foretune._files import write_all
 from foretune.measure._base import Status
 from foretune.measure._layout import (
@@ -345,13 +349,6 @@ def _rows(readings: Sequence[Reading]) -> list[list[float]]:
     return [list(astuple(reading)) for reading in readings]
 
 
-def _limit_memory(extra_bytes: int) -> None:
-    with open("/proc/self/statm") as file:
-        pages = int(file.read().split()[0])
-    limit = pages * resource.getpagesize() + extra_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-
-
 def main(request_fd: int, reply_fd: int) -> None:
     """Runs a child until its request pipe closes.
 
@@ -367,11 +364,11 @@ def main(request_fd: int, reply_fd: int) -> None:
     config: WorkerConfig = pickle.loads(data)
     die_with_parent(config.parent)
     give_large_allocations_own_pages()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    leave_no_core()
     worker = _made(config, reply_fd)
     worker.prepare()
     if config.address_space_bytes is not None:
-        _limit_memory(config.address_space_bytes)
+        limit_memory(config.address_space_bytes)
     worker.hello()
     worker.serve(request_fd)
 

@@ -16,12 +16,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from foretune.errors import IllegalCandidateError
-from foretune.records import TraceMatcher, trace_form
+from foretune.records import matchers_of, trace_form
 from foretune.space import Candidate, Sketch, Space
 from foretune.space.trace import Trace
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule, Schedule
+
+_matchers = functools.lru_cache(maxsize=64)(matchers_of)
 
 
 class FrozenSketch(Sketch):
@@ -89,11 +91,6 @@ def match_trace(trace: Sequence[Any], space: Space) -> Candidate | None:
         return matcher.candidate(form)
     except IllegalCandidateError:
         return None
-
-
-@functools.lru_cache(maxsize=64)
-def _matchers(sketches: tuple[Sketch, ...]) -> dict[str, TraceMatcher]:
-    return {matcher.form.skeleton: matcher for matcher in map(TraceMatcher, sketches)}
 
 
 def candidate_of_trace(trace: Sequence[Any], space: Space) -> Candidate:

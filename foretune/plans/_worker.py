@@ -21,7 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune._child import die_with_parent, tells_of_no_memory
+from foretune._child import (
+    die_with_parent,
+    leave_no_core,
+    limit_memory,
+    memory_in_use,
+    tells_of_no_memory,
+)
 from foretune._code import code_fingerprint
 from foretune._files import write_all
 from foretune.errors import BadInputError, ForetuneError, last_line
@@ -103,7 +109,7 @@ class _Worker:
         # What is there now stays: looking through it for garbage after each plan takes a while.
         gc.collect()
         gc.freeze()
-        _limit_memory()
+        limit_memory(int(_MEMORY_SHARE * _available()))
 
     def send(self, **fields: Any) -> None:
         write_all(self._reply, json.dumps(fields).encode() + b"\n")
@@ -159,7 +165,7 @@ class _Worker:
             "run_s": time.perf_counter() - began - build_s,
             **told,
             "built": self.kernels.built - built,
-            "memory": _resident(),
+            "memory": memory_in_use()[1],
             "stages": stages,
         }
         return _Made(answer, call if result["status"] == Status.OK.value else None)
@@ -288,19 +294,6 @@ def _failed(error: Exception, status: Status, build_s: float) -> dict[str, Any]:
     }
 
 
-def _limit_memory() -> None:
-    """Has an allocation without end fail here, before it takes the machine with it."""
-    page = resource.getpagesize()
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * page
-    limit = used + int(_MEMORY_SHARE * _available())
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-
-
-def _resident() -> int:
-    """Bytes of memory that this process has in use."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-
 def _available() -> int:
     """Bytes of memory that programs may still take, what the system caches included."""
     for line in Path("/proc/meminfo").read_text().splitlines():
@@ -317,7 +310,7 @@ def main(requests: int, replies: int) -> None:
         replies: Where lines go: ``{"step": ...}``, ``{"error": ...}``, or an answer; the first one
             is ``{"space": ..., "code": ...}``.
     """
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    leave_no_core()
     with os.fdopen(requests, "r", encoding="utf-8") as lines:
         first = json.loads(lines.readline())
         die_with_parent(first["parent"])

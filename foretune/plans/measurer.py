@@ -15,7 +15,6 @@ import os
 import pickle
 import select
 import subprocess
-import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -42,9 +41,7 @@ LOAD_TIMEOUT_S = 600.0
 """Seconds until a network is loaded and its choices are known."""
 _MOST_STARTS = 3
 """Children in a row that may die before the network is loaded, or before a plan is measured."""
-_WORKER = (
-    f"{_child.OWN_PATHS}from foretune.plans._worker import main; main(*map(int, sys.argv[1:]))"
-)
+_CODE = "from foretune.plans._worker import main; main(*map(int, sys.argv[1:]))"
 _BLOCK = 1 << 20
 _TOLD = ("stages", "built", "plain", "memory", "unasked", "otherwise")
 _MODEL = "model.pickle"
@@ -269,29 +266,13 @@ class _Child:
 
     def __init__(self, threads: int, output: Path) -> None:
         self.name = f"{os.getpid()}-{time.monotonic_ns():x}"
-        request, self._requests = os.pipe()
-        self._replies, reply = os.pipe()
         self._output = output
         self._rest = b""
-        variables = {"TVM_THREAD_POOL_SPIN_COUNT": "2000", "PYTHONHASHSEED": "0"}
-        try:
-            with output.open("wb") as file:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-c", _WORKER, str(request), str(reply)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=file,
-                    pass_fds=(request, reply),
-                    start_new_session=True,
-                    env=_child.environment(threads, **variables),
-                )
-        except OSError:
-            os.close(self._requests)
-            os.close(self._replies)
-            raise
-        finally:
-            os.close(request)
-            os.close(reply)
+        variables = _child.environment(threads, **_child.STEADY)
+        with output.open("wb") as file:
+            self._process, self._requests, self._replies = _child.start_piped(
+                _CODE, variables, file
+            )
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Writes a request; one that is gone is found out by its answer."""

@@ -33,7 +33,7 @@ from foretune.records.queries import (
 from foretune.records.replay import ReplayMeasurer
 from foretune.records.standings import Standings, in_order
 from foretune.records.store import Entry, SkippedLine, Store
-from foretune.records.trace_form import TraceForm, TraceMatcher, trace_form
+from foretune.records.trace_form import TraceForm, TraceMatcher, matchers_of, trace_form
 
 __all__ = [
     "ALLOWED",
@@ -66,6 +66,7 @@ __all__ = [
     "in_order",
     "is_trial",
     "is_url",
+    "matchers_of",
     "merge",
     "open_store",
     "print_info",

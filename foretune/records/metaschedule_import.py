@@ -12,7 +12,6 @@ candidate of that sketch; everything else is skipped and reported.
 from __future__ import annotations
 
 import base64
-import binascii
 import gzip
 import json
 import math
@@ -29,7 +28,7 @@ from foretune.hardware import Hardware
 from foretune.measure import Measurement, Status
 from foretune.records._record import Record
 from foretune.records.store import SkippedLine
-from foretune.records.trace_form import TraceMatcher, trace_form
+from foretune.records.trace_form import TraceMatcher, matchers_of, trace_form
 from foretune.space import Candidate, Space
 from foretune.workload import Workload
 
@@ -192,8 +191,7 @@ class _RecordReader:
             space = self._spaces.get(workload.key) or Space.generate(workload, self._hardware)
         except ForetuneError as error:
             return f"no space can be generated for its workload: {error}"
-        sketches = [*space.sketches, space.untuned.sketch]
-        return {m.form.skeleton: m for m in map(TraceMatcher, sketches)}
+        return matchers_of((*space.sketches, space.untuned.sketch))
 
 
 def _find(base: Path, name: str) -> Path:
@@ -233,9 +231,8 @@ def _read_workload(line: bytes, name: str) -> Workload:
 
     try:
         _, encoded = json.loads(line)
-        # TVM puts the length of the text, eight bytes, in front of it.
-        text = base64.b64decode(encoded, validate=True)[8:].decode()
-    except (ValueError, TypeError, RecursionError, binascii.Error) as error:
+        text = module_json(encoded)
+    except (ValueError, TypeError, RecursionError) as error:
         raise _SkipError("not a workload") from error
     try:
         module = _tvm.load_json(text)
@@ -245,6 +242,16 @@ def _read_workload(line: bytes, name: str) -> Workload:
         return Workload.from_module(module, name)
     except (ForetuneError, AttributeError, TypeError) as error:
         raise _SkipError("the module is not one PrimFunc") from error
+
+
+def module_json(encoded: str) -> str:
+    """The JSON of a module, as ``database_workload.json`` holds it.
+
+    Raises:
+        ValueError, TypeError: It is none.
+    """
+    # TVM puts the length of the text, eight bytes, in front of it.
+    return base64.b64decode(encoded, validate=True)[8:].decode()
 
 
 def _record_fields(line: bytes) -> tuple[Any, ...]:

@@ -147,3 +147,8 @@ class TraceMatcher:
                 value = variable.values.index(value)
             decisions.append(tuple(value) if isinstance(value, list) else value)
         return self._sketch.candidate(decisions)
+
+
+def matchers_of(sketches: Sequence[Sketch]) -> dict[str, TraceMatcher]:
+    """Skeleton to the matcher of the sketch that has it."""
+    return {matcher.form.skeleton: matcher for matcher in map(TraceMatcher, sketches)}

@@ -12,7 +12,6 @@ and is left out, as in our own traces.
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -39,7 +38,7 @@ from foretune.dataset.readers._gathering import (
 )
 from foretune.dataset.readers._kinds import family_of_shapes, kind_of_names
 from foretune.errors import BadInputError
-from foretune.records.metaschedule_import import RECORDS, WORKLOADS
+from foretune.records.metaschedule_import import RECORDS, WORKLOADS, module_json
 from foretune.space import Action
 from foretune.space.actions import Names
 from foretune.space.trace import Trace
@@ -204,8 +203,7 @@ def _program(line: bytes) -> _Description | None:
     except (ValueError, TypeError, RecursionError):
         return None
     try:
-        # TVM puts the length of the text, eight bytes, in front of it.
-        graph = json.loads(base64.b64decode(encoded, validate=True)[8:])
+        graph = json.loads(module_json(encoded))
         axes = dict(_Graph(graph["nodes"]).blocks())
     except _MALFORMED:
         axes = {}

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import pickle
-import resource
 import selectors
 import signal
 import subprocess
@@ -16,7 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from foretune._child import OWN_PATHS, how_it_ended, tells_of_no_memory
+from foretune import _child
+from foretune._child import how_it_ended, tells_of_no_memory
 from foretune.errors import ForetuneError
 from foretune.measure._base import Status
 from foretune.measure._layout import fixed_addresses
@@ -25,9 +25,9 @@ from foretune.measure.transport._base import Death, Reply, Transport, Worker
 
 _TICK_S = 0.05
 _ERROR_TAIL = 4000
-_COMMAND = (
-    f"{OWN_PATHS}sys.modules['torch'] = None; "
-    "from foretune.measure._worker import main; main({}, {})"
+_CODE = (
+    "sys.modules['torch'] = None; "
+    "from foretune.measure._worker import main; main(*map(int, sys.argv[1:]))"
 )
 
 
@@ -41,36 +41,13 @@ class ProcessWorker(Worker):
     """
 
     def __init__(self, config: WorkerConfig, threads: int, start_timeout_s: float) -> None:
-        request_read, self._request_fd = os.pipe()
-        self.reply_fd, reply_write = os.pipe()
-        environment = {
-            **os.environ,
-            "TVM_NUM_THREADS": str(threads),
-            # TVM's threads poll that often for more work before they sleep, by default for 0.1 to
-            # 0.3 s: in that time the kernels of another process take two to three times as long.
-            "TVM_THREAD_POOL_SPIN_COUNT": "2000",
-            # The order of allocations decides where small ones lie.
-            "PYTHONHASHSEED": "0",
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        }
-        try:
-            with fixed_addresses() as fixed:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-c", _COMMAND.format(request_read, reply_write)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
-                    pass_fds=(request_read, reply_write),
-                    start_new_session=True,
-                    env=environment,
-                )
-        except OSError:
-            os.close(self._request_fd)
-            os.close(self.reply_fd)
-            raise
-        finally:
-            os.close(request_read)
-            os.close(reply_write)
+        # What builds candidates may come from wherever this process found it.
+        path = os.pathsep.join(path for path in sys.path if path)
+        variables = _child.environment(threads, **_child.STEADY, PYTHONPATH=path)
+        with fixed_addresses() as fixed:
+            self._process, self._request_fd, self.reply_fd = _child.start_piped(
+                _CODE, variables, subprocess.PIPE
+            )
         assert self._process.stderr is not None
         self.error_fd = self._process.stderr.fileno()
         for fd in (self._request_fd, self.reply_fd, self.error_fd):
@@ -140,16 +117,11 @@ class ProcessWorker(Worker):
 
     def resident(self) -> int:
         """See ``Worker.resident``; 0 once the process is gone."""
-        try:
-            with open(f"/proc/{self.pid}/statm") as file:
-                return int(file.read().split()[1]) * resource.getpagesize()
-        except (OSError, IndexError):
-            return 0
+        return _child.memory_in_use(self.pid)[1]
 
     def kill(self) -> None:
         """See ``Worker.kill``; its own children end, too."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        _child.signal_group(self._process, signal.SIGKILL)
 
     def exited(self) -> bool:
         """See ``Worker.exited``."""
@@ -166,8 +138,7 @@ class ProcessWorker(Worker):
             self._process.wait(0.2 if dying and not self.killed_for else 0.0)
         code = self._process.poll()
         self.ended_by = -code if code is not None and code < 0 else None
-        self.kill()
-        self._process.wait()
+        _child.kill_group(self._process)
         self.receive_errors()
         os.close(self._request_fd)
         os.close(self.reply_fd)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from foretune._child import OWN_PATHS, die_with_parent, environment, kill_group
+from foretune._child import OWN_PATHS, die_with_parent, environment, kill_group, start
 from foretune.errors import BadInputError
 from foretune.measure.transport.tracker import Tracker, TrackerError
 
@@ -124,15 +124,9 @@ class _Kept:
 
     def _started(self) -> subprocess.Popen[bytes]:
         told = json.dumps({**asdict(self._plan), "parent": os.getpid()})
-        return subprocess.Popen(
-            [sys.executable, "-c", _COMMAND.format(self.what, self.what, told)],
-            env=environment(self._plan.threads),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            # What a session's program prints is not ours to show.
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        # What a session's program prints is not ours to show.
+        code = _COMMAND.format(self.what, self.what, told)
+        return start([sys.executable, "-c", code], environment(self._plan.threads))
 
     def _await_listening(self, seconds: float = 60.0) -> None:
         until = time.monotonic() + seconds
