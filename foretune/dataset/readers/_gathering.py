@@ -387,4 +387,4 @@ def _processors(device: str) -> list[str]:
 
 def _runs(kind: str, sheet: Device) -> bool:
     """Whether code of a target's kind runs on the device; any kind that is not known does."""
-    return not kind or (kind == "llvm") == (sheet.kind == "cpu")
+    return not kind or (kind == "llvm") == sheet.has_cores
