@@ -88,6 +88,8 @@ def compute(options: argparse.Namespace) -> dict[str, Any]:
             "benchmarks.own_variants",
             "foretune.cost.gbdt_ranker",
             "foretune.cost.behaviour.ranker",
+            # Found by name.
+            "foretune_research.logs",
             within=("cost", "features", "dataset", "describe", "evaluate", "space", "hardware"),
         ),
     }

@@ -102,7 +102,7 @@ def judged(split: Split, seed: int, epochs: int, options: Mapping[str, Any]) -> 
 def _cell(
     source: str, variant: str, seed: int, args: argparse.Namespace, split: list[Split]
 ) -> dict[str, Any]:
-    code = code_of("foretune.cost.behaviour.classifier", within=["cost"])
+    code = code_of("foretune_research.neural", "foretune_research.logs", within=["cost"])
     settings = json.dumps([source, variant, seed, args.groups, args.tests, args.epochs, code])
     digest = hashlib.blake2b(settings.encode(), digest_size=6).hexdigest()
     file = args.work_dir / f"{source}-{variant}-{seed}-{digest}.json".replace(", ", "_")

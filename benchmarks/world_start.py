@@ -155,6 +155,8 @@ def start_code() -> str:
         "benchmarks._world.learned",
         "foretune.evaluate.metrics",
         "foretune.evaluate.splits",
+        # Found by name.
+        "foretune_research.world.reader",
         within=("cost", "features", "dataset", "evaluate", "space", "hardware", "world"),
     )
 

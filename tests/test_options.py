@@ -1,7 +1,9 @@
-"""Options of dataclasses: what is one, what is constant, and what files say of either."""
+"""Options of dataclasses: what is one, what is constant, what files say of either, how many."""
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -64,3 +66,30 @@ def test_a_file_from_when_a_constant_was_an_option_is_read():
 def test_a_file_with_another_value_belongs_to_the_research_package(stored):
     with pytest.raises(VersionMismatchError, match=r"file: .* foretune_research"):
         stored_options(constants(Product), "file", stored)
+
+
+CONFIGURATIONS = (
+    "foretune.cost._boosters:GbdtRankerConfig",
+    "foretune.cost._perceptrons:PerceptronConfig",
+    "foretune.cost.behaviour.classifier:ClassifierConfig",
+    "foretune.cost.behaviour.regressor:RegressorConfig",
+    "foretune.cost.gbdt:GbdtConfig",
+    "foretune.cost.mlp:MlpConfig",
+    "foretune.cost.tlp:TlpConfig",
+    "foretune.cost.world.learning:WorldConfig",
+    "foretune.llm._endpoint:EndpointConfig",
+    "foretune.llm._usage:SessionConfig",
+    "foretune.search._gradient_config:GradientConfig",
+    "foretune.search.evolutionary:EvolutionConfig",
+    "foretune.search.mcts:MctsConfig",
+    "foretune.search.proposers.llm:LlmConfig",
+    "foretune.tgraph.config:TGraphConfig",
+    "foretune.world.transition:TransitionConfig",
+)
+
+
+@pytest.mark.parametrize("place", CONFIGURATIONS)
+def test_a_configuration_has_ten_options_at_most(place):
+    module, _, name = place.partition(":")
+    kind = getattr(importlib.import_module(module), name)
+    assert len(dataclasses.fields(kind)) <= 10

@@ -116,5 +116,8 @@ def model_code(model: str) -> str:
         "foretune.dataset.readers",
         "foretune.evaluate.metrics",
         "foretune.evaluate.splits",
+        # Found by name.
+        "foretune_research.logs",
+        *(["foretune_research.world.reader"] if model.startswith("world") else []),
         within=("cost", "features", "dataset", "describe", "evaluate", "space", "hardware"),
     )

@@ -178,7 +178,7 @@ def kept(
             None if config is None else config.to_json(),
             seed,
             settings.tested,
-            code_of("foretune.tgraph.model", within=["tgraph"]),
+            code_of("foretune.tgraph.model", "foretune_research.tgraph.config", within=["tgraph"]),
             [_hash(Path(__file__).with_name(file).read_bytes()) for file in _JUDGING],
         ]
     )

@@ -121,6 +121,8 @@ def world_code() -> str:
         "benchmarks._world.learned",
         "foretune.evaluate.metrics",
         "foretune.evaluate.splits",
+        # Found by name.
+        "foretune_research.world.reader",
         within=("cost", "features", "dataset", "evaluate", "space", "hardware", "world"),
     )
 

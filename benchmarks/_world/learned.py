@@ -44,6 +44,8 @@ def learning_code() -> str:
         "foretune.features.per_store",
         "foretune.features._names",
         "foretune.features.tokens",
+        # Found by name.
+        "foretune_research.world.reader",
         within=("cost", "space", "world"),
     )
 
