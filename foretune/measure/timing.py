@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import bisect
 import math
-import resource
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from foretune.measure._canary import DEVICE_CALLS, build_canary
 from foretune.measure._layout import host_tensor
 from foretune.measure._turns import InTurn
+from foretune.measure._waiting import CoreWatch
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 # Above this the two microseconds of a call from Python are noise; below it TVM's own loop counts.
 _PYTHON_LOOP_FROM_S = 1e-3
-# The system interrupts each thread of a quiet machine this often; a competitor for its core does it
-# more.
-_SWITCHES_PER_THREAD_S = 20.0
 _WARM_UP_S = 1e-3
 COLD_START_S = 5e-3
 """What cold caches and pages add to a first call on this machine, at most."""
@@ -212,6 +209,9 @@ class Stopwatch:
     ) -> list[Reading]:
         """Reads until the two lowest agree or the candidate's budget is spent.
 
+        Only readings agree during which nobody took the cores away: others are longer by time
+        slices, which are all of one length.
+
         Args:
             program: A TVM module with ``main``, or any callable.
             arguments: What it is called with.
@@ -257,34 +257,23 @@ class Stopwatch:
         rough_from_s: float,
     ) -> bool:
         policy = self._policy
-        values = sorted([reading.seconds for reading in readings] + [value for value, _ in group])
-        if count is not None or not values:
-            return count is not None and len(values) >= count
-        enough = len(values) >= policy.min_readings
+        found = [(reading.seconds, reading.crowded) for reading in readings] + list(group)
+        if count is not None or not found:
+            return count is not None and len(found) >= count
+        enough = len(found) >= policy.min_readings
         if spent >= policy.budget_s * (1 if enough else 2):
             return True
+        values = sorted(seconds for seconds, crowded in found if not crowded)
+        if len(values) < 2:
+            return False
         spread = policy.rough_spread if values[0] > rough_from_s else policy.spread
         return enough and values[1] <= values[0] * (1 + spread)
 
     def _watched(self, read: Callable[[], float]) -> tuple[float, bool]:
         """A reading, and whether other processes took the cores away meanwhile."""
-        began = time.perf_counter()
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+        watch = CoreWatch(self.hardware.threads)
         seconds = read()
-        switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - before
-        lasted = time.perf_counter() - began
-        return seconds, is_crowded(switches, lasted, self.hardware.threads)
-
-
-def is_crowded(switches: int, seconds: float, threads: int) -> bool:
-    """Whether a process was put aside more often than happens on a quiet machine.
-
-    Args:
-        switches: How often one of its threads had to give up a core.
-        seconds: In what time.
-        threads: Threads that worked.
-    """
-    return switches > 1 + seconds * threads * _SWITCHES_PER_THREAD_S
+        return seconds, watch.crowded()
 
 
 def entry(program: Any) -> Callable[..., Any]:

@@ -8,13 +8,13 @@ there is nothing to prepare between calls.
 from __future__ import annotations
 
 import math
-import resource
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from foretune.measure import MeasurePolicy
-from foretune.measure.timing import QuietFloor, Reading, Stopwatch, is_crowded
+from foretune.measure._waiting import CoreWatch
+from foretune.measure.timing import QuietFloor, Reading, Stopwatch
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
@@ -94,10 +94,9 @@ class NetworkWatch:
         return seconds
 
     def _read(self, call: Call, calls: int) -> tuple[float, bool]:
-        switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+        watch = CoreWatch(self._threads)
         began = time.perf_counter()
         for _ in range(calls):
             call()
         lasted = time.perf_counter() - began
-        switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - switches
-        return lasted / calls, is_crowded(switches, lasted, self._threads)
+        return lasted / calls, watch.crowded()
