@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from foretune.measure._canary import DEVICE_CALLS, build_canary
 from foretune.measure._layout import host_tensor
 from foretune.measure._turns import InTurn
-from foretune.measure._waiting import CoreWatch
+from foretune.measure.waiting import CoreWatch
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from foretune.measure import MeasurePolicy
-from foretune.measure._waiting import CoreWatch
 from foretune.measure.timing import QuietFloor, Reading, Stopwatch
+from foretune.measure.waiting import CoreWatch
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware

@@ -14,8 +14,8 @@ from foretune import _tvm
 from foretune.hardware import Hardware
 from foretune.measure import MeasurePolicy
 from foretune.measure._turns import InTurn
-from foretune.measure._waiting import CoreWatch
 from foretune.measure.timing import QuietFloor, Reading, Stopwatch, entry
+from foretune.measure.waiting import CoreWatch
 from tests.measure import programs
 
 POLICY = MeasurePolicy(budget_s=0.05, reading_s=0.002)

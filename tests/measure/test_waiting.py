@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from foretune.measure._waiting import is_crowded, longest_wait, waits
 from foretune.measure.policy import MeasurePolicy
 from foretune.measure.timing import Reading, Stopwatch
+from foretune.measure.waiting import is_crowded, longest_wait, waits
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ _SHARED_CORE = """
 import os, subprocess, sys, time
 core = min(os.sched_getaffinity(0))
 os.sched_setaffinity(0, {core})
-from foretune.measure._waiting import CoreWatch, waits
+from foretune.measure.waiting import CoreWatch, waits
 busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
 try:
     time.sleep(0.5)
