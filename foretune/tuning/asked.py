@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,13 +44,20 @@ class Files:
     store: Store | None = None
 
     def check(self) -> None:
-        """Refuses directories without a journal, and an artifact that would replace other files.
+        """Refuses directories without a journal, an artifact that would replace other files, and
+        the name of a store in the place of one.
 
         Raises:
             BadInputError: The message says which.
         """
         from foretune.graph import require_free
 
+        named: object = self.store
+        if isinstance(named, (str, os.PathLike)):
+            raise BadInputError(
+                f"`store` must be an open store or None, but got store={os.fspath(named)!r}: open "
+                "it with foretune.records.open_store, and close it afterwards"
+            )
         require_journals(self.learn_from, self.work_dir if self.fresh else None)
         if self.output is not None:
             require_free(Path(self.output))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import foretune
-from foretune.errors import RecordError
+from foretune.errors import BadInputError, RecordError
 from foretune.measure import Measurement, MeasurePolicy, Status
 from foretune.records import UNTUNED, Entry, Journal, Record, is_trial
 from foretune.space import Candidate
@@ -337,3 +337,8 @@ def test_a_store_that_cannot_be_read_is_one_warning(
 def test_without_a_store_nothing_is_said() -> None:
     result = run(None, 4)
     assert result.reused is None and result.to_json()["reused"] is None
+
+
+def test_the_name_of_a_store_is_none(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="store='none': open it with"):
+        foretune.tune("matmul:16x16x16", trials=1, work_dir=tmp_path / "w", store="none")  # type: ignore[arg-type]
