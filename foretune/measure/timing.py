@@ -271,6 +271,9 @@ class Stopwatch:
 
     def _watched(self, read: Callable[[], float]) -> tuple[float, bool]:
         """A reading, and whether other processes took the cores away meanwhile."""
+        if not self._host:
+            # The device works on while its host waits.
+            return read(), False
         watch = CoreWatch(self.hardware.threads)
         seconds = read()
         return seconds, watch.crowded()

@@ -88,9 +88,14 @@ class History:
         return new
 
     def recount(self) -> None:
-        """Tells the history anew: records came late, or it has changed what compares."""
-        self._begin()
-        self._take(in_order(self._records.values()))
+        """Tells the history anew: records came late, or it has changed what compares.
+
+        Who is interrupted meanwhile, and who reads meanwhile, finds the one before, whole.
+        """
+        told = History(self._comparable)
+        told._take(in_order(self._records.values()))
+        told._records = self._records
+        vars(self).update(vars(told))
 
     def was_tried(self, key: str) -> bool:
         """Whether a candidate was one of the trials."""

@@ -87,5 +87,10 @@ class Workbench:
             for (task, candidate), measurement in zip(pairs, measurements, strict=True)
         ]
         self.keeping.write(records)
-        for (task, _), record in zip(pairs, records, strict=True):
-            task.take([record])
+        for task, found in group:
+            keys = {candidate.key for candidate in found}
+            task.take(
+                record
+                for (of, _), record in zip(pairs, records, strict=True)
+                if of is task and record.candidate_key in keys
+            )
