@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -87,10 +88,6 @@ class Workbench:
             for (task, candidate), measurement in zip(pairs, measurements, strict=True)
         ]
         self.keeping.write(records)
+        left = iter(records)
         for task, found in group:
-            keys = {candidate.key for candidate in found}
-            task.take(
-                record
-                for (of, _), record in zip(pairs, records, strict=True)
-                if of is task and record.candidate_key in keys
-            )
+            task.take(list(itertools.islice(left, len(found))))

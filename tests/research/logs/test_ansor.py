@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretune.describe import THREAD, Nests
+from foretune.features._names import ANSOR_KINDS
 from foretune_research.logs import _ansor
 
 from .ansor_programs import (
@@ -206,24 +207,7 @@ def test_channels_of_a_depthwise_convolution_with_channels_last_are_digits():
 NUMBERS = st.one_of(st.integers(-2, 12), st.sampled_from([0.5, "local", "shared", None, 10**12]))
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(
-            [
-                "AN",
-                "FU",
-                "PR",
-                "RE",
-                "SP",
-                "FSP",
-                "FFSP",
-                "SA",
-                "CA",
-                "CI",
-                "CR",
-                "CHR",
-                "CHW",
-                "RF",
-            ]
-        ),
+        st.sampled_from(ANSOR_KINDS),
         st.lists(st.integers(0, 4), max_size=1),
         st.lists(NUMBERS, max_size=6),
     ),
