@@ -15,6 +15,7 @@ import pytest
 from foretune import _registry
 from foretune.hardware import Hardware, probe
 from foretune_research import plugin
+from tests import ROOT
 
 # Kernels take their thread count from the environment when TVM's pool starts; it has to be there
 # before the first test of any room imports TVM.
@@ -93,7 +94,7 @@ def hardware() -> Hardware:
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Recorded data that lies beside the checkout; tests that read it skip where it is absent."""
-    path = Path(__file__).resolve().parents[2] / "shared" / "data"
+    path = ROOT.parent / "shared" / "data"
     if not path.is_dir():
         pytest.skip(f"recorded data is not on this machine: {path}")
     return path

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import foretune
+from tests import ROOT
 
 PACKAGE = Path(foretune.__file__).parent
 LAYERS = (
@@ -236,6 +237,19 @@ def test_environment_variables_are_used_at_the_entries_only(file):
     """Below the command line and the entry of a child process, configuration is an argument."""
     lines = _environment_uses(_tree(file))
     assert bool(lines) == (file in ENVIRONMENT), (file, lines)
+
+
+def test_tests_find_the_checkout_by_its_name():
+    """A count of parents is wrong as soon as a test moves to another room."""
+    counted = [
+        file.relative_to(ROOT).as_posix()
+        for file in sorted((ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and node.attr == "parents"
+        and "__file__" in ast.unparse(node)
+    ]
+    assert counted == ["tests/__init__.py"]
 
 
 def _loaded_by(statement: str) -> set[str]:

@@ -28,6 +28,7 @@ from foretune.hardware import Hardware
 from foretune.records import Journal
 from foretune.tuning import Network, TaskResult, TuneResult
 from foretune.workload import Workload, load_input
+from tests import ROOT
 from tests.llm.server import KEY, Server, always, completion
 
 PRIM_FUNC = """
@@ -193,7 +194,7 @@ def foretune(*arguments: str, cwd: Path, **options: object) -> subprocess.Popen[
         stderr=subprocess.PIPE,
         text=True,
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         **options,  # type: ignore[call-overload]
     )
 

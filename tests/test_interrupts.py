@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests import ROOT
+
 pytest.importorskip("torch")
 
 from foretune import _tvm, codegen
@@ -200,7 +202,7 @@ def tune_in_a_child(folder: Path, number: signal.Signals, patch: str) -> tuple[i
          "net.py:make", "--trials", "2", "--strategy", "random", "--cost-model", "random",
          "--work-dir", "run", "-o", "net.so", "--json", "out.json"],
         cwd=folder, capture_output=True, text=True, timeout=300, check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         # A shell in the background, which may have started the tests, ignores it.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -11,8 +10,8 @@ import pytest
 from foretune.collect import EVOLVED, PREDICTED, UNIFORM
 from foretune.dataset import AUDIT, is_valid, read_dataset
 from foretune.workload.training import excluded, signature
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 DATA = ROOT / "data" / "cpu"
 
 

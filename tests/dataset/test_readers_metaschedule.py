@@ -19,9 +19,10 @@ from foretune.evaluate import family
 from foretune.hardware import Hardware
 from foretune.records import import_metaschedule
 from foretune.records.metaschedule_import import RECORDS, WORKLOADS
+from tests import ROOT
 
 # Eight trials of a 64 x 64 x 64 matrix product, written by TVM 0.27's tune_tir.
-GOLDEN = Path(__file__).parents[1] / "records" / "data"
+GOLDEN = ROOT / "tests" / "records" / "data"
 TARGET = {"kind": "cuda", "arch": "sm_80", "keys": ["cuda", "gpu"]}
 SHAPES = [["TENSOR", "float32", [64, 32]], ["TENSOR", "float32", [64]]]
 LOOPS = {"dense": ("i", "j", "k"), "T_relu": ("ax0", "ax1")}

@@ -12,9 +12,10 @@ from foretune import dataset
 from foretune.errors import BadInputError
 from foretune.evaluate import keep_judgeable, measured_everywhere, read_data, select, thinned
 from foretune.evaluate.data import FEW_TIMES
+from tests import ROOT
 from tests.evaluate.support import ansor_line, group, several, write_log
 
-TESTS = Path(__file__).parents[1]
+TESTS = ROOT / "tests"
 DATA, GOLDEN = TESTS / "dataset" / "data", TESTS / "records" / "data"
 
 

@@ -23,12 +23,13 @@ from foretune.errors import (
 )
 from foretune.graph import Artifact, compile_model, compile_workload, require_compiler
 from foretune.workload import catalog
+from tests import ROOT
 
 pytest.importorskip("torch")
 
 from tests.graph.networks import block
 
-FORMATS = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
+FORMATS = ROOT / "docs" / "formats.md"
 SUFFIXES = (".so", ".params", ".json")
 
 

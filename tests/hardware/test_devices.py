@@ -21,6 +21,7 @@ from foretune.hardware import (
     read_devices,
 )
 from foretune.hardware._device import OF_CORES
+from tests import ROOT
 
 PAPER = (
     "xeon-platinum-8272cl", "xeon-e5-2673-v4", "epyc-7452", "graviton2", "k80", "t4",
@@ -220,14 +221,14 @@ def test_any_text_names_a_device_or_is_refused(name: str) -> None:
 
 
 def test_the_documentation_names_every_factor() -> None:
-    page = Path(__file__).parents[2] / "docs" / "devices.md"
+    page = ROOT / "docs" / "devices.md"
     text = page.read_text(encoding="utf-8")
     names = [*(factor.name for factor in FACTORS), *OF_CORES]
     assert not [name for name in names if f"`{name}`" not in text]
 
 
 def test_the_example_of_the_documentation_is_a_file_of_devices(tmp_path: Path) -> None:
-    page = Path(__file__).parents[2] / "docs" / "devices.md"
+    page = ROOT / "docs" / "devices.md"
     example = page.read_text(encoding="utf-8").split("```json\n")[1].split("```")[0]
     devices = read_devices(_written(tmp_path, example))
     assert device("farm/llvm-4", devices).key == "my-board"

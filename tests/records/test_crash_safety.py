@@ -20,9 +20,9 @@ import pytest
 
 from foretune.errors import RecordError
 from foretune.records import Journal
+from tests import ROOT
 from tests.records.support import record
 
-ROOT = Path(__file__).resolve().parents[2]
 KILLS = 50
 
 

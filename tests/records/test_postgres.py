@@ -26,6 +26,7 @@ from foretune.measure import Measurement
 from foretune.records import Journal, Store, merge, open_store
 from foretune.space import Candidate
 from foretune.testing import stores
+from tests import ROOT
 from tests.records import postgres_server
 from tests.records.postgres_server import PASSWORD, Server, served
 from tests.records.support import record
@@ -34,8 +35,6 @@ from tests.tuning.support import HARDWARE, ok
 from tests.tuning.test_reuse import HERE, InEnvironment
 
 __all__ = ["folder"]
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")

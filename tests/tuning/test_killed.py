@@ -14,9 +14,9 @@ import pytest
 
 from foretune.records import Journal, is_trial
 from foretune.tuning import JOURNAL
+from tests import ROOT
 
 CHILD = [sys.executable, "-m", "tests.tuning.tuning_child"]
-ROOT = Path(__file__).parents[2]
 
 
 def start(work_dir: Path, trials: int) -> subprocess.Popen[str]:

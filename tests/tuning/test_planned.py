@@ -21,9 +21,10 @@ from foretune.tuning import TuneResult
 from foretune.tuning.events import Silent
 from foretune.tuning.work_dir import PLANS_JOURNAL
 from foretune.workload import Model, load_input
+from tests import ROOT
 from tests.tuning.support import FormulaMeasurer, matmul
 
-NETWORK = f"{Path(__file__).parents[1] / 'plans' / 'networks.py'}:product"
+NETWORK = f"{ROOT / 'tests' / 'plans' / 'networks.py'}:product"
 
 
 @pytest.fixture(scope="module")

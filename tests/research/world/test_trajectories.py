@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ from foretune_research.world import (
     trajectories_of,
     trajectory_of,
 )
+from tests import ROOT
 from tests.space.programs import PROGRAMS, TYPICAL, gpu, matmul, space
 
 
@@ -217,8 +217,7 @@ class TestFolder:
             "for n in range(450): store.add_path(f'c{n}', 'schedule', [store.add(n)])\n"
             "os._exit(9)\n"
         )
-        root = Path(__file__).resolve().parents[2]
-        done = subprocess.run([sys.executable, "-c", code, tmp_path], cwd=root, timeout=120)
+        done = subprocess.run([sys.executable, "-c", code, tmp_path], cwd=ROOT, timeout=120)
         assert done.returncode == 9
         with StateStore(tmp_path) as store:
             there = [n for n in range(450) if store.path(f"c{n}", "schedule")]
