@@ -1,215 +1,151 @@
-"""``python -m benchmarks [NAME ...] [--write]``: what ``make bench`` runs.
+"""``python -m benchmarks [NAME [OPTION ...]]``: what ``make bench`` runs.
 
-Without names the short ones run, and the written results of the long ones are shown (or said to be
-missing) with the command that makes them anew.
+Without a name the short ones run, and the table of all is printed with the page each has written.
+With a name that benchmark runs, with its own options: ``python -m benchmarks networks --write``.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
+from typing import NamedTuple
 
-from benchmarks import (
-    ablation,
-    architectures,
-    audit,
-    code_levels,
-    company,
-    cuda,
-    distillation,
-    expansions,
-    explained,
-    favourites,
-    formulas,
-    gradient,
-    limits,
-    long_search,
-    mcts,
-    model_speed,
-    models,
-    networks,
-    onnx_suite,
-    panels,
-    placement,
-    pools,
-    proposers,
-    quantised,
-    random_networks,
-    recall,
-    replay,
-    residuals,
-    retest,
-    sampling,
-    search22,
-    search64,
-    stages,
-    throughput,
-    torch_suite,
-    tuners,
-    unseen_devices,
-    vector_math,
-    world,
-)
-from benchmarks.results import RESULTS
+from benchmarks.results import RESULTS, ROOT
 
-SHORT = {
-    "sampling": sampling.main,
-    "placement": placement.main,
-    "throughput": throughput.main,
-    "audit": audit.main,
-    "model_speed": model_speed.main,
+
+class Benchmark(NamedTuple):
+    """One row of the table.
+
+    Attributes:
+        question: What it answers, in a few words.
+        takes: How long, on two cores; whether it goes on where it was stopped.
+        pages: The stems of its pages in docs/results.
+    """
+
+    question: str
+    takes: str
+    pages: tuple[str, ...] = ()
+
+
+BENCHMARKS = {
+    "networks": Benchmark("whole networks beside other engines", "3 h, resumable", ("networks",)),
+    "company": Benchmark(
+        "does a comparison slow engines down", "45 min after networks", ("company",)
+    ),
+    "quantised": Benchmark("a network in bytes", "45 min", ("quantised",)),
+    "learned_from": Benchmark("what a tuned network brings the next", "1 h, resumable"),
+    "tuners": Benchmark(
+        "whole networks by tuner",
+        "11 h, resumable",
+        ("tuners", "tuners-r3d", "tuners-resnet50", "tuners-zen4"),
+    ),
+    "vector_math": Benchmark("exp, erf and others as polynomials", "20 min", ("vector_math",)),
+    "winograd": Benchmark("algorithms of convolutions", "20 min, resumable", ("winograd",)),
+    "panels": Benchmark("weights in panels", "15 min, resumable", ("panels",)),
+    "cuda": Benchmark("a GPU beside PyTorch", "15 min on a GPU", ("cuda",)),
+    "onnx_suite": Benchmark("ONNX's own tests", "20 min, resumable", ("onnx_suite",)),
+    "torch_suite": Benchmark("PyTorch's operator samples", "20 min, resumable", ("torch_suite",)),
+    "architectures": Benchmark("architectures that work", "1 h, resumable", ("architectures",)),
+    "random_networks": Benchmark(
+        "networks drawn at random", "30 min, resumable", ("random_networks",)
+    ),
+    "search22": Benchmark(
+        "first trials on 22 subgraphs beside MetaSchedule",
+        "3 h, resumable",
+        (
+            "search22",
+            "search22-boosting",
+            "search22-formulas",
+            "search22-gradient",
+            "search22-left-out",
+            "search22-members",
+            "search22-sides",
+        ),
+    ),
+    "long_search": Benchmark("32 trials beside 1,024", "3 h, resumable", ("long_search",)),
+    "search64": Benchmark("64 trials on ten workloads", "2 h, resumable", ("search64",)),
+    "ablation": Benchmark("a search without parts of the world model", "4 h", ("ablation",)),
+    "mcts": Benchmark(
+        "tree search and its proposers",
+        "20 h, resumable",
+        ("mcts", "mcts-early", "mcts-searched"),
+    ),
+    "expansions": Benchmark("time of a tree search's expansion", "20 min", ("expansions",)),
+    "favourites": Benchmark("what a model's favourites are worth", "2 min", ("favourites",)),
+    "pools": Benchmark("first picks from measured programs", "15 min"),
+    "gradient": Benchmark("climbs of gradient search", "some hours", ("gradient",)),
+    "guides": Benchmark("climbs judged by another model", "1 h", ("guides",)),
+    "proposers": Benchmark("do proposed edits improve", "8 min", ("proposers",)),
+    "portfolio": Benchmark("do schedules of other programs help", "1 h"),
+    "replay": Benchmark("strategies on tables of others", "20 min", ("replay",)),
+    "sampling": Benchmark("candidates drawn per second", "1 min", ("sampling",)),
+    "throughput": Benchmark("trials per second, overhead", "15 min", ("throughput",)),
+    "models": Benchmark("what ranks best on unknown workloads", "2 h, resumable", ("models",)),
+    "limits": Benchmark(
+        "what bounds a ranker",
+        "10 min",
+        ("limits", "limits-actions", "limits-mlp", "limits-tlp"),
+    ),
+    "own_variants": Benchmark("a variant of our processor, unseen", "1 h, resumable"),
+    "unseen_devices": Benchmark("a device that nobody saw", "2 h, resumable", ("unseen_devices",)),
+    "stages": Benchmark("what each stage of behaviour brings", "20 min", ("stages",)),
+    "recall": Benchmark("does the first stage keep what counts", "40 min", ("recall",)),
+    "distillation": Benchmark("can a small language model score", "20 min", ("distillation",)),
+    "explained": Benchmark("does following explain help", "10 min", ("explained",)),
+    "formulas": Benchmark("are formulas of features right", "15 min", ("formulas",)),
+    "model_speed": Benchmark(
+        "what a score costs",
+        "15 min",
+        ("model_speed", "formulas_speed", "formulas_speed_boosting", "world_speed"),
+    ),
+    "behaviour_speed": Benchmark("what a stage costs", "10 min", ("behaviour_speed",)),
+    "world": Benchmark("what the world model predicts", "90 min, resumable", ("world",)),
+    "world_start": Benchmark("does it depend on the start", "2 h, resumable", ("world_start",)),
+    "residuals": Benchmark(
+        "what states say beyond decisions", "15 min", ("residuals-features", "residuals-text")
+    ),
+    "positives": Benchmark("what kind of positives teaches", "1 h", ("positives",)),
+    "tgraph": Benchmark("TGraph on files of TpuGraphs", "some hours, resumable"),
+    "plans": Benchmark("TGraph on networks never seen", "some hours, resumable"),
+    "planned": Benchmark("networks with a proposed plan", "2 h, resumable"),
+    "audit": Benchmark("what the data set holds, how labels repeat", "1 h", ("audit",)),
+    "retest": Benchmark("the same programs measured twice", "2 times 5 min", ("retest",)),
+    "placement": Benchmark("where buffers lie", "5 min", ("placement",)),
+    "code_levels": Benchmark("LLVM's levels", "5 min", ("code_levels",)),
+    "stores": Benchmark("records that eight processes write", "5 min", ("stores",)),
+    "excluded": Benchmark("writes the list of evaluation workloads", "1 min"),
+    "training_workloads": Benchmark("writes the list of training workloads", "20 min"),
 }
-_LONG = {
-    "architectures": architectures.main,
-    "onnx_suite": onnx_suite.main,
-    "torch_suite": torch_suite.main,
-    "random_networks": random_networks.main,
-    "code_levels": code_levels.main,
-    "cuda": cuda.main,
-    "distillation": distillation.main,
-    "search64": search64.main,
-    "search22": search22.main,
-    "long_search": long_search.main,
-    "ablation": ablation.main,
-    "networks": networks.main,
-    "company": company.main,
-    "quantised": quantised.main,
-    "panels": panels.main,
-    "tuners": tuners.main,
-    "vector_math": vector_math.main,
-    "models": models.main,
-    "limits": limits.main,
-    "pools": pools.main,
-    "replay": replay.main,
-    "proposers": proposers.main,
-    "expansions": expansions.main,
-    "mcts": mcts.main,
-    "formulas": formulas.main,
-    "gradient": gradient.main,
-    "world": world.main,
-    "residuals": residuals.main,
-    "explained": explained.main,
-    "stages": stages.main,
-    "unseen_devices": unseen_devices.main,
-    "recall": recall.main,
-}
-_WITH_ARGUMENTS = {
-    "retest": "retest has two phases: python -m benchmarks.retest first, then second",
-    "stores": "stores writes into an empty database: python -m benchmarks.stores --url "
-    "postgresql://USER@HOST/DATABASE, some minutes",
-    "tgraph": "tgraph reads files of TpuGraphs: python -m benchmarks.tgraph --data DIR, "
-    "some hours on a core, resumable",
-    "planned": "planned needs a model of plans: python -m benchmarks.planned --plan-model FILE, "
-    "about 2 hours, resumable",
-    "plans": "plans reads what was collected: python -m benchmarks.plans --data DIR, "
-    "some hours on a core, resumable",
-    "winograd": "winograd keeps each shape in a folder: python -m benchmarks.winograd --runs DIR, "
-    "about 20 minutes, resumable",
-    "favourites": "favourites reads what was measured: python -m benchmarks.favourites RUNS, "
-    "a folder with work directories of foretune tune",
-}
-LONG = {
-    "retest first": "about 5 minutes, then wait half an hour",
-    "retest second": "about 5 minutes",
-    "onnx_suite": "about 20 minutes, resumable",
-    "torch_suite": "about 20 minutes, resumable",
-    "random_networks": "about 30 minutes, resumable",
-    "architectures": "about an hour, resumable",
-    "code_levels": "about 5 minutes",
-    "cuda": "about 15 minutes, on a GPU",
-    "distillation": "about 20 minutes on a core; reads ../shared/data",
-    "search64": "about 2 hours, resumable",
-    "search22": "about 3 hours, resumable",
-    "long_search": "about 3 hours, resumable",
-    "ablation": "about 4 hours on a core, resumable",
-    "networks": "about 3 hours, resumable; with --passes some 9 hours more",
-    "company": "about 45 minutes after networks, resumable",
-    "quantised": "about 45 minutes",
-    "panels": "about 15 minutes, resumable",
-    "tuners": "about 11 hours, resumable",
-    "models": "about 2 hours, resumable",
-    "limits": "about 10 minutes",
-    "pools": "about 15 minutes",
-    "replay": "about 20 minutes",
-    "proposers": "about 8 minutes",
-    "expansions": "about 20 minutes",
-    "mcts": "about 20 hours, resumable",
-    "favourites RUNS": "about two minutes, after searches",
-    "formulas": "about 15 minutes",
-    "gradient": "some hours, resumable",
-    "world": "about 90 minutes, resumable",
-    "residuals": "about 15 minutes after world",
-    "explained": "about 10 minutes",
-    "stages": "about 20 minutes, resumable; reads ../shared/data",
-    "recall": "about 40 minutes, resumable; reads ../shared/data",
-    "unseen_devices": "about 2 hours on a core, resumable; reads ../shared/data",
-}
+#: what runs without a name, some minutes in all
+SHORT = ("sampling", "throughput", "audit")
 
 
 def main(arguments: list[str]) -> None:
-    """Runs the named benchmarks with their full settings."""
-    write = [argument for argument in arguments if argument == "--write"]
-    names = [argument for argument in arguments if argument != "--write"]
-    known = {*SHORT, *_LONG, *_WITH_ARGUMENTS}
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        sys.exit(f"unknown benchmark {unknown[0]!r}: choose from {', '.join(sorted(known))}")
-    for name in names or SHORT:
-        if name in SHORT:
-            SHORT[name](write)
-        elif name in _WITH_ARGUMENTS:
-            sys.exit(_WITH_ARGUMENTS[name])
-        else:
-            _LONG[name](write)
-    if not names:
-        _show_long()
+    """Runs the named benchmark, or the short ones and the table."""
+    if arguments:
+        name, *options = arguments
+        if name not in BENCHMARKS:
+            sys.exit(f"unknown benchmark {name!r}: choose from {', '.join(sorted(BENCHMARKS))}")
+        _run(name, options)
+        return
+    for name in SHORT:
+        print(f"\n--- {name} ---\n")
+        _run(name, [])
+    _list()
 
 
-def _show_long() -> None:
-    print("The long ones, not run now:")
-    for name, duration in LONG.items():
-        print(f"  python -m benchmarks.{name} --write   ({duration})")
-    shown_after = (
-        retest,
-        code_levels,
-        search64,
-        search22,
-        networks,
-        company,
-        tuners,
-        models,
-        limits,
-        pools,
-        replay,
-    )
-    pages = [
-        module.__name__.rsplit(".", 1)[-1]
-        for module in (
-            *shown_after,
-            proposers,
-            expansions,
-            long_search,
-            ablation,
-            mcts,
-            favourites,
-            gradient,
-            world,
-            onnx_suite,
-            torch_suite,
-            architectures,
-            random_networks,
-            quantised,
-            cuda,
-            panels,
-        )
-    ]
-    for page in (*pages, "residuals-features", "residuals-text"):
-        path = RESULTS / f"{page}.md"
-        shown = path.relative_to(RESULTS.parents[1])
-        if path.exists():
-            print(f"\n--- {shown}, measured earlier ---\n")
-            print(path.read_text(encoding="utf-8"))
-        else:
-            print(f"\n--- {shown} is missing: this benchmark's results were never written ---")
+def _run(name: str, options: list[str]) -> None:
+    importlib.import_module(f"benchmarks.{name}").main(options)
+
+
+def _list() -> None:
+    print("\nAll benchmarks, each with `python -m benchmarks NAME --help`:\n")
+    for name, row in BENCHMARKS.items():
+        print(f"{name:20s} {row.question} ({row.takes})")
+        for page in row.pages:
+            path = RESULTS / f"{page}.md"
+            there = "" if path.exists() else " is missing: its results were never written"
+            print(f"{'':20s}   {path.relative_to(ROOT)}{there}")
 
 
 if __name__ == "__main__":

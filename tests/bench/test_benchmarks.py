@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from benchmarks import __main__ as chooser
 from benchmarks import (
     code_levels,
     model_speed,
@@ -201,11 +200,6 @@ def test_search64_says_what_the_peer_is() -> None:
     body = search64._body(result)
     assert "partly random search" in body
     assert "1.0000" in body
-
-
-def test_the_chooser_names_what_it_knows() -> None:
-    with pytest.raises(SystemExit, match="throughput"):
-        chooser.main(["speed"])
 
 
 # Models
