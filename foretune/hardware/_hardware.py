@@ -139,7 +139,7 @@ class Hardware:
 
         Level 3, TVM's default, unrolls more of what is unrolled already. On scheduled programs that
         takes up to several times as long, and on average they are no faster
-        (``docs/results/code_levels.md``). A target that names an ``opt-level`` keeps it.
+        (``docs/results/earlier.md``). A target that names an ``opt-level`` keeps it.
         """
         from foretune._tvm import Target
 

@@ -7,7 +7,6 @@ import gzip
 import importlib
 import itertools
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -19,13 +18,10 @@ import numpy as np
 import pytest
 
 from benchmarks import (
-    code_levels,
     model_speed,
     models,
-    placement,
     replay,
     results,
-    retest,
     sampling,
     search64,
     sources,
@@ -60,106 +56,10 @@ def test_sampling_prints_a_table_and_writes_it_with_its_conditions(
     assert (tmp_path / "sampling.md").read_text() in printed
 
 
-@pytest.mark.slow
-def test_code_levels_compares_the_same_candidates(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(results, "RESULTS", tmp_path)
-    arguments = ["--workloads", "matmul:32x32x32", "--candidates", "2", "--rounds", "1", "--write"]
-    code_levels.main(arguments)
-    written = results.readings_of("code_levels")
-    rows = written["rows"]
-    assert len({row["candidate"] for row in rows}) == len(rows) == 2
-    for row in rows:
-        assert set(row["levels"]) == set(code_levels.LEVELS)
-        assert all(s > 0 for level in row["levels"].values() for s in level.values())
-    for row in rows:
-        row["levels"]["3"] = {name: 2 * s for name, s in row["levels"]["2"].items()}
-    twice = [each["mean"] for each in code_levels.summary(rows) if each["level"] == "3"]
-    assert twice == pytest.approx([2.0, 2.0])
-    assert "| matmul:32x32x32 | 2          |" in (tmp_path / "code_levels.md").read_text()
-
-
 def test_a_table_lines_up() -> None:
     lines = results.table(["a", "bb"], [["xyz", "1"]]).splitlines()
     assert len({len(line) for line in lines}) == 1
     assert lines[1].startswith("|--")
-
-
-def test_retest_compares_what_both_phases_timed() -> None:
-    def reading(seconds: float | None, quiet: bool = True) -> dict[str, Any]:
-        return {"status": "ok" if seconds else "timeout", "seconds": seconds, "quiet": quiet}
-
-    first = {"w": {"a": reading(1.0), "b": reading(2.0), "c": reading(None)}}
-    second = {"w": {"a": reading(1.0), "b": reading(1.0, quiet=False), "c": reading(1.0)}}
-    everything, quiet = retest.CHOICES[retest.OURS].values()
-    assert retest.log_ratios(first, second, quiet) == [0.0]
-    assert retest.log_ratios(first, second, everything) == pytest.approx([0.0, 0.6931472])
-
-
-def test_placement_shows_ratios_and_how_often_the_threads_moved() -> None:
-    series = [(0.0, 1e-4, 2e-5), (1.0, 1e-4, 6e-5), (2.0, 1e-4, 2e-5), (3.0, 1e-4, 2e-5)]
-    distances = {str(d): [2e-4 if d == 64 else 1e-4] * 3 for d in placement.DISTANCES}
-    processes = {
-        placement.AS_IT_COMES: [[1.0, 2.0], [1.0, 1.2], [1.0, 1.05]],
-        placement.LAID_OUT: [[1.0, 1.04], [1.0, 1.0], [1.2, 1.0]],
-    }
-    body = placement._body({"distances": distances, "series": series, "processes": processes})
-    assert "2.00 to 2.00" in body
-    assert "25% of them, and changed sides 2 times" in body
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in body.splitlines()]
-    assert ["as it comes", "3", "2", "1.20", "2.00"] in cells
-    assert ["laid out alike", "3", "1", "1.04", "1.20"] in cells
-
-
-@pytest.mark.slow
-def test_placement_reads_the_same_candidates_in_several_processes() -> None:
-    hardware = probe()
-    candidates = placement.sample(["matmul_512"], hardware, 2)
-    found = placement.time_processes(candidates, processes=2, rounds=1)
-    assert set(found) == set(placement.LAYOUTS)
-    for seconds in found.values():
-        assert 1 <= len(seconds) <= 2
-        assert all(len(row) == 2 and all(0 < value < 60 for value in row) for row in seconds)
-
-
-def test_placement_needs_every_thread() -> None:
-    many = replace(probe(), threads=4096)
-    with pytest.raises(BadInputError, match=r"4096 threads in TVM.s pool, but it has \d+"):
-        placement.require_threads(many)
-    with pytest.raises(BadInputError, match="two threads or more"):
-        placement.require_threads(replace(probe(), threads=1))
-
-
-def test_placement_gives_the_pool_every_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    class StopHereError(Exception):
-        pass
-
-    def refuse(hardware: Hardware) -> None:
-        assert os.environ["TVM_NUM_THREADS"] == str(hardware.threads)
-        raise StopHereError
-
-    monkeypatch.setenv("TVM_NUM_THREADS", "1")
-    monkeypatch.setattr(placement, "require_threads", refuse)
-    with pytest.raises(StopHereError):
-        placement.main([])
-
-
-def test_retest_shows_a_side_that_measured_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    good = {"w": {"a": {"status": "ok", "seconds": 1.0, "quiet": True}}}
-    none = {"w": {"a": {"status": "run_error", "seconds": None, "quiet": False}}}
-    phase = {"began": 0.0, "ended": 1.0, "readings": {"foretune": good, "metaschedule": none}}
-    options = argparse.Namespace(workloads="w", candidates=1, write=False)
-    retest._report(phase, phase, results.conditions("retest", [0]), options)
-    printed = capsys.readouterr().out
-    assert printed.count("| metaschedule") == 1
-    assert "Measurements that failed: foretune 0, metaschedule 2." in printed
-
-
-def test_the_second_phase_refuses_to_come_too_soon(tmp_path: Path) -> None:
-    (tmp_path / "first.json").write_text(json.dumps({"ended": 9e12, "readings": {}}))
-    with pytest.raises(BadInputError, match="between the phases"):
-        retest.main(["second", "--work-dir", str(tmp_path)])
 
 
 def test_overhead_is_what_neither_compiled_nor_ran() -> None:

@@ -7,7 +7,7 @@ has three algorithms; see ``foretune.operators.winograd``. Before → after::
 
 Which one is taken is a decision per operator: what a plan says, or what ``costs`` expects to be
 fastest. ``winograd4`` is only a choice where its rounding error was seen to stay below 5e-6 of the
-largest output (``python -m benchmarks.winograd``).
+largest output (``docs/results/earlier.md``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PRODUCT, _MOVED, _STREAMED = 1.25, 17, 10
 """Costs of a multiplication in the product, of a number of an intermediate result, and of one of
 the weights, in multiplications of a direct kernel; see ``costs``.
 
-Fitted to eight layers on two cores of a Zen 4 (``docs/results/winograd.md``): in each of them what
+Fitted to eight layers on two cores of a Zen 4 (``docs/results/earlier.md``): in each of them what
 costs least was fastest.
 """
 _VECTOR = 16
