@@ -107,6 +107,7 @@ BENCHMARKS = {
     "planned": Benchmark("networks with a proposed plan", "2 h, resumable"),
     "audit": Benchmark("what the data set holds, how labels repeat", "1 h", ("audit",)),
     "stores": Benchmark("records that eight processes write", "5 min", ("stores",)),
+    "pages": Benchmark("draws pages anew from kept readings", "1 min"),
     "excluded": Benchmark("writes the list of evaluation workloads", "1 min"),
     "training_workloads": Benchmark("writes the list of training workloads", "20 min"),
 }

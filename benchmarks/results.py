@@ -23,7 +23,7 @@ from foretune.hardware import Hardware, probe
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
-_READINGS = ".json.xz"
+READINGS = ".json.xz"
 _PACKAGES = ("foretune", "apache-tvm", "apache-tvm-ffi", "torch", "xgboost-cpu", "numpy",
              "onnxruntime", "openvino", "transformers")  # fmt: skip
 _BUSY_PERCENT = 5.0
@@ -135,6 +135,25 @@ def figure(value: Mapping[str, float], sign: str = "") -> str:
     return f"{mean} ({low} to {high})"
 
 
+def told(where: Mapping[str, Any]) -> str:
+    """What ``Conditions.end`` gave, as a Markdown list."""
+    hardware = where["hardware"]
+    busy = sorted({*where["busy_before"], *where["busy_after"]})
+    versions = ", ".join(f"{name} {version}" for name, version in where["versions"].items())
+    return "\n".join(
+        [
+            f"- Command: `{where['command']}`",
+            f"- Machine: {hardware['name']}, {hardware['threads']} threads, "
+            f"{where['machine']['memory_gib']} GiB, {where['machine']['system']}; "
+            f"target `{hardware['target']}`",
+            f"- When: {where['began']} to {where['ended']}; seeds {where['seeds']}",
+            f"- Versions: {versions}, Python {where['machine']['python']}",
+            f"- What else ran: {', '.join(busy) or 'nothing above 5 % of a core'}; load average "
+            f"{where['load_before']:.2f} before, {where['load_after']:.2f} after",
+        ]
+    )
+
+
 def publish(name: str, title: str, body: str, data: dict[str, Any], where: dict[str, Any],
             write: bool) -> None:  # fmt: skip
     """Prints a result and, if asked, writes ``docs/results/<name>.md`` and ``.json.xz``.
@@ -147,43 +166,23 @@ def publish(name: str, title: str, body: str, data: dict[str, Any], where: dict[
         where: What ``Conditions.end`` gave.
         write: Whether to write files.
     """
-    hardware = where["hardware"]
-    busy = sorted({*where["busy_before"], *where["busy_after"]})
-    text = "\n".join(
-        [
-            f"# {title}",
-            "",
-            body,
-            "",
-            f"- Command: `{where['command']}`",
-            f"- Machine: {hardware['name']}, {hardware['threads']} threads, "
-            f"{where['machine']['memory_gib']} GiB, {where['machine']['system']}; "
-            f"target `{hardware['target']}`",
-            f"- When: {where['began']} to {where['ended']}; seeds {where['seeds']}",
-            "- Versions: "
-            + ", ".join(f"{k} {v}" for k, v in where["versions"].items())
-            + f", Python {where['machine']['python']}",
-            f"- What else ran: {', '.join(busy) or 'nothing above 5 % of a core'}; load average "
-            f"{where['load_before']:.2f} before, {where['load_after']:.2f} after",
-            "",
-        ]
-    )
+    text = f"# {title}\n\n{body}\n\n{told(where)}\n"
     print(text, flush=True)
     if write:
         RESULTS.mkdir(parents=True, exist_ok=True)
         (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
         write_readings(name, {**data, "conditions": where})
-        print(f"written: {RESULTS / name}.md and {_READINGS}", flush=True)
+        print(f"written: {RESULTS / name}.md and {READINGS}", flush=True)
 
 
 def write_readings(name: str, data: Mapping[str, Any]) -> None:
     """Writes the figures behind a page, compressed: most of them are readings that repeat."""
-    write_bytes(RESULTS / f"{name}{_READINGS}", lzma.compress(json_text(data).encode()))
+    write_bytes(RESULTS / f"{name}{READINGS}", lzma.compress(json_text(data).encode()))
 
 
 def readings_of(name: str) -> dict[str, Any] | None:
     """The figures behind a page; None where there is no page."""
-    file = RESULTS / f"{name}{_READINGS}"
+    file = RESULTS / f"{name}{READINGS}"
     if not file.exists():
         return None
     found = read_json(file)
