@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tests import ROOT
 PACKAGE = Path(foretune.__file__).parent
 LAYERS = (
     "errors",
+    "_arrays",
     "_child",
     "_code",
     "_control_groups",
@@ -157,6 +159,29 @@ def test_imports_go_one_way(file):
         and LAYERS.index(room) > own
     ]
     assert not upward
+
+
+def _modules() -> dict[str, Path]:
+    """Full names of the modules of both packages."""
+    files = [p for name in ("foretune", "foretune_research") for p in (ROOT / name).rglob("*.py")]
+    parts = {file: file.relative_to(ROOT).with_suffix("").parts for file in files}
+    return {".".join(p for p in parts[file] if p != "__init__"): file for file in files}
+
+
+def test_no_imports_go_in_a_circle():
+    """Imports within functions count. That a module's package is loaded with it does not."""
+    modules = _modules()
+    graph = {
+        module: {
+            name if name in modules else name.rpartition(".")[0] for _, name in _imports(str(path))
+        }
+        for module, path in modules.items()
+    }
+    own = {module: known & modules.keys() - {module} for module, known in graph.items()}
+    try:
+        TopologicalSorter(own).prepare()
+    except CycleError as error:
+        pytest.fail(" is imported by ".join(error.args[1]))
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -109,7 +109,7 @@ def _extent(extent: Any) -> int:
 
 
 def _width(parameter: Any) -> int:
-    from foretune.workload.model import element_type
+    from foretune.workload.element_types import element_type
 
     return int(element_type(str(parameter.ty.dtype)).itemsize)
 

@@ -24,7 +24,7 @@ from foretune.hardware import Hardware
 from foretune.space import Space
 from foretune.workload import Workload, training
 from foretune.workload._signature import _Block, _blocks, _extent, _main
-from foretune.workload.model import element_type
+from foretune.workload.element_types import element_type
 
 ELEMENTWISE = "elementwise"
 

@@ -14,8 +14,8 @@ from foretune.cli._options import add_command
 from foretune.errors import BadInputError, WrongResultError
 
 if TYPE_CHECKING:
+    from foretune._arrays import Array
     from foretune.graph import Artifact, Sample
-    from foretune.workload.model import Array
 
 
 def add_run(commands: Any) -> None:

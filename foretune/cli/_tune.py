@@ -40,13 +40,13 @@ from foretune.cli._stores import NONE, add_store
 from foretune.errors import BadInputError, WrongResultError
 
 if TYPE_CHECKING:
+    from foretune._arrays import Array
     from foretune.graph import Artifact
     from foretune.hardware import Devices, Hardware
     from foretune.measure.gate import Verdict
     from foretune.records import Store
     from foretune.tuning import TuneResult
     from foretune.workload import Model, Workload
-    from foretune.workload.model import Array
 
 
 _LONGEST_NAME = 40

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from foretune import _tvm
 from foretune.codegen._llvm import with_code
 from foretune.workload import cold_weights, walk
-from foretune.workload.model import element_type
+from foretune.workload.element_types import element_type
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.intp]
+Weights = dict[str, npt.NDArray[Any]]
 
 _CLIP = 8.0
 """Standard deviations at most: a workload unlike all of training is not to throw a network off."""
@@ -249,3 +250,18 @@ def pick_quality(scores: FloatArray, labels: Floats, group: Integers) -> float:
         first = labels[shuffled[np.argsort(-scores[shuffled], kind="stable")[:_PICKS]]]
         found.append((first[0] + first.max()) / 2.0)
     return float(np.mean(found))
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What was seen of one pass over the data.
+
+    Attributes:
+        member: Number of the network.
+        loss: Mean training loss per step.
+        quality: What the epoch was judged by, higher is better; NaN without a judgement.
+    """
+
+    member: int
+    loss: float
+    quality: float

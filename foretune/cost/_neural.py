@@ -33,7 +33,7 @@ from foretune._options import (
     stored_options,
 )
 from foretune.cost._base import FloatArray
-from foretune.cost._examples import Examples, Labelled, Scaling, members_of
+from foretune.cost._examples import Epoch, Examples, Labelled, Scaling, Weights, members_of
 from foretune.cost._heads import Heads
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
 from foretune.cost._ranker_file import read_model, write_model
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from foretune.dataset import Group, Program
     from foretune.hardware import Hardware
 
-Weights = dict[str, npt.NDArray[Any]]
 
 SCALINGS = {"standard": Scaling.standard, "maximum": Scaling.maximum, "none": Scaling.none}
 
@@ -126,21 +125,6 @@ class NeuralConfig:
         """
         if not holds:
             raise BadInputError(f"{self.ranker}: {rule} must hold, but got {value}")
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """What was seen of one pass over the data.
-
-    Attributes:
-        member: Number of the network.
-        loss: Mean training loss per step.
-        quality: What the epoch was judged by, higher is better; NaN without a judgement.
-    """
-
-    member: int
-    loss: float
-    quality: float
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +12,10 @@ from torch import nn
 
 from foretune._torch import limited_threads
 from foretune.cost._listwise import list_target
-from foretune.cost._perceptrons import PerceptronConfig
 from foretune.cost._tables import Rows, Table
+
+if TYPE_CHECKING:
+    from foretune.cost._perceptrons import PerceptronConfig
 
 _NAMES = {0: "first", 3: "second", 6: "last"}
 

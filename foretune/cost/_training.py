@@ -17,16 +17,17 @@ from torch import Tensor, nn
 from foretune.cost._base import FloatArray
 from foretune.cost._examples import (
     Batch,
+    Epoch,
     Examples,
     Integers,
     Labelled,
+    Weights,
     group_batches,
     mixed_batches,
     pick_quality,
     row_indices,
 )
 from foretune.cost._networks import LOSSES, Loss
-from foretune.cost._neural import Epoch, Weights
 from foretune.errors import BadInputError
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ from foretune.engines._process import Child, Workspace
 from foretune.errors import BadInputError, ForetuneError, unknown_name
 
 if TYPE_CHECKING:
+    from foretune._arrays import Array
     from foretune.engines._process import AnArtifact
     from foretune.graph import Examination, InputSet
     from foretune.workload import Model
-    from foretune.workload.model import Array
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from foretune.engines._stateless import stateless
 from foretune.errors import BadInputError, MissingDependencyError
 
 if TYPE_CHECKING:
+    from foretune._arrays import Array
     from foretune.graph import Artifact
     from foretune.workload import Model
-    from foretune.workload.model import Array
 
 AnArtifact: TypeAlias = "Artifact | str | os.PathLike[str]"
 """A compiled artifact, or the path of a saved one."""

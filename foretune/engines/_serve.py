@@ -20,8 +20,8 @@ from foretune._child import die_with_parent
 from foretune.engines._names import ARTIFACT
 
 if TYPE_CHECKING:
+    from foretune._arrays import Array
     from foretune.workload import TorchSource
-    from foretune.workload.model import Array
 
 STATES_FILE = "foretune_states.json"
 """Of an exported program: the names of the buffers that it writes."""
@@ -210,7 +210,7 @@ def save_arrays(path: Path, arrays: Sequence[Array]) -> None:
 
 def load_arrays(path: Path) -> list[Array]:
     """Reads what ``save_arrays`` wrote."""
-    from foretune.workload.model import element_type
+    from foretune.workload.element_types import element_type
 
     with np.load(path) as file:
         read = [(file[key], element_type(key.partition(".")[2])) for key in sorted(file.files)]

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from foretune import codegen
+from foretune._arrays import Array
 from foretune.graph._input_sets import InputSet
 from foretune.graph._verify import verify
 from foretune.graph.compile import compile_model
 from foretune.graph.extract import extract
 from foretune.workload import GraphNode, Model, cut_model, graph_nodes
-from foretune.workload.model import Array
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware

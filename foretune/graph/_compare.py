@@ -9,7 +9,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from foretune.workload.model import Array, is_float
+from foretune._arrays import Array
+from foretune.workload.element_types import is_float
 
 _LOWEST_SCALE = 1e-6
 # Of a normal distribution the first gives a third of the standard deviation: the product is between

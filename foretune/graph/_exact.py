@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from foretune._arrays import Array
 from foretune.graph._tolerance import arithmetic_of
 from foretune.workload import Model, OnnxSource, TorchSource
-from foretune.workload.model import Array, is_float
+from foretune.workload.element_types import is_float
 
 PYTORCH, ONNX = "float64 (PyTorch)", "float64 (onnx.reference)"
 PLAIN = "ONNX Runtime, operator by operator"

@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from foretune._arrays import Array
 from foretune.graph._exact import Exact, exact_outputs, with_spread
 from foretune.graph._tolerance import arithmetic_of
 from foretune.workload import Model, TorchSource
-from foretune.workload.model import Array, Run, is_float
+from foretune.workload.element_types import is_float
+from foretune.workload.model import Run
 
 _LARGE, _SMALL = 1e4, 1e-3
 # A thousand products of two such numbers stay finite in float16.

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from foretune._arrays import Array
 from foretune.errors import BadInputError
 from foretune.workload import TensorSpec
-from foretune.workload.model import Array
 
 
 def bind_inputs(

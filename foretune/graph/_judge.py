@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
+from foretune._arrays import Array
 from foretune.graph._compare import OutputDifference, integer_distance, scale_of, smallest_normal
-from foretune.workload.model import Array, is_float
+from foretune.workload.element_types import is_float
 
 # Two roundings of the same program may be that far apart in their errors.
 _FACTOR = 4.0

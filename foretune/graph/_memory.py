@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from foretune import _tvm
+from foretune._arrays import Array
 from foretune._pages import large_pages
-from foretune.workload.model import Array
 
 _ALIGNMENT = 128
 

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from foretune._arrays import Array
 from foretune.errors import BadInputError
 from foretune.graph._exact import Exact
 from foretune.workload import TensorSpec
-from foretune.workload.model import Array, element_type, is_float
+from foretune.workload.element_types import element_type, is_float
 
 SAMPLE_BYTES = 64 << 20
 """Size from which a sample is left out: it would outweigh what it is there to check."""

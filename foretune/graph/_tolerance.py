@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from foretune.operators.recurrent import recurrence_of
-from foretune.workload.model import element_type, is_float
+from foretune.workload.element_types import element_type, is_float
 
 if TYPE_CHECKING:
     from foretune.workload import Model

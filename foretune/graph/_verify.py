@@ -17,8 +17,8 @@ from foretune.graph._steps import output_steps
 from foretune.graph._tolerance import arithmetic_of, default_tolerance
 
 if TYPE_CHECKING:
+    from foretune._arrays import Array
     from foretune.workload import Model
-    from foretune.workload.model import Array
 
 TOLERANCE = "tolerance"
 """What judged where nothing else was needed."""

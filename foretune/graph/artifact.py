@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretune import _tvm
+from foretune._arrays import Array
 from foretune.errors import BadInputError, MissingDependencyError
 from foretune.graph._artifact_files import (
     digests_at,
@@ -56,7 +57,7 @@ from foretune.graph.linker import linker_for
 from foretune.graph.passes.one_function import ENTRY
 from foretune.hardware import foreign_triple
 from foretune.workload import TensorSpec
-from foretune.workload.model import Array, leaves
+from foretune.workload.model import leaves
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware

@@ -13,7 +13,7 @@ from foretune.graph.passes import PassReport
 from foretune.graph.simplify import Plan, Simplified, simplify
 from foretune.space import is_scheduled
 from foretune.workload import ColdWeights, Workload, mark_cold
-from foretune.workload.model import element_type
+from foretune.workload.element_types import element_type
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule

@@ -11,7 +11,6 @@ import gc
 import importlib
 import json
 import pickle
-import sys
 import tempfile
 import time
 import zlib
@@ -21,9 +20,6 @@ from dataclasses import astuple, dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from foretune._child import (
-    die_with_parent,
-    leave_no_core,
-    limit_memory,
     tells_of_no_memory,
 )
 from foretune._files import write_all
@@ -31,7 +27,6 @@ from foretune.measure._base import Status
 from foretune.measure._layout import (
     addresses_are_fixed,
     give_back_freed_memory,
-    give_large_allocations_own_pages,
 )
 from foretune.measure._protocol import WorkerConfig, frame, load_candidate, read_frame
 
@@ -347,37 +342,3 @@ class WorkerLoop:
 
 def _rows(readings: Sequence[Reading]) -> list[list[float]]:
     return [list(astuple(reading)) for reading in readings]
-
-
-def main(request_fd: int, reply_fd: int) -> None:
-    """Runs a child until its request pipe closes.
-
-    Args:
-        request_fd: Where framed pickles arrive; the first is a ``WorkerConfig``.
-        reply_fd: Where framed JSON objects go.
-    """
-    # TVM imports torch if it can, which costs seconds and which measuring never needs.
-    sys.modules["torch"] = None  # type: ignore[assignment]
-    data = read_frame(request_fd)
-    if data is None:
-        return
-    config: WorkerConfig = pickle.loads(data)
-    die_with_parent(config.parent)
-    give_large_allocations_own_pages()
-    leave_no_core()
-    worker = _made(config, reply_fd)
-    worker.prepare()
-    if config.address_space_bytes is not None:
-        limit_memory(config.address_space_bytes)
-    worker.hello()
-    worker.serve(request_fd)
-
-
-def _made(config: WorkerConfig, reply_fd: int) -> WorkerLoop:
-    if config.linker:
-        from foretune.measure._device_worker import device_worker
-
-        return device_worker(config, reply_fd)
-    from foretune.measure.timing import Stopwatch
-
-    return WorkerLoop(config, reply_fd, Stopwatch(config.hardware, config.policy))

@@ -19,7 +19,7 @@ import numpy as np
 from foretune import _tvm, codegen
 from foretune.hardware import Hardware
 from foretune.space import Choice, Space
-from foretune.space.space import draw
+from foretune.space.draw import draw
 from foretune.workload import Workload
 
 if TYPE_CHECKING:

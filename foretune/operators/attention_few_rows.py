@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from foretune.operators._script import Lines, number
-from foretune.operators.attention import score
+from foretune.operators.attention_form import score
 
 if TYPE_CHECKING:
-    from foretune.operators.attention import Attention, Machine
+    from foretune.operators.attention_form import Attention, Machine
 
 _COLUMNS = 4
 

@@ -24,6 +24,7 @@ from foretune.errors import IllegalCandidateError
 from foretune.space._nest import FrozenBlockError, Learner, around_consumers, keeps
 from foretune.space._products import read_by_instruction
 from foretune.space.decision import INLINE, ROOT, Decision, PerfectTile, Tile
+from foretune.space.draw import draw
 from foretune.space.location import Context, LocationModel, Loop, Nest
 from foretune.space.sketch import Sketch
 
@@ -100,8 +101,6 @@ def learn(sketches: Sequence[Sketch]) -> list[LocationModel]:
 
 
 def _holds(sketch: Sketch, model: LocationModel, seed: int, n: int) -> bool:
-    from foretune.space.space import draw
-
     trial = replace(sketch, locations=model)
     for candidate in draw(trial, np.random.default_rng(seed), n):
         try:

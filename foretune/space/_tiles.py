@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune.workload.model import element_type
+from foretune.workload.element_types import element_type
 
 if TYPE_CHECKING:
     from foretune._tvm import Schedule

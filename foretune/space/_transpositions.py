@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretune.space._tiles import split_off
 from foretune.workload import walk
-from foretune.workload.model import element_type
+from foretune.workload.element_types import element_type
 
 if TYPE_CHECKING:
     from foretune._tvm import Schedule

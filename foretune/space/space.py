@@ -15,6 +15,7 @@ from foretune.space._default import default_schedule
 from foretune.space._generate import generate
 from foretune.space._starts import starts_of
 from foretune.space.decision import ComputeLocation, Decision
+from foretune.space.draw import draw
 from foretune.space.sketch import UNTUNED, Candidate, Sketch
 from foretune.space.trace import Trace
 from foretune.workload import Workload
@@ -205,32 +206,6 @@ class Space:
     def _by_key(self) -> dict[str, Sketch]:
         fixed = [self.untuned.sketch, *([self.default.sketch] if self.default else [])]
         return {s.key: s for s in (*self.sketches, *fixed)}
-
-
-def draw(sketch: Sketch, rng: np.random.Generator, n: int) -> list[Candidate]:
-    """``n`` independent candidates of one sketch, duplicates included."""
-    columns: list[list[Any]] = []
-    for variable in sketch.variables:
-        if isinstance(variable, ComputeLocation):
-            columns.append(rng.random(n).tolist())
-        else:
-            columns.append(list(variable.sample(rng, n)))
-    if not sketch.location_order:
-        return [Candidate.trusted(sketch, row) for row in _rows(columns, n)]
-    units = sketch.locations.unit_column(columns, n)
-    return [
-        Candidate.trusted(sketch, sketch.located(row, functools.partial(_share, row), mask))
-        for row, mask in zip(_rows(columns, n), units, strict=True)
-    ]
-
-
-def _share(shares: Sequence[float], index: int, domain: tuple[int, ...]) -> int:
-    """The location at a share of its domain, in [0, 1)."""
-    return domain[int(shares[index] * len(domain))]
-
-
-def _rows(columns: Sequence[Sequence[Any]], n: int) -> list[tuple[Any, ...]]:
-    return list(zip(*columns, strict=True)) if columns else [()] * n
 
 
 def _other_location(candidate: Candidate, index: int, rng: np.random.Generator) -> int | None:

@@ -21,11 +21,10 @@ from foretune.tgraph.graphs import (
     LayoutGraph,
     Nodes,
     TileGraph,
-    read_graph,
-    read_graphs,
 )
 from foretune.tgraph.model import TGraph, fold_figures, load, require_torch, train
 from foretune.tgraph.prepare import family, graph_key
+from foretune.tgraph.reading import read_graph, read_graphs
 from foretune.tgraph.splits import Part, by_configuration, by_graph, whole
 
 __all__ = [

@@ -13,9 +13,9 @@ from foretune.errors import ForetuneError, UnsupportedModelError, last_line
 from foretune.hardware import Hardware
 
 if TYPE_CHECKING:
+    from foretune._arrays import Array
     from foretune.graph import Artifact, Extraction
     from foretune.workload import Model
-    from foretune.workload.model import Array
 
 
 class Compiled:

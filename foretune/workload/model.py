@@ -12,19 +12,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Array
 from foretune.errors import MissingDependencyError, UnsupportedModelError
 from foretune.workload._index_inputs import input_index_limits
 from foretune.workload._number_inputs import number_inputs
 from foretune.workload._siblings import Siblings
+from foretune.workload.element_types import element_type, is_float
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
 
-Array = npt.NDArray[Any]
 Run = Callable[[Sequence[Array]], list[Array]]
 """Outputs for one array per input."""
 
@@ -195,7 +194,8 @@ class OnnxSource:
 
     def proto(self) -> Any:
         """The ``ModelProto`` that is run: cut where the model was cut, with its constants."""
-        from foretune.workload.importers.onnx import cut, load, specialise
+        from foretune.workload.importers.onnx._load import load
+        from foretune.workload.importers.onnx._prepare import cut, specialise
 
         proto = load(Path(self.path))
         proto = cut(proto, Path(self.path), self.until) if self.until else proto
@@ -451,16 +451,6 @@ def without_leaf_warning() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r".*isinstance\(treespec, LeafSpec\)", FutureWarning)
         yield
-
-
-def element_type(name: str) -> np.dtype[Any]:
-    """NumPy's dtype of an element type by TVM's name; ``ml_dtypes`` has those that NumPy lacks."""
-    return np.dtype(getattr(ml_dtypes, name, name))
-
-
-def is_float(dtype: np.dtype[Any]) -> bool:
-    """Whether an element type is a floating-point number, bfloat16 and its like included."""
-    return dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
 
 
 def _numbers(module: IRModule) -> Mapping[int, bool]:

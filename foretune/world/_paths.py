@@ -306,3 +306,21 @@ class Plan:
     def steps(self) -> int:
         """States that are computed."""
         return sum(len(each) for each in self.action)
+
+
+@dataclass(frozen=True)
+class TransitionEpoch:
+    """What was seen of one pass over the paths.
+
+    Attributes:
+        member: Number of the network.
+        horizon: Actions of a window at most; 0: whole paths.
+        loss: Mean over the steps.
+        held_out: Mean of 1 - cos(p_T, z_T) over the validation paths; NaN without any, and, where
+            no epoch is chosen by it, for all epochs but every tenth and the last.
+    """
+
+    member: int
+    horizon: int
+    loss: float
+    held_out: float

@@ -19,9 +19,8 @@ from torch import Tensor, nn
 from foretune._torch import limited_threads, seeded
 from foretune.world._dynamics import Inputs, Member
 from foretune.world._losses import rollout_loss
-from foretune.world._paths import Draw, Paths, Plan, windows_of
+from foretune.world._paths import Draw, Paths, Plan, TransitionEpoch, windows_of
 from foretune.world._weights import finished
-from foretune.world.transition import TransitionEpoch
 
 if TYPE_CHECKING:
     from foretune.world.transition import TransitionConfig

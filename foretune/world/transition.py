@@ -37,7 +37,15 @@ from foretune._registry import Registry
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.world._action_inputs import PARTS, ActionInputs
 from foretune.world._part import Part, require
-from foretune.world._paths import NUMBERS, ActionTable, Floats, Integers, Paths, Plan
+from foretune.world._paths import (
+    NUMBERS,
+    ActionTable,
+    Floats,
+    Integers,
+    Paths,
+    Plan,
+    TransitionEpoch,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -130,24 +138,6 @@ class TransitionConfig:
         """Of each epoch, its horizon and whether only the last state counts."""
         grown = [(horizon, False) for horizon, epochs in self.horizons for _ in range(epochs)]
         return grown + [(0, True)] * self.terminal_epochs
-
-
-@dataclass(frozen=True)
-class TransitionEpoch:
-    """What was seen of one pass over the paths.
-
-    Attributes:
-        member: Number of the network.
-        horizon: Actions of a window at most; 0: whole paths.
-        loss: Mean over the steps.
-        held_out: Mean of 1 - cos(p_T, z_T) over the validation paths; NaN without any, and, where
-            no epoch is chosen by it, for all epochs but every tenth and the last.
-    """
-
-    member: int
-    horizon: int
-    loss: float
-    held_out: float
 
 
 class TransitionModel(Part):

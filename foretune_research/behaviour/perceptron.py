@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,9 @@ from foretune.cost._base import FloatArray
 from foretune.cost._examples import Scaling, group_batches
 from foretune.cost.behaviour.regressor import Arrays, Material
 from foretune.cost.behaviour.targets import bins_of
-from foretune_research.behaviour.regressor import RegressorVariantsConfig
+
+if TYPE_CHECKING:
+    from foretune_research.behaviour.regressor import RegressorVariantsConfig
 
 HIDDEN = (512, 256, 128)
 _RATE = 1e-3

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,6 @@ from torch import Tensor
 from foretune._torch import limited_threads, seeded
 from foretune.world._training import Descent, Integers, Say
 from foretune.world._weights import finished
-from foretune_research.world.contrastive import EncoderEpoch, tuple_batches
 
 if TYPE_CHECKING:
     from foretune_research.world.contrastive import ContrastiveConfig, Rewrite, TextFile
@@ -26,6 +26,22 @@ if TYPE_CHECKING:
 
 _JUDGE_SEED = 1
 """Held-out states are judged with the same dropout and tuples after every epoch."""
+
+
+@dataclass(frozen=True)
+class EncoderEpoch:
+    """What was seen of one pass over the states.
+
+    Attributes:
+        loss: Mean over the steps.
+        found: Share of states whose positive was nearer than every negative.
+        held_out_loss, held_out_found: The same on workloads that are not learned from; NaN without.
+    """
+
+    loss: float
+    found: float
+    held_out_loss: float
+    held_out_found: float
 
 
 def contrast(
@@ -195,3 +211,34 @@ def tuple_loss(
     others = others.masked_fill(~there, -math.inf)
     right = positive[:, None] / temperature
     return (torch.cat([right, others], dim=1).logsumexp(dim=1) - right[:, 0]).mean()
+
+
+def tuple_batches(
+    sizes: Sequence[int], intra: int, files: int, rng: np.random.Generator
+) -> Iterator[npt.NDArray[np.int64]]:
+    """States by which tuples are made, all of them once.
+
+    Each file is shuffled and cut into blocks of ``intra + 1`` states, and its blocks are spread
+    over the epoch, so that a batch has blocks of as many different files as can be.
+
+    Args:
+        sizes: States of each file.
+        intra: States of a block, less one.
+        files: Blocks of a batch.
+        rng: Decides.
+
+    Yields:
+        Numbers of states, counted through all files, about ``files * (intra + 1)`` at a time.
+    """
+    blocks: list[Any] = []
+    places: list[float] = []
+    start = 0
+    for size in sizes:
+        order = start + rng.permutation(size)
+        start += size
+        own = [order[at : at + intra + 1] for at in range(0, size, intra + 1)]
+        blocks += own
+        places += ((rng.random() + np.arange(len(own))) / max(1, len(own))).tolist()
+    order = np.argsort(places, kind="stable")
+    for at in range(0, len(order), files):
+        yield np.concatenate([blocks[block] for block in order[at : at + files]])

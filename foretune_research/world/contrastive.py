@@ -18,16 +18,18 @@ text under another dropout, which teaches to tell all programs apart, not that s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from foretune.errors import BadInputError, unknown_name
 from foretune.world._part import require
 from foretune_research.world.encoder import EncoderConfig, StateEncoder
+
+if TYPE_CHECKING:
+    from foretune_research.world._tuples import EncoderEpoch
 
 Rewrite = Callable[[str, np.random.Generator], str]
 
@@ -110,22 +112,6 @@ class ContrastiveConfig:
             raise BadInputError(f"contrastive training: {rule} must hold, but got {value}")
 
 
-@dataclass(frozen=True)
-class EncoderEpoch:
-    """What was seen of one pass over the states.
-
-    Attributes:
-        loss: Mean over the steps.
-        found: Share of states whose positive was nearer than every negative.
-        held_out_loss, held_out_found: The same on workloads that are not learned from; NaN without.
-    """
-
-    loss: float
-    found: float
-    held_out_loss: float
-    held_out_found: float
-
-
 def train_encoder(
     files: Sequence[TextFile],
     config: ContrastiveConfig | None = None,
@@ -185,34 +171,3 @@ def train_encoder(
         )
     history = _tuples.contrast(made, files, validation, config, rewrite, seed, progress)
     return made, history
-
-
-def tuple_batches(
-    sizes: Sequence[int], intra: int, files: int, rng: np.random.Generator
-) -> Iterator[npt.NDArray[np.int64]]:
-    """States by which tuples are made, all of them once.
-
-    Each file is shuffled and cut into blocks of ``intra + 1`` states, and its blocks are spread
-    over the epoch, so that a batch has blocks of as many different files as can be.
-
-    Args:
-        sizes: States of each file.
-        intra: States of a block, less one.
-        files: Blocks of a batch.
-        rng: Decides.
-
-    Yields:
-        Numbers of states, counted through all files, about ``files * (intra + 1)`` at a time.
-    """
-    blocks: list[Any] = []
-    places: list[float] = []
-    start = 0
-    for size in sizes:
-        order = start + rng.permutation(size)
-        start += size
-        own = [order[at : at + intra + 1] for at in range(0, size, intra + 1)]
-        blocks += own
-        places += ((rng.random() + np.arange(len(own))) / max(1, len(own))).tolist()
-    order = np.argsort(places, kind="stable")
-    for at in range(0, len(order), files):
-        yield np.concatenate([blocks[block] for block in order[at : at + files]])

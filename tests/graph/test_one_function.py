@@ -14,7 +14,7 @@ from foretune.graph import compile_model, extract
 from foretune.graph._memory import together
 from foretune.hardware import probe
 from foretune.workload import Model
-from foretune.workload.model import element_type
+from foretune.workload.element_types import element_type
 from tests.graph.programs import constant, module_of, relax
 
 op, tvm = relax.op, _tvm.tvm

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretune import _tvm
-from foretune.operators.attention import Attention, Machine, Step, attention_kernel
+from foretune.operators.attention import attention_kernel
+from foretune.operators.attention_form import Attention, Machine, Step
 from foretune.operators.views import View
 
 tvm = _tvm.tvm

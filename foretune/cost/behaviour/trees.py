@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +12,10 @@ import xgboost
 
 from foretune.cost._base import FloatArray
 from foretune.cost._boosters import bare_bytes
-from foretune.cost.behaviour.regressor import Arrays, Material, RegressorConfig
 from foretune.cost.behaviour.targets import bin_weights
+
+if TYPE_CHECKING:
+    from foretune.cost.behaviour.regressor import Arrays, Material, RegressorConfig
 
 _RATE = 0.08
 _BINS = 64
@@ -24,7 +26,7 @@ _LEAST_GAIN = 0.01
 
 Gradients = tuple[FloatArray, FloatArray]
 Ranking = Callable[[FloatArray], Gradients]
-Ranks = Callable[[RegressorConfig, Material, FloatArray], Ranking]
+Ranks: TypeAlias = "Callable[[RegressorConfig, Material, FloatArray], Ranking]"
 """Of a configuration, programs and how often each is seen."""
 
 

@@ -33,13 +33,14 @@ from foretune.graph.passes.rewrites import (
     extents,
     is_constant,
 )
-from foretune.operators.attention import Attention, Machine, Step, attention_kernel
+from foretune.operators.attention import attention_kernel
+from foretune.operators.attention_form import Attention, Machine, Step
 from foretune.operators.views import View
 
 if TYPE_CHECKING:
+    from foretune._arrays import Array
     from foretune._tvm import IRModule
     from foretune.hardware import Hardware
-    from foretune.workload.model import Array
 
 _PRODUCT = frozenset({"relax.matmul"})
 _SOFTMAX = frozenset({"relax.nn.softmax"})

@@ -16,8 +16,8 @@ import numpy as np
 from foretune.graph.passes.rewrites import call_of, cleaned, constant, extents, is_constant
 
 if TYPE_CHECKING:
+    from foretune._arrays import Array
     from foretune._tvm import IRModule
-    from foretune.workload.model import Array
 
 _BATCH_NORM = frozenset({"relax.nn.batch_norm"})
 _ADD = frozenset({"relax.add"})

@@ -48,9 +48,9 @@ from foretune.operators.products import (
 )
 
 if TYPE_CHECKING:
+    from foretune._arrays import Array
     from foretune._tvm import IRModule
     from foretune.hardware import Hardware
-    from foretune.workload.model import Array
 
 _QUANTIZE = frozenset({"relax.quantize"})
 _DEQUANTIZE = frozenset({"relax.dequantize"})

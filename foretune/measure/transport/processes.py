@@ -27,7 +27,7 @@ _TICK_S = 0.05
 _ERROR_TAIL = 4000
 _CODE = (
     "sys.modules['torch'] = None; "
-    "from foretune.measure._worker import main; main(*map(int, sys.argv[1:]))"
+    "from foretune.measure._child_main import main; main(*map(int, sys.argv[1:]))"
 )
 
 

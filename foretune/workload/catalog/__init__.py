@@ -85,7 +85,7 @@ def get(name: str) -> Workload | Model:
 
 
 def _workload(function: PrimFunc, name: str) -> Workload:
-    from foretune.workload import Workload
+    from foretune.workload._base import Workload
 
     return Workload.from_module(function, name)
 

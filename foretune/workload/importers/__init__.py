@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from foretune._arrays import Array
 from foretune.errors import BadInputError
 from foretune.workload._base import Workload
 from foretune.workload.importers._objects import wrap
-from foretune.workload.model import Array, Model
+from foretune.workload.model import Model
 
 __all__ = ["from_object", "load_input"]
 

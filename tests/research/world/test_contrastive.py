@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretune.errors import BadInputError
+from foretune_research.world._tuples import tuple_batches
 from foretune_research.world.contrastive import (
     ContrastiveConfig,
     TextFile,
     train_encoder,
-    tuple_batches,
 )
 from foretune_research.world.encoder import encoder_config
 from foretune_research.world.text import variant

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from foretune._arrays import Array
 from foretune.workload.importers.onnx._load import load, read_by
 from foretune.workload.importers.onnx._prepare import cut, prepare, specialise
-from foretune.workload.model import Array, Model, OnnxSource
+from foretune.workload.model import Model, OnnxSource
 
 __all__ = ["cut", "import_onnx", "load", "read_by", "specialise"]
 

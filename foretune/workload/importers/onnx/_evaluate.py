@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from foretune._arrays import Array
 from foretune.workload.importers.onnx._types import Expected
 from foretune.workload.importers.onnx._values import Value, blank
-from foretune.workload.model import Array
 
 _SHAPE_ONLY = frozenset({"Shape", "Size", "EyeLike"})
 """Operators that depend on the shape of their input alone."""

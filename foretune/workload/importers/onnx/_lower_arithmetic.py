@@ -10,13 +10,13 @@ import numpy as np
 
 from foretune import _tvm
 from foretune.operators import extremes, special
+from foretune.workload.element_types import element_type
 from foretune.workload.importers.onnx._node import (
     Lowering,
     Node,
     NotLoweredError,
     UseConverterError,
 )
-from foretune.workload.model import element_type
 
 
 def _variadic(name: str) -> Lowering:

@@ -13,8 +13,8 @@ from foretune.operators.indexing import (
     pad_by_index,
     pad_with_value,
 )
+from foretune.workload.element_types import element_type
 from foretune.workload.importers.onnx._node import Lowering, Node, NotLoweredError
-from foretune.workload.model import element_type
 
 
 def _one_hot(node: Node) -> Any:

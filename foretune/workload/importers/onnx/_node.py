@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from foretune._arrays import Array
 from foretune.workload.importers.onnx._types import Expected
 from foretune.workload.importers.onnx._values import Value
-from foretune.workload.model import Array
 
 
 class NotLoweredError(Exception):

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from foretune._arrays import Array
 from foretune.errors import BadInputError, UnsupportedModelError
-from foretune.workload.model import Array
 
 _OLD = 13
 """Operator sets below it mean something else by several operators (axes of Softmax, broadcasts)."""

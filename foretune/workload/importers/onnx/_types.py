@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from foretune._arrays import Array
 from foretune.workload.importers.onnx._values import Value, blank, element_kind, element_type
-from foretune.workload.model import Array
 
 _KNOWN = 4096
 """Elements of a constant up to which the inference may read it: shapes, axes, scales."""

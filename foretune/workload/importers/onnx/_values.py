@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from foretune.workload.model import Array
+from foretune._arrays import Array
 
 
 @dataclass(eq=False)

@@ -11,13 +11,14 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from foretune._arrays import Array
 from foretune.errors import (
     BadInputError,
     MissingDependencyError,
     UnsupportedModelError,
     UnsupportedOperatorsError,
 )
-from foretune.workload.model import Array, Model, TorchSource, from_tensor, without_leaf_warning
+from foretune.workload.model import Model, TorchSource, from_tensor, without_leaf_warning
 
 __all__ = ["exported", "import_archive", "import_module", "import_part", "require_torch"]
 

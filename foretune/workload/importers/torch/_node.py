@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from foretune import _tvm
-from foretune.workload.model import element_type
+from foretune.workload.element_types import element_type
 
 Lowering = Callable[["Node"], Any]
 """From a node to its value: an expression, or a sequence of them for an operator with several."""
