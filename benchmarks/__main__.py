@@ -87,21 +87,13 @@ BENCHMARKS = {
     "unseen_devices": Benchmark("a device that nobody saw", "2 h, resumable", ("unseen_devices",)),
     "stages": Benchmark("what each stage of behaviour brings", "20 min", ("stages",)),
     "recall": Benchmark("does the first stage keep what counts", "40 min", ("recall",)),
-    "distillation": Benchmark("can a small language model score", "20 min", ("distillation",)),
-    "explained": Benchmark("does following explain help", "10 min", ("explained",)),
-    "formulas": Benchmark("are formulas of features right", "15 min", ("formulas",)),
     "model_speed": Benchmark(
         "what a score costs",
         "15 min",
         ("model_speed", "formulas_speed", "formulas_speed_boosting", "world_speed"),
     ),
-    "behaviour_speed": Benchmark("what a stage costs", "10 min", ("behaviour_speed",)),
     "world": Benchmark("what the world model predicts", "90 min, resumable", ("world",)),
     "world_start": Benchmark("does it depend on the start", "2 h, resumable", ("world_start",)),
-    "residuals": Benchmark(
-        "what states say beyond decisions", "15 min", ("residuals-features", "residuals-text")
-    ),
-    "positives": Benchmark("what kind of positives teaches", "1 h", ("positives",)),
     "tgraph": Benchmark("TGraph on files of TpuGraphs", "some hours, resumable"),
     "plans": Benchmark("TGraph on networks never seen", "some hours, resumable"),
     "planned": Benchmark("networks with a proposed plan", "2 h, resumable"),

@@ -7,7 +7,7 @@ models of ``benchmarks.models`` on the same split, and paired differences to the
 Within a fold, encoder and transitions are learned once and shared; trees are grown for every
 variant. What a fold has learned and every finished cell are kept in the work directory, each under
 a hash of settings, data and code, so that the benchmark goes on where it was interrupted, and
-``benchmarks.residuals`` with the same settings learns nothing anew. Folds can be computed side by
+calls with the same settings learn nothing anew. Folds can be computed side by
 side, ``--fold 1,2`` beside ``--fold 3,4,5``: such calls only fill cells, and one without it puts
 them together.
 """

@@ -1,4 +1,4 @@
-"""What ``benchmarks.world`` and ``benchmarks.residuals`` learn alike, and where it is kept."""
+"""What ``benchmarks.world`` and ``benchmarks.world_start`` learn alike, and where it is kept."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What the world learns of training groups, once for all variants of a ranker.
 
 It is kept in a folder under a hash of the groups, of how it is learned, and of the code that learns
-it: ``benchmarks.residuals`` finds what ``benchmarks.world`` has learned of the same groups, and a
+it: another call finds what one has learned of the same groups, and a
 change of trees or metrics leaves it as it is. The code of this module is part of that hash.
 """
 

@@ -1,7 +1,7 @@
 """States from numbers that describe a program: another target for the transition model.
 
 Idea: a state has to tell fast programs from slow ones. The per-store features of a program do
-(``docs/results/residuals-text.md``), the encoded text hardly. So the state of a program is a point
+(``docs/results/earlier.md``), the encoded text hardly. So the state of a program is a point
 made of its features: those directions in which the programs of a workload differ most, on the
 sphere that transitions walk on.
 

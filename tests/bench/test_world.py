@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import residuals, world
+from benchmarks import world
 from benchmarks._model.cells import Cell, Job, metrics_to_json
 from benchmarks._model.store import Store
 from benchmarks._world import cells as world_cells
@@ -371,30 +371,6 @@ def test_as_many_programs_are_drawn_as_where_models_are_compared(
     expected = thinned(groups[:4], 3, 1)
     assert drawn == [[p.key for p in group.programs] for group in expected]
     assert drawn != [[p.key for p in group.programs] for group in thinned(groups[:4], 3, 0)]
-
-
-def test_residuals_learn_no_transitions_of_their_own(
-    of_features: Fold, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = ("trained", "untrained", "actions_only")
-    for name in names:
-        of_features.world(name)
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise AssertionError("learned a second time")
-
-    monkeypatch.setattr(world_learned, "learn", refuse)
-    monkeypatch.setattr(world_learned.Lesson, "of", refuse)
-    nothing = {"none": lambda *given: np.zeros(len(given[-1]))}
-    monkeypatch.setattr(residuals, "LEARNERS", nothing)
-    fold = fold_of(of_features.part, of_features.learned.folder.parent, OF_FEATURES)
-    rows = residuals.judged_fold(fold, CPU.key, 6, names)
-    assert {"predicted state", "predicted, untrained", "predicted, actions only"} <= {
-        row["columns"] for row in rows
-    }
-    other = fold_of(of_features.part, of_features.learned.folder.parent, OF_FEATURES, programs=4)
-    with pytest.raises(AssertionError, match="a second time"):
-        other.world("trained")
 
 
 @pytest.mark.parametrize("name", VARIANTS)

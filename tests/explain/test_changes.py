@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
 from foretune.explain import Kernel, explain
 from foretune.explain._changes import best_of_space
 from foretune.hardware import Hardware
@@ -41,3 +44,15 @@ def test_what_is_predicted_to_be_the_best_is_not_told_to_be_tuned(hardware: Hard
     for advice in explain(Kernel(best[0]), DESKTOP).advice:
         assert not advice.text.startswith("tune:")
     assert not any(a.decisions for a in explain(Kernel(space.untuned), DESKTOP, False).advice)
+
+
+def test_what_is_named_first_is_predicted_to_gain_what_is_said(hardware: Hardware) -> None:
+    space = space_of("matmul:64x64x64", hardware)
+    drawn = space.sample(np.random.default_rng(0), 8)
+    told = [explain(Kernel(candidate), DESKTOP) for candidate in drawn]
+    explained = max(told, key=lambda each: each.predicted_s)
+    first = next(each for each in explained.advice if each.decisions)
+    assert first.gain is not None and first.gain > 1.1
+    made = drawn[told.index(explained)].sketch.candidate(first.decisions)
+    then = explain(Kernel(made), DESKTOP, advice=False)
+    assert explained.predicted_s / then.predicted_s == pytest.approx(first.gain)

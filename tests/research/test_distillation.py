@@ -1,5 +1,6 @@
 """Questions, answers that are kept, and how much hints leak: no language model is needed."""
 
+import gzip
 import json
 from dataclasses import replace
 
@@ -11,9 +12,11 @@ from foretune.describe import METRICS
 from foretune.errors import BadInputError
 from foretune.llm import Answer, LanguageModel, LlmError, Session, SessionConfig
 from foretune.testing import rankers as suite
+from foretune_research.distillation import __main__ as command
 from foretune_research.distillation import teaching as room
 from foretune_research.distillation.leakage import audit
 from foretune_research.distillation.teaching import Answered, Question
+from foretune_research.hf.scores import HfScores
 from tests.cost.behaviour.behaviour_support import nest_analysis
 
 CPU = [metric.name for metric in METRICS if "cpu" in metric.kinds]
@@ -143,3 +146,18 @@ def test_answers_that_do_not_come_are_counted_as_such():
     with Session(Leaky(), SessionConfig(retries=0)) as session:
         answers = room.llm_teacher(session)([question])
     assert answers[0].scores is None and answers[0].reason == "unanswered"
+
+
+@pytest.mark.slow
+def test_one_command_teaches_a_student_that_is_read_again(shared_data, tmp_path, capsys):
+    for needed in ("torch", "transformers", "tokenizers"):
+        pytest.importorskip(needed)
+    with gzip.open(shared_data / "devices" / "cpu-i7-3770.jsonl.gz") as file:
+        lines = [line for line, _ in zip(file, range(12), strict=False)]
+    sample, student = tmp_path / "cpu-i7-3770.jsonl", tmp_path / "student"
+    sample.write_bytes(b"".join(lines))
+    given = ["--data", str(sample), "-o", str(student), "--teacher", "leaky"]
+    command.main([*given, "--programs", "2", "--epochs", "1", "--full"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["audit"]["leak"] > 0.1 and told["answers"] > 0 and len(told["losses"]) == 1
+    assert HfScores(student, threads=1, device="cpu").model.readout == "heads"
