@@ -148,33 +148,32 @@ def test_the_product_knows_nothing_of_its_studies():
     assert not known
 
 
-@pytest.mark.parametrize("file", [f for f in FILES if f != "__init__.py"])
-def test_imports_go_one_way(file):
-    own = LAYERS.index(_room(file))
+def test_imports_go_one_way():
     upward = [
         f"{file}:{line} imports {name}"
+        for file in FILES
+        if file != "__init__.py"
         for line, name in _imports(file)
         if name.startswith("foretune.")
         and (room := name.split(".")[1]) in LAYERS
-        and LAYERS.index(room) > own
+        and LAYERS.index(room) > LAYERS.index(_room(file))
     ]
     assert not upward
 
 
-def _modules() -> dict[str, Path]:
-    """Full names of the modules of both packages."""
-    files = [p for name in ("foretune", "foretune_research") for p in (ROOT / name).rglob("*.py")]
-    parts = {file: file.relative_to(ROOT).with_suffix("").parts for file in files}
-    return {".".join(p for p in parts[file] if p != "__init__"): file for file in files}
+def _modules() -> dict[str, str]:
+    """The modules of both packages: full names, and paths as :data:`FILES` has them or in full."""
+    studies = [path.as_posix() for path in (ROOT / "foretune_research").rglob("*.py")]
+    parts = {file: ("foretune", *Path(file).with_suffix("").parts) for file in FILES}
+    parts |= {file: Path(file).relative_to(ROOT).with_suffix("").parts for file in studies}
+    return {".".join(p for p in named if p != "__init__"): file for file, named in parts.items()}
 
 
 def test_no_imports_go_in_a_circle():
     """Imports within functions count. That a module's package is loaded with it does not."""
     modules = _modules()
     graph = {
-        module: {
-            name if name in modules else name.rpartition(".")[0] for _, name in _imports(str(path))
-        }
+        module: {name if name in modules else name.rpartition(".")[0] for _, name in _imports(path)}
         for module, path in modules.items()
     }
     own = {module: known & modules.keys() - {module} for module, known in graph.items()}
@@ -184,14 +183,15 @@ def test_no_imports_go_in_a_circle():
         pytest.fail(" is imported by ".join(error.args[1]))
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_tvm_is_imported_by_its_seam_alone(file):
+def test_tvm_is_imported_by_its_seam_alone():
     direct = [
         f"{file}:{line} imports {name}"
+        for file in FILES
+        if file != SEAM and file not in DIRECT_TVM
         for line, name in _imports(file)
         if name.split(".")[0] in ("tvm", "tvm_ffi")
     ]
-    assert file == SEAM or file in DIRECT_TVM or not direct
+    assert not direct
 
 
 def test_the_list_of_direct_imports_is_not_longer_than_needed():
@@ -199,14 +199,14 @@ def test_the_list_of_direct_imports_is_not_longer_than_needed():
     assert using >= DIRECT_TVM
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_private_modules_stay_in_their_room(file):
+def test_private_modules_stay_in_their_room():
     """A module that starts with an underscore is imported by its own room only.
 
     Those at the top, in no room, are for all of the package and for nobody else.
     """
     foreign = [
         f"{file}:{line} imports {name}"
+        for file in FILES
         for line, name in _imports(file)
         if name.startswith("foretune.")
         and name.split(".")[1] not in (_room(file), *TOP)
@@ -257,11 +257,11 @@ def test_every_use_of_the_environment_is_seen(use):
     assert _environment_uses(ast.parse(use)) == [1]
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_environment_variables_are_used_at_the_entries_only(file):
+def test_environment_variables_are_used_at_the_entries_only():
     """Below the command line and the entry of a child process, configuration is an argument."""
-    lines = _environment_uses(_tree(file))
-    assert bool(lines) == (file in ENVIRONMENT), (file, lines)
+    uses = {file: lines for file in FILES if (lines := _environment_uses(_tree(file)))}
+    assert not {file: lines for file, lines in uses.items() if file not in ENVIRONMENT}
+    assert set(uses) == ENVIRONMENT
 
 
 def test_tests_find_the_checkout_by_its_name():
@@ -269,7 +269,8 @@ def test_tests_find_the_checkout_by_its_name():
     counted = [
         file.relative_to(ROOT).as_posix()
         for file in sorted((ROOT / "tests").rglob("*.py"))
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if ".parents" in (text := file.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Attribute)
         and node.attr == "parents"
         and "__file__" in ast.unparse(node)

@@ -15,6 +15,7 @@ from foretune.hardware import probe
 from foretune.workload import Model, Workload, catalog, from_object
 
 pytestmark = [
+    pytest.mark.machine,
     pytest.mark.gpu,
     pytest.mark.skipif(
         not _tvm.tvm.device("cuda", 0).exist,

@@ -22,6 +22,8 @@ from foretune.measure.transport import processes
 from tests.measure.misbehaviour import BUILDER, Trick, TrickSketch
 from tests.measure.programs import matmul
 
+pytestmark = pytest.mark.machine
+
 _NO_RANDOMIZE = 0x0040000
 _PERSONALITY = f"import ctypes; print(ctypes.CDLL(None).personality(0xFFFFFFFF) & {_NO_RANDOMIZE})"
 _ALLOWED = f"""

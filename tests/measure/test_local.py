@@ -36,6 +36,8 @@ from foretune.workload import Workload
 from tests.measure.misbehaviour import BUILDER, Trick, TrickSketch
 from tests.measure.programs import matmul, take
 
+pytestmark = pytest.mark.machine
+
 POLICY = MeasurePolicy(
     build_timeout_s=2.0,
     run_timeout_s=2.0,

@@ -18,6 +18,8 @@ from foretune.measure.timing import QuietFloor, Reading, Stopwatch, entry
 from foretune.measure.waiting import CoreWatch
 from tests.measure import programs
 
+pytestmark = pytest.mark.machine
+
 POLICY = MeasurePolicy(budget_s=0.05, reading_s=0.002)
 _NOTHING = InTurn([])
 
