@@ -43,6 +43,7 @@ _OURS_WITHIN = (
     "features",
     "search",
     "space",
+    "symbolic",
     "tuning",
     "bench",
     "measure",

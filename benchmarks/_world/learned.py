@@ -41,9 +41,10 @@ def learning_code() -> str:
     return code_of(
         "benchmarks._world.learned",
         "foretune.cost.world.learning",
-        "foretune.features.per_store",
-        "foretune.features._names",
-        "foretune.features.tokens",
+        "foretune.features.stores._columns",
+        "foretune.features.stores._extract",
+        "foretune.features.tokens._names",
+        "foretune.features.tokens._tokens",
         # Found by name.
         "foretune_research.world.reader",
         within=("cost", "space", "world"),

@@ -43,7 +43,7 @@ from foretune.features import (
     machine_fit,
     require_source,
 )
-from foretune.features.schedule import schedule_summary
+from foretune.features.actions import schedule_summary
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware

@@ -177,7 +177,7 @@ class MlpRanker(NeuralRanker):
     def _rows(self, programs: Sequence[Program]) -> Sequence[npt.NDArray[Any] | None]:
         if self._given_rows is not None:
             return self._given_rows(programs)
-        from foretune.features.cache import program_rows
+        from foretune.features import program_rows
 
         return program_rows(programs, self._cache, self.source)
 

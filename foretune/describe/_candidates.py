@@ -1,6 +1,6 @@
 """Nests of loops of candidates, in batches and without making their programs.
 
-A sketch is interpreted once per structure (``foretune.space.symbolic``): its loops, indices and
+A sketch is interpreted once per structure (``foretune.symbolic``): its loops, indices and
 buffers are expressions of tile factors and choices then, whose values for a batch of candidates are
 the numbers of a ``Nests``. What the interpreter does not know is read from programs.
 """
@@ -21,7 +21,7 @@ from foretune.describe._nests import (
 )
 from foretune.describe._programs import nests_of_program
 from foretune.errors import IllegalCandidateError
-from foretune.space.symbolic import (
+from foretune.symbolic import (
     Structure,
     UnsupportedTraceError,
     structure_of,

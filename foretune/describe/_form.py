@@ -28,7 +28,7 @@ from foretune.describe._nests import (
     Term,
 )
 from foretune.space import Choice
-from foretune.space.symbolic import (
+from foretune.symbolic import (
     Bound,
     Digit,
     Evaluator,

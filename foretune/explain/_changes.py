@@ -16,7 +16,7 @@ import numpy as np
 from foretune.describe import Behaviours, behaviours, nests_of
 from foretune.errors import IllegalCandidateError
 from foretune.space import Candidate, Choice, PerfectTile, location_name
-from foretune.space.symbolic import structure_of
+from foretune.symbolic import structure_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt

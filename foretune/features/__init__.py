@@ -1,4 +1,13 @@
-"""Features of candidates: named, versioned columns with units."""
+"""Features of candidates: named, versioned columns with units.
+
+Three rooms, by what a row stands for; none needs another's rows:
+
+- ``stores``: a row for each buffer that the scheduled program stores to, TVM's columns.
+- ``actions``: a row for a candidate, from its decisions.
+- ``tokens``: a row for each scheduling action.
+
+``table`` has what a column is, ``memory`` keeps rows that were read once.
+"""
 
 from foretune.features.actions import (
     ACTION_FEATURE_VERSION,
@@ -6,17 +15,21 @@ from foretune.features.actions import (
     action_columns,
     action_features,
     machine_features,
+    machine_fit,
 )
-from foretune.features.cache import SOURCES, Extractor, candidate_rows, program_rows, require_source
-from foretune.features.per_store import (
+from foretune.features.stores import (
     FEATURE_VERSION,
     PER_STORE,
-    Column,
+    SOURCES,
+    Extractor,
+    candidate_rows,
     columns,
     extract_per_store,
     extract_untransformed,
+    program_rows,
+    require_source,
 )
-from foretune.features.schedule import machine_fit
+from foretune.features.table import Column
 from foretune.features.tokens import TOKEN_VERSION, action_tokens, token_vocabulary
 
 __all__ = [

@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune.cost.mlp import MlpRanker
-from foretune.features.formulas import Formulas, formulas
 from foretune.search._anchored import Anchored
 from foretune.search._descent import Landscape
 from foretune.search._relaxed import Relaxed
 from foretune.space import Candidate, Choice, PerfectTile, Sketch
-from foretune.space.symbolic import Structure, UnsupportedTraceError, structure_of
+from foretune.symbolic import Structure, UnsupportedTraceError, structure_of
+from foretune.symbolic.formulas import Formulas, formulas
 
 if TYPE_CHECKING:
     import torch

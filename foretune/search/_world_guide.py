@@ -25,12 +25,12 @@ import numpy.typing as npt
 
 from foretune.cost.world import WorldRanker
 from foretune.dataset import Program
-from foretune.features.formulas import Formulas, formulas
 from foretune.search._anchored import Anchored
 from foretune.search._descent import Landscape
 from foretune.search._guide import Caution, Guide, left_open
 from foretune.space import Candidate, Choice, PerfectTile, Sketch
-from foretune.space.symbolic import UnsupportedTraceError, structure_of
+from foretune.symbolic import UnsupportedTraceError, structure_of
+from foretune.symbolic.formulas import Formulas, formulas
 
 if TYPE_CHECKING:
     import torch

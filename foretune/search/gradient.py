@@ -9,7 +9,7 @@ picks from them what is measured. With ``guide="world"`` the world model stands 
 perceptron: tile factors and choices are numbers of its actions.
 
 Symbols: ``guide`` is the frozen model that is climbed, ``model`` the cost model of the run. A
-*group* is a sketch and a structure (``foretune.space.symbolic``).
+*group* is a sketch and a structure (``foretune.symbolic``).
 
 Reading order: here; ``_gradient_config`` for the options, ``_relaxed`` for coordinates and
 rounding, ``_descent`` for the optimiser, ``_guide`` and ``_world_guide`` for the score.
@@ -45,7 +45,7 @@ from foretune.search._guide import Guide
 from foretune.search._guides import chosen_guide
 from foretune.search._relaxed import Changes
 from foretune.search.evolutionary import Evolutionary
-from foretune.space.symbolic import UnsupportedTraceError
+from foretune.symbolic import UnsupportedTraceError
 
 if TYPE_CHECKING:
     from foretune.cost import CostModel

@@ -11,7 +11,7 @@ from foretune import cost
 from foretune.cost import gbdt
 from foretune.cost.gbdt import GradientBoosting, program_vector
 from foretune.errors import BadInputError
-from foretune.features.schedule import SUMMARY_COLUMNS
+from foretune.features.actions import SUMMARY_COLUMNS
 from foretune.measure import Measurement, Status
 from foretune.testing import SyntheticSpace, cost_models, synthetic_features, synthetic_record
 

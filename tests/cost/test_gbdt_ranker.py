@@ -13,7 +13,8 @@ from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost.gbdt_ranker import GbdtActionRanker, GbdtRanker
 from foretune.dataset import Program
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
-from foretune.features import cache, extract_per_store
+from foretune.features import extract_per_store
+from foretune.features.stores import cache
 from foretune.space import Action
 from foretune.testing.rankers import (
     nest_features,

@@ -13,7 +13,7 @@ from foretune import cost
 from foretune.cost import Ranker, pretrained
 from foretune.dataset import Program
 from foretune.errors import BadInputError
-from foretune.features import cache
+from foretune.features.stores import cache
 from foretune.workload.training import excluded
 from tests.space.programs import CPU, space
 

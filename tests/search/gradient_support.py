@@ -12,7 +12,7 @@ from foretune.search._guide import Guide
 from foretune.search._relaxed import Relaxed
 from foretune.search.gradient import Gradient
 from foretune.space import Choice, PerfectTile
-from foretune.space.symbolic import UnsupportedTraceError
+from foretune.symbolic import UnsupportedTraceError
 from tests.search.opened import opened
 
 OpenGradient = opened(Gradient)

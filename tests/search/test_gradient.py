@@ -14,7 +14,7 @@ import torch
 from foretune import cost, search
 from foretune.cost import pretrained
 from foretune.errors import BadInputError
-from foretune.features.formulas import extract_batch
+from foretune.features.stores.formulas import extract_batch
 from foretune.search import gradient
 from foretune.search._descent import Descent, descend
 from foretune.search._guide import Caution, MlpGuide

@@ -31,7 +31,7 @@ from foretune.cost.behaviour.labels import ClassWeights, lesson
 from foretune.cost.behaviour.tokens import COLUMNS, TOKEN_VERSION, tokens_of
 from foretune.describe import NESTS_VERSION
 from foretune.errors import BadInputError
-from foretune.features.cache import add_rows, read_rows
+from foretune.features.stores import add_rows, read_rows
 
 if TYPE_CHECKING:
     from torch import nn

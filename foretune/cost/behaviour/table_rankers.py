@@ -36,8 +36,8 @@ from foretune.cost.behaviour.columns import (
 )
 from foretune.cost.behaviour.scores import AnalyticScores
 from foretune.describe import SCHEMA_VERSION
-from foretune.features.cache import add_rows, read_rows
 from foretune.features.memory import Memory
+from foretune.features.stores import add_rows, read_rows
 
 NestReader = Callable[[Sequence[Any]], reading.Batches]
 

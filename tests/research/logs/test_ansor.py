@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretune.describe import THREAD, Nests
-from foretune.features._names import ANSOR_KINDS
+from foretune.features.tokens._names import ANSOR_KINDS
 from foretune_research.logs import _ansor
 
 from .ansor_programs import (
