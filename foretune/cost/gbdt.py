@@ -5,10 +5,10 @@ a program are aggregated into one vector, to which a summary of the schedule's d
 boosted trees learn to order the vectors of one workload by speed. The loss compares pairs within a
 workload only, so that workloads of different size, and failures, need no common scale.
 
-The trees do not start from nothing: the score of a schedule before any tree is ``a`` times what a
-prior expects of it (``machine_fit``, or a trained ranker), where ``a`` is fitted to the workload's
-own measurements and shrunk towards 1 while they are few. So the model is useful from the first
-batch, and where the prior says nothing (``a`` falls to 0) it stands on the trees alone.
+The trees do not start from nothing: the score of a schedule before any tree is what a prior expects
+of it (``foretune.cost._prior``: ``machine_fit``, or a trained ranker), as far as that explains the
+workload's own measurements. So the model is useful from the first batch, and where the prior says
+nothing it stands on the trees alone.
 
 Symbols: a program has rows of shape (n_stores, n_columns) and a level, minus log2 of its seconds;
 a failure's level is one below the slowest program of its workload.
@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -35,6 +35,7 @@ import xgboost
 from foretune._options import configured, constants, option_names, refuse_unknown
 from foretune.cost._base import CostModel, FloatArray, Prediction
 from foretune.cost._lambdarank import lambda_objective
+from foretune.cost._prior import Prior, RulePrior, Weighed
 from foretune.errors import BadInputError
 from foretune.features import (
     Extractor,
@@ -52,9 +53,6 @@ if TYPE_CHECKING:
 
 Rows = npt.NDArray[np.float32]
 Aggregate = Callable[[npt.NDArray[Any]], Rows]
-Prior = Callable[[Sequence[Any]], FloatArray]
-"""Candidates to the scores expected of them before measurements, float64 of shape (n,), in the
-unit minus log2 of a slow-down. ``machine_fit`` needs no training."""
 
 VECTOR_VERSION = 2
 """Number of what ``program_vector`` gives. Raised whenever a place in it changes its meaning."""
@@ -76,7 +74,8 @@ class GbdtConfig:
         max_rows: Programs trained on at most; above it the workloads with
             most are thinned out first.
         cache: Programs whose features are kept.
-        prior_strength: Measurements that weigh as much as that belief.
+        prior_strength: Measurements that weigh as much as what the prior expects; None: as many as
+            it says itself.
         trust: Measurements of a workload at which the trees have half their say there; 0: they
             have all of it from the start.
     """
@@ -89,7 +88,6 @@ class GbdtConfig:
     columns: ClassVar[float] = 0.4
     opponents: ClassVar[int] = 128
     threads: ClassVar[int] = 1
-    prior: ClassVar[float] = 1.0
     sisters: ClassVar[float] = 8.0
 
     rounds: int = 30
@@ -97,7 +95,7 @@ class GbdtConfig:
     min_records: int = 8
     max_rows: int = 2048
     cache: int = 8192
-    prior_strength: float = 8.0
+    prior_strength: float | None = None
     trust: float = 0.0
 
     def __post_init__(self) -> None:
@@ -105,8 +103,9 @@ class GbdtConfig:
             if getattr(self, name) < 1:
                 raise BadInputError(f"gbdt: {name} >= 1 must hold, but got {getattr(self, name)}")
         for name in ("prior_strength", "trust"):
-            if getattr(self, name) < 0:
-                raise BadInputError(f"gbdt: {name} >= 0 must hold, but got {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise BadInputError(f"gbdt: {name} >= 0 must hold, but got {value}")
 
 
 def program_vector(rows: npt.NDArray[Any]) -> Rows:
@@ -125,45 +124,6 @@ def program_vector(rows: npt.NDArray[Any]) -> Rows:
     )
 
 
-@dataclass
-class _Group:
-    """Programs of one workload, by candidate key: vectors, seconds (NaN: it failed) and priors."""
-
-    vectors: dict[str, Rows] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    fits: dict[str, Any] = field(default_factory=dict)
-
-    def matrix(self) -> Rows:
-        return np.stack(list(self.vectors.values()))
-
-    def levels(self) -> FloatArray:
-        """Minus log2 seconds; failures one below the slowest."""
-        seconds = np.array(list(self.seconds.values()), dtype=np.float64)
-        level = -np.log2(seconds)
-        if np.isnan(level).all():
-            return np.zeros(len(level))
-        return np.nan_to_num(level, nan=float(np.nanmin(level)) - 1.0)
-
-    def slope(self, belief: float, strength: float) -> float:
-        """How far the prior explains minus log2 seconds: least squares, shrunk to a belief.
-
-        ``strength`` programs with a prior of unit variance weigh as much as the belief.
-        """
-        seconds = np.array(list(self.seconds.values()))
-        timed = ~np.isnan(seconds)
-        if belief == 0.0 or timed.sum() < 2:
-            return belief
-        fits = np.array(list(self.fits.values()))[timed]
-        speed = -np.log2(seconds[timed])
-        fits, speed = fits - fits.mean(), speed - speed.mean()
-        slope = (strength * belief + fits @ speed) / (strength + fits @ fits)
-        return float(np.clip(slope, 0.0, 2.0 * belief))
-
-    def timed(self) -> int:
-        times = [s for s in self.seconds.values() if not np.isnan(s)]
-        return len(times) if len(set(times)) > 1 else 0
-
-
 class GradientBoosting(CostModel):
     """Pairwise ranking over aggregated per-store features, retrained from all records when it must.
 
@@ -176,7 +136,7 @@ class GradientBoosting(CostModel):
         features: Where TVM's per-store features are read, one of ``foretune.features.SOURCES``.
         extract: Candidates to rows per candidate, ``None`` for an illegal one, instead of these.
         aggregate: Rows of a program, shape (stores, columns), to one vector.
-        prior_of: What is expected of candidates before measurements.
+        prior: What is expected of candidates before measurements; ``machine_fit`` unless given.
         options: Fields of ``GbdtConfig``.
     """
 
@@ -188,7 +148,7 @@ class GradientBoosting(CostModel):
         features: str = "programs",
         extract: Extractor | None = None,
         aggregate: Aggregate | None = None,
-        prior_of: Prior = machine_fit,
+        prior: Prior | None = None,
         **options: Any,
     ) -> None:
         self.config, rest = configured(GbdtConfig, "gbdt", options)
@@ -199,9 +159,9 @@ class GradientBoosting(CostModel):
             extract = extract_per_store if features == "programs" else formulas
         self._extract = extract
         self._aggregate = program_vector if aggregate is None else aggregate
-        self._prior_of = prior_of
+        self._expected = Weighed(prior or RulePrior(machine_fit), self.config.prior_strength)
         self._seed = int(rng.integers(2**31))
-        self._groups: dict[str, _Group] = {}
+        self._rows: dict[str, dict[str, Rows]] = {}
         self._boosters: list[xgboost.Booster] = []
         self._stale = False
         self._cache: OrderedDict[tuple[str, str], Rows | None] = OrderedDict()
@@ -209,26 +169,26 @@ class GradientBoosting(CostModel):
     @property
     def ready(self) -> bool:
         """Whether some workload has ``min_records`` programs with at least two different times."""
-        return any(g.timed() >= self.config.min_records for g in self._groups.values())
+        return any(m.timed() >= self.config.min_records for m in self._expected.measured)
 
     def fit(self, records: Sequence[Record]) -> None:
         """Forgets every record and learns from these alone."""
-        self._groups = {}
+        self._rows = {}
+        self._expected.forget()
         self._boosters = []
         self.update(records)
 
     def update(self, records: Sequence[Record]) -> None:
         """Adds records; one with a known candidate replaces the earlier measurement."""
         kept = [r for r in records if r.candidate is not None]
-        vectors = self._vectors([r.candidate for r in kept if r.candidate is not None])
-        fits = self._prior_of([r.candidate for r in kept if r.candidate is not None])
-        for record, vector, fit in zip(kept, vectors, fits, strict=True):
+        candidates = [r.candidate for r in kept if r.candidate is not None]
+        vectors = self._vectors(candidates)
+        opinions = self._expected.prior.opinions(candidates)
+        for record, vector, opinion in zip(kept, vectors, opinions, strict=True):
             if vector is None:
                 continue
-            group = self._groups.setdefault(record.workload, _Group())
-            group.vectors[record.candidate_key] = vector
-            group.seconds[record.candidate_key] = _seconds(record)
-            group.fits[record.candidate_key] = fit
+            self._rows.setdefault(record.workload, {})[record.candidate_key] = vector
+            self._expected.take(record, opinion)
             self._stale = True
 
     def predict(self, candidates: Sequence[Candidate]) -> Prediction:
@@ -244,7 +204,7 @@ class GradientBoosting(CostModel):
         if not legal:
             return Prediction(score, spread)
         scored = [candidates[i] for i in legal]
-        score[legal] = self._margins([c.workload.key for c in scored], self._prior_of(scored))
+        score[legal] = self._expected.scores(scored)
         if self._boosters:
             matrix = np.stack([vector for vector in vectors if vector is not None])
             each = np.stack(
@@ -263,7 +223,7 @@ class GradientBoosting(CostModel):
         trust, sisters = self.config.trust, self.config.sisters
         if trust == 0:
             return np.ones(len(workloads))
-        timed = {key: group.timed() for key, group in self._groups.items()}
+        timed = {each.workload: each.timed() for each in self._expected.measured}
         every = sum(timed.values())
         says = {}
         for key in set(workloads):
@@ -272,20 +232,6 @@ class GradientBoosting(CostModel):
             known = mine + sisters * others / (others + _HALF)
             says[key] = known / (known + trust)
         return np.array([says[key] for key in workloads])
-
-    def _margins(self, workloads: Sequence[str], fits: FloatArray) -> FloatArray:
-        """Scores before any tree, shape (n,)."""
-        found = np.zeros(len(workloads))
-        names = np.array(workloads)
-        for key in dict.fromkeys(workloads):
-            mine = names == key
-            found[mine] = self._weighed(self._groups.get(key, _Group()), fits[mine])
-        return found
-
-    def _weighed(self, group: _Group, fits: FloatArray) -> FloatArray:
-        """What the prior says of programs of a group, as far as it explains those measured."""
-        weighed: FloatArray = group.slope(self.config.prior, self.config.prior_strength) * fits
-        return weighed
 
     def _vectors(self, candidates: Sequence[Candidate]) -> list[Rows | None]:
         keys = [(c.workload.key, c.key) for c in candidates]
@@ -307,21 +253,22 @@ class GradientBoosting(CostModel):
 
     def _train(self) -> None:
         self._stale = False
-        groups = [g for g in self._groups.values() if len(g.vectors) > 1]
+        groups = [each for each in self._expected.measured if len(each.seconds) > 1]
         if not groups:
             self._boosters = []
             return
         rng = np.random.default_rng(self._seed)
-        most = _most_of_each([len(g.vectors) for g in groups], self.config.max_rows)
+        most = _most_of_each([len(each.seconds) for each in groups], self.config.max_rows)
         matrices, levels, margins = [], [], []
         for group in groups:
-            matrix, level = group.matrix(), group.levels()
+            matrix = np.stack(list(self._rows[group.workload].values()))
+            level, margin = group.levels(), self._expected.scores_of(group)
             keep = np.arange(len(matrix))
             if most < len(matrix):
                 keep = np.sort(rng.choice(len(matrix), most, replace=False))
             matrices.append(matrix[keep])
             levels.append(level[keep])
-            margins.append(self._weighed(group, np.array(list(group.fits.values())))[keep])
+            margins.append(margin[keep])
         data = xgboost.DMatrix(np.concatenate(matrices), nthread=self.config.threads)
         data.set_base_margin(np.concatenate(margins))
         objective = lambda_objective(levels, self.config.opponents, rng)
@@ -362,11 +309,3 @@ def _most_of_each(counts: Sequence[int], rows: int) -> int:
             return max(2, each)
         left -= count
     return max(counts)
-
-
-def _seconds(record: Record) -> float:
-    """Seconds to learn from; NaN for a failure, whatever readings it may hold."""
-    measurement = record.measurement
-    if measurement.ran and measurement.best_s is not None:
-        return measurement.best_s
-    return float("nan")

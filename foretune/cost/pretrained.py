@@ -1,32 +1,29 @@
-"""A cost model that learned from other workloads before its first measurement.
+"""Cost models that learned from other workloads before their first measurement: parts, joined.
 
-Idea: a ranker trained on a data set says what to expect of a schedule; boosted trees, grown during
-the run, say how the workload at hand differs. The score of a candidate is
+Idea: a ranker trained on a data set says what to expect of a schedule, the *prior*
+(``foretune.cost._prior``); boosted trees, grown during the run, say how the workload at hand
+differs, the *correction* (``foretune.cost.gbdt``). The score of a candidate is
 
     a * expected + n / (n + trust) * trees
 
 where ``expected`` is the ranker's score in log2 slow-downs (its ``scale``), ``a`` how far that
 explains the ``n`` programs measured so far, shrunk towards 1 while they are few (the ranker's
-``strength`` says how few), and ``trees`` a correction on top of it (``foretune.cost.gbdt``). So the
-first batch is informed, and a ranker that misleads on a workload is forgotten there.
+``strength`` says how few). So the first batch is informed, and a ranker that misleads on a workload
+is forgotten there.
 
-The draft learns in the same way: where no program is read it is that score itself; else what the
+The *draft* learns in the same way: where no program is read it is that score itself; else what the
 default ranker expects, times an ``a`` of its own.
 
 With ``online=False`` nothing of this is learned: ``expected`` is the score, whatever is measured.
 That is how rankers are compared in a search: what one of them lacks, trees would make up for.
 
-Weights that come with the package lie in ``foretune/cost/weights`` as ``NAME-KIND.npz``: ``KIND``
-is the kind of target they are for, ``NAME`` one of ``joined`` (the default; its trees on decisions
-are read by the cost model ``gbdt``, and draft for models that read programs), ``behaviour``,
-``classifier``, ``mlp``, ``tlp`` and ``world``.
+``InformedModel`` is what the three parts have in common with one another. ``PretrainedModel`` makes
+them of a ranker; ``foretune.cost.joined_model`` and ``foretune.cost.behaviour.model`` have priors
+that look closer at some candidates.
 """
 
 from __future__ import annotations
 
-import importlib.resources
-import json
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -36,12 +33,12 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune._options import require_type
-from foretune.cost import rankers
 from foretune.cost._base import CostModel, FloatArray, Prediction
-from foretune.cost._opinions import expectation, illegal_last, opinion
+from foretune.cost._opinions import illegal_last
+from foretune.cost._prior import Prior, RankerPrior, RulePrior, Weighed
 from foretune.cost._ranker import Ranker
-from foretune.cost.gbdt import GbdtConfig, GradientBoosting, _Group, _seconds
-from foretune.cost.joined import JoinedRanker
+from foretune.cost.gbdt import GbdtConfig, GradientBoosting
+from foretune.cost.shipped import DEFAULT, is_known, shipped, trained
 from foretune.errors import BadInputError
 from foretune.features import machine_fit, require_source
 
@@ -51,46 +48,12 @@ if TYPE_CHECKING:
     from foretune.records import Record
     from foretune.space import Candidate
 
-DEFAULT = "default"
-
-_DEFAULT_MEMBER = "gbdt_actions"
-"""The member of the joined ranker that the default is where it has no file of its own."""
 _ITSELF = "ranker"
 """As ``draft``: the model itself."""
 TRUST = 16.0
 """``GbdtConfig.trust`` here: a trained ranker is a better belief than ``machine_fit``."""
-_BELIEF = 1.0
-"""Slope of a draft before measurements."""
-_ARCHITECTURE = "x86_64"
-"""Of the processors that the weights for CPUs were trained on."""
-_SUFFIX = ".npz"
 _OF_A_RANKER = {"draft", "online"}
 """Options of ``PretrainedModel`` that trees alone do not have."""
-
-
-def shipped(name: str, kind: str) -> Ranker | None:
-    """The trained ranker called ``name`` that comes with the package; None if there is none.
-
-    The default is read from the file of the joined ranker, so that it is there once.
-
-    Args:
-        name: ``"joined"``, ``"default"``, ``"behaviour"``, ``"mlp"``, ``"tlp"``, ``"world"``...
-        kind: Kind of target that it is for, as ``Hardware.kind``.
-
-    Raises:
-        RecordError: The file is damaged or of another version.
-        MissingDependencyError: The ranker needs a package that is not installed.
-    """
-    weights = importlib.resources.files("foretune.cost") / "weights"
-    own = weights / f"{name}-{kind}{_SUFFIX}"
-    if own.is_file():
-        with importlib.resources.as_file(own) as path:
-            return rankers.load_for_run(path)
-    joined = weights / f"{JoinedRanker.name}-{kind}{_SUFFIX}"
-    if name != DEFAULT or not joined.is_file():
-        return None
-    with importlib.resources.as_file(joined) as path:
-        return JoinedRanker.load_member(path, _DEFAULT_MEMBER)
 
 
 def gbdt(
@@ -110,7 +73,7 @@ def gbdt(
     Raises:
         BadInputError: An option is unknown or makes no sense.
     """
-    foreign = {"extract", "prior_of", "aggregate"} & set(options)
+    foreign = {"extract", "prior", "aggregate"} & set(options)
     ranker = options.pop("ranker", None)
     if ranker is None and hardware is not None and is_known(hardware) and not foreign:
         ranker = shipped(DEFAULT, hardware.kind)
@@ -123,18 +86,6 @@ def gbdt(
             "the cost model"
         )
     return GradientBoosting(rng=rng, hardware=hardware, **options)
-
-
-def is_known(hardware: Hardware) -> bool:
-    """Whether a ranker finds what it looks at: with a factor unknown, 0, it would only guess."""
-    factors = (hardware.simd_bits, hardware.l1_bytes, hardware.l2_bytes)
-    return not hardware.has_cores or (min(factors) > 0 and of_known_architecture(hardware))
-
-
-def of_known_architecture(hardware: Hardware) -> bool:
-    """Whether weights of the package have learned from such processors; of GPUs there is no say."""
-    triple = str(json.loads(hardware.target).get("mtriple", _ARCHITECTURE))
-    return not hardware.has_cores or triple.startswith(_ARCHITECTURE)
 
 
 def _of_weights(name: str, what: str, **defaults: Any) -> Callable[..., CostModel]:
@@ -183,10 +134,84 @@ world = _of_weights(
 )
 
 
-class PretrainedModel(CostModel):
-    """A trained ranker, corrected by trees as measurements arrive.
+class InformedModel(CostModel):
+    """A model that knew something before the run. Always ``ready`` and ``informed``.
 
-    Always ``ready`` and ``informed``.
+    Args:
+        prior: What is expected of candidates.
+        correction: Scores on top of the prior, and learns from the run; None: nothing is learned,
+            and the prior alone scores.
+        draft: Who drafts, as far as the run's measurements have it believed; None: the model
+            itself.
+    """
+
+    def __init__(
+        self, prior: Prior, correction: CostModel | None = None, draft: Weighed | None = None
+    ) -> None:
+        self._prior, self._correction, self._draft = prior, correction, draft
+
+    @property
+    def informed(self) -> bool:
+        """True: the prior was trained on other workloads."""
+        return True
+
+    @property
+    def informed_draft(self) -> bool:
+        """Whether what drafts was trained, too."""
+        return self._draft is None or self._draft.prior.informed
+
+    def fit(self, records: Sequence[Record]) -> None:
+        """Forgets every record of this run, but not what was learned before."""
+        if self._correction is not None:
+            self._correction.fit([])
+        if self._draft is not None:
+            self._draft.forget()
+        self.update(records)
+
+    def update(self, records: Sequence[Record]) -> None:
+        """Adds records; one with a known candidate replaces the earlier measurement."""
+        if self._correction is None:
+            return
+        self._correction.update(records)
+        if self._draft is not None:
+            self._draft.learn(records)
+
+    def predict(self, candidates: Sequence[Candidate]) -> Prediction:
+        """Scores candidates; NaN for one that is known to be illegal."""
+        if self._correction is None:
+            return Prediction(self._prior.alone(candidates), np.zeros(len(candidates)))
+        found = self._correction.predict(candidates)
+        score = np.where(self._prior.refused(candidates), np.nan, found.score)
+        return Prediction(score, found.spread)
+
+    def draft(self, candidates: Sequence[Candidate]) -> FloatArray:
+        """What is expected by whoever drafts, as far as it explains the run."""
+        if self._draft is None:
+            return illegal_last(self.predict(candidates).score)
+        return self._draft.scores(candidates)
+
+
+def remembered(options: Mapping[str, Any]) -> int:
+    """Of how many candidates a prior keeps what it said: as many as trees keep the features of."""
+    return int(options.get("cache", GbdtConfig.cache))
+
+
+def refuse_learning(given: Mapping[str, Any]) -> None:
+    """Refuses options of what learns in a run where nothing does.
+
+    Raises:
+        BadInputError: There are some, but for ``cache``, which bounds what the prior said, too.
+    """
+    for name, value in given.items():
+        if name != "cache":
+            raise BadInputError(
+                f"a pretrained model: {name} must be left out where online=False, but got "
+                f"{value!r}: no trees are grown then, choose online=True for them"
+            )
+
+
+class PretrainedModel(InformedModel):
+    """A trained ranker, corrected by trees as measurements arrive.
 
     Args:
         rng: Seeds the trees; drawn from once.
@@ -202,6 +227,7 @@ class PretrainedModel(CostModel):
             and names. Not for a ranker that was made by the caller or reads no programs.
         online: Whether the run's measurements are learned from. If not, the ranker alone scores and
             drafts, the same from the first batch to the last, and no options of trees are taken.
+        prior: What stands in place of ``ranker`` as what is expected of candidates.
         extract: Features of the trees; per-store features where the ranker reads programs, and
             action features where it does not, unless given.
         options: Fields of ``GbdtConfig``. ``prior_strength`` is the ranker's ``strength`` unless
@@ -222,171 +248,63 @@ class PretrainedModel(CostModel):
         draft: Ranker | Path | str | None = None,
         features: str | None = None,
         online: bool = True,
+        prior: Prior | None = None,
         extract: Extractor | None = None,
         **options: Any,
     ) -> None:
         require_type("a pretrained model", "online", online, bool)
         kind = "llvm" if hardware is None else hardware.kind
-        self.ranker = _trained(ranker, kind)
+        self.ranker = trained(ranker, kind)
         if features is not None:
             _read_from(self.ranker, features, given=isinstance(ranker, Ranker))
-        self._online = online
-        self._refuse_unused(extract, options)
-        self._drafter = self._choose_drafter(draft, kind)
-        # With features of programs, asking the trees would take milliseconds per candidate.
-        itself = draft == _ITSELF or (draft is None and not self.ranker.reads_programs)
-        self._drafts_itself = itself and extract is None
-        self._drafted: dict[str, _Group] = {}
-        self._asked: OrderedDict[tuple[str, str], float] = OrderedDict()
-        own = self._own_features() if extract is None else {"extract": extract}
-        learning = {"prior_strength": self.ranker.strength, "trust": TRUST, **options}
-        self._trees = GradientBoosting(
-            rng=rng, hardware=hardware, prior_of=self._expected, **own, **learning
-        )
-
-    def _refuse_unused(self, extract: Extractor | None, options: Mapping[str, Any]) -> None:
-        """Refuses what would have no effect.
-
-        Args:
-            extract: Features of the trees, if given.
-            options: Of the trees; ``cache`` also bounds what the ranker said.
-        """
-        if "prior_of" in options:
-            raise BadInputError(
-                "a pretrained model: prior_of is for trees alone, but here the ranker "
-                f"{type(self.ranker).__name__} says what to expect: leave it out, or choose the "
-                "cost model 'gbdt:scratch'"
-            )
         if "aggregate" in options and extract is None and not self.ranker.reads_programs:
             raise BadInputError(
                 "a pretrained model: aggregate is for features of stores, but trees read those of "
                 f"actions where {type(self.ranker).__name__} does: leave it out, or give extract"
             )
-        given = {k: v for k, v in options.items() if k != "cache"}
-        if extract is not None:
-            given["extract"] = extract
-        if not self._online and given:
-            name, value = next(iter(given.items()))
-            raise BadInputError(
-                f"a pretrained model: {name} must be left out where online=False, but got "
-                f"{value!r}: no trees are grown then, choose online=True for them"
-            )
+        prior = prior or RankerPrior(self.ranker, remembered(options))
+        correction = None
+        if online:
+            read = self._features() if extract is None else {"extract": extract}
+            learning = {"trust": TRUST, **read, **options}
+            correction = GradientBoosting(rng=rng, hardware=hardware, prior=prior, **learning)
+        else:
+            refuse_learning(options if extract is None else {**options, "extract": extract})
+        super().__init__(prior, correction, self._drafter(draft, kind, extract is not None))
 
-    def _choose_drafter(self, draft: Ranker | Path | str | None, kind: str) -> Ranker | None:
-        if draft == _ITSELF:
-            return self.ranker
-        if draft is None:
-            return shipped(DEFAULT, kind) if self.ranker.reads_programs else self.ranker
-        drafter = _trained(draft, kind)
-        if drafter.reads_programs:
-            raise BadInputError(
-                "what drafts must not read programs, which takes milliseconds each, but "
-                f"{type(drafter).__name__} does: use one of actions, for example 'gbdt_actions'"
-            )
-        return drafter
-
-    def _own_features(self) -> dict[str, Any]:
+    def _features(self) -> Mapping[str, Any]:
+        """What trees read, unless it is given."""
         from foretune import features
 
         if self.ranker.reads_programs:
             # Read once for the ranker and the trees.
             return {"extract": partial(features.candidate_rows, source=self.ranker.source)}
-        return {"extract": action_rows, "aggregate": only_row}
+        return ACTIONS
 
-    @property
-    def informed(self) -> bool:
-        """True: the ranker was trained on other workloads."""
-        return True
+    def _drafter(
+        self, draft: Ranker | Path | str | None, kind: str, extracts: bool
+    ) -> Weighed | None:
+        """Who drafts; None: the model itself.
 
-    @property
-    def informed_draft(self) -> bool:
-        """Whether a trained ranker drafts, and not ``machine_fit``."""
-        return self._drafter is not None
-
-    def fit(self, records: Sequence[Record]) -> None:
-        """Forgets every record of this run, but not what the ranker was trained on."""
-        self._trees.fit([])
-        self._drafted = {}
-        self.update(records)
-
-    def update(self, records: Sequence[Record]) -> None:
-        """Adds records; one with a known candidate replaces the earlier measurement."""
-        if self._online:
-            self._trees.update(records)
-            self._judge_draft(records)
-
-    def predict(self, candidates: Sequence[Candidate]) -> Prediction:
-        """Scores candidates; NaN for one that cannot be applied, where programs are read."""
-        if self._online:
-            return self._trees.predict(candidates)
-        return Prediction(self._opinion(candidates), np.zeros(len(candidates)))
-
-    def draft(self, candidates: Sequence[Candidate]) -> FloatArray:
-        """What the ranker of actions expects, or ``machine_fit``, as far as it explains the run.
-
-        Where the model drafts itself, the score: then the trees correct the draft, too.
+        Args:
+            draft: As the constructor takes it.
+            kind: Of the target.
+            extracts: Whether the trees read features of the caller's, perhaps of programs: asking
+                them would take milliseconds per candidate.
         """
-        if self._drafts_itself:
-            return illegal_last(self.predict(candidates).score)
-        strength = GbdtConfig.prior_strength if self._drafter is None else self._drafter.strength
-        workloads = [candidate.workload.key for candidate in candidates]
-        slopes = {
-            key: self._drafted.get(key, _Group()).slope(_BELIEF, strength) for key in set(workloads)
-        }
-        slope: FloatArray = np.array([slopes[key] for key in workloads], dtype=np.float64)
-        return slope * self._guessed(candidates)
-
-    def _judge_draft(self, records: Sequence[Record]) -> None:
-        """Keeps what was drafted of measured candidates beside their seconds."""
-        known = [(record, record.candidate) for record in records if record.candidate is not None]
-        if self._drafts_itself or not known:
-            return
-        guessed = self._guessed([candidate for _, candidate in known])
-        for (record, candidate), guess in zip(known, guessed.tolist(), strict=True):
-            group = self._drafted.setdefault(candidate.workload.key, _Group())
-            group.seconds[record.candidate_key] = _seconds(record)
-            group.fits[record.candidate_key] = guess
-
-    def _guessed(self, candidates: Sequence[Candidate]) -> FloatArray:
-        """What drafts, before it is weighed."""
-        if self._drafter is None:
-            return machine_fit(candidates)
-        return expectation(self._drafter, candidates)
-
-    def _expected(self, candidates: Sequence[Candidate]) -> FloatArray:
-        """What the ranker expects, 0 of one that it cannot judge."""
-        expected: FloatArray = np.nan_to_num(self._opinion(candidates), nan=0.0)
-        return expected
-
-    def _opinion(self, candidates: Sequence[Candidate]) -> FloatArray:
-        """What the ranker says: always the same of a candidate, so that it is asked once."""
-        keys = [(candidate.workload.key, candidate.key) for candidate in candidates]
-        known = {key: self._asked[key] for key in keys if key in self._asked}
-        missing = {k: c for k, c in zip(keys, candidates, strict=True) if k not in known}
-        if missing:
-            found = opinion(self.ranker, list(missing.values())).tolist()
-            known.update(zip(missing, found, strict=True))
-        for key, value in known.items():
-            self._asked[key] = value
-            self._asked.move_to_end(key)
-        while len(self._asked) > self._trees.config.cache:
-            self._asked.popitem(last=False)
-        return np.array([known[key] for key in keys], dtype=np.float64)
-
-
-def _trained(ranker: Ranker | Path | str, kind: str) -> Ranker:
-    if isinstance(ranker, Ranker):
-        return ranker
-    if isinstance(ranker, Path) or ranker.endswith(_SUFFIX):
-        return rankers.load_for_run(ranker)
-    found = shipped(ranker, kind)
-    if found is None:
-        raise BadInputError(
-            f"no trained weights {ranker!r} for targets of kind {kind!r} come with this "
-            "installation: train some with `foretune train` and give the file, or choose the cost "
-            "model 'gbdt'"
-        )
-    return found
+        itself = draft == _ITSELF or (draft is None and not self.ranker.reads_programs)
+        if itself:
+            return Weighed(RankerPrior(self.ranker)) if extracts else None
+        if draft is None:
+            default = shipped(DEFAULT, kind)
+            return Weighed(RulePrior(machine_fit) if default is None else RankerPrior(default))
+        drafter = trained(draft, kind)
+        if drafter.reads_programs:
+            raise BadInputError(
+                "what drafts must not read programs, which takes milliseconds each, but "
+                f"{type(drafter).__name__} does: use one of actions, for example 'gbdt_actions'"
+            )
+        return Weighed(RankerPrior(drafter))
 
 
 def _read_from(ranker: Ranker, source: str, given: bool) -> None:
@@ -421,3 +339,7 @@ def action_rows(candidates: Sequence[Candidate]) -> list[npt.NDArray[np.float32]
 def only_row(rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """The first of some rows, shape (columns,): there is no other."""
     return np.asarray(rows[0], dtype=np.float32)
+
+
+ACTIONS: Mapping[str, Any] = {"extract": action_rows, "aggregate": only_row}
+"""Features of trees that read no program: arguments of ``GradientBoosting``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from foretune.cost import pretrained, rankers
+from foretune.cost import rankers, shipped
 from foretune.cost.mlp import MlpRanker
 from foretune.cost.world import WorldRanker
 from foretune.errors import BadInputError
@@ -43,9 +43,9 @@ def chosen_guide(model: CostModel, hardware: Hardware, config: GradientConfig) -
     if config.weights.endswith(".npz"):
         ranker = rankers.load_for_run(config.weights)
     elif config.weights or not isinstance(ranker, wanted):
-        known = bool(config.weights) or pretrained.of_known_architecture(hardware)
+        known = bool(config.weights) or shipped.of_known_architecture(hardware)
         name = config.weights or config.guide
-        ranker = pretrained.shipped(name, hardware.kind) if known else None
+        ranker = shipped.shipped(name, hardware.kind) if known else None
     if ranker is None and config.weights:
         raise BadInputError(
             f"gradient: weights must be a file (.npz) of `foretune train {config.guide}`, or the "

@@ -84,4 +84,5 @@ def test_a_pretrained_model_that_learns_nothing_in_the_run(check):
 @pytest.mark.parametrize("check", cost_models.CHECKS, ids=lambda check: check.__name__)
 def test_a_joined_model(check, online):
     ranker = Rumours(members="gbdt_actions,mlp_behaviour")
-    check(functools.partial(JoinedModel, ranker=ranker, online=online, **SYNTHETIC))
+    trees = SYNTHETIC if online else {}
+    check(functools.partial(JoinedModel, ranker=ranker, online=online, **trees))

@@ -9,6 +9,7 @@ import pytest
 
 from foretune import cost
 from foretune.cost import gbdt
+from foretune.cost._prior import RulePrior
 from foretune.cost.gbdt import GradientBoosting, program_vector
 from foretune.errors import BadInputError
 from foretune.features.actions import SUMMARY_COLUMNS
@@ -161,30 +162,6 @@ def test_unknown_and_impossible_options_are_refused():
         make(rounds=0)
 
 
-class TestPriorSlope:
-    def group(self, slope, n=60):
-        rng = np.random.default_rng(0)
-        fits = rng.normal(size=n)
-        seconds = 1e-3 * 2.0 ** (-slope * fits)
-        keys = [str(i) for i in range(n)]
-        return gbdt._Group(
-            {}, dict(zip(keys, seconds, strict=True)), dict(zip(keys, fits, strict=True))
-        )
-
-    def test_the_belief_holds_without_measurements(self):
-        assert gbdt._Group().slope(1.0, 8.0) == 1.0
-
-    @pytest.mark.parametrize("true", [0.0, 0.5, 1.5])
-    def test_measurements_move_it(self, true):
-        assert abs(self.group(true).slope(1.0, 8.0) - true) < 0.25
-
-    def test_a_misleading_prior_is_dropped_and_never_inverted(self):
-        assert self.group(-1.0).slope(1.0, 8.0) == 0.0
-
-    def test_zero_switches_it_off(self):
-        assert self.group(1.0).slope(0.0, 8.0) == 0.0
-
-
 def test_program_vector_of_several_stores():
     rows = np.array([[1.0, 2.0], [5.0, 1.0]], dtype=np.float32)
     assert program_vector(rows).tolist() == [5, 1, 6, 3, 5, 2, 2]
@@ -237,11 +214,11 @@ class TestPrior:
         return -np.log2(np.array([c.seconds for c in candidates], dtype=np.float64))
 
     def test_it_is_the_score_before_measurements(self):
-        score = make(prior_of=self.knows).predict(some()).score
+        score = make(prior=RulePrior(self.knows)).predict(some()).score
         assert np.allclose(score, self.knows(some()))
 
     def test_trees_start_from_it(self):
-        with_it, without = make(prior_of=self.knows), make()
+        with_it, without = make(prior=RulePrior(self.knows)), make()
         for model in (with_it, without):
             model.fit(records(24))
         candidates = some(100)

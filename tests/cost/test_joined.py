@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretune import cost
-from foretune.cost import Ranker, pretrained
+from foretune.cost import Ranker, shipped
+from foretune.cost._prior import Measured
 from foretune.cost.gbdt_ranker import GbdtActionRanker, GbdtRanker
 from foretune.cost.joined import JoinedRanker, Shares
-from foretune.cost.joined_model import JoinedModel
+from foretune.cost.joined_model import JoinedModel, JoinedPrior
 from foretune.errors import BadInputError, RecordError
 from foretune.measure import Measurement, Status
 from foretune.records import Record
@@ -73,20 +74,20 @@ def test_a_member_is_read_from_the_file_of_all(
     folder = tmp_path / "weights"
     folder.mkdir()
     trained().save(folder / "joined-llvm.npz")
-    monkeypatch.setattr(pretrained.importlib.resources, "files", lambda _: tmp_path)
+    monkeypatch.setattr(shipped.importlib.resources, "files", lambda _: tmp_path)
     (group, *_) = suite.training_groups(1)
-    read = pretrained.shipped("default", "llvm")
+    read = shipped.shipped("default", "llvm")
     assert isinstance(read, GbdtActionRanker)
     whole = trained().members["gbdt_actions"]
     assert (read.score_group(group) == whole.score_group(group)).all()
     # A file of its own counts more; what nobody joined is not there.
-    assert pretrained.shipped("tlp", "llvm") is None and pretrained.shipped("mlp", "llvm") is None
-    assert pretrained.shipped("default", "cuda") is None
+    assert shipped.shipped("tlp", "llvm") is None and shipped.shipped("mlp", "llvm") is None
+    assert shipped.shipped("default", "cuda") is None
     with pytest.raises(RecordError, match=r"joins gbdt_actions, gbdt, but 'mlp' is wanted"):
         JoinedRanker.load_member(folder / "joined-llvm.npz", "mlp")
     (folder / "default-llvm.npz").write_bytes(b"damaged")
     with pytest.raises(RecordError, match="default-llvm"):
-        pretrained.shipped("default", "llvm")
+        shipped.shipped("default", "llvm")
 
 
 def test_options_stand_behind_the_name_of_a_file(
@@ -209,7 +210,7 @@ class TestInARun:
         after = model.predict(some)
         np.testing.assert_allclose(after.score[:6], looked)
         assert np.abs(looked - before[:6]).max() > 1e-6
-        assert (after.spread[:6] > 0).all() and (after.spread[6:] == 0).all()
+        assert not after.spread.any(), "before trees are grown"
 
     def test_what_few_have_seen_compares_with_what_all_have(self) -> None:
         model, some = self.model(), self.candidates(24)
@@ -220,13 +221,20 @@ class TestInARun:
         np.testing.assert_allclose(rest - before[16:], (looked - before[:16]).mean())
         assert abs((looked - before[:16]).mean()) > 1e-6
         model.update([record(c, suite.nest_seconds(c) ** -1) for c in some[:12]])
-        trees, score = model._trees, model.predict(some).score
-        rows = model._known(some)
+        assert np.isfinite(model.predict(some).score).all()
+
+    def test_it_does_so_with_shares_that_the_run_corrected(self) -> None:
+        some = self.candidates(24)
+        prior = JoinedPrior(trained(), 64)
+        prior.look(some[:16])
+        measured = Measured(some[0].workload.key)
+        for each, opinion in zip(some[:12], prior.opinions(some[:12]), strict=True):
+            measured.add(record(each, suite.nest_seconds(each) ** -1), opinion)
+        rows = prior.opinions(some[:16])
         narrow = rows.copy()
         narrow[:, 1:] = np.nan
-        names = [c.workload.key for c in some]
-        apart = trees._margins(names, narrow) - trees._margins(names, rows)
-        assert abs(apart[:16].mean()) < 1e-6 and np.isfinite(score).all()
+        near, far = (prior.weighed(each, measured, 1.0) for each in (rows, narrow))
+        assert abs((near - far).mean()) < 1e-6 and np.abs(near - far).max() > 1e-3
 
     def test_illegal_programs_are_nan_once_they_were_looked_at(self) -> None:
         model = self.model()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from foretune import cost
-from foretune.cost import Ranker, pretrained, rankers
+from foretune.cost import Ranker, rankers, shipped
 from foretune.cost._opinions import expectation
 from foretune.cost.gbdt import GbdtConfig, GradientBoosting, program_vector
 from foretune.cost.pretrained import PretrainedModel
@@ -38,7 +38,7 @@ def weights(tmp_path, monkeypatch):
     """A package without weights, or with those that a test puts here."""
     folder = tmp_path / "package" / "weights"
     folder.mkdir(parents=True)
-    monkeypatch.setattr(pretrained.importlib.resources, "files", lambda _package: folder.parent)
+    monkeypatch.setattr(shipped.importlib.resources, "files", lambda _package: folder.parent)
     return folder
 
 
@@ -82,7 +82,8 @@ def without_sisters(made):
     class Alone(GbdtConfig):
         sisters: ClassVar[float] = 0.0
 
-    made._trees.config = Alone(**asdict(made._trees.config))
+    trees = made._correction
+    trees.config = Alone(**asdict(trees.config))
     return made
 
 
@@ -109,7 +110,7 @@ def test_what_the_ranker_said_is_forgotten_some_day():
     made, some = model(expert, cache=8), nests(24)
     score = made.predict(some).score
     made.predict(some[-8:])
-    assert expert.scored == 24 and len(made._asked) == 8
+    assert expert.scored == 24
     np.testing.assert_array_equal(made.predict(some).score, score)
     assert expert.scored > 24
 
@@ -262,7 +263,6 @@ class TestAlone:
             ({"rounds": 3}, "rounds must be left out where online=False, but got 3"),
             ({"extract": nest_features}, "extract must be left out where online=False"),
             ({"online": "no"}, "online must be bool, but got 'no'"),
-            ({"online": True, "prior_of": machine_fit}, "prior_of is for trees alone"),
         ],
     )
     def test_what_would_have_no_effect_is_refused(self, options, message):
@@ -448,10 +448,14 @@ class TestShipped:
     def test_options_reach_the_trees(self, weights):
         self.put(weights / "default-llvm.npz")
         made = cost.create("gbdt", hardware=NEST_HARDWARE, rounds=7, trust=3)
-        assert (made._trees.config.rounds, made._trees.config.trust) == (7, 3)
-        assert made._trees.config.prior_strength == made.ranker.strength
-        given = cost.create("gbdt", hardware=NEST_HARDWARE, prior_strength=5)
-        assert given._trees.config.prior_strength == 5
+        trees = made._correction.config
+        assert (trees.rounds, trees.trust) == (7, 3)
+        given = cost.create("gbdt", hardware=NEST_HARDWARE, prior_strength=1e6)
+        for each in (made, given):
+            each.update(records(nests(24), lambda c: nest_seconds(c) ** -2))
+        # What misleads counts for less after as many measurements as it says, or as somebody says.
+        kept, left = (np.ptp(each.predict(nests()).score) for each in (given, made))
+        assert left < 0.8 * kept
         with pytest.raises(BadInputError, match="no option 'deep'"):
             cost.create("gbdt", hardware=NEST_HARDWARE, deep=1)
 
@@ -550,7 +554,8 @@ def test_options_in_a_name_reach_the_model(tmp_path):
     np.testing.assert_array_equal(alone.predict(nests()).score, before)
     assert not np.allclose(learning.predict(nests()).score, before)
     again = cost.create(f"{file}:online=false", hardware=NEST_HARDWARE, online=True)
-    assert again._online, "what stands beside the name comes first"
+    again.update(records(nests(24)))
+    assert not np.allclose(again.predict(nests()).score, before), "beside the name comes first"
 
 
 def test_trees_that_start_anew_read_formulas_by_their_name():

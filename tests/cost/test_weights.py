@@ -10,7 +10,7 @@ import pytest
 
 import foretune
 from foretune import cost
-from foretune.cost import Ranker, pretrained
+from foretune.cost import Ranker, pretrained, shipped
 from foretune.dataset import Program
 from foretune.errors import BadInputError
 from foretune.features.stores import cache
@@ -27,7 +27,7 @@ def test_they_can_be_read_and_score_programs(file):
     name, _, kind = file.rpartition("-")
     if name in ("classifier", "joined", "mlp", "tlp", "world"):
         pytest.importorskip("torch")
-    ranker = pretrained.shipped(name, kind)
+    ranker = shipped.shipped(name, kind)
     assert isinstance(ranker, Ranker)
     drawn = space("matmul").sample(np.random.default_rng(0), 8)
     scores = ranker.score([Program(candidate=c) for c in drawn], CPU, CPU.key)
@@ -56,7 +56,7 @@ def test_where_features_are_read_is_checked():
     rng = np.random.default_rng(0)
     with pytest.raises(BadInputError, match="reads decisions only"):
         pretrained.PretrainedModel(rng=rng, ranker="default", features="formulas")
-    mine = pretrained.shipped("mlp", "llvm")
+    mine = shipped.shipped("mlp", "llvm")
     with pytest.raises(BadInputError, match="make it with source"):
         pretrained.PretrainedModel(rng=rng, ranker=mine, features="formulas")
 
@@ -79,5 +79,5 @@ def test_they_have_learned_from_nothing_that_is_evaluated(file):
 
 
 def test_what_drafts_reads_no_programs():
-    drafter = pretrained.shipped(pretrained.DEFAULT, "llvm")
+    drafter = shipped.shipped(shipped.DEFAULT, "llvm")
     assert drafter is not None and not drafter.reads_programs

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from foretune import cost
-from foretune.cost import pretrained, rankers, score_group
+from foretune.cost import rankers, score_group, shipped
 from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost.gbdt import program_vector
 from foretune.cost.world import WorldRanker, learning, readers
@@ -335,7 +335,7 @@ def long_program():
 
 
 def test_programs_of_more_actions_than_any_learned_from_are_ranked_by_all_of_them(caplog):
-    ranker = pretrained.shipped("world", "llvm")
+    ranker = shipped.shipped("world", "llvm")
     candidates = Space.generate(long_program(), CPU).sample(np.random.default_rng(0), 24)
     assert min(len(steps_of(c.actions())) for c in candidates) > LONGEST
     with caplog.at_level(logging.WARNING, "foretune.cost.world"):

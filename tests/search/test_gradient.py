@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 import torch
 
 from foretune import cost, search
-from foretune.cost import pretrained
+from foretune.cost import pretrained, shipped
 from foretune.errors import BadInputError
 from foretune.features.stores.formulas import extract_batch
 from foretune.search import gradient
@@ -63,7 +63,7 @@ class Limited(SyntheticGuide):
 
 @pytest.fixture(scope="module")
 def perceptron():
-    ranker = pretrained.shipped("mlp", "llvm")
+    ranker = shipped.shipped("mlp", "llvm")
     assert ranker is not None
     return ranker
 
@@ -555,7 +555,7 @@ class TestWhatCannotBeClimbed:
         assert sum("no feasible start" in r.message for r in caplog.records) == 2
 
     def test_a_target_without_weights_is_said(self, caplog, monkeypatch):
-        monkeypatch.setattr(pretrained, "shipped", lambda name, kind: None)
+        monkeypatch.setattr(shipped, "shipped", lambda name, kind: None)
         strategy = Gradient(
             SyntheticSpace(seed=1), strategies.OracleModel(), np.random.default_rng(0)
         )

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretune import cost, search
-from foretune.cost import pretrained
+from foretune.cost import shipped
 from foretune.cost.world import WorldRanker
 from foretune.cost.world.head import READS
 from foretune.cost.world.model import World
@@ -270,7 +270,7 @@ def test_the_world_of_the_package_can_be_climbed():
 
 
 def test_without_a_trained_world_evolution_proposes(caplog, monkeypatch):
-    monkeypatch.setattr(pretrained, "shipped", lambda name, kind: None)
+    monkeypatch.setattr(shipped, "shipped", lambda name, kind: None)
     strategy = Gradient(
         space("softmax"), cost.create("random"), np.random.default_rng(0), guide="world"
     )

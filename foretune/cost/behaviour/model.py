@@ -30,12 +30,14 @@ from foretune._options import require_type
 from foretune.cost import rankers
 from foretune.cost._base import CostModel, FloatArray
 from foretune.cost._opinions import opinion
+from foretune.cost._prior import RankerPrior
 from foretune.cost._ranker import Ranker
 from foretune.cost._ranker_file import read_name
 from foretune.cost.behaviour.composition import lift
 from foretune.cost.behaviour.ranker import BehaviourRanker
 from foretune.cost.behaviour.scores import SOURCES, AnalyticScores, ScoreSource, open_source
-from foretune.cost.pretrained import PretrainedModel, shipped
+from foretune.cost.pretrained import PretrainedModel, remembered
+from foretune.cost.shipped import shipped
 from foretune.errors import BadInputError, unknown_name
 
 if TYPE_CHECKING:
@@ -150,6 +152,92 @@ def _source(scores: str, llm: Session | None, model: str | None) -> ScoreSource 
     return open_source(scores, model)
 
 
+class LookedPrior(RankerPrior):
+    """What a ranker says of all, and what closer looks say of some.
+
+    Args:
+        first: Says what to expect of everything.
+        formulas: Asked first at a closer look; None: ``first`` is these.
+        second: Asked last at a closer look; None: nobody is.
+        remembered: Candidates of which it is kept what ``first`` said.
+    """
+
+    def __init__(
+        self,
+        first: Ranker,
+        formulas: BehaviourRanker | None,
+        second: BehaviourRanker | None,
+        remembered: int,
+    ) -> None:
+        super().__init__(first, remembered)
+        self._formulas, self._second = formulas, second
+        self._looked: dict[tuple[str, str], float] = {}
+        """What a closer look said of candidates, by workload and key."""
+        self._bounds: dict[str, tuple[float, float]] = {}
+        """Of those that were looked at in a workload the most that ``first`` said, and the least
+        that was said after it."""
+
+    @property
+    def source(self) -> ScoreSource | None:
+        """What a closer look asks last; None where there is none."""
+        return None if self._second is None else self._second.source
+
+    @property
+    def looks(self) -> bool:
+        """Whether there is somebody to ask at a closer look."""
+        asks = self.source is not None and not self.source.left_out
+        return asks or self._formulas is not None
+
+    def look(self, candidates: Sequence[Candidate]) -> None:
+        """Has what closer looks say stand for these candidates from now on."""
+        if self._formulas is not None and candidates:
+            self._say(candidates, opinion(self._formulas, candidates))
+        if self._second is not None and candidates:
+            if self._second.source.left_out:
+                counts = self._second.source.counts
+                counts.programs += len(candidates)
+                counts.fallback += len(candidates)
+            else:
+                self._ask(self._second, candidates)
+
+    def _ask(self, second: BehaviourRanker, candidates: Sequence[Candidate]) -> None:
+        before, after = self._last(candidates), opinion(second, candidates)
+        told = ~np.isnan(before) & ~np.isnan(after)
+        if not told.any():
+            return
+        # Of two scales only differences count: what others were told stays comparable.
+        after += (before[told] - after[told]).mean()
+        self._say(candidates, np.where(told, after, np.nan))
+
+    def _say(self, candidates: Sequence[Candidate], opinions: FloatArray) -> None:
+        """Has opinions, shape (n,), stand for these candidates; NaN: there is none."""
+        first = super().alone(candidates).tolist()
+        for candidate, before, value in zip(candidates, first, opinions.tolist(), strict=True):
+            if not math.isnan(before + value):
+                workload = candidate.workload.key
+                self._looked[workload, candidate.key] = value
+                most, least = self._bounds.get(workload, (before, value))
+                self._bounds[workload] = max(most, before), min(least, value)
+
+    def _last(self, candidates: Sequence[Candidate]) -> FloatArray:
+        """The last that was said of each, by whichever stage."""
+        found = super().alone(candidates)
+        for row, candidate in enumerate(candidates):
+            key = candidate.workload.key, candidate.key
+            found[row] = self._looked.get(key, found[row])
+        return found
+
+    def alone(self, candidates: Sequence[Candidate]) -> FloatArray:
+        """The same; with ``formulas``, what was looked at before what it was chosen from."""
+        found = self._last(candidates)
+        if self._formulas is not None:
+            for row, candidate in enumerate(candidates):
+                workload = candidate.workload.key
+                if (workload, candidate.key) in self._looked:
+                    found[row] += lift(*self._bounds[workload])
+        return found
+
+
 class BehaviourModel(PretrainedModel):
     """A trained ranker of behaviour, corrected by trees, with a closer look where there is one.
 
@@ -179,78 +267,29 @@ class BehaviourModel(PretrainedModel):
         **options: Any,
     ) -> None:
         formulas = ranker.staged("2")
-        super().__init__(rng=rng, hardware=hardware, ranker=first or formulas, **options)
-        self._formulas = None if first is None else formulas
-        self._looked: dict[tuple[str, str], float] = {}
-        """What a closer look said of candidates, by workload and key."""
-        self._bounds: dict[str, tuple[float, float]] = {}
-        """Of those that were looked at in a workload the most that ``first`` said, and the least
-        that was said after it."""
-        self._second = None if source is None else ranker.staged("2", source, fills=False)
+        second = None if source is None else ranker.staged("2", source, fills=False)
+        before = first or formulas
+        after = None if first is None else formulas
+        self._stages = LookedPrior(before, after, second, remembered(options))
         self._keep = keep
+        super().__init__(rng=rng, hardware=hardware, ranker=before, prior=self._stages, **options)
 
     @property
     def closer(self) -> int:  # type: ignore[override]
         """``keep`` while there is somebody to ask."""
-        asks = self.source is not None and not self.source.left_out
-        return self._keep if asks or self._formulas is not None else 0
+        return self._keep if self._stages.looks else 0
 
     @property
     def source(self) -> ScoreSource | None:
         """What a closer look asks; None where there is none."""
-        return None if self._second is None else self._second.source
+        return self._stages.source
 
     @property
     def status(self) -> dict[str, Any]:
         """What became of the questions of closer looks."""
-        return {} if self._second is None else self._second.source.status
+        return {} if self.source is None else self.source.status
 
     def look(self, candidates: Sequence[Candidate]) -> FloatArray:
         """Scores after a closer look, shape (n,); they stand for these candidates from now on."""
-        if self._formulas is not None and candidates:
-            self._say(candidates, opinion(self._formulas, candidates))
-        if self._second is not None and candidates:
-            if self._second.source.left_out:
-                counts = self._second.source.counts
-                counts.programs += len(candidates)
-                counts.fallback += len(candidates)
-            else:
-                self._look(self._second, candidates)
+        self._stages.look(candidates)
         return self.predict(candidates).score
-
-    def _look(self, second: BehaviourRanker, candidates: Sequence[Candidate]) -> None:
-        before, after = self._said(candidates), opinion(second, candidates)
-        told = ~np.isnan(before) & ~np.isnan(after)
-        if not told.any():
-            return
-        # Of two scales only differences count: what others were told stays comparable.
-        after += (before[told] - after[told]).mean()
-        self._say(candidates, np.where(told, after, np.nan))
-
-    def _say(self, candidates: Sequence[Candidate], opinions: FloatArray) -> None:
-        """Has opinions, shape (n,), stand for these candidates; NaN: there is none."""
-        first = super()._opinion(candidates).tolist()
-        for candidate, before, value in zip(candidates, first, opinions.tolist(), strict=True):
-            if not math.isnan(before + value):
-                workload = candidate.workload.key
-                self._looked[workload, candidate.key] = value
-                most, least = self._bounds.get(workload, (before, value))
-                self._bounds[workload] = max(most, before), min(least, value)
-
-    def _said(self, candidates: Sequence[Candidate]) -> FloatArray:
-        """The last that was said of each, by whichever stage."""
-        found = super()._opinion(candidates)
-        for row, candidate in enumerate(candidates):
-            key = candidate.workload.key, candidate.key
-            found[row] = self._looked.get(key, found[row])
-        return found
-
-    def _opinion(self, candidates: Sequence[Candidate]) -> FloatArray:
-        """The same; with a ``first``, what was looked at before what it was chosen from."""
-        found = self._said(candidates)
-        if self._formulas is not None:
-            for row, candidate in enumerate(candidates):
-                workload = candidate.workload.key
-                if (workload, candidate.key) in self._looked:
-                    found[row] += lift(*self._bounds[workload])
-        return found

@@ -15,7 +15,7 @@ from foretune.cost.behaviour.model import BehaviourModel, behaviour
 from foretune.cost.behaviour.ranker import BehaviourRanker
 from foretune.cost.behaviour.scores import AnalyticScores
 from foretune.cost.gbdt_ranker import GbdtActionRanker
-from foretune.cost.pretrained import shipped
+from foretune.cost.shipped import shipped
 from foretune.describe import METRICS
 from foretune.errors import BadInputError
 from foretune.hardware import preset
