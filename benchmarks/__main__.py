@@ -37,7 +37,7 @@ BENCHMARKS = {
     "tuners": Benchmark(
         "whole networks by tuner",
         "11 h, resumable",
-        ("tuners", "tuners-r3d", "tuners-resnet50", "tuners-zen4"),
+        ("tuners", "tuners-resnet50"),
     ),
     "cuda": Benchmark("a GPU beside PyTorch", "15 min on a GPU", ("cuda",)),
     "onnx_suite": Benchmark("ONNX's own tests", "20 min, resumable", ("onnx_suite",)),
@@ -47,36 +47,15 @@ BENCHMARKS = {
         "networks drawn at random", "30 min, resumable", ("random_networks",)
     ),
     "search22": Benchmark(
-        "first trials on 22 subgraphs beside MetaSchedule",
+        "searches side by side: first trials on 22 subgraphs beside MetaSchedule",
         "3 h, resumable",
-        (
-            "search22",
-            "search22-boosting",
-            "search22-formulas",
-            "search22-gradient",
-            "search22-left-out",
-            "search22-members",
-            "search22-sides",
-        ),
+        ("search", "strategies"),
     ),
-    "long_search": Benchmark("32 trials beside 1,024", "3 h, resumable", ("long_search",)),
-    "search64": Benchmark("64 trials on ten workloads", "2 h, resumable", ("search64",)),
-    "ablation": Benchmark("a search without parts of the world model", "4 h", ("ablation",)),
-    "mcts": Benchmark(
-        "tree search and its proposers",
-        "20 h, resumable",
-        ("mcts", "mcts-early", "mcts-searched"),
-    ),
-    "expansions": Benchmark("time of a tree search's expansion", "20 min", ("expansions",)),
-    "favourites": Benchmark("what a model's favourites are worth", "2 min", ("favourites",)),
-    "pools": Benchmark("first picks from measured programs", "15 min"),
-    "gradient": Benchmark("climbs of gradient search", "some hours", ("gradient",)),
-    "guides": Benchmark("climbs judged by another model", "1 h", ("guides",)),
-    "proposers": Benchmark("do proposed edits improve", "8 min", ("proposers",)),
-    "portfolio": Benchmark("do schedules of other programs help", "1 h"),
-    "replay": Benchmark("strategies on tables of others", "20 min", ("replay",)),
-    "sampling": Benchmark("candidates drawn per second", "1 min", ("sampling",)),
-    "throughput": Benchmark("trials per second, overhead", "15 min", ("throughput",)),
+    "long_search": Benchmark("32 trials beside 1,024", "3 h, resumable"),
+    "proposers": Benchmark("trains the policy of proposed edits", "1 min"),
+    "portfolio": Benchmark("fills the portfolio of schedules", "1 min"),
+    "replay": Benchmark("strategies on tables of others", "20 min"),
+    "throughput": Benchmark("trials per second, overhead", "15 min", ("speed",)),
     "models": Benchmark("what ranks best on unknown workloads", "2 h, resumable", ("models",)),
     "limits": Benchmark(
         "what bounds a ranker",
@@ -98,13 +77,13 @@ BENCHMARKS = {
     "plans": Benchmark("TGraph on networks never seen", "some hours, resumable"),
     "planned": Benchmark("networks with a proposed plan", "2 h, resumable"),
     "audit": Benchmark("what the data set holds, how labels repeat", "1 h", ("audit",)),
-    "stores": Benchmark("records that eight processes write", "5 min", ("stores",)),
+    "stores": Benchmark("records that eight processes write", "5 min"),
     "pages": Benchmark("draws pages anew from kept readings", "1 min"),
     "excluded": Benchmark("writes the list of evaluation workloads", "1 min"),
     "training_workloads": Benchmark("writes the list of training workloads", "20 min"),
 }
 #: what runs without a name, some minutes in all
-SHORT = ("sampling", "throughput", "audit")
+SHORT = ("throughput", "audit")
 
 
 def main(arguments: list[str]) -> None:

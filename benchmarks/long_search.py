@@ -18,19 +18,22 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import pages
 from benchmarks._search.figures import (
+    Rows,
     Run,
     arrival,
+    interval,
     label,
     log_ratios,
-    made,
     mean_ratio,
     pairs,
     remarks,
 )
 from benchmarks._search.goals import PEER
 from benchmarks._search.runs import hardware_of, search, search_options, seeds_of, states_of
-from benchmarks.results import conditions, publish, table
+from benchmarks.pages import Section
+from benchmarks.results import conditions, table
 from foretune.bench import best_at
 
 WORKLOADS = ("conv2d", "conv3d", "dense", "depthwise_relu", "attention_qk", "softmax")
@@ -39,10 +42,9 @@ STRATEGY = "evolutionary"
 TRIALS, PEER_TRIALS = 32, 1024
 GOAL, LEAST = 1.0, 0.9
 """Latency of the peer's best over ours: no worse in geometric mean, and on no workload below."""
-_TITLE = "A short search of ours against a long one of TVM MetaSchedule's"
 
 
-def against(runs: Sequence[Run], trials: int, peer_trials: int) -> list[dict[str, Any]]:
+def against(runs: Sequence[Run], trials: int, peer_trials: int) -> Rows:
     """What each side of ours has after its trials, beside what each peer has after its own.
 
     Returns:
@@ -54,13 +56,10 @@ def against(runs: Sequence[Run], trials: int, peer_trials: int) -> list[dict[str
     rng = np.random.default_rng(0)
     rows = []
     for one, other, both in pairs(runs):
-        if not other.is_peer:
-            continue
-        ends = [(best_at(mine, trials), best_at(its, peer_trials)) for mine, its in both]
         ratios = log_ratios(
             both, lambda mine, its: (best_at(its, peer_trials), best_at(mine, trials))
         )
-        if not ratios:
+        if not other.is_peer or not ratios:
             continue
         means = [float(np.mean(own)) for own in ratios.values()]
         rows.append(
@@ -71,25 +70,24 @@ def against(runs: Sequence[Run], trials: int, peer_trials: int) -> list[dict[str
                 "workloads": len(means),
                 "no_worse": sum(mean >= math.log(GOAL) for mean in means),
                 "least": math.exp(min(means)),
-                "each": [
-                    _pair(mine, its, *end) for (mine, its), end in zip(both, ends, strict=True)
-                ],
+                "each": [_pair(mine, its, trials, peer_trials) for mine, its in both],
             }
         )
     return rows
 
 
-def _pair(mine: Run, its: Run, own: float | None, end: float | None) -> dict[str, Any]:
-    passed = None if own is None else arrival(its, own)
+def _pair(mine: Run, its: Run, trials: int, peer_trials: int) -> dict[str, Any]:
+    own = best_at(mine, trials)
+    passed = (own is not None and arrival(its, own)) or (None, None)
     return {
         "workload": mine["workload"],
         "seed": mine["seed"],
         "best_s": own,
-        "peer_best_s": end,
+        "peer_best_s": best_at(its, peer_trials),
         "elapsed_s": mine["elapsed_s"],
         "peer_elapsed_s": its["elapsed_s"],
-        "peer_trials": None if passed is None else passed[0],
-        "peer_s": None if passed is None else passed[1],
+        "peer_trials": passed[0],
+        "peer_s": passed[1],
     }
 
 
@@ -122,75 +120,63 @@ def main(arguments: list[str] | None = None) -> None:
         "against": against(result["runs"], options.trials, options.peer_trials),
         "states": states_of(result["runs"]),
     }
-    publish(options.page, _TITLE, _body(result), result, where.end(), options.write)
+    pages.publish(options.page, section, result, where.end(), options.write)
 
 
-def _body(result: Mapping[str, Any]) -> str:
+def section(result: Mapping[str, Any]) -> Section:
+    """Each side of ours after its trials over each peer after its own."""
     rows = result["long_search"]["against"]
     trials, peer_trials = result["trials"], result["peer_trials"]
+    said = ", ".join(f"{interval(row)} of {row['side']}" for row in rows)
+    over = " and ".join(dict.fromkeys(row["over"] for row in rows))
+    cells = [
+        [row["side"], interval(row), f"{row['no_worse']} of {row['workloads']}",
+         f"{row['least']:.3f}"]
+        for row in rows
+    ]  # fmt: skip
     parts = [
-        "\n".join(
-            f"- Goal: {row['side']} after {trials} trials no worse than {row['over']} after "
-            f"{peer_trials}: {row['ratio']:.3f} ({row['low']:.3f}–{row['high']:.3f}) times as fast "
-            f"in geometric mean, {_told(row['ratio'] >= GOAL)}; no worse on {row['no_worse']} of "
-            f"{row['workloads']} workloads, {row['least']:.3f} on the worst (asked: {LEAST}, "
-            f"{_told(row['least'] >= LEAST)})."
-            for row in rows
-        ),
+        f"Asked was {GOAL:g} in geometric mean, and {LEAST:g} on the worst workload. Every program "
+        "that was the best of a run was measured again, those of all sides of one workload and "
+        "seed interleaved by one measurer; the interval is from a bootstrap over workloads and "
+        "seeds. Seconds count from the start of a run's process.",
         *(
             f"{row['side']} beside {row['over']}; the last two columns say when the peer had as "
             f"fast a program:\n\n{_pairs_table(row['each'])}"
             for row in rows
         ),
-        "Every program that was the best of a run was measured again, those of all sides of one "
-        "workload and seed interleaved by one measurer; the interval is from a bootstrap over "
-        "workloads and seeds. Seconds count from the start of a run's process.",
-        made(result["runs"]),
-        *remarks(result),
+        remarks(result),
     ]
-    return "\n\n".join(part for part in parts if part)
-
-
-def _pairs_table(each: Sequence[Mapping[str, Any]]) -> str:
-    return table(
-        [
-            "workload",
-            "seed",
-            "ours, ms",
-            "peer's, ms",
-            "peer's / ours",
-            "ours, s",
-            "peer, s",
-            "as fast after trials",
-            "after s",
-        ],
-        [
-            [
-                pair["workload"],
-                str(pair["seed"]),
-                _number(pair["best_s"], 1e3, 4),
-                _number(pair["peer_best_s"], 1e3, 4),
-                _quotient(pair["peer_best_s"], pair["best_s"]),
-                _number(pair["elapsed_s"], 1.0, 0),
-                _number(pair["peer_elapsed_s"], 1.0, 0),
-                _number(pair["peer_trials"], 1.0, 0),
-                _number(pair["peer_s"], 1.0, 0),
-            ]
-            for pair in each
-        ],
+    return Section(
+        f"Is a search of {trials:,} trials as good as MetaSchedule's of {peer_trials:,}?",
+        f"Programs after {trials:,} trials, times as fast as those of {over} after "
+        f"{peer_trials:,}: {said}.",
+        table(["side", "times as fast", "no worse on", "on the worst workload"], cells),
+        "\n\n".join(part for part in parts if part),
     )
 
 
-def _told(met: bool) -> str:
-    return "met" if met else "not met"
+def _pairs_table(each: Sequence[Mapping[str, Any]]) -> str:
+    header = ["workload", "seed", "ours, ms", "peer's, ms", "peer's / ours", "ours, s", "peer, s",
+              "as fast after trials", "after s"]  # fmt: skip
+    rows = []
+    for pair in each:
+        own, its = pair["best_s"], pair["peer_best_s"]
+        rows.append(
+            [
+                pair["workload"],
+                str(pair["seed"]),
+                _number(own, 1e3, 4),
+                _number(its, 1e3, 4),
+                _number(its / own if own and its else None, 1.0, 3),
+                *(_number(pair[name], 1.0, 0)
+                  for name in ("elapsed_s", "peer_elapsed_s", "peer_trials", "peer_s")),
+            ]
+        )  # fmt: skip
+    return table(header, rows)
 
 
 def _number(value: float | None, times: float, digits: int) -> str:
     return "–" if value is None else f"{value * times:.{digits}f}"
-
-
-def _quotient(above: float | None, below: float | None) -> str:
-    return f"{above / below:.3f}" if above and below else "–"
 
 
 if __name__ == "__main__":

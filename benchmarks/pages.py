@@ -17,7 +17,15 @@ from typing import Any
 
 from benchmarks import results
 
-PAGES: Mapping[str, Mapping[str, str]] = {}
+PAGES: Mapping[str, Mapping[str, str]] = {
+    "search": {
+        "search22": "search22",
+        "search22-left-out": "search22",
+        "long_search": "long_search",
+    },
+    "strategies": {"search22-sides": "search22", "mcts": "search22"},
+    "speed": {"throughput": "throughput", "stores": "stores"},
+}
 """Page -> its files of readings, each with the module whose ``section`` tells what it says."""
 
 Data = Mapping[str, Any]
@@ -99,12 +107,10 @@ def text(sections: Mapping[str, tuple[Section, Data]]) -> str:
     for number, (name, (section, data)) in enumerate(sections.items()):
         parts += ["## Details"] if not number else []
         parts += [f"### {section.question}"] if len(sections) > 1 else []
-        remarks = "\n".join(f"- {remark}" for remark in data.get("remarks", ()))
-        parts += [section.details, remarks]
-        parts.append(
-            f"- Readings: [{name}{results.READINGS}]({name}{results.READINGS})\n"
-            + results.told(data["conditions"])
-        )
+        file = f"{name}{results.READINGS}"
+        remarks = [*data.get("remarks", ()), f"Readings: [{file}]({file})"]
+        listed = [*(f"- {remark}" for remark in remarks), results.told(data["conditions"])]
+        parts += [section.details, "\n".join(listed)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

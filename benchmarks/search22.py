@@ -1,11 +1,17 @@
-"""The first trials of a search on 22 subgraphs: the pretrained default against TVM MetaSchedule.
+"""The first trials of searches, side by side: on 22 subgraphs, the default against MetaSchedule.
 
-Two sides in one run with every seed: foretune with its default cost model, which comes pretrained,
-and TVM's own tuner. With the first seed three controls beside them: foretune with a model that
-starts from nothing, TVM's own tuner with its warm-up lowered, so that a gain is not an artefact of
-its random start, and TVM's own tuner on foretune's space, so that space and search are told apart.
-TVM's tuner is spared the import of intrinsics that it does not use, as it would cost the benchmark
-hours and no trial; on a single core its builders would time out over it.
+A side is ``STRATEGY+COST_MODEL``, ``STRATEGY`` with each of ``--cost-models``, or a peer; ``@N``
+behind it gives it batches of ``N``. Controls run with the first seeds only: foretune with a model
+that starts from nothing, TVM's own tuner with its warm-up lowered, so that a gain is not an
+artefact of its random start, and TVM's own tuner on foretune's space, so that space and search are
+told apart. TVM's tuner is spared the import of intrinsics that it does not use, as it would cost
+the benchmark hours and no trial; on a single core its builders would time out over it.
+
+Whatever compares strategies, proposers or models in a search is a call of this one, under a page
+of its own (docs/research.md has the ablations of the papers)::
+
+    python -m benchmarks search22 --page NAME --question "Which is faster?" \\
+        --strategies gradient+mlp:formulas,mcts:learned,evolutionary --controls '' --write
 
 What a side is to reach goes by its names (``benchmarks._search.goals``). Runs are kept in
 the work directory, and calls can share it (``benchmarks._search.runs``).
@@ -19,12 +25,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import pages
 from benchmarks._search.figures import (
     NEAR,
-    Run,
+    Rows,
     best_known,
+    interval,
     label,
-    made,
     present,
     reached,
     remarks,
@@ -36,8 +43,9 @@ from benchmarks._search.figures import (
 )
 from benchmarks._search.goals import PEER, goals
 from benchmarks._search.runs import hardware_of, search, search_options, seeds_of, states_of
-from benchmarks.results import conditions, publish, table
-from foretune.bench import Side, best_at, sides
+from benchmarks.pages import Section
+from benchmarks.results import conditions, table
+from foretune.bench import Side, best_at, sides, trial_budgets
 from foretune.metaschedule import PEERS
 from foretune.workload import catalog
 
@@ -45,15 +53,22 @@ PAGE = "search22"
 STRATEGY = "evolutionary"
 COST_MODEL, CONTROL = "default", "gbdt:scratch"
 EARLY_PEER, SPACE_PEER = "metaschedule-early", "metaschedule-our-space"
-_TITLE = "The first trials on 22 subgraphs: foretune and TVM MetaSchedule"
-_SHOWN = (8, 16, 64)
-_SECONDS = (
-    "Seconds count from the start of a run's process until its tuner knew the reading: imports, "
-    "making the space, starting workers, building, running and choosing are in it for all sides; "
-    "for ours also measuring the untuned program and the default schedule and comparing outputs, "
-    "which MetaSchedule does not do. The machine was probed before, for all sides alike. "
-    "MetaSchedule learns the readings of a batch at once: each of its 64 default candidates comes "
-    "with the last. Nobody's seconds hold the final comparison."
+QUESTION = "How fast are the programs of a search's first trials, beside TVM MetaSchedule's?"
+_MIDDLE = 16
+"""Trials after which several sides are compared in a sentence."""
+_SPEED = (
+    "A ratio above 1 means faster programs. Every program that was the best of a run was measured "
+    "again, those of all sides and seeds of one workload interleaved by one measurer; intervals "
+    "are from a bootstrap over workloads and seeds. MetaSchedule returns its candidates in "
+    "batches, counted here in the order of measurement."
+)
+_NEAR_NOTE = (
+    "Against the best of all sides and seeds. What is not known speaks against the side in the "
+    "first column: a run of its that never gets there counts as twice the trials, and as twice the "
+    "seconds of the longer of the two runs; one of the other side as all its trials and seconds. "
+    "Seconds count from the start of a run's process until its tuner knew the reading, for ours "
+    "with the measurement of the untuned program and the comparison of outputs; nobody's hold the "
+    "final comparison. MetaSchedule learns the readings of a batch at once."
 )
 
 
@@ -61,41 +76,34 @@ def summarise(result: Mapping[str, Any], default: Side) -> dict[str, Any]:
     """Everything the tables show.
 
     Args:
-        result: What ``run_bench`` gave.
+        result: What ``run_bench`` gave, perhaps with ``budgets``: trials at which to compare.
         default: The first side of ours.
     """
     runs, trials = result["runs"], result["trials"]
+    budgets = result.get("budgets") or trial_budgets(trials)
     return {
         "default": label(default),
-        "speedups": speedups(runs, trials),
-        "shares": shares(runs, trials),
-        **_near(runs, trials, together=False),
-        "of_one_comparison": _near(runs, trials, together=True),
-    }
-
-
-def _near(runs: Sequence[Run], trials: int, together: bool) -> dict[str, Any]:
-    return {
-        "reached": reached(runs, together),
-        "trials_to_near": trials_to_near(runs, trials, together),
-        "seconds_to_near": seconds_to_near(runs, together),
+        "speedups": speedups(runs, budgets),
+        "shares": shares(runs, budgets),
+        "reached": reached(runs),
+        "trials_to_near": trials_to_near(runs, trials),
+        "seconds_to_near": seconds_to_near(runs),
     }
 
 
 def main(arguments: list[str] | None = None) -> None:
+    names = catalog.names("subgraph")
     parser = search_options(
-        __doc__,
-        page=PAGE,
-        workloads=catalog.names("subgraph"),
-        trials=64,
-        seeds=3,
-        timeout_s=1800.0,
+        __doc__, page=PAGE, workloads=names, trials=64, seeds=3, timeout_s=1800.0
     )
-    parser.add_argument("--strategies", default=f"{STRATEGY},{PEER}")
-    parser.add_argument("--cost-models", default=COST_MODEL)
+    parser.add_argument("--strategies", default=f"{STRATEGY},{PEER}", help="sides, and peers")
+    parser.add_argument("--cost-models", default=COST_MODEL, help="of sides that name none")
     controls = ",".join((CONTROL, EARLY_PEER, SPACE_PEER))
     parser.add_argument("--controls", default=controls, help="models and peers")
     parser.add_argument("--control-seeds", type=int, default=1, help="the first so many")
+    parser.add_argument("--budgets", help="trials at which sides are compared; 8, 16, 32...")
+    parser.add_argument("--question", default=QUESTION, help="the title of the page")
+    parser.add_argument("--llm", default="", metavar="MODEL@URL", help="of sides that ask one")
     options = parser.parse_args(arguments)
     seeds = seeds_of(options)
     where = conditions("search22", seeds, hardware_of(options))
@@ -110,14 +118,18 @@ def main(arguments: list[str] | None = None) -> None:
         models,
         seeds,
         own_seeds=dict.fromkeys(more + unlike, options.control_seeds),
+        llm=options.llm,
     )
     if options.seed is not None:
         return
-    (default,) = sides(strategies[:1], models[:1])
-    result["search22"] = summarise(result, default) | {"states": states_of(result["runs"])}
-    judged = [side for side in sides(strategies, models) if not side.is_peer]
-    body = _body(result, goals_of(result["search22"], judged))
-    publish(options.page, _TITLE, body, result, where.end(), options.write)
+    judged = sides(strategies, models)
+    result |= {"judged": [label(side) for side in judged], "question": options.question}
+    if options.budgets:
+        result["budgets"] = [int(budget) for budget in options.budgets.split(",")]
+    ours = [side for side in judged if not side.is_peer]
+    summary = summarise(result, ours[0]) | {"states": states_of(result["runs"])}
+    result["search22"] = summary | {"goals": goals_of(summary, ours)}
+    pages.publish(options.page, section, result, where.end(), options.write)
 
 
 def goals_of(summary: Mapping[str, Any], judged: Sequence[Side]) -> list[str]:
@@ -136,59 +148,89 @@ def goals_of(summary: Mapping[str, Any], judged: Sequence[Side]) -> list[str]:
     ]
 
 
-def _body(result: Mapping[str, Any], goal_lines: Sequence[str]) -> str:
-    summary, trials = result["search22"], result["trials"]
-    parts = [
-        "\n".join(goal_lines),
-        table(
-            ["side", "over", "trials", "speed-up (geometric mean)", "95 % interval", "pairs"],
-            [
-                [row["side"], row["over"], str(row["trials"]), *_ratio_cells(row)]
-                for row in summary["speedups"]
-            ],
-        ),
-        "A ratio above 1 means faster programs. Every program that was the best of a run was "
-        "measured again, those of all sides and seeds of one workload interleaved by one measurer; "
-        "intervals are from a bootstrap over workloads and seeds. MetaSchedule returns its "
-        "candidates in batches, counted here in the order of measurement.",
-        "Share of the best latency known (of all sides and seeds) that a side has found:",
-        _shares_table(summary["shares"]),
-        f"## Until {' / '.join(f'{near:.0%}' for near in NEAR)} of the best latency known",
-        _SECONDS,
-        "What is not known speaks against the side in the first column. If a run of its never gets "
-        f"there, it counts as {2 * trials} trials, and as twice the seconds of the longer one of "
-        f"the two runs that are compared. One of the other side counts as {trials} trials, and as "
-        "the seconds that it took. Medians are over all runs.",
-        "Against the best of all seeds:",
-        *_near_tables(summary),
-        "Against the best of the same seed:",
-        *_near_tables(summary["of_one_comparison"]),
-        _per_workload(result),
-        made(result["runs"]),
-        *remarks(result),
+def section(result: Mapping[str, Any]) -> Section:
+    """What a comparison says: speed beside the peer's, or else beside the last side's."""
+    summary, judged = result["search22"], result["judged"]
+    over = next((name for name in judged if name in PEERS), judged[-1])
+    rows: dict[tuple[str, str], Rows] = {}
+    for row in summary["speedups"]:
+        side, other = row["side"], row["over"]
+        if (side in judged and other == over) or (side == summary["default"] != over and
+                                                  other not in judged):  # fmt: skip
+            rows.setdefault((side, other), []).append(row)
+    budgets = [row["trials"] for row in next(iter(rows.values()), [])]
+    cells = [
+        [*names, *(interval(row) for row in found), str(max(row["pairs"] for row in found))]
+        for names, found in rows.items()
     ]
-    return "\n\n".join(part for part in parts if part)
-
-
-def _shares_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    budgets = list(dict.fromkeys(row["trials"] for row in rows))
-    names = list(dict.fromkeys(row["side"] for row in rows))
-    cell = {(row["side"], row["trials"]): _interval(row) for row in rows}
-    return table(
-        ["side", *(f"after {budget} trials" for budget in budgets)],
-        [[name, *(cell.get((name, budget), "–") for budget in budgets)] for name in names],
+    found = {
+        f"{side} over {other}": [(r["trials"], r["ratio"], r["low"], r["high"]) for r in own]
+        for (side, other), own in rows.items()
+    }
+    return Section(
+        result["question"],
+        _answer({side: own for (side, other), own in rows.items() if other == over}, over),
+        table(["side", "over", *(f"after {n} trials" for n in budgets), "pairs"], cells),
+        _details(result),
+        lambda axes: pages.curves(axes, found, "trials", "times as fast"),
+        "how many times as fast programs are, by trials",
     )
 
 
-def _near_tables(found: Mapping[str, Any]) -> list[str]:
+def _answer(rows: Mapping[str, Rows], over: str) -> str:
+    if not rows:
+        return "There is nothing to compare with: name several sides."
+    if len(rows) == 1:
+        ((side, found),) = rows.items()
+        each = ", ".join(f"{interval(row)} after {row['trials']} trials" for row in found)
+        return f"Programs of {side}, times as fast as those of {over}: {each}."
+    near = {
+        side: min(found, key=lambda row: abs(row["trials"] - _MIDDLE))
+        for side, found in rows.items()
+    }
+    each = ", ".join(f"{interval(row)} of {side}" for side, row in near.items())
+    after = next(iter(near.values()))["trials"]
+    return f"Programs after {after} trials, times as fast as those of {over}: {each}."
+
+
+def _details(result: Mapping[str, Any]) -> str:
+    summary = result["search22"]
+    parts = ["\n".join(summary.get("goals", ())), _SPEED]
+    if "shares" in summary:
+        parts += [
+            "Share of the best latency known (of all sides and seeds) that a side has found:",
+            _shares_table(summary["shares"]),
+            f"#### Until {' / '.join(f'{near:.0%}' for near in NEAR)} of the best latency known",
+            _NEAR_NOTE,
+            *_near_tables(summary),
+            "#### By workload",
+            _per_workload(result),
+        ]
+    return "\n\n".join(part for part in [*parts, remarks(result)] if part)
+
+
+def _shares_table(rows: Rows) -> str:
+    budgets = list(dict.fromkeys(row["trials"] for row in rows))
+    cell = {(row["side"], row["trials"]): interval(row) for row in rows}
+    return table(
+        ["side", *(f"after {budget} trials" for budget in budgets)],
+        [
+            [name, *(cell.get((name, budget), "–") for budget in budgets)]
+            for name in dict.fromkeys(row["side"] for row in rows)
+        ],
+    )
+
+
+def _near_tables(summary: Mapping[str, Any]) -> list[str]:
     """Who gets near when, and against each other side: trials over its, and how much sooner."""
-    own: dict[str, list[Mapping[str, Any]]] = {}
-    for row in found["reached"]:
+    own: dict[str, Rows] = {}
+    for row in summary["reached"]:
         own.setdefault(row["side"], []).append(row)
     against: dict[tuple[str, str], list[str]] = {}
     for name in ("trials_to_near", "seconds_to_near"):
-        for row in found[name]:
-            against.setdefault((row["side"], row["over"]), []).append(_interval(row))
+        for row in summary[name]:
+            against.setdefault((row["side"], row["over"]), []).append(interval(row))
+    heads = [f"{what}, {near:.0%}" for what in ("trials / its", "times sooner") for near in NEAR]
     return [
         table(
             ["side", "runs that got there", "median trials", "median seconds"],
@@ -196,69 +238,41 @@ def _near_tables(found: Mapping[str, Any]) -> list[str]:
                 [
                     side,
                     " / ".join(f"{row['reached']:.0%}" for row in rows),
-                    " / ".join(_or_never(row["trials"]) for row in rows),
-                    " / ".join(_or_never(row["seconds"]) for row in rows),
+                    *(" / ".join(_or_never(row[n]) for row in rows) for n in ("trials", "seconds")),
                 ]
                 for side, rows in own.items()
             ],
         ),
-        table(
-            [
-                "side",
-                "over",
-                *(f"trials / its, {near:.0%}" for near in NEAR),
-                *(f"times sooner, {near:.0%}" for near in NEAR),
-            ],
-            [[*names, *cells] for names, cells in against.items()],
-        ),
+        table(["side", "over", *heads], [[*names, *cells] for names, cells in against.items()]),
     ]
 
 
-def _or_never(value: float) -> str:
-    return "never" if math.isinf(value) else f"{value:.0f}"
+def _or_never(value: float | None) -> str:
+    return "never" if value is None or math.isinf(value) else f"{value:.0f}"
 
 
 def _per_workload(result: Mapping[str, Any]) -> str:
     """Per workload the medians over seeds of what each side has found, as share of the best."""
-    runs = result["runs"]
-    known = best_known(runs, together=False)
-    budgets = [n for n in _SHOWN if n <= result["trials"]] or [result["trials"]]
+    runs, trials = result["runs"], result["trials"]
+    known, everyone = best_known(runs), present(runs)
+    budgets = [n for n in (8, _MIDDLE, 64) if n <= trials] or [trials]
     found: dict[tuple[str, Side, int], list[float]] = {}
-    lowest: dict[str, float] = {}
+    names: dict[str, str] = {}
     for run in runs:
-        best = known[run["key"], run["seed"]]
-        lowest[run["workload"]] = best
+        names[run["key"]] = run["workload"]
         for budget in budgets:
-            seconds = best_at(run, budget)
-            if seconds:
-                key = (run["workload"], side_of(run), budget)
-                found.setdefault(key, []).append(best / seconds)
-    everyone = present(runs)
+            if seconds := best_at(run, budget):
+                key = (run["key"], side_of(run), budget)
+                found.setdefault(key, []).append(known[run["key"]] / seconds)
     rows = [
-        [
-            name,
-            f"{lowest[name] * 1e3:.4f}",
-            *(
-                " / ".join(
-                    f"{np.median(found[name, side, n]):.2f}" if (name, side, n) in found else "–"
-                    for n in budgets
-                )
-                for side in everyone
-            ),
-        ]
-        for name in lowest
-    ]
+        [name, f"{known[key] * 1e3:.4f}"]
+        + [" / ".join(f"{np.median(found[key, side, n]):.2f}" if (key, side, n) in found else "–"
+                      for n in budgets) for side in everyone]
+        for key, name in names.items()
+    ]  # fmt: skip
     after = " / ".join(map(str, budgets))
     heading = f"Share of the best latency known after {after} trials, median over seeds:"
     return f"{heading}\n\n" + table(["workload", "best, ms", *map(label, everyone)], rows)
-
-
-def _ratio_cells(row: Mapping[str, Any]) -> list[str]:
-    return [f"{row['ratio']:.3f}", f"{row['low']:.3f} to {row['high']:.3f}", str(row["pairs"])]
-
-
-def _interval(row: Mapping[str, Any]) -> str:
-    return f"{row['ratio']:.3f} ({row['low']:.3f}–{row['high']:.3f})"
 
 
 if __name__ == "__main__":

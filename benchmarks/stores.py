@@ -13,15 +13,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results import conditions, publish, table
+from benchmarks import pages
+from benchmarks.pages import Section
+from benchmarks.results import conditions, table
 from foretune.measure import Measurement, MeasurePolicy, Status
 from foretune.records import Record, open_store
 
 BATCHES = (1, 16)
-_TITLE = "Tuners that write into one store at once"
 
 
 def _record(writer: str, index: int) -> Record:
@@ -102,23 +104,38 @@ def main(arguments: list[str] | None = None) -> None:
         _write(place, writer, int(count), int(batch))
         return
     where = conditions("stores", [])
-    rows, data = [], []
+    rows = []
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         places = {"journal file": f"{folder}/journal.jsonl"}
         places |= {} if options.url is None else {"PostgreSQL": options.url}
         for name, place in places.items():
             for batch in BATCHES:
                 found = _measured(place, options.writers, options.records, batch)
-                data.append({"store": name, **found})
-                rate = found["written"] / found["seconds"]
-                rows.append([name, str(batch), f"{found['written']:,}", f"{found['there']:,}",
-                             f"{found['seconds']:.1f}", f"{rate:,.0f}"])  # fmt: skip
-    header = ["store", "records a call", "acknowledged", "there", "seconds", "records/s"]
-    body = table(header, rows) + (
-        f"\n\n{options.writers} processes at once, on the machine of the server if there is one. "
-        "A call returns when its records are on disk (fsync; PostgreSQL: synchronous commit)."
+                rows.append({"store": name, **found})
+    data = {"rows": rows, "writers": options.writers}
+    pages.publish("stores", section, data, where.end(), options.write)
+
+
+def section(data: Mapping[str, Any]) -> Section:
+    """How many records a second, and whether all were there."""
+    rows, writers = data["rows"], data["writers"]
+    lost = sum(row["written"] - row["there"] for row in rows)
+    each = ", ".join(
+        f"{row['written'] / row['seconds']:,.0f} ({row['store']}, {row['batch']} a call)"
+        for row in rows
     )
-    publish("stores", _TITLE, body, {"rows": data}, where.end(), options.write)
+    cells = [
+        [row["store"], str(row["batch"]), f"{row['written']:,}", f"{row['there']:,}",
+         f"{row['seconds']:.1f}", f"{row['written'] / row['seconds']:,.0f}"]
+        for row in rows
+    ]  # fmt: skip
+    return Section(
+        f"How many records do {writers} tuners write into one store?",
+        f"{each} a second; {f'{lost:,} were not' if lost else 'all were'} there afterwards.",
+        table(["store", "records a call", "acknowledged", "there", "seconds", "records/s"], cells),
+        "All processes write at once, on the machine of the server if there is one. A call returns "
+        "when its records are on disk (fsync; PostgreSQL: synchronous commit).",
+    )
 
 
 if __name__ == "__main__":

@@ -14,13 +14,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.results import conditions, publish, say, table
+from benchmarks import pages
+from benchmarks.pages import Section
+from benchmarks.results import conditions, say, table
 from foretune.bench import Side, run_side
 from foretune.cost import DEFAULT_MODEL
 from foretune.hardware import Hardware
@@ -29,7 +31,6 @@ from foretune.workload import Workload, load_input
 
 WORKLOADS = ("matmul_512", "conv2d_3x3", "depthwise_3x3")
 OURS, PEER, QUICK_PEER = "foretune", "metaschedule", "metaschedule, import trap removed"
-_TITLE = "Measured trials per second"
 Run = Callable[[Workload, Hardware, int, int], dict[str, Any]]
 
 
@@ -108,56 +109,55 @@ def main(arguments: list[str] | None = None) -> None:
                     {"workload": name, "side": side, "seed": repeat, "trials_per_s": rate, **run}
                 )
                 say(f"{name}  {side}: {rate:.2f} trials/s, {run['failed']} failed")
-    publish("throughput", _TITLE, _body(runs, options), {"runs": runs}, where.end(), options.write)
+    pages.publish("throughput", section, {"runs": runs}, where.end(), options.write)
 
 
-def _body(runs: list[dict[str, Any]], options: argparse.Namespace) -> str:
-    workloads = options.workloads.split(",")
-    median = {
-        (side, name): float(
-            np.median(
-                [r["trials_per_s"] for r in runs if (r["side"], r["workload"]) == (side, name)]
-            )
-        )
-        for side in SIDES
-        for name in workloads
-    }
-    rows = []
+def section(data: Mapping[str, Any]) -> Section:
+    """How many times the trials a second of the peer, and what a run spends on what."""
+    runs = data["runs"]
+    workloads = list(dict.fromkeys(run["workload"] for run in runs))
+
+    def median(key: str, side: str, name: str) -> float:
+        own = [r[key] for r in runs if (r["side"], r["workload"]) == (side, name) and key in r]
+        return float(np.median(own)) if own else math.nan
+
+    rows, times = [], {}
     for side in SIDES:
-        ratios = [median[OURS, name] / median[side, name] for name in workloads]
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        failed = sum(r["failed"] for r in runs if r["side"] == side)
-        rows.append(
-            [side, *(f"{median[side, name]:.2f}" for name in workloads),
-             " ".join(f"{ratio:.1f}" for ratio in ratios), f"{mean:.2f}", str(failed)]
-        )  # fmt: skip
-    header = ["trials per second", *workloads, "ours / this", "geometric mean", "failed trials"]
-    own = [r for r in runs if r["side"] == OURS]
-    shares = [
-        [
-            words,
-            *(f"{np.median([r[key] for r in own if r['workload'] == n]):.1%}" for n in workloads),
+        rates = [median("trials_per_s", side, name) for name in workloads]
+        ratios = [
+            median("trials_per_s", OURS, n) / r for n, r in zip(workloads, rates, strict=True)
         ]
+        times[side] = f"{math.exp(float(np.mean(np.log(ratios)))):.2f}"
+        failed = sum(run["failed"] for run in runs if run["side"] == side)
+        each = " ".join(f"{ratio:.1f}" for ratio in ratios)
+        rows.append([side, *(f"{rate:.2f}" for rate in rates), each, times[side], str(failed)])
+    header = ["trials per second", *workloads, "ours / this", "geometric mean", "failed trials"]
+    own = [run for run in runs if run["side"] == OURS]
+    shares = [
+        [words, *(f"{median(key, OURS, name):.1%}" for name in workloads)]
         for words, key in (
             ("with the start of processes and imports", "overhead"),
             ("without these", "overhead_without_start"),
         )
+        if key in own[0]
     ]
-    parts: dict[str, float] = {}
-    for run in own:
-        for key, seconds in run["spent_s"].items():
-            if key not in ("untuned_s", "tuned_s"):
-                parts[key] = parts.get(key, 0.0) + seconds / len(own)
-    split = ", ".join(f"{key} {seconds:.2f}" for key, seconds in sorted(parts.items()))
-    return (
-        f"{table(header, rows)}\n\n"
-        f"{options.trials} trials per run, {options.repeats} run(s) each, medians; every run a "
-        "fresh process timed from start to end. MetaSchedule: its own builder, runner and "
-        "defaults (64 per batch), its runtime given all threads.\n\n"
+    spent = {key for run in own for key in run["spent_s"]} - {"untuned_s", "tuned_s"}
+    split = ", ".join(
+        f"{key} {np.mean([run['spent_s'].get(key, 0.0) for run in own]):.2f}"
+        for key in sorted(spent)
+    )
+    return Section(
+        "How many trials does a second have?",
+        f"{times[PEER]} times as many as with MetaSchedule as it comes, {times[QUICK_PEER]} times "
+        "as many as without its imports (geometric mean).",
+        table(header, rows),
+        f"{own[0]['trials']} trials per run, {sum(r['workload'] == workloads[0] for r in own)} "
+        "run(s) each, medians; every run a fresh process timed from start to end. MetaSchedule: "
+        "its own builder, runner and defaults (64 per batch), its runtime given all threads.\n\n"
         "Framework overhead of foretune: the share of a run that neither compiles nor runs "
         "candidates. What starts and imports take was measured in runs of one trial beside "
         f"them.\n\n{table(['framework overhead', *workloads], shares)}\n\n"
-        f"Seconds of its runs, mean: {split}."
+        f"Seconds of its runs, mean: {split}.",
     )
 
 

@@ -1,8 +1,7 @@
 """What runs of a search say, side by side: speed-ups, shares of the best, and when they are there.
 
-Symbols: the *best latency known* of a workload is the lowest reading of any side, of all seeds or
-of the same one, whose readings were interleaved; a run *is near* once its best has a share of it
-(``NEAR``).
+Symbols: the *best latency known* of a workload is the lowest reading of any side and seed, whose
+readings were interleaved; a run *is near* once its best has a share of it (``NEAR``).
 
 What is not known speaks against the side in question: a run of its that never gets near counts as
 twice what it could have spent, one of the side that it is compared with as what it did spend.
@@ -18,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from foretune.bench import Side, best_at, geometric_mean, side_name, side_of, trial_budgets
+from foretune.bench import Side, best_at, geometric_mean, side_name, side_of, sitting, went_to
 
 NEAR = (0.9, 0.95, 0.99)
 """Shares of the best latency known at which a run is near it."""
 
 Run = Mapping[str, Any]
+Rows = list[dict[str, Any]]
 
 
 def present(runs: Sequence[Run]) -> list[Side]:
@@ -39,25 +39,13 @@ def label(side: Side) -> str:
     return f"{side.strategy} + {Path(side.cost_model).name}{batch}"
 
 
-def best_known(runs: Sequence[Run], together: bool) -> dict[tuple[str, int], float]:
-    """Lowest seconds per call that any side found, for every workload and seed.
-
-    Args:
-        runs: Of all sides.
-        together: Only among runs of the same seed, whose readings were interleaved; otherwise of
-            all seeds.
-    """
-    lowest: dict[tuple[str, int], float] = {}
+def best_known(runs: Sequence[Run]) -> dict[str, float]:
+    """Lowest seconds per call that any side found with any seed, for every workload's key."""
+    lowest: dict[str, float] = {}
     for run in runs:
         found = [seconds for _, _, seconds in run["curve"]]
-        key = (run["key"], run["seed"])
-        lowest[key] = min([lowest.get(key, math.inf), *found])
-    if together:
-        return lowest
-    of_all: dict[str, float] = {}
-    for (workload, _), seconds in lowest.items():
-        of_all[workload] = min(of_all.get(workload, math.inf), seconds)
-    return {key: of_all[key[0]] for key in lowest}
+        lowest[run["key"]] = min([lowest.get(run["key"], math.inf), *found])
+    return lowest
 
 
 def arrival(run: Run, seconds: float) -> tuple[float, float] | None:
@@ -65,178 +53,114 @@ def arrival(run: Run, seconds: float) -> tuple[float, float] | None:
 
     Seconds count from the start of the run's process. None: it never has one.
     """
-    return next(
-        (
-            (float(count), float(elapsed))
-            for count, elapsed, best in run["curve"]
-            if best <= seconds
-        ),
-        None,
-    )
+    points = ((float(n), float(elapsed)) for n, elapsed, best in run["curve"] if best <= seconds)
+    return next(points, None)
 
 
-def speedups(runs: Sequence[Run], trials: int) -> list[dict[str, Any]]:
+def speedups(runs: Sequence[Run], budgets: Sequence[int]) -> Rows:
     """How much faster the programs of one side are than those of another, at each budget."""
-    rng = np.random.default_rng(0)
-    rows = []
-    for one, other, both in pairs(runs):
-        for budget in trial_budgets(trials):
-            ratios = log_ratios(
-                both, lambda mine, its, n=budget: (best_at(its, n), best_at(mine, n))
-            )
-            if ratios:
-                rows.append(_named(one, other, {"trials": budget}, ratios, rng))
-    return rows
+
+    def times(mine: Run, its: Run, at: int) -> tuple[float | None, float | None]:
+        both = went_to(mine, at) and went_to(its, at)
+        return (best_at(its, at), best_at(mine, at)) if both else (None, None)
+
+    return _compared(runs, "trials", budgets, times)
 
 
-def shares(runs: Sequence[Run], trials: int) -> list[dict[str, Any]]:
+def shares(runs: Sequence[Run], budgets: Sequence[int]) -> Rows:
     """Best latency known / what a side has found at each budget, geometric mean over runs."""
-    known = best_known(runs, together=False)
+    known = best_known(runs)
     rng = np.random.default_rng(0)
     rows = []
     for side in present(runs):
-        for budget in trial_budgets(trials):
+        for budget in budgets:
             found: dict[str, list[float]] = {}
             for run in runs:
                 best = best_at(run, budget)
-                if side_of(run) == side and best and math.isfinite(known[run["key"], run["seed"]]):
-                    share = known[run["key"], run["seed"]] / best
-                    found.setdefault(run["key"], []).append(math.log(share))
+                if side_of(run) == side and best and math.isfinite(known[run["key"]]):
+                    found.setdefault(run["key"], []).append(math.log(known[run["key"]] / best))
             if found:
                 rows.append({"side": label(side), "trials": budget} | mean_ratio(found, rng))
     return rows
 
 
-def reached(runs: Sequence[Run], together: bool) -> list[dict[str, Any]]:
+def reached(runs: Sequence[Run]) -> Rows:
     """Per side, how many of its runs get near, and after how much in the median.
 
     Returns:
         ``side, near, reached`` (a share of runs), ``trials, seconds`` (medians over all runs,
         infinite where half of them never get there).
     """
-    known = best_known(runs, together)
+    known = best_known(runs)
     rows = []
     for side in present(runs):
         own = [run for run in runs if side_of(run) == side]
         for near in NEAR:
-            points = [arrival(run, known[run["key"], run["seed"]] / near) for run in own]
+            points = [arrival(run, known[run["key"]] / near) for run in own]
             there = [point or (math.inf, math.inf) for point in points]
             trials, seconds = np.median(there, axis=0).tolist()
-            rows.append(
-                {
-                    "side": label(side),
-                    "near": near,
-                    "reached": sum(point is not None for point in points) / len(points),
-                    "trials": trials,
-                    "seconds": seconds,
-                }
-            )
+            share = sum(point is not None for point in points) / len(points)
+            rows.append({"side": label(side), "near": near, "reached": share,
+                         "trials": trials, "seconds": seconds})  # fmt: skip
     return rows
 
 
-def trials_to_near(runs: Sequence[Run], trials: int, together: bool) -> list[dict[str, Any]]:
+def trials_to_near(runs: Sequence[Run], trials: int) -> Rows:
     """Trials of one side until it is near the best latency known, over those of another.
 
     Args:
         runs: Of all sides.
         trials: Of a run. One of the side in question that never gets there counts as twice as
             many, one of the other side as so many.
-        together: See ``best_known``.
     """
-    known = best_known(runs, together)
+    known = best_known(runs)
 
     def spent(mine: Run, its: Run, near: float) -> tuple[float, float]:
-        bound = known[mine["key"], mine["seed"]] / near
+        bound = known[mine["key"]] / near
         first, second = arrival(mine, bound), arrival(its, bound)
         return first[0] if first else 2.0 * trials, second[0] if second else float(trials)
 
-    return _to_near(runs, spent)
+    return _compared(runs, "near", NEAR, spent)
 
 
-def seconds_to_near(runs: Sequence[Run], together: bool) -> list[dict[str, Any]]:
+def seconds_to_near(runs: Sequence[Run]) -> Rows:
     """How many times sooner one side is near the best latency known than another.
 
     A run of the side in question that never gets there counts as twice the longer one of the two,
     as its own might be the shorter one by far; a run of the other side as its own seconds.
     """
-    known = best_known(runs, together)
+    known = best_known(runs)
 
     def spent(mine: Run, its: Run, near: float) -> tuple[float, float]:
-        bound = known[mine["key"], mine["seed"]] / near
+        bound = known[mine["key"]] / near
         first, second = arrival(mine, bound), arrival(its, bound)
         never = 2.0 * max(mine["elapsed_s"], its["elapsed_s"])
         return second[1] if second else its["elapsed_s"], first[1] if first else never
 
-    return _to_near(runs, spent)
+    return _compared(runs, "near", NEAR, spent)
 
 
-def _to_near(
-    runs: Sequence[Run], spent: Callable[[Run, Run, float], tuple[float, float]]
-) -> list[dict[str, Any]]:
+def _compared(
+    runs: Sequence[Run],
+    name: str,
+    values: Sequence[float],
+    of: Callable[[Run, Run, Any], tuple[float | None, float | None]],
+) -> Rows:
+    """One side over another at each value of ``name``: ``side, over, ratio, low, high, pairs``."""
     rng = np.random.default_rng(0)
     return [
-        _named(one, other, {"near": near}, ratios, rng)
+        {"side": label(one), "over": label(other), name: value, **mean_ratio(ratios, rng)}
         for one, other, both in pairs(runs)
-        for near in NEAR
-        if (ratios := log_ratios(both, lambda mine, its, near=near: spent(mine, its, near)))
+        for value in values
+        if (ratios := log_ratios(both, lambda mine, its, at=value: of(mine, its, at)))
     ]
 
 
-def changes(runs: Sequence[Run], full: Side, trials: int) -> list[dict[str, Any]]:
-    """What the other sides of ours lose against one: the world model paper's figure 9.
-
-    Returns:
-        At each budget ``side, over, trials, ratio, low, high, pairs``, where a ratio above 1 is a
-        slower program than that of ``full``; and over workloads, each the geometric mean of its
-        seeds, their ``median``, their number and how many are ``slower``.
-    """
-    rng = np.random.default_rng(0)
-    rows = []
-    for one, other, both in pairs(runs):
-        if one != full or other.is_peer:
-            continue
-        for budget in trial_budgets(trials):
-            ratios = log_ratios(
-                both, lambda mine, its, n=budget: (best_at(its, n), best_at(mine, n))
-            )
-            if ratios:
-                each = np.array([np.mean(own) for own in ratios.values()])
-                row = _named(other, full, {"trials": budget}, ratios, rng)
-                row |= {"median": float(np.exp(np.median(each))), "workloads": len(each)}
-                rows.append(row | {"slower": int((each > 0).sum())})
-    return rows
-
-
-def made(runs: Sequence[Run]) -> str:
-    """When runs were made, which later calls only find again; empty if no run says so."""
-    began = [run["began"] for run in runs if "began" in run]
-    if not began:
-        return ""
-    ended = max(run["began"] + run["elapsed_s"] for run in runs if "began" in run)
-    first, last = (
-        time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(at)) for at in (min(began), ended)
-    )
-    undated = f"; {len(runs) - len(began)} others have no date" if len(began) < len(runs) else ""
-    return f"Runs were made between {first} and {last}{undated}."
-
-
-def remarks(result: Mapping[str, Any]) -> list[str]:
-    """What is to be said of the sides that ran, and which runs failed."""
-    notes = [f"- {name}: {note}." for name, note in result["notes"].items()]
-    failed = [
-        f"- failed: {f['workload']} {side_name(f)} seed {f['seed']}: {f['error'][:200]}"
-        for f in result["failures"]
-    ]
-    return ["\n".join(notes), "\n".join(failed)]
-
-
-def pairs(
-    runs: Sequence[Run],
-) -> Iterator[tuple[Side, Side, list[tuple[Run, Run]]]]:
-    """One of ours, another side, and their runs of the same workload and seed."""
-    by_side: dict[Side, dict[tuple[str, int], Run]] = {}
+def pairs(runs: Sequence[Run]) -> Iterator[tuple[Side, Side, list[tuple[Run, Run]]]]:
+    """One of ours, another side, and their runs that were measured side by side."""
+    by_side: dict[Side, dict[Any, Run]] = {}
     for run in runs:
-        by_side.setdefault(side_of(run), {})[run["key"], run["seed"]] = run
+        by_side.setdefault(side_of(run), {})[sitting(run)] = run
     for one, own in by_side.items():
         for other, its in by_side.items():
             if one != other and not one.is_peer:
@@ -256,16 +180,33 @@ def log_ratios(
     return found
 
 
-def _named(
-    one: Side,
-    other: Side,
-    at: Mapping[str, Any],
-    ratios: Mapping[str, Sequence[float]],
-    rng: np.random.Generator,
-) -> dict[str, Any]:
-    return {"side": label(one), "over": label(other), **at, **mean_ratio(ratios, rng)}
-
-
 def mean_ratio(ratios: Mapping[str, Sequence[float]], rng: np.random.Generator) -> dict[str, Any]:
+    """Geometric mean of ratios with its interval, and of how many pairs."""
     mean, low, high = geometric_mean(ratios, rng)
     return {"ratio": mean, "low": low, "high": high, "pairs": sum(map(len, ratios.values()))}
+
+
+def interval(row: Mapping[str, Any]) -> str:
+    """``ratio (low to high)`` of a row."""
+    return f"{row['ratio']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
+
+
+def remarks(result: Mapping[str, Any]) -> str:
+    """When runs were made, which later calls only find again; of the sides; which runs failed."""
+    lines = [f"- {name}: {note}." for name, note in result["notes"].items()]
+    lines += [
+        f"- failed: {f['workload']} {side_name(f)} seed {f['seed']}: {f['error'][:200]}"
+        for f in result["failures"]
+    ]
+    lines += [
+        f"- {run['workload']} {side_name(run)} seed {run['seed']}: went on without its language "
+        f"model, as {run['llm']['left_out']}"
+        for run in result["runs"]
+        if (run.get("llm") or {}).get("left_out")
+    ]
+    dated = [run for run in result["runs"] if "began" in run]
+    if dated:
+        ends = (min(r["began"] for r in dated), max(r["began"] + r["elapsed_s"] for r in dated))
+        first, last = (time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(at)) for at in ends)
+        lines.append(f"- Runs were made between {first} and {last}.")
+    return "\n".join(lines)

@@ -83,6 +83,7 @@ def search(
     seeds: Sequence[int],
     peer_trials: int | None = None,
     own_seeds: Mapping[str, int] | None = None,
+    llm: str = "",
 ) -> dict[str, Any]:
     """What ``run_bench`` gives for the workloads of some options; finished runs are found again.
 
@@ -94,6 +95,7 @@ def search(
         seeds: Of the runs.
         peer_trials: Trials of peers, if not as many.
         own_seeds: The first so many seeds only, for some strategies.
+        llm: The language model of sides that ask one.
 
     Raises:
         BadInputError: The tables could not tell two sides apart, or a name is unknown.
@@ -117,6 +119,7 @@ def search(
         work_dir=options.work_dir,
         timeout_s=options.timeout,
         state=state_of_side,
+        llm=llm,
         progress=say,
     )
 

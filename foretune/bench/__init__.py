@@ -11,7 +11,6 @@ from foretune.bench._summary import (
     sitting,
     summarise,
     trial_budgets,
-    unconfirmed,
     went_to,
 )
 
@@ -33,7 +32,6 @@ __all__ = [
     "sitting",
     "summarise",
     "trial_budgets",
-    "unconfirmed",
     "went_to",
     "write_json",
 ]

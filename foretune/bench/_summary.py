@@ -40,19 +40,6 @@ def best_at(run: Mapping[str, Any], trials: int) -> float | None:
     return None if best is None else float(best)
 
 
-def unconfirmed(run: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A run without the last choice of its tuner, which times its last few contenders side by side.
-
-    What a run would have returned earlier was never chosen so. In the curve of what this returns
-    every number of trials is alike: it ends with what the run itself read as best.
-    """
-    seconds = run.get("unconfirmed_s")
-    if not run["curve"] or seconds is None:
-        return run
-    *before, (trials, elapsed_s, _) = run["curve"]
-    return {**run, "curve": [*before, [trials, elapsed_s, seconds]]}
-
-
 def went_to(run: Mapping[str, Any], trials: int) -> bool:
     """Whether a run was given so many trials: beyond its own it is compared with nobody."""
     return trials <= int(run.get("budget", trials))

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
-import gzip
 import importlib
-import itertools
 import json
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +16,8 @@ import pytest
 from benchmarks import (
     model_speed,
     models,
-    replay,
     results,
-    sampling,
-    search64,
     sources,
-    throughput,
 )
 from benchmarks._model import cells
 from benchmarks._model import store as cell_store
@@ -33,73 +25,17 @@ from foretune.dataset import Group, Program
 from foretune.errors import BadInputError
 from foretune.evaluate import evaluate, judge
 from foretune.evaluate.fingerprints import fingerprint
-from foretune.hardware import Hardware, probe
+from foretune.hardware import Hardware
 from foretune.space import Action, Candidate
 from tests.evaluate.support import Hinted, several
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.slow
-def test_sampling_prints_a_table_and_writes_it_with_its_conditions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(results, "RESULTS", tmp_path)
-    sampling.main(["--workloads", "matmul_512", "--candidates", "50", "--repeats", "1", "--write"])
-    printed = capsys.readouterr().out
-    assert "matmul_512" in printed
-    assert "python -m benchmarks.sampling" in printed
-    written = results.readings_of("sampling")
-    assert written["rows"][0]["candidates"] == 50
-    conditions = written["conditions"]
-    assert {"hardware", "command", "versions", "machine", "busy_before", "seeds"} <= set(conditions)
-    assert (tmp_path / "sampling.md").read_text() in printed
-
-
 def test_a_table_lines_up() -> None:
     lines = results.table(["a", "bb"], [["xyz", "1"]]).splitlines()
     assert len({len(line) for line in lines}) == 1
     assert lines[1].startswith("|--")
-
-
-def test_overhead_is_what_neither_compiled_nor_ran() -> None:
-    spent = {"build_s": 5.0, "measure_s": 3.0, "canary_s": 1.0, "search_s": 0.5}
-    assert throughput.overhead(10.0, spent) == pytest.approx(0.1)
-    assert throughput.overhead(10.0, spent, left_out_s=0.5) == pytest.approx(1 - 9.0 / 9.5)
-
-
-@pytest.mark.slow
-def test_what_imports_take_is_at_least_the_import_of_tvm() -> None:
-    began = time.perf_counter()
-    seconds = throughput.imports_s("layernorm_mean", probe(threads=1))
-    assert 0.2 < seconds < time.perf_counter() - began
-
-
-def test_throughput_compares_with_and_without_the_import_trap() -> None:
-    runs = [
-        {"workload": "w", "side": side, "trials_per_s": rate, "failed": 0, "overhead": 0.05,
-         "overhead_without_start": 0.03, "spent_s": {"build_s": 1.0}}
-        for side, rate in zip(throughput.SIDES, (8.0, 1.0, 2.0), strict=True)
-    ]  # fmt: skip
-    body = throughput._body(runs, argparse.Namespace(workloads="w", trials=64, repeats=1))
-    rows = {line.split("|")[1].strip(): line for line in body.splitlines() if "|" in line}
-    assert "8.00" in rows["metaschedule"].split("|")[4]
-    assert "4.00" in rows["metaschedule, import trap removed"].split("|")[4]
-    assert "5.0%" in body
-    assert "3.0%" in body
-
-
-def test_search64_says_what_the_peer_is() -> None:
-    run = {"workload": "w", "strategy": "metaschedule", "curve": [[64, 1.0, 1e-3]]}
-    result = {
-        "runs": [run],
-        "failures": [],
-        "notes": {"metaschedule": "partly random search"},
-        "summary": {"speedup": [], "trials_per_s": [], "over_untuned": []},
-    }
-    body = search64._body(result)
-    assert "partly random search" in body
-    assert "1.0000" in body
 
 
 # Models
@@ -508,54 +444,3 @@ def test_model_speed_refuses_no_processes(capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit):
         model_speed.main(["--processes", "0"])
     assert "processes >= 1 must hold, but got 0" in capsys.readouterr().err
-
-
-def test_the_state_of_ours_changes_with_weights(tmp_path: Path) -> None:
-    more = ["foretune.search.mcts"]
-    (tmp_path / "joined-llvm.npz").write_bytes(b"one")
-    first, other = sources.state_of_ours(tmp_path), sources.state_of_ours(tmp_path, more)
-    (tmp_path / "joined-llvm.json").write_text("{}")
-    assert sources.state_of_ours(tmp_path) == first, "provenance does not search"
-    (tmp_path / "mlp-llvm.npz").write_bytes(b"of another model")
-    assert sources.state_of_ours(tmp_path) == first, "nor does what the default does not read"
-    assert sources.state_of_ours(tmp_path, more) != other
-    (tmp_path / "joined-llvm.npz").write_bytes(b"two")
-    second = sources.state_of_ours(tmp_path)
-    (tmp_path / "joined-llvm.npz").unlink()
-    assert len({first, second, sources.state_of_ours(tmp_path)}) == 3
-
-
-# Replay
-
-
-def kernel_tuner_cache(path: Path) -> None:
-    entries = {}
-    for block, tile in itertools.product((16, 32, 64, 128), (1, 2, 4)):
-        time = "RuntimeFailedConfig" if (block, tile) == (128, 4) else 1.0 + abs(block - 64) / tile
-        entries[f"{block},{tile}"] = {"block": block, "tile": tile, "time": time}
-    cache = {
-        "device_name": "made up",
-        "kernel_name": "convolution",
-        "problem_size": [64, 64],
-        "tune_params_keys": ["block", "tile"],
-        "tune_params": {"block": [16, 32, 64, 128], "tile": [1, 2, 4]},
-        "cache": entries,
-    }
-    path.write_bytes(gzip.compress(json.dumps(cache).encode()))
-
-
-def test_replay_shows_random_search_beside_the_strategies(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kernel_tuner_cache(tmp_path / "cache.json.gz")
-    replay.main(["--trials", "8", "--seeds", "2", "--others", str(tmp_path)])
-    printed = capsys.readouterr().out
-    assert "## Kernel Tuner's caches" in printed
-    assert "random search, exact" in printed and "evolutionary + gbdt:scratch" in printed
-
-
-def test_replay_without_any_data_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    replay.main(["--others", str(tmp_path / "no")])
-    assert capsys.readouterr().out.count("is not on this machine") == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks import ablation, long_search, search22, sources
+from benchmarks import long_search, pages, search22, sources
 from benchmarks._search import figures as search_figures
 from benchmarks._search import goals as search_goals
 from benchmarks._search import runs as search_runs
@@ -23,14 +22,7 @@ from benchmarks._search.goals import PEER
 from foretune import cost
 from foretune.bench import Side, sides
 from foretune.bench._bench import _file_name
-from foretune.cost import rankers
-from foretune.dataset import Group
 from foretune.errors import BadInputError
-from foretune.evaluate import read_provenance
-from foretune.testing.rankers import NEST_HARDWARE, nest_space, training_groups
-from foretune_research.world.config import WorldStudyConfig
-from tests.bench.test_world import as_group
-from tests.space.programs import space
 
 Curve = list[list[float]]
 OURS, SCRATCH = Side("evolutionary", cost.DEFAULT_MODEL), Side("evolutionary", "gbdt:scratch")
@@ -112,9 +104,9 @@ def test_never_getting_there_is_never_an_advantage(
         return [[at, at * each, found] for at, found in enumerate(best, 1)]
 
     runs = [made_up_run(OURS, curve(mine, 1.0)), made_up_run(THEIRS, curve(its, slower))]
-    bound = search_figures.best_known(runs, together=True)["k", 0]
-    trials = by_names(search_figures.trials_to_near(runs, 12, together=True), "near")
-    seconds = by_names(search_figures.seconds_to_near(runs, together=True), "near")
+    bound = search_figures.best_known(runs)["k"]
+    trials = by_names(search_figures.trials_to_near(runs, 12), "near")
+    seconds = by_names(search_figures.seconds_to_near(runs), "near")
     for near in search_figures.NEAR:
         first = search_figures.arrival(runs[0], bound / near)
         if first is None:
@@ -126,31 +118,24 @@ def test_never_getting_there_is_never_an_advantage(
             assert seconds[search22.label(OURS), PEER, near] <= latest + 1e-9
 
 
-def test_the_best_known_is_of_all_seeds_or_of_one_comparison() -> None:
+def test_the_best_known_is_of_all_sides_and_seeds() -> None:
     runs = [
         made_up_run(OURS, [[1, 0.1, 2.0]], seed=0),
         made_up_run(THEIRS, [[1, 0.1, 1.0]], seed=1),
     ]
-    assert search_figures.best_known(runs, together=False) == {("k", 0): 1.0, ("k", 1): 1.0}
-    assert search_figures.best_known(runs, together=True) == {("k", 0): 2.0, ("k", 1): 1.0}
+    assert search_figures.best_known(runs) == {"k": 1.0}
 
 
-def test_what_a_variant_loses_is_told_by_workload() -> None:
-    full, less = Side("evolutionary", "w/world.npz"), Side("evolutionary", "w/state=none.npz")
-    runs = [made_up_run(THEIRS, [[1, 0.1, 0.1]])]
-    for key, times in (("a", (4.0, 1.0)), ("b", (0.5, 1.0)), ("c", (1.1, 1.1))):
-        for seed, slower in enumerate(times):
-            runs.append(made_up_run(full, [[1, 0.1, 1.0]], key, seed))
-            runs.append(made_up_run(less, [[1, 0.1, slower]], key, seed))
-    (row,) = search_figures.changes(runs, full, 8)
-    assert (row["side"], row["over"]) == (
-        "evolutionary + state=none.npz",
-        "evolutionary + world.npz",
-    )
-    # Of a workload the geometric mean of its seeds: 2, 0.71 and 1.1.
-    assert row["median"] == pytest.approx(1.1)
-    assert row["ratio"] == pytest.approx((4.0 * 0.5 * 1.1**2) ** (1 / 6))
-    assert (row["slower"], row["workloads"], row["pairs"]) == (2, 3, 6)
+def test_programs_of_two_sittings_are_not_compared() -> None:
+    runs = [
+        made_up_run(OURS, [[1, 0.1, 2.0]]) | {"compared": 1.0},
+        made_up_run(SCRATCH, [[1, 0.1, 1.0]]) | {"compared": 2.0},
+        made_up_run(THEIRS, [[1, 0.1, 4.0]]) | {"compared": 1.0},
+    ]
+    rows = search_figures.speedups(runs, [1])
+    assert {(row["side"], row["over"]): row["ratio"] for row in rows} == {
+        (search22.label(OURS), PEER): pytest.approx(2.0)
+    }
 
 
 # Goals
@@ -240,14 +225,20 @@ def some_runs(calls: list[Any], path: Path | None = None) -> Any:
     return run_bench
 
 
+def told(section: pages.Section) -> str:
+    return "\n\n".join([section.question, section.answer, section.table, section.details])
+
+
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     made: list[Any] = []
     monkeypatch.setattr(search_runs, "run_bench", some_runs(made))
-    for module in (search22, long_search, ablation):
+    for module in (search22, long_search):
         where = SimpleNamespace(hardware=None, end=dict)
         monkeypatch.setattr(module, "conditions", lambda *_, where=where: where)
-        monkeypatch.setattr(module, "publish", lambda page, title, body, *_: print(title, body))
+    monkeypatch.setattr(
+        pages, "publish", lambda name, section, data, *_: print(told(section(data)))
+    )
     return made
 
 
@@ -265,13 +256,9 @@ def test_search22_runs_controls_with_the_first_seed_only(
     assert state(OURS) == state(SCRATCH) == sources.state_of_ours() != ""
     shown = capsys.readouterr().out.splitlines()
     rows = [[cell.strip() for cell in line.strip(" |").split("|")] for line in shown]
-    pairs = {(row[0], row[1]): int(row[-1]) for row in rows if row[2:3] == ["64"]}
-    assert pairs[f"evolutionary + {cost.DEFAULT_MODEL}", peer] == 3 * 22
-    assert (
-        pairs[f"evolutionary + {cost.DEFAULT_MODEL}", early]
-        == pairs["evolutionary + gbdt:scratch", peer]
-        == 22
-    )
+    default = f"evolutionary + {cost.DEFAULT_MODEL}"
+    pairs = {row[1]: int(row[-1]) for row in rows if row[0] == default and row[-1].isdigit()}
+    assert pairs == {peer: 3 * 22, early: 22, space: 22, "evolutionary + gbdt:scratch": 22}
     calls.clear()
     search22.main(["--controls", ""])
     assert calls[0][3] == [0, 1, 2] and calls[0][4]["own_seeds"] == {}
@@ -331,13 +318,46 @@ def test_files_of_one_name_are_refused(calls: list[Any], tmp_path: Path) -> None
 
 
 def test_what_the_page_of_search22_says(made_up_bench: dict[str, Any]) -> None:
-    summary = search22.summarise(made_up_bench, OURS)
-    body = search22._body({**made_up_bench, "search22": summary}, ["- Goal: made up"])
+    summary = search22.summarise(made_up_bench, OURS) | {"goals": ["- Goal: made up"]}
+    judged = [search22.label(OURS), PEER]
+    result = {**made_up_bench, "search22": summary, "judged": judged, "question": "Faster?"}
+    found = search22.section(result)
+    assert found.answer.startswith(f"Programs of {search22.label(OURS)}")
+    assert f"those of {PEER}: 4.000 (4.000 to 4.000) after 8 trials" in found.answer
+    assert found.table.count(PEER) == 1 and "8.000 (8.000 to 8.000)" not in found.table
+    body = found.details
     assert "- Goal: made up" in body and "partly random search" in body and "never" in body
     assert "w-a" in body and "1.00 / 1.00 / 1.00" in body and "0.25 / 0.50 / 1.00" in body
     assert "100% / 100% / 100%" in body and "0% / 0% / 0%" in body
-    assert "8.000 (8.000–8.000)" in body, "how much sooner"
+    assert "8.000 (8.000 to 8.000)" in body, "how much sooner"
     assert "Runs were made between 2001-09-09" in body
+
+
+def test_several_sides_are_compared_in_a_sentence_with_the_peer_or_else_the_last(
+    made_up_bench: dict[str, Any],
+) -> None:
+    result = {
+        **made_up_bench,
+        "search22": search22.summarise(made_up_bench, OURS),
+        "judged": [search22.label(OURS), search22.label(SCRATCH)],
+        "question": "Faster?",
+    }
+    found = search22.section(result)
+    assert f"those of {search22.label(SCRATCH)}: 2.000" in found.answer
+    result["judged"] = [PEER, *result["judged"]]
+    found = search22.section(result)
+    assert f"after 16 trials, times as fast as those of {PEER}: 2.000" in found.answer
+    assert f"1.000 (1.000 to 1.000) of {search22.label(SCRATCH)}" in found.answer
+
+
+def test_sides_and_a_language_model_are_handed_on(calls: list[Any]) -> None:
+    search22.main(
+        ["--strategies", "mcts:llm,evolutionary", "--controls", "", "--llm", "m@http://h/v1",
+         "--budgets", "18,36", "--workloads", "flux_conv", "--seeds", "1"]
+    )  # fmt: skip
+    ((workloads, strategies, _models, seeds, options),) = calls
+    assert (workloads, strategies, seeds) == (["flux_conv"], ["mcts:llm", "evolutionary"], [0])
+    assert options["llm"] == "m@http://h/v1"
 
 
 # A long search
@@ -351,9 +371,8 @@ def test_a_long_search_gives_the_peer_more_trials(
     assert len(workloads) >= 6 and strategies == ["evolutionary", PEER]
     assert models == ["world", "default"] and seeds == [0] and options["peer_trials"] == 1024
     printed = capsys.readouterr().out
-    assert "evolutionary + world after 32 trials no worse than" in printed
-    assert f"{PEER} after 1024: 1.000 (1.000–1.000)" in printed
-    assert "no worse on 6 of 6" in printed
+    assert f"32 trials, times as fast as those of {PEER} after 1,024: 1.000" in printed
+    assert "| 6 of 6 " in printed
     long_search.main(["--seed", "0"])
     assert capsys.readouterr().out == ""
 
@@ -372,127 +391,5 @@ def test_a_long_search_says_when_the_peer_is_as_fast() -> None:
     assert [pair["peer_s"] for pair in row["each"]] == [500.0, None]
     result = {"long_search": {"against": [row]}, "trials": 32, "peer_trials": 1024, "runs": runs,
               "notes": {}, "failures": []}  # fmt: skip
-    cells = [line for line in long_search._body(result).splitlines() if "w-b" in line]
+    cells = [line for line in long_search.section(result).details.splitlines() if "w-b" in line]
     assert len(cells) == 1 and "2.000" in cells[0] and cells[0].count("–") == 2
-
-
-# An ablation
-
-
-@pytest.fixture(scope="module")
-def groups() -> list[Group]:
-    return [as_group(space(name)) for name in ("softmax", "pooling", "layer_norm")]
-
-
-SMALL = WorldStudyConfig(
-    dimension=8,
-    transition_options={"members": 2, "terminal_epochs": 1, "batch": 256},
-    trajectories=16,
-)
-
-
-def made_options(folder: Path) -> Any:
-    return SimpleNamespace(
-        programs=6,
-        work_dir=folder,
-        training_seed=0,
-        threads=1,
-        cache=folder / "cache",
-        data=folder,
-    )
-
-
-def test_variants_share_what_the_world_has_learned(
-    groups: list[Group], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("torch")
-    training = ablation.Training(groups, made_options(tmp_path), SMALL)
-    names = ("world", "state=none", "actions=false", "transition=actions_only")
-    files = [training.weights(name) for name in names]
-    assert [file.name for file in files] == [f"{name}.npz" for name in names]
-    learned = tmp_path / "learned"
-    assert len(list(learned.glob("*/reader.npz"))) == 1
-    assert {file.stem for file in learned.glob("*/*.json")} == {"trained", "actions_only"}
-    programs, machine = groups[0].programs, groups[0].machine
-    for file in files:
-        assert np.isfinite(rankers.load(file).score(programs, machine)).all()
-    assert read_provenance(files[2]).options == {"actions": False, "transition": "trained"}
-    monkeypatch.setattr(ablation, "train", None)
-    again = ablation.Training(groups, made_options(tmp_path), SMALL)
-    assert [again.weights(name) for name in names] == files, "found, not trained"
-    other = ablation.Training(groups, made_options(tmp_path), replace(SMALL, dimension=4))
-    assert other.folder != training.folder
-
-
-@pytest.fixture
-def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the variants that an ablation asked for, whose files are empty."""
-    asked: list[str] = []
-
-    class Trained:
-        def __init__(self, *_: Any) -> None:
-            pass
-
-        def weights(self, name: str) -> Path:
-            asked.append(name)
-            (tmp_path / f"{name}.npz").touch()
-            return tmp_path / f"{name}.npz"
-
-    monkeypatch.setattr(ablation, "Training", Trained)
-    monkeypatch.setattr(ablation, "read_data", lambda paths: SimpleNamespace(groups=[]))
-    monkeypatch.setattr(search_runs, "state_of_side", lambda side: "")
-    return asked
-
-
-def test_an_ablation_trains_searches_and_compares(
-    calls: list[Any], trained: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = ["--work-dir", str(tmp_path), "--workloads", "a,b"]
-    ablation.main([*given, "--variants", "state=none", "--train"])
-    assert trained == ["state=none"] and calls == []
-    ablation.main([*given, "--variants", "world,state=none"])
-    printed = capsys.readouterr().out
-    rows = [line for line in printed.splitlines() if "| state=none " in line]
-    assert len(rows) == 4 and all("+0.0 %" in row and "0 of 2" in row for row in rows)
-    assert "## The ranker alone" in printed
-    with pytest.raises(SystemExit):
-        ablation.main([*given, "--variants", "state=none"])
-    assert "world has to be among" in capsys.readouterr().err
-
-
-def test_variants_of_an_ablation_search_with_what_they_are_and_nothing_else(
-    calls: list[Any], trained: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ablation.main(["--work-dir", str(tmp_path)])
-    ((_, strategies, models, seeds, _options),) = calls
-    assert strategies == ["evolutionary"] and seeds == [0]
-    names = [cost.split_name(model) for model in models]
-    assert [Path(file).stem for file, _ in names] == list(ablation.SEARCHED) == trained
-    assert all(options == {"online": False, "draft": "ranker"} for _, options in names)
-    text = capsys.readouterr().out
-    assert "## The ranker alone" in text and ablation._HEADINGS[ablation.LEARNING] not in text
-    calls.clear()
-    ablation.main(["--work-dir", str(tmp_path), "--online", "--variants", "world,state=final"])
-    ((_, _, models, _, _),) = calls
-    assert [cost.split_name(model)[1].get("online", True) for model in models] == [
-        False, False, True, True,
-    ]  # fmt: skip
-    text = capsys.readouterr().out
-    for way in (ablation.ALONE, ablation.LEARNING):
-        own = text.split(ablation._HEADINGS[way])[1].split("## ")[0]
-        assert own.count("| state=final ") == 4 and ablation._NOTES[way] in own
-
-
-@pytest.mark.parametrize("way", [ablation.ALONE, ablation.LEARNING])
-def test_every_way_of_an_ablation_is_one_that_a_cost_model_knows(way: str, tmp_path: Path) -> None:
-    ranker = rankers.create("gbdt_actions", rounds=2, boosters=1)
-    ranker.fit(training_groups(8))
-    ranker.save(tmp_path / "state=none.npz")
-    model = cost.create(f"{tmp_path}/state=none.npz{way}", hardware=NEST_HARDWARE)
-    candidates = nest_space((64, 64, 64)).sample(np.random.default_rng(0), 8)
-    np.testing.assert_array_equal(model.draft(candidates), model.predict(candidates).score)
-
-
-def test_runs_without_times_say_nothing_of_when(made_up_bench: dict[str, Any]) -> None:
-    runs = [{k: v for k, v in run.items() if k != "began"} for run in made_up_bench["runs"]]
-    assert search_figures.made(runs) == ""
