@@ -1,20 +1,24 @@
 """Features of schedules from their decisions or actions alone: no program is made.
 
-- ``_schedule``: decisions as columns of numbers, and what they say before anything is measured.
-- ``_features``: the columns, section by section; what a section needs for itself stands in a file
-  of its own: ``_footprints`` (bytes that tiles touch), ``_generated`` (what the compiler makes of a
-  tile), ``_foreign`` (programs of others).
-- ``_blocks``: the untransformed program; ``_shared``: what all sections of a sketch read.
+- ``_columns``: the table of columns, in sections. A new one is a row there, and a line where its
+  section is filled.
+- ``_features``: rows of programs, put together from the sections.
+- Who fills the sections: ``_sections`` (workload and decisions), ``_footprints`` (bytes that tiles
+  touch), ``_generated`` (what the compiler makes of a tile), ``_machine`` (the machine, and sizes
+  beside its), ``_fit`` (what is said before anything is measured), ``_foreign`` (what others ran).
+- ``_decided``: decisions as columns of numbers; ``_blocks``: the untransformed program;
+  ``_shared``: both, for the sections.
 """
 
-from foretune.features.actions._features import (
+from foretune.features.actions._columns import (
     ACTION_FEATURE_VERSION,
     MACHINE_FEATURE_VERSION,
+    SUMMARY_COLUMNS,
     action_columns,
-    action_features,
-    machine_features,
 )
-from foretune.features.actions._schedule import SUMMARY_COLUMNS, machine_fit, schedule_summary
+from foretune.features.actions._features import action_features
+from foretune.features.actions._fit import machine_fit, schedule_summary
+from foretune.features.actions._machine import machine_features
 
 __all__ = [
     "ACTION_FEATURE_VERSION",

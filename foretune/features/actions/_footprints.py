@@ -8,46 +8,22 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune.features.actions._blocks import Access, Block
-from foretune.features.actions._schedule import Nest
+from foretune.features.actions._columns import LEVELS, READS, TABLE
+from foretune.features.actions._decided import Nest
 from foretune.features.actions._shared import Shared
-from foretune.features.actions._tables import columns_of
-from foretune.features.table import Column
 
 FloatArray = npt.NDArray[np.float64]
 
-_READS = 3
-
-LEVELS = ((3, 2), (2, 2), (2, 1), (1, 1), (1, 0))
-"""Tiles inside one another, as (spatial parts, reduction parts) from the innermost: the work of an
-outermost tile, the tile inside it, ... down to the register tile."""
-
-FOOTPRINT_NAMES = [*(f"read{b}" for b in range(_READS)), "write", "all"]
-"""What is counted at each level; a level's columns stand beside each other, in this order."""
-
-FOOTPRINT_COLUMNS = [
-    *(
-        Column(f"footprint{level}.{name}", "log2(1 + bytes)")
-        for level in range(len(LEVELS))
-        for name in FOOTPRINT_NAMES
-    ),
-    *columns_of("traffic", [str(i) for i in range(len(LEVELS))], "log2(bytes/operation)"),
-    *(
-        Column(f"{name}.{what}_along_vector", "flag")
-        for name in FOOTPRINT_NAMES[:-1]
-        for what in ("varies", "contiguous")
-    ),
-]
-
 
 def footprints(shared: Shared) -> FloatArray:
-    """The values of ``FOOTPRINT_COLUMNS``, shape (n, len(FOOTPRINT_COLUMNS)); 0 where unknown."""
+    """The values of the section ``footprint``, shape (n, width); 0 where unknown."""
     nest, block = shared.nest, shared.block
     axes = None if nest is None or block is None else _positions(shared, nest, block)
     if nest is None or block is None or axes is None:
-        return np.zeros((shared.n, len(FOOTPRINT_COLUMNS)))
+        return np.zeros((shared.n, TABLE.width("footprint")))
     vector = axes[nest.spatial[-1]]
-    reads = sorted(block.reads, key=lambda a: (not a.uses(vector), -a.bytes))[:_READS]
-    named: list[Access | None] = [*reads, *[None] * (_READS - len(reads)), *block.writes[:1]]
+    reads = sorted(block.reads, key=lambda a: (not a.uses(vector), -a.bytes))[:READS]
+    named: list[Access | None] = [*reads, *[None] * (READS - len(reads)), *block.writes[:1]]
     tiles = _tile_sizes(shared, nest, block, axes)
     touched = {id(a): a.footprint(tiles) for a in (*block.reads, *block.writes)}
     total = np.sum(list(touched.values()), axis=0)

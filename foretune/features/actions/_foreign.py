@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from foretune.features.actions._tables import (
+from foretune.features.actions._columns import (
     CHOICES,
-    LEVEL_NAMES,
-    MOST_REDUCTION_PARTS,
-    MOST_SPATIAL_PARTS,
-    columns_of,
+    FOREIGN_ANNOTATIONS,
+    FOREIGN_NUMBERS,
+    FOREIGN_SPLITS,
+    FOREIGN_STEPS,
+    REDUCTION_PARTS,
+    SPATIAL_PARTS,
 )
-from foretune.features.table import Column
 from foretune.features.tokens import scaled
 
 if TYPE_CHECKING:
@@ -32,57 +33,36 @@ if TYPE_CHECKING:
 
 FloatArray = npt.NDArray[np.float64]
 
-_SPLITS, _STEPS, _NUMBERS = 12, 16, 4
-_ANNOTATIONS = 11
-"""Ansor's annotations: none, unroll, vectorize, parallel, vthread, three blocks, three threads."""
-
-FOREIGN_COLUMNS = [
-    Column("foreign.pragma", "log2(1 + steps)"),
-    *columns_of("foreign", [f"annotation{a}" for a in range(_ANNOTATIONS)], "actions"),
-    *columns_of("foreign", CHOICES, "log2(1 + value)"),
-    *columns_of("foreign", LEVEL_NAMES, "log2(iterations)"),
-    *(
-        Column(f"foreign.split{s}.{name}", "log2(iterations)")
-        for s in range(_SPLITS)
-        for name in ("extent", *(f"part{p}" for p in range(MOST_SPATIAL_PARTS)))
-    ),
-    *(
-        Column(f"foreign.step{s}.number{i}", "sign(x) log2(1 + |x|)")
-        for s in range(_STEPS)
-        for i in range(_NUMBERS)
-    ),
-]
-
 
 def foreign_features(actions: Sequence[Action]) -> FloatArray:
-    """The values of ``FOREIGN_COLUMNS`` of one program, shape (len(FOREIGN_COLUMNS),)."""
-    flags = np.zeros(1 + _ANNOTATIONS + len(CHOICES))
+    """The values of the section ``foreign`` of one program, shape (width,)."""
+    flags = np.zeros(1 + FOREIGN_ANNOTATIONS + len(CHOICES))
     splits = []
-    steps = np.zeros((_STEPS, _NUMBERS))
+    steps = np.zeros((FOREIGN_STEPS, FOREIGN_NUMBERS))
     for at, action in enumerate(actions):
         found = _read(action)
         if found.flag >= 0:
             flags[found.flag] = flags[found.flag] + 1 if found.counted else found.value
         if found.factors:
             splits.append(found.factors)
-        if at < _STEPS:
+        if at < FOREIGN_STEPS:
             steps[at, : len(found.numbers)] = found.numbers
-    table = np.zeros((_SPLITS, 1 + MOST_SPATIAL_PARTS))
+    table = np.zeros((FOREIGN_SPLITS, 1 + SPATIAL_PARTS))
     for each, factors in zip(table, splits, strict=False):
         each[0] = sum(factors)
-        inner = factors[::-1][:MOST_SPATIAL_PARTS]
+        inner = factors[::-1][:SPATIAL_PARTS]
         each[1 : 1 + len(inner)] = inner
     return np.concatenate([flags, _foreign_levels(splits), table.reshape(-1), steps.reshape(-1)])
 
 
 def _foreign_levels(splits: Sequence[tuple[float, ...]]) -> FloatArray:
     """Products per part of the splits with the most parts (spatial), and of those with fewer."""
-    levels = np.zeros(MOST_SPATIAL_PARTS + MOST_REDUCTION_PARTS)
+    levels = np.zeros(SPATIAL_PARTS + REDUCTION_PARTS)
     most = max(map(len, splits), default=0)
     for factors in splits:
         spatial = len(factors) == most
-        inner = factors[::-1][: MOST_SPATIAL_PARTS if spatial else MOST_REDUCTION_PARTS]
-        start = 0 if spatial else MOST_SPATIAL_PARTS
+        inner = factors[::-1][: SPATIAL_PARTS if spatial else REDUCTION_PARTS]
+        start = 0 if spatial else SPATIAL_PARTS
         levels[start : start + len(inner)] += inner
     return levels
 
@@ -108,19 +88,20 @@ class _Reading:
 
 @functools.lru_cache(maxsize=1 << 16)
 def _read(action: Action) -> _Reading:
-    numbers = tuple(scaled(a) for a in action.args if not isinstance(a, str))[:_NUMBERS]
+    numbers = tuple(scaled(a) for a in action.args if not isinstance(a, str))[:FOREIGN_NUMBERS]
     last = action.args[-1] if action.args else ""
     flag, value, counted = -1, 0.0, False
     if action.kind == "PR":
         steps = str(last).rpartition("$")[2]
         flag, value = 0, math.log2(1 + int(steps)) if steps.isdigit() else 0.0
-    elif action.kind == "AN" and last in range(_ANNOTATIONS):
+    elif action.kind == "AN" and last in range(FOREIGN_ANNOTATIONS):
         flag, counted = 1 + int(last), True
     elif action.kind == "annotate" and len(action.args) > 2:
         name = str(action.args[1]).rpartition(".")[2]
         amount = action.args[2]
         if name in CHOICES and not isinstance(amount, str):
-            flag, value = 1 + _ANNOTATIONS + CHOICES.index(name), math.log2(1 + max(0, amount))
+            flag = 1 + FOREIGN_ANNOTATIONS + CHOICES.index(name)
+            value = math.log2(1 + max(0, amount))
     return _Reading(_factors_of(action), flag, value, counted, numbers)
 
 

@@ -18,9 +18,10 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from foretune.features.actions._schedule import IntArray, Nest, kept_from, vector_of, vector_unit
+from foretune.features.actions._columns import TABLE
+from foretune.features.actions._decided import IntArray, Nest, kept_from, vector_of
+from foretune.features.actions._fit import vector_unit
 from foretune.features.actions._shared import Shared
-from foretune.features.table import Column
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -29,25 +30,15 @@ _IN_MEMORY = 6.0
 _KIB = 1024
 _ELEMENT_BYTES = 4
 
-GENERATED_COLUMNS = [
-    Column("generated.lanes_empty", "log2(lanes/lanes)"),
-    Column("generated.unrolled", "log2(steps)"),
-    Column("generated.tile_unrolled", "flag"),
-    Column("generated.registers", "log2(registers/registers)"),
-    Column("generated.registers_if_unrolled", "log2(registers/registers), 6 if not unrolled"),
-    Column("generated.loads", "log2(loads/multiply-add)"),
-    Column("generated.pieces", "log2(pieces)"),
-    Column("generated.kept", "log2(KiB)"),
-    Column("generated.kept_l1", "log2(bytes/cache bytes)"),
-]
-"""Where nothing is tiled all are 0; ``kept`` are 0 where results go straight to memory, too."""
-
 
 def generated(shared: Shared) -> FloatArray:
-    """The values of ``GENERATED_COLUMNS``, shape (n, len(GENERATED_COLUMNS))."""
+    """The values of the section ``generated``, shape (n, 9).
+
+    Where nothing is tiled all are 0; ``kept`` are 0 where results go straight to memory, too.
+    """
     nest = shared.nest
     if nest is None:
-        return np.zeros((shared.n, len(GENERATED_COLUMNS)))
+        return np.zeros((shared.n, TABLE.width("generated")))
     lanes, registers = vector_unit(shared.hardware)
     vector = vector_of(shared.decided, nest)
     tile = shared.decided.products(nest.spatial, nest.spatial_parts)[:, -1] // vector

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune.features.actions._blocks import Block
-from foretune.features.actions._schedule import Decided, Nest
+from foretune.features.actions._decided import Decided, Nest
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware

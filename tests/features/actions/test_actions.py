@@ -17,8 +17,8 @@ from foretune.features import (
     machine_fit,
 )
 from foretune.features.actions import _features as actions
-from foretune.features.actions._footprints import LEVELS
-from foretune.features.actions._schedule import kept_from
+from foretune.features.actions._columns import LEVELS
+from foretune.features.actions._decided import kept_from
 from foretune.features.memory import Memory
 from foretune.hardware import FEATURE_COLUMNS, preset
 from foretune.space import Action, Space

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 from foretune.features import columns, extract_per_store, machine_fit
-from foretune.features.actions._schedule import (
-    SUMMARY_COLUMNS,
+from foretune.features.actions import SUMMARY_COLUMNS, schedule_summary
+from foretune.features.actions._decided import (
     Decided,
     chunks_of,
     jobs_of,
     kept_from,
     layout,
-    schedule_summary,
     single_parts,
     vector_of,
 )
