@@ -34,11 +34,7 @@ BENCHMARKS = {
     ),
     "quantised": Benchmark("a network in bytes", "45 min", ("quantised",)),
     "learned_from": Benchmark("what a tuned network brings the next", "1 h, resumable"),
-    "tuners": Benchmark(
-        "whole networks by tuner",
-        "11 h, resumable",
-        ("tuners", "tuners-resnet50"),
-    ),
+    "tuners": Benchmark("whole networks by tuner", "11 h, resumable", ("tuners",)),
     "cuda": Benchmark("a GPU beside PyTorch", "15 min on a GPU", ("cuda",)),
     "onnx_suite": Benchmark("ONNX's own tests", "20 min, resumable", ("onnx_suite",)),
     "torch_suite": Benchmark("PyTorch's operator samples", "20 min, resumable", ("torch_suite",)),

@@ -24,6 +24,7 @@ PAGES: Mapping[str, Mapping[str, str]] = {
         "long_search": "long_search",
     },
     "strategies": {"search22-sides": "search22", "mcts": "search22"},
+    "tuners": {"tuners": "tuners", "tuners-resnet50": "tuners"},
     "speed": {"throughput": "throughput", "stores": "stores"},
 }
 """Page -> its files of readings, each with the module whose ``section`` tells what it says."""

@@ -6,8 +6,7 @@ scheduler. A side is ``strategy+cost model`` (``evolutionary+default``, ``mcts:l
 the name of a peer. Afterwards what all sides found is measured again side by side, which gives the
 network's estimated latency over time, and the compiled networks are timed in turns. The tables say
 what each side has in the end and how long it takes until it is near the best latency known: that of
-any run here, of earlier tuning runs whose journals lie below ``--known``, and, where the tasks and
-the target are the same, what the benchmark ``networks`` published.
+any run here.
 
 Finished runs are kept in the work directory; called again, it goes on where it was interrupted, and
 a run that was broken off starts anew. Each network takes sides x seeds x time, and some minutes for
@@ -21,17 +20,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import results
+from benchmarks import pages
 from benchmarks._tuner import compare as comparison
 from benchmarks._tuner import tables
 from benchmarks._tuner.runs import NetworkRun, Plan, label, run, side_of
-from benchmarks.results import conditions, publish, say
+from benchmarks._tuner.tables import section
+from benchmarks.results import conditions, say
 from foretune.bench import Side, SideError
 from foretune.errors import BadInputError
 from foretune.hardware import Hardware
 from foretune.metaschedule import peer_options
 from foretune.tuning import prepare
-from foretune.workload import Model, Workload
+from foretune.workload import Model
 
 PAGE = "tuners"
 NETWORKS = ("resnet50", "mobilenet_v2", "resnet18_3d", "dcgan", "vit_b_32", "llama_block")
@@ -48,27 +48,6 @@ SIDES = (
     "metaschedule-early",
 )
 TIME_S = 1200.0
-_TITLE = "Tuners on whole networks, the same time for each"
-
-
-def published(network: str, workloads: Sequence[Workload], hardware: Hardware) -> dict[str, Any]:
-    """What the page ``networks`` says that the kernels of a network take.
-
-    Returns:
-        ``seconds``, only where it was measured on the same tasks for the same target, and ``says``:
-        a few words about it, empty where nothing was published.
-    """
-    page = results.readings_of("networks") or {}
-    if "tune" not in page.get("networks", {}).get(network, {}):
-        return {"says": ""}
-    tune = page["networks"][network]["tune"]
-    there, when = tune["hardware"], page["conditions"]["began"]
-    says = f"published earlier: {tune['tuned_s'] * 1e3:.3f} ms ({there['name']}, {when})"
-    if {t["key"]: t["weight"] for t in tune["tasks"]} != {w.key: w.weight for w in workloads}:
-        return {"says": f"{says}, of other tasks"}
-    if (there["target"], there["threads"]) != (hardware.target, hardware.threads):
-        return {"says": f"{says}, for another machine"}
-    return {"seconds": tune["tuned_s"], "says": says}
 
 
 def _of_network(
@@ -97,15 +76,11 @@ def _of_network(
     if not runs:
         return None, failures
     network = comparison.Network.of(prepared.source, hardware, prepared.extraction)
-    own = [options.work_dir / each.folder for each in runs]
-    known = comparison.known_bests([*options.known, options.work_dir], network, own, say)
-    found = comparison.compared(
-        network, runs, known, options.rounds, options.work_dir, say, options.time
-    )
-    return {**found, "published": published(name, network.tasks, hardware)}, failures
+    found = comparison.compared(network, runs, options.rounds, options.work_dir, say, options.time)
+    return found, failures
 
 
-def _notes(contestants: Sequence[Side], failures: Sequence[Mapping[str, Any]]) -> str:
+def _notes(contestants: Sequence[Side], failures: Sequence[Mapping[str, Any]]) -> list[str]:
     peers = [side.strategy for side in contestants if side.is_peer]
     lines = [f"- {name}: {peer_options(name).note}." for name in peers]
     if peers:
@@ -114,11 +89,10 @@ def _notes(contestants: Sequence[Side], failures: Sequence[Mapping[str, Any]]) -
             "time is over is lost. It is not told of the default schedules; where it has nothing "
             "for a task, the default schedule is what it ships."
         )
-    lines += [
+    return lines + [
         f"- failed: {f['network']} {f['side']} seed {f['seed']}: {f['error'][:200]}"
         for f in failures
     ]
-    return "\n".join(lines)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -129,12 +103,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--time", type=float, default=TIME_S, help="seconds for each run")
     parser.add_argument("--seeds", type=int, default=1, help="runs with seeds 0 to K-1")
     parser.add_argument("--rounds", type=int, default=15, help="of whole networks; 0 for none")
-    parser.add_argument(
-        "--known",
-        type=lambda text: [Path(folder) for folder in text.split(",") if folder],
-        default=[Path("foretune-work/networks")],
-        help="folders below which journals of earlier tuning runs lie",
-    )
     parser.add_argument("--work-dir", type=Path, default=Path("foretune-work/tuners"))
     parser.add_argument("--page", default=PAGE, help="name of what --write writes")
     parser.add_argument("--write", action="store_true")
@@ -149,14 +117,15 @@ def main(arguments: list[str] | None = None) -> None:
         if found is not None:
             networks[name] = found
     summary = tables.summarise(networks)
-    parts = [
-        "\n".join(line for name in JUDGED for line in tables.goal(summary, label(side_of(name)))),
-        tables.body(networks, summary, options.time) if networks else "Every run failed.",
-        _notes(contestants, failures),
-    ]
-    data = {"time_s": options.time, "networks": networks, "summary": summary, "failures": failures}
-    text = "\n\n".join(part for part in parts if part)
-    publish(options.page, _TITLE, text, data, where.end(), options.write)
+    data = {
+        "time_s": options.time,
+        "networks": networks,
+        "summary": summary,
+        "failures": failures,
+        "goals": [line for name in JUDGED for line in tables.goal(summary, label(side_of(name)))],
+        "notes": _notes(contestants, failures),
+    }
+    pages.publish(options.page, section, data, where.end(), options.write)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,6 @@ Readings are kept task by task, so that an interrupted comparison goes on.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,22 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._tuner.runs import Incumbent, NetworkRun
+from benchmarks.cells import digest
 from benchmarks.results import read_json
 from foretune import engines
 from foretune.bench import compare, write_json
-from foretune.errors import (
-    BadInputError,
-    ForetuneError,
-    IllegalCandidateError,
-    NothingMeasuredError,
-)
+from foretune.errors import ForetuneError, NothingMeasuredError
 from foretune.graph import Extraction, compile_model
 from foretune.hardware import Hardware
 from foretune.measure import LocalMeasurer, Measurer
 from foretune.metaschedule import candidate_of_trace
-from foretune.records import Journal
 from foretune.space import Candidate, Space
-from foretune.tuning import JOURNAL
 from foretune.workload import Model, Workload
 
 STEP = 0.99
@@ -124,48 +116,6 @@ def _candidate(incumbent: Incumbent, space: Space) -> Candidate:
     return space.candidate(incumbent.candidate)
 
 
-def known_bests(
-    roots: Sequence[Path], network: Network, without: Sequence[Path], say: Say
-) -> dict[str, Steps]:
-    """The bests in journals of earlier tuning runs for such hardware, by the journal's folder.
-
-    Args:
-        roots: Folders below which journals lie.
-        network: Whose tasks they must hold, all of them.
-        without: Folders whose journals are left out, because their runs are compared anyway.
-        say: Told of journals that cannot be read.
-    """
-    found: dict[str, Steps] = {}
-    for path in sorted({path for root in roots for path in root.rglob(JOURNAL)}):
-        if any(folder in path.parents for folder in without):
-            continue
-        try:
-            with Journal(path, read_only=True) as journal:
-                bests = _bests(journal, network)
-        except ForetuneError as error:
-            say(f"{path} is left out: {error}")
-            continue
-        if bests.keys() == network.spaces.keys():
-            found[str(path.parent)] = bests
-    return found
-
-
-def _bests(journal: Journal, network: Network) -> Steps:
-    target = network.hardware.target
-    alike = [key for key, known in journal.hardware().items() if known.target == target]
-    bests: dict[str, list[tuple[float, Candidate]]] = {}
-    for key, space in network.spaces.items():
-        for machine in alike:
-            record = journal.best(key, machine)
-            if record is None:
-                continue
-            try:
-                bests.setdefault(key, []).append((0.0, space.candidate(record.decisions)))
-            except (BadInputError, IllegalCandidateError):
-                continue  # of another version of the space
-    return bests
-
-
 def measured_again(
     network: Network, runs: Mapping[str, Steps], measurer: Measurer, root: Path, say: Say
 ) -> Readings:
@@ -184,7 +134,7 @@ def measured_again(
         for key, space in network.spaces.items()
     }
     names = {key: sorted({c.key for c in pool}) for key, pool in pools.items()}
-    file = root / f"readings-{_digest([network.hardware.key, names])}.json"
+    file = root / f"readings-{digest([network.hardware.key, names])}.json"
     readings: dict[str, dict[str, float]] = read_json(file) if file.exists() else {}
     for done, task in enumerate(network.tasks, start=1):
         if task.key in readings:
@@ -283,7 +233,7 @@ def whole_networks(
     """
     hardware = network.hardware
     names = {side: {k: c.key for k, c in found.items()} for side, found in bests.items()}
-    file = root / f"whole-{_digest([network.model.name, hardware.key, names, rounds])}.json"
+    file = root / f"whole-{digest([network.model.name, hardware.key, names, rounds])}.json"
     if file.exists():
         kept: dict[str, Any] = read_json(file)
         return kept
@@ -305,7 +255,6 @@ def whole_networks(
 def compared(
     network: Network,
     runs: Sequence[NetworkRun],
-    known: Mapping[str, Steps],
     rounds: int,
     root: Path,
     say: Say,
@@ -316,7 +265,6 @@ def compared(
     Args:
         network: The network.
         runs: Of all sides and seeds, at least one.
-        known: Bests of earlier runs, by their names.
         rounds: Readings of each artifact; 0 to compare no whole networks.
         root: Where readings are kept.
         say: Told what happens.
@@ -324,12 +272,11 @@ def compared(
 
     Returns:
         ``tasks``, ``untuned_s``, ``default_s``, ``unread``: tasks without a reading of one of these
-        two, ``known``: name to latency, ``runs``: each with its ``curve``, and ``whole``: seed to
-        the results of each side.
+        two, ``runs``: each with its ``curve``, and ``whole``: seed to the results of each side.
     """
     steps = {run.folder: steps_of(run, network, time_s) for run in runs}
     with LocalMeasurer(network.hardware) as measurer:
-        readings = measured_again(network, {**steps, **known}, measurer, root, say)
+        readings = measured_again(network, steps, measurer, root, say)
     rows = [
         {
             "side": run.side,
@@ -352,7 +299,6 @@ def compared(
         "untuned_s": untuned_s(network, readings),
         "default_s": curve({}, network, readings)[0][1],
         "unread": unread(network, readings),
-        "known": {name: curve(each, network, readings)[-1][1] for name, each in known.items()},
         "runs": rows,
         "whole": whole,
     }
@@ -361,8 +307,3 @@ def compared(
 def _by_seed(runs: Sequence[NetworkRun]) -> Iterator[tuple[int, list[NetworkRun]]]:
     for seed in sorted({run.seed for run in runs}):
         yield seed, [run for run in runs if run.seed == seed]
-
-
-def _digest(what: Any) -> str:
-    text = json.dumps(what, sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()

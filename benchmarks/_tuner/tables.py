@@ -7,13 +7,15 @@ are bootstraps over seeds and, for whole networks, the rounds in which they were
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from benchmarks._tuner.runs import label
+from benchmarks.pages import Section
 from benchmarks.results import table
+from foretune._interval import interval
 from foretune.bench import Side, geometric_mean
 from foretune.metaschedule import PEERS
 
@@ -27,19 +29,28 @@ REFERENCES = (*PEERS, label(SAME_MODEL))
 """Sides whose milestones the others are compared at."""
 GOAL_NETWORK, GOAL_WITHIN, GOAL_MINUTES = "resnet50", 0.03, 3.0
 _RESAMPLES = 2000
-_NONE = "–"
+_NOTE = (
+    "Start-up is included in the time; what a side came to know later, trials as well, does not "
+    "count. Kernels: the weighted sum of its programs, all measured again by one measurer, "
+    "interleaved task by task. Whole: the compiled networks, timed in turns, median of the rounds. "
+    "Minutes until the kernels are within a share of the best latency that any side had, median "
+    "over seeds."
+)
+_SOONER = (
+    "Seconds of a reference until it has a share of its own best performance, over those of each "
+    "side until it has as much: above 1 is sooner. References are the peers and, as in the paper, "
+    "evolution with the perceptron that gradient search climbs. Pairs of one seed; a side that is "
+    "never there counts as twice the longer of the two runs, in brackets how many are:"
+)
 
 Found = Mapping[str, Any]
 Sooner = tuple[float, bool]
 """Log of a reference's seconds over a side's, and whether the side got there at all."""
-Logs = Mapping[str, Sequence[float]]
-"""Seed to logarithms: of one ratio, or of one for each round."""
 
 
 def best_known(found: Found) -> float:
-    """The lowest latency that any run of a network had at any time, earlier runs included."""
-    latencies = [latency for run in found["runs"] for _, latency in run["curve"]]
-    return float(min([*latencies, *found["known"].values()]))
+    """The lowest latency that any run of a network had at any time."""
+    return min(float(latency) for run in found["runs"] for _, latency in run["curve"])
 
 
 def seconds_until(run: Found, latency_s: float) -> float | None:
@@ -51,34 +62,26 @@ def ends(found: Found) -> list[dict[str, Any]]:
     """What each side of a network had when its time was over.
 
     Returns:
-        By side: ``latency_s``, the weighted sum of its programs, ``over_untuned``, ``other``: the
-        side that is best without it, ``over_other``; and the same of the whole network:
-        ``whole_s``, ``whole_other``, ``whole_over_other``; None where it was not timed.
+        By side: means of ``trials``, ``failed`` and ``reached`` over seeds; ``latency_s``, the
+        weighted sum of its programs, and ``whole_s``, the compiled network, None where it was not
+        timed; and whether its output was ``wrong``.
     """
     rng = np.random.default_rng(0)
-    finals = {side: _by_seed(found, side, _final) for side in _sides(found)}
-    rounds = {side: _rounds(found, side) for side in _sides(found)}
     rows = []
-    for side, latencies in finals.items():
+    for side in _sides(found):
         runs = [run for run in found["runs"] if run["side"] == side]
-        over_untuned = {s: [math.log(found["untuned_s"] / v[0])] for s, v in latencies.items()}
-        other, whole_other = _best_other(finals, side), _best_other(rounds, side)
+        timed = [seed[side] for seed in found["whole"].values() if side in seed]
+        readings = [result["readings"] for result in timed if result["readings"]]
         rows.append(
             {
                 "side": side,
-                "seeds": len(runs),
-                "trials": float(np.mean([run["trials"] for run in runs])),
-                "failed": float(np.mean([run["failed"] for run in runs])),
-                "reached": float(np.mean([run["reached"] for run in runs])),
-                "elapsed_s": float(np.mean([run["elapsed_s"] for run in runs])),
-                "latency_s": _interval(_logs(latencies), rng),
-                "over_untuned": _interval(over_untuned, rng),
-                "other": other,
-                "over_other": _interval(_ratios(finals, other, side), rng),
-                "whole_s": _interval(_logs(rounds[side]), rng),
-                "whole_other": whole_other,
-                "whole_over_other": _interval(_ratios(rounds, whole_other, side), rng),
-                "wrong": _is_wrong(found, side),
+                **{
+                    name: float(np.mean([run[name] for run in runs]))
+                    for name in ("trials", "failed", "reached")
+                },
+                "latency_s": _interval([[run["curve"][-1][1]] for run in runs], rng),
+                "whole_s": _interval(readings, rng) if readings else None,
+                "wrong": any(result["within_tolerance"] is False for result in timed),
             }
         )
     return rows
@@ -110,30 +113,15 @@ def sooner(networks: Mapping[str, Found]) -> list[dict[str, Any]]:
     rows = []
     for reference in (side for side in present if side in REFERENCES):
         for side in (side for side in present if side != reference):
-            per_network: dict[str, dict[float, list[Sooner]]] = {}
-            for name, found in networks.items():
-                pairs = _sooner_of(found, reference, side)
-                if any(pairs.values()):
-                    per_network[name] = pairs
-            for name, pairs in per_network.items():
-                rows.append(_milestones(reference, side, name, {name: pairs}, rng))
-            if per_network:
-                rows.append(_milestones(reference, side, None, per_network, rng))
+            each = {name: _sooner_of(found, reference, side) for name, found in networks.items()}
+            each = {name: pairs for name, pairs in each.items() if any(pairs.values())}
+            for name in [*each, None] if each else []:
+                own = each if name is None else {name: each[name]}
+                peaks = {
+                    f"{p:g}": _peak({n: pairs[p] for n, pairs in own.items()}, rng) for p in PEAKS
+                }
+                rows.append({"reference": reference, "side": side, "network": name, "peaks": peaks})
     return rows
-
-
-def _milestones(
-    reference: str,
-    side: str,
-    network: str | None,
-    pairs: Mapping[str, Mapping[float, Sequence[Sooner]]],
-    rng: np.random.Generator,
-) -> dict[str, Any]:
-    peaks = {
-        f"{peak:g}": _peak({name: logs[peak] for name, logs in pairs.items()}, rng)
-        for peak in PEAKS
-    }
-    return {"reference": reference, "side": side, "network": network, "peaks": peaks}
 
 
 def _sooner_of(found: Found, reference: str, side: str) -> dict[float, list[Sooner]]:
@@ -163,21 +151,41 @@ def _peak(logs: Mapping[str, Sequence[Sooner]], rng: np.random.Generator) -> dic
     return row
 
 
+def ahead(networks: Mapping[str, Found]) -> list[dict[str, Any]]:
+    """How many times as fast the kernels of the first side are as those of each other one.
+
+    Returns:
+        ``side, over, ratio, low, high``: geometric mean over networks, and seeds of each.
+    """
+    rng = np.random.default_rng(0)
+    first, *others = dict.fromkeys(side for found in networks.values() for side in _sides(found))
+    rows = []
+    for other in others:
+        logs = {}
+        for name, found in networks.items():
+            last = {(run["side"], run["seed"]): run["curve"][-1][1] for run in found["runs"]}
+            seeds = [seed for side, seed in last if side == first and (other, seed) in last]
+            logs[name] = [math.log(last[other, seed] / last[first, seed]) for seed in seeds]
+        logs = {name: values for name, values in logs.items() if values}
+        if logs:
+            ratio = dict(zip(("ratio", "low", "high"), geometric_mean(logs, rng), strict=True))
+            rows.append({"side": first, "over": other, **ratio})
+    return rows
+
+
 def summarise(networks: Mapping[str, Found]) -> dict[str, Any]:
-    """Everything the tables show, by network; ``sooner`` over all of them."""
+    """Everything the tables show, by network; ``sooner`` and ``ahead`` over all of them."""
     return {
         "networks": {
             name: {
                 "best_known_s": best_known(found),
                 "ends": ends(found),
                 "until": until(found, best_known(found)),
-                "until_published": until(found, found["published"]["seconds"])
-                if found["published"].get("seconds")
-                else None,
             }
             for name, found in networks.items()
         },
         "sooner": sooner(networks),
+        "ahead": ahead(networks) if networks else [],
     }
 
 
@@ -201,91 +209,92 @@ def _until(minutes: float) -> str:
     return "never" if math.isinf(minutes) else f"{minutes:.1f} minutes"
 
 
-def body(networks: Mapping[str, Found], summary: Mapping[str, Any], time_s: float) -> str:
-    """The tables, in Markdown."""
+def section(data: Mapping[str, Any]) -> Section:
+    """Kernels of the first side beside the others', and by network what each has and when."""
+    networks, summary = data["networks"], data["summary"]
+    names = ", ".join(networks)
+    each = ", ".join(f"{_ratio(row)} of {row['over']}" for row in summary["ahead"])
+    first = summary["ahead"][0]["side"] if summary["ahead"] else ""
     parts = [
-        f"What each side has after {time_s:g} s for a network, start-up included; what it came to "
-        "know later, trials as well, does not count. Kernels: the weighted sum of its programs, "
-        "all measured again by one measurer, interleaved task by task. Whole: the compiled "
-        "networks, timed in turns. A ratio above 1 means faster; intervals are over seeds and, of "
-        "whole networks, over rounds as well.",
-        _ends_table(networks, summary),
-        "Minutes until the kernels are within a share of the best latency known, of any side and "
-        "seed here and of earlier runs whose programs were measured again; median over seeds:",
-        _until_table(summary, "until"),
+        "\n".join(data.get("goals", ())),
+        _NOTE,
+        *([_SOONER, _sooner_table(summary["sooner"])] if summary["sooner"] else []),
+        "\n".join([*_baselines(networks, summary), *data.get("notes", ())]),
     ]
-    if any(found["until_published"] for found in summary["networks"].values()):
-        parts += [
-            "The same for what was published earlier, measured on another day:",
-            _until_table(summary, "until_published"),
-        ]
-    if summary["sooner"]:
-        parts += [
-            "Seconds of a reference until it has a share of its own best performance, over those "
-            "of each side until it has as much: above 1 is sooner. References are the peers and, "
-            "as in the paper, evolution with the perceptron that gradient search climbs. Pairs of "
-            "one seed; a side that is never there counts as twice the longer of the two runs, in "
-            "brackets how many are:",
-            _sooner_table(summary["sooner"]),
-        ]
-    return "\n\n".join([*parts, "\n".join(_baselines(networks, summary))])
+    return Section(
+        f"Which tuner makes whole networks fast in {data['time_s']:,g} seconds?",
+        f"Kernels of {first}, times as fast on {names}, in geometric mean: {each}."
+        if each
+        else "Every run failed, or there was one side.",
+        _ends_table(networks, summary),
+        "\n\n".join(part for part in parts if part),
+        (lambda axes: _plot(axes, networks)) if networks else None,
+        "latency of the kernels over time",
+    )
+
+
+def _ratio(row: Mapping[str, Any]) -> str:
+    """With its interval, which a single pair has not."""
+    alone = row["low"] == row["high"]
+    return f"{row['ratio']:.2f}" + ("" if alone else f" ({row['low']:.2f} to {row['high']:.2f})")
+
+
+def _plot(axes: Any, networks: Mapping[str, Found]) -> None:
+    """The goal's network if it is there, else the first; every run from the default schedules."""
+    name = GOAL_NETWORK if GOAL_NETWORK in networks else next(iter(networks))
+    for number, side in enumerate(_sides(networks[name])):
+        for run in networks[name]["runs"]:
+            if run["side"] == side:
+                elapsed, latency = zip(*run["curve"], (run["elapsed_s"], run["curve"][-1][1]),
+                                       strict=True)  # fmt: skip
+                axes.step(elapsed, [1e3 * s for s in latency], where="post", color=f"C{number}",
+                          label=side if run["seed"] == 0 else None)  # fmt: skip
+    axes.set_yscale("log")
+    axes.set_xlabel("seconds")
+    axes.set_ylabel(f"kernels of {name}, ms")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
 
 
 def _ends_table(networks: Mapping[str, Found], summary: Mapping[str, Any]) -> str:
-    rows = [
-        [
-            name,
-            row["side"] + (" (wrong output)" if row["wrong"] else ""),
-            str(row["seeds"]),
-            f"{row['trials']:.0f}",
-            f"{row['reached']:.0f} of {networks[name]['tasks']}",
-            _cell(row["latency_s"], 1e3),
-            _cell(row["over_untuned"]),
-            _cell(row["over_other"], name=row["other"]),
-            _cell(row["whole_s"], 1e3),
-            _cell(row["whole_over_other"], name=row["whole_other"]),
-        ]
-        for name, found in summary["networks"].items()
-        for row in found["ends"]
-    ]
-    header = ["network", "side", "seeds", "trials", "tasks reached", "kernels, ms", "over untuned",
-              "over the best other", "whole, ms", "over the best other"]  # fmt: skip
+    rows = []
+    for name, found in summary["networks"].items():
+        for end, soon in zip(found["ends"], found["until"], strict=True):
+            rows.append(
+                [
+                    name,
+                    end["side"] + (" (wrong output)" if end["wrong"] else ""),
+                    f"{end['trials']:.0f}",
+                    f"{end['reached']:.0f} of {networks[name]['tasks']}",
+                    _cell(end["latency_s"]),
+                    _cell(end["whole_s"]),
+                    " / ".join(_minutes(soon["minutes"][f"{share:g}"]) for share in WITHIN),
+                ]
+            )
+    near = " / ".join(f"{share:.0%}" for share in WITHIN)
+    header = ["network", "side", "trials", "tasks reached", "kernels, ms", "whole, ms",
+              f"minutes to {near}"]  # fmt: skip
     return table(header, rows)
 
 
-def _until_table(summary: Mapping[str, Any], which: str) -> str:
-    rows = [
-        [name, row["side"], *(_minutes(row["minutes"][f"{share:g}"]) for share in WITHIN)]
-        for name, found in summary["networks"].items()
-        for row in found[which] or ()
-    ]
-    return table(["network", "side", *(f"{share:.0%}" for share in WITHIN)], rows)
-
-
 def _sooner_table(rows: Iterable[Mapping[str, Any]]) -> str:
-    cells = [
+    return table(
+        ["reference", "side", "network", *(f"{peak:.0%}" for peak in PEAKS)],
         [
-            row["reference"],
-            row["side"],
-            row["network"] or "all",
-            *(_peak_cell(row["peaks"][f"{peak:g}"]) for peak in PEAKS),
-        ]
-        for row in rows
-    ]
-    return table(["reference", "side", "network", *(f"{peak:.0%}" for peak in PEAKS)], cells)
+            [row["reference"], row["side"], row["network"] or "all",
+             *(_peak_cell(row["peaks"][f"{peak:g}"]) for peak in PEAKS)]
+            for row in rows
+        ],
+    )  # fmt: skip
 
 
 def _baselines(networks: Mapping[str, Found], summary: Mapping[str, Any]) -> list[str]:
     lines = []
     for name, found in networks.items():
-        published = found["published"]
         lines.append(
             f"- {name}: {found['tasks']} tasks; untuned {found['untuned_s'] * 1e3:.2f} ms, default "
             f"schedules {found['default_s'] * 1e3:.2f} ms, best known "
-            f"{summary['networks'][name]['best_known_s'] * 1e3:.3f} ms"
-            + "".join(f", {known} {s * 1e3:.3f} ms" for known, s in found["known"].items())
-            + (f"; {published['says']}" if published["says"] else "")
-            + "."
+            f"{summary['networks'][name]['best_known_s'] * 1e3:.3f} ms."
         )
         lines += [
             f"- {name}: the {which} program of {task} could not be measured; the task's slowest "
@@ -303,11 +312,9 @@ def _baselines(networks: Mapping[str, Found], summary: Mapping[str, Any]) -> lis
 
 def _peak_cell(row: Mapping[str, Any]) -> str:
     if "ratio" not in row:
-        return _NONE
+        return "–"
     among = "" if row["pairs"] == row["of"] else f" [{row['pairs']} of {row['of']}]"
-    if row["pairs"] == 1:
-        return f"{row['ratio']:.2f}{among}"
-    return f"{row['ratio']:.2f} ({row['low']:.2f} to {row['high']:.2f}){among}"
+    return _ratio(row) + among
 
 
 def _minutes(values: Sequence[float | None]) -> str:
@@ -320,93 +327,23 @@ def _median(values: Sequence[float | None]) -> float:
     return float(np.median([math.inf if value is None else value for value in values]))
 
 
-def _cell(interval: Mapping[str, Any] | None, scale: float = 1.0, name: str | None = None) -> str:
-    if interval is None:
-        return _NONE
-    mean, low, high = (_digits(interval[key] * scale) for key in ("mean", "low", "high"))
-    text = f"{mean} ({low} to {high})" if interval["count"] > 1 else mean
-    return text if name is None else f"{text}, {name}"
-
-
-def _digits(value: float) -> str:
-    """Four digits that count, without a point behind the last one."""
-    return f"{value:#.4g}".rstrip(".")
+def _cell(found: Mapping[str, Any] | None) -> str:
+    """Milliseconds with four digits that count, without a point behind the last one."""
+    if found is None:
+        return "–"
+    mean, low, high = (f"{found[k] * 1e3:#.4g}".rstrip(".") for k in ("mean", "low", "high"))
+    return f"{mean} ({low} to {high})" if found["count"] > 1 else mean
 
 
 def _sides(found: Found) -> list[str]:
     return list(dict.fromkeys(run["side"] for run in found["runs"]))
 
 
-def _final(run: Found) -> list[float]:
-    return [float(run["curve"][-1][1])]
-
-
-def _by_seed(
-    found: Found, side: str, value: Callable[[Found], list[float]]
-) -> dict[str, list[float]]:
-    return {str(run["seed"]): value(run) for run in found["runs"] if run["side"] == side}
-
-
-def _rounds(found: Found, side: str) -> dict[str, list[float]]:
-    """Seed to the readings of the whole network, where there are any."""
-    return {
-        seed: results[side]["readings"]
-        for seed, results in found["whole"].items()
-        if results.get(side, {}).get("readings")
-    }
-
-
-def _is_wrong(found: Found, side: str) -> bool:
-    return any(
-        results[side]["within_tolerance"] is False
-        for results in found["whole"].values()
-        if side in results
-    )
-
-
-def _best_other(values: Mapping[str, Mapping[str, Sequence[float]]], side: str) -> str | None:
-    """The side with the lowest latency but one, on what seeds it has in common with that one."""
-    means = {
-        other: np.mean([np.median(np.log(found[seed])) for seed in found.keys() & values[side]])
-        for other, found in values.items()
-        if other != side and found.keys() & values[side]
-    }
-    return min(means, key=lambda other: float(means[other]), default=None)
-
-
-def _ratios(
-    values: Mapping[str, Mapping[str, Sequence[float]]], above: str | None, below: str
-) -> dict[str, list[float]]:
-    """Seed to log of one side's seconds over another one's, round by round."""
-    if above is None:
-        return {}
-    return {
-        seed: [
-            math.log(a / b) for a, b in zip(values[above][seed], values[below][seed], strict=False)
-        ]
-        for seed in sorted(values[above].keys() & values[below].keys())
-    }
-
-
-def _logs(values: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-    return {seed: [math.log(each) for each in found] for seed, found in values.items()}
-
-
-def _interval(logs: Logs, rng: np.random.Generator) -> dict[str, Any] | None:
+def _interval(groups: Sequence[Sequence[float]], rng: np.random.Generator) -> dict[str, Any]:
     """Geometric mean over seeds of the medians over rounds, with its 95 % bootstrap interval."""
-    groups = [np.asarray(values, dtype=np.float64) for values in logs.values()]
-    if not groups:
-        return None
-    # A resample of every group for every place that it may be drawn into: (group, place, draw).
-    medians = np.array(
-        [
-            [np.median(rng.choice(values, (_RESAMPLES, len(values))), axis=1) for _ in groups]
-            for values in groups
-        ]
-    )
-    places, draws = np.arange(len(groups))[:, None], np.arange(_RESAMPLES)
-    chosen = rng.integers(0, len(groups), (len(groups), _RESAMPLES))
-    drawn = medians[chosen, places, draws].mean(axis=0)
-    low, high = np.exp(np.percentile(drawn, [2.5, 97.5]))
-    mean = float(np.exp(np.mean([np.median(values) for values in groups])))
+    logs = [np.log(values) for values in groups]
+    drawn = [np.median(rng.choice(v, (_RESAMPLES, len(v))), axis=1) for v in logs]
+    chosen = rng.integers(0, len(logs), (_RESAMPLES, len(logs)))
+    low, high = np.exp(interval(np.take_along_axis(np.array(drawn).T, chosen, 1).mean(axis=1)))
+    mean = float(np.exp(np.mean([np.median(v) for v in logs])))
     return {"mean": mean, "low": float(low), "high": float(high), "count": sum(map(len, groups))}

@@ -15,25 +15,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import results, tuners
+from benchmarks import pages, results, tuners
 from benchmarks._tuner import child, runs, tables
 from benchmarks._tuner import compare as comparison
 from benchmarks._tuner.runs import Incumbent, NetworkRun, Plan
+from foretune import cost
 from foretune.bench import Side, SideError
 from foretune.errors import BadInputError, NothingMeasuredError
 from foretune.graph import Extraction
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Measurer, Status
 from foretune.metaschedule import PeerResult, PeerTrial, trace_json
-from foretune.records import CONFIRM, DEFAULT, UNTUNED, Journal, Record
+from foretune.records import CONFIRM, DEFAULT, UNTUNED, Record
 from foretune.space import Candidate
-from foretune.tuning import JOURNAL
 from foretune.workload import Workload, load_input
 
 pytestmark = pytest.mark.slow
 
 PEER = Side("metaschedule-early", "xgb")
-OURS = Side("evolutionary", "gbdt")
+OURS = Side("evolutionary", cost.DEFAULT_MODEL)
 NET = """
 import torch
 
@@ -106,7 +106,7 @@ def test_a_side_is_a_strategy_with_a_cost_model_or_a_peer() -> None:
     assert runs.label(gradient) == "gradient+mlp:formulas"
     assert runs.side_of("metaschedule-early") == PEER
     assert runs.label(PEER) == "metaschedule-early"
-    assert runs.label(runs.side_of("evolutionary@4")) == "evolutionary+gbdt@4"
+    assert runs.label(runs.side_of("evolutionary@4")) == f"{runs.label(OURS)}@4"
 
 
 def test_the_batch_of_a_side_reaches_its_process(
@@ -377,28 +377,6 @@ def test_traces_and_decisions_become_the_same_candidates(network: comparison.Net
     assert comparison.steps_of(run, network, 0.5) == {}
 
 
-def test_bests_of_earlier_journals_are_known_unless_their_run_is_compared(
-    network: comparison.Network, hardware: Hardware, tmp_path: Path
-) -> None:
-    one, two = (task.key for task in network.tasks)
-    slow, fast = _sampled(network, one, 2)
-    (other,) = _sampled(network, two, 1)
-    records = [_record(slow, 2.0, 1.0), _record(fast, 1.0, 2.0), _record(other, 3.0, 3.0)]
-    for folder, held in (("earlier", records), ("compared", records), ("partial", records[:2])):
-        with Journal(tmp_path / folder / "work" / JOURNAL) as journal:
-            journal.add_hardware(hardware)
-            journal.extend(held)
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / JOURNAL).write_text("something else\n")
-    told: list[str] = []
-    found = comparison.known_bests([tmp_path], network, [tmp_path / "compared"], told.append)
-    bests = {one: [(0.0, fast)], two: [(0.0, other)]}
-    assert found == {str(tmp_path / "earlier" / "work"): bests}
-    assert len(told) == 1 and "broken" in told[0] and "not a foretune journal" in told[0]
-    elsewhere = replace(network, hardware=replace(hardware, target='{"kind": "llvm"}'))
-    assert comparison.known_bests([tmp_path / "earlier"], elsewhere, [], _silent) == {}
-
-
 # Tables
 
 
@@ -408,14 +386,12 @@ def _found(*rows: tuple[str, int, list[list[float]]], **changed: Any) -> dict[st
         "untuned_s": 10.0,
         "default_s": 5.0,
         "unread": [],
-        "known": {},
         "runs": [
             {"side": side, "seed": seed, "elapsed_s": 600.0, "trials": 8, "failed": 0,
              "reached": 2, "curve": [[0.0, 5.0], *curve]}
             for side, seed, curve in rows
         ],
         "whole": {},
-        "published": {"says": ""},
         **changed,
     }  # fmt: skip
 
@@ -424,7 +400,12 @@ def _timed(*readings: float, right: bool = True) -> dict[str, Any]:
     return {"readings": list(readings), "within_tolerance": right, "error": None}
 
 
-EARLY = "evolutionary+gbdt"
+def _told(networks: dict[str, Any]) -> Any:
+    summary = tables.summarise(networks)
+    return tables.section({"networks": networks, "summary": summary, "time_s": 600.0})
+
+
+EARLY = runs.label(OURS)
 LATE = PEER.strategy
 
 
@@ -441,22 +422,14 @@ def test_minutes_until_near_the_best_known_and_never_is_said() -> None:
         "0.1": [1.0, 3.0], "0.05": [1.0, 3.0], "0.03": [2.0, 3.0], "0.01": [2.0, None],
     }  # fmt: skip
     assert theirs["minutes"]["0.1"] == [None, 10.0]
-    text = tables.body({"net": found}, tables.summarise({"net": found}), 600.0)
-    lines = text.split("Minutes until")[1].splitlines()
+    lines = _told({"net": found}).table.splitlines()
     row = next(line for line in lines if EARLY in line)
-    assert [cell.strip() for cell in row.split("|")[3:7]] == ["2.0", "2.0", "2.5", "never (1 of 2)"]
+    assert row.split("|")[-2].strip() == "2.0 / 2.0 / 2.5 / never (1 of 2)"
     row = next(line for line in lines if LATE in line)
-    assert [cell.strip() for cell in row.split("|")[4:7]] == ["never", "never", "never"]
+    assert row.split("|")[-2].strip().endswith("never / never / never")
 
 
-def test_a_faster_earlier_run_is_the_best_known() -> None:
-    found = _found((EARLY, 0, [[60.0, 1.04]]), known={"work": 0.5})
-    assert tables.best_known(found) == 0.5
-    (row,) = tables.until(found, tables.best_known(found))
-    assert row["minutes"]["0.1"] == [None]
-
-
-def test_ends_are_ratios_of_the_same_seed_over_the_best_other_side() -> None:
+def test_ends_are_medians_of_rounds_and_sides_are_compared_on_the_same_seeds() -> None:
     found = _found(
         (EARLY, 0, [[60.0, 1.0]]),
         (EARLY, 1, [[60.0, 1.0]]),
@@ -467,21 +440,16 @@ def test_ends_are_ratios_of_the_same_seed_over_the_best_other_side() -> None:
                "1": {EARLY: {"readings": [], "within_tolerance": None, "error": "no room"}}},
     )  # fmt: skip
     by_side = {row["side"]: row for row in tables.ends(found)}
-    ours, theirs = by_side[EARLY], by_side[LATE]
-    assert (ours["other"], theirs["other"]) == (LATE, EARLY)
-    assert ours["over_untuned"]["mean"] == pytest.approx(10.0)
-    assert ours["over_other"]["mean"] == pytest.approx(2.0)
-    assert ours["over_other"]["low"] == pytest.approx(2.0)
-    assert by_side["mcts+gbdt"]["over_other"]["mean"] == pytest.approx(0.25)
-    # Rounds in which the machine was slow were slow for both.
-    assert ours["whole_s"]["mean"] == pytest.approx(3.0)
-    assert ours["whole_over_other"]["mean"] == pytest.approx(2.0)
-    assert ours["whole_over_other"]["high"] == pytest.approx(2.0)
+    assert by_side[EARLY]["latency_s"]["mean"] == pytest.approx(1.0)
+    assert by_side[EARLY]["whole_s"]["mean"] == pytest.approx(3.0)
+    assert by_side[EARLY]["whole_s"]["high"] == pytest.approx(9.0)
     assert by_side["mcts+gbdt"]["whole_s"] is None
-    assert theirs["wrong"] and not ours["wrong"]
-    text = tables.body({"net": found}, tables.summarise({"net": found}), 600.0)
-    assert f"{LATE} (wrong output)" in text and f"2.000 (2.000 to 2.000), {LATE}" in text
-    assert f"the network of {EARLY}, seed 1, could not be timed: no room" in text
+    assert by_side[LATE]["wrong"] and not by_side[EARLY]["wrong"]
+    rows = {row["over"]: row["ratio"] for row in tables.ahead({"net": found})}
+    assert rows == {"mcts+gbdt": pytest.approx(4.0), LATE: pytest.approx(2.0)}
+    told = _told({"net": found})
+    assert f"2.00 of {LATE}" in told.answer and f"{LATE} (wrong output)" in told.table
+    assert f"the network of {EARLY}, seed 1, could not be timed: no room" in told.details
 
 
 def test_milestones_are_of_the_peers_own_best_and_who_is_never_there_counts_as_late() -> None:
@@ -539,39 +507,18 @@ def test_both_sides_of_evolution_are_judged(
     monkeypatch.setattr(tuners, "_of_network", lambda *_: (_found(*rows), []))
     where = SimpleNamespace(hardware=None, end=dict)
     monkeypatch.setattr(tuners, "conditions", lambda *_: where)
-    monkeypatch.setattr(tuners, "publish", lambda page, title, text, *_: print(text))
+    monkeypatch.setattr(
+        pages, "publish", lambda name, section, data, *_: print(section(data).details)
+    )
     tuners.main(["--networks", tables.GOAL_NETWORK, "--work-dir", str(tmp_path)])
     goals = [line for line in capsys.readouterr().out.splitlines() if line.startswith("- Goal")]
     assert [line.split(" with ")[1].split(":")[0] for line in goals] == [
-        "evolutionary+gbdt", "evolutionary+world",
+        EARLY, "evolutionary+world",
     ]  # fmt: skip
     assert all("metaschedule-quick-start: 1.0 minutes" in line for line in goals)
 
 
 # The command
-
-
-def test_what_was_published_counts_for_the_same_tasks_and_target_only(
-    workloads: list[Workload],
-    hardware: Hardware,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(results, "RESULTS", tmp_path)
-    assert tuners.published("net", workloads, hardware) == {"says": ""}
-    tasks = [{"key": w.key, "weight": w.weight} for w in workloads]
-    tune = {"tuned_s": 0.036, "hardware": hardware.to_json(), "tasks": tasks}
-    page = {"networks": {"net": {"tune": tune}}, "conditions": {"began": "2026-11-20"}}
-    results.write_readings("networks", page)
-    found = tuners.published("net", workloads, hardware)
-    assert found["seconds"] == 0.036 and "36.000 ms" in found["says"]
-    others = [
-        tuners.published("net", workloads[:1], hardware),
-        tuners.published("net", workloads, replace(hardware, threads=hardware.threads + 1)),
-    ]
-    assert all("seconds" not in other for other in others)
-    assert others[0]["says"].endswith("of other tasks")
-    assert others[1]["says"].endswith("for another machine")
 
 
 @pytest.mark.slow
@@ -597,11 +544,16 @@ def test_a_page_is_written_from_runs_of_which_one_failed(
             return [Measurement(Status.OK, (1.0,)) for _ in candidates]
 
     monkeypatch.setattr(tuners, "run", run)
+    # Peaks are not measured.
+    monkeypatch.setattr(
+        tuners, "conditions", lambda *given: results.conditions(*given, hardware=hardware)
+    )
     monkeypatch.setattr(comparison, "LocalMeasurer", lambda _hardware: Equal({}))
     monkeypatch.setattr(results, "RESULTS", tmp_path)
+    monkeypatch.setattr(pages, "PAGES", {})
     tuners.main(
         ["--networks", name, "--sides", f"default,{PEER.strategy}", "--time", "5", "--seeds", "2",
-         "--rounds", "0", "--known", "", "--work-dir", str(tmp_path / "work"), "--write"]
+         "--rounds", "0", "--work-dir", str(tmp_path / "work"), "--write"]
     )  # fmt: skip
     # No side always runs first.
     assert order == [("evolutionary", 0), (PEER.strategy, 0), (PEER.strategy, 1),
