@@ -18,7 +18,7 @@ import numpy as np
 
 from foretune._options import refuse_unknown, require_type
 from foretune._registry import Registry
-from foretune.cost._base import CostModel, FloatArray, Prediction
+from foretune.cost._base import Abilities, CostModel, FloatArray, Prediction
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength, score_group
 from foretune.errors import BadInputError, RecordError, unknown_name
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_MODEL",
+    "Abilities",
     "CostModel",
     "FloatArray",
     "Prediction",

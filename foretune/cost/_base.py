@@ -39,6 +39,26 @@ class Prediction:
             )
 
 
+@dataclass(frozen=True)
+class Abilities:
+    """What a cost model can tell about itself; it may change with every record.
+
+    Attributes:
+        ready: Whether the scores mean anything yet. Strategies explore while this is False.
+        informed: Whether it learned from other workloads what makes schedules fast. Then its scores
+            and drafts are worth following before the first measurement.
+        informed_draft: Whether ``draft`` did so, too, so that it may choose from many. Where it did
+            not, following it far would follow its errors.
+        closer: How many of the best candidates it wants to ``look`` at before a batch is drawn from
+            them; 0: it says all it can at once.
+    """
+
+    ready: bool = True
+    informed: bool = False
+    informed_draft: bool = False
+    closer: int = 0
+
+
 class CostModel(abc.ABC):
     """Predicts which candidates of a workload are faster.
 
@@ -70,10 +90,6 @@ class CostModel(abc.ABC):
 
         return machine_fit(candidates)
 
-    closer: int = 0
-    """How many of the best candidates the model wants to look at more closely before a batch is
-    drawn from them; 0: it says all it can at once."""
-
     def look(self, candidates: Sequence[Candidate]) -> FloatArray:
         """Scores after a closer look, shape (n,), which may take seconds; NaN as of ``predict``.
 
@@ -87,22 +103,6 @@ class CostModel(abc.ABC):
         return {}
 
     @property
-    def ready(self) -> bool:
-        """Whether the scores mean anything yet. Strategies explore while this is False."""
-        return True
-
-    @property
-    def informed(self) -> bool:
-        """Whether the model learned from other workloads what makes schedules fast.
-
-        Then its scores and drafts are worth following before the first measurement.
-        """
-        return False
-
-    @property
-    def informed_draft(self) -> bool:
-        """Whether ``draft`` learned from other workloads, too, so that it may choose from many.
-
-        Where it did not, following it far would follow its errors.
-        """
-        return self.informed
+    def abilities(self) -> Abilities:
+        """What may be asked of it at the moment, and how far it is worth following."""
+        return Abilities()

@@ -33,7 +33,7 @@ import numpy.typing as npt
 import xgboost
 
 from foretune._options import configured, constants, option_names, refuse_unknown
-from foretune.cost._base import CostModel, FloatArray, Prediction
+from foretune.cost._base import Abilities, CostModel, FloatArray, Prediction
 from foretune.cost._lambdarank import lambda_objective
 from foretune.cost._prior import Prior, RulePrior, Weighed
 from foretune.errors import BadInputError
@@ -167,9 +167,10 @@ class GradientBoosting(CostModel):
         self._cache: OrderedDict[tuple[str, str], Rows | None] = OrderedDict()
 
     @property
-    def ready(self) -> bool:
-        """Whether some workload has ``min_records`` programs with at least two different times."""
-        return any(m.timed() >= self.config.min_records for m in self._expected.measured)
+    def abilities(self) -> Abilities:
+        """Ready once a workload has ``min_records`` programs with at least two different times."""
+        most = max((each.timed() for each in self._expected.measured), default=0)
+        return Abilities(ready=most >= self.config.min_records)
 
     def fit(self, records: Sequence[Record]) -> None:
         """Forgets every record and learns from these alone."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ import numpy.typing as npt
 
 from foretune._options import require_type
 from foretune.cost import rankers
-from foretune.cost._base import CostModel, FloatArray
+from foretune.cost._base import Abilities, CostModel, FloatArray
 from foretune.cost._opinions import answers
 from foretune.cost._prior import Measured, Prior
 from foretune.cost.gbdt import GradientBoosting
@@ -229,9 +230,9 @@ class JoinedModel(InformedModel):
         super().__init__(self._members, correction)
 
     @property
-    def closer(self) -> int:  # type: ignore[override]
-        """``keep``."""
-        return self._keep
+    def abilities(self) -> Abilities:
+        """It looks closer at ``keep`` candidates."""
+        return replace(super().abilities, closer=self._keep)
 
     def update(self, records: Sequence[Record]) -> None:
         """Adds records; all members look at what was measured."""

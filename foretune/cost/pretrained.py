@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune._options import require_type
-from foretune.cost._base import CostModel, FloatArray, Prediction
+from foretune.cost._base import Abilities, CostModel, FloatArray, Prediction
 from foretune.cost._opinions import illegal_last
 from foretune.cost._prior import Prior, RankerPrior, RulePrior, Weighed
 from foretune.cost._ranker import Ranker
@@ -135,7 +135,7 @@ world = _of_weights(
 
 
 class InformedModel(CostModel):
-    """A model that knew something before the run. Always ``ready`` and ``informed``.
+    """A model that knew something before the run.
 
     Args:
         prior: What is expected of candidates.
@@ -151,14 +151,10 @@ class InformedModel(CostModel):
         self._prior, self._correction, self._draft = prior, correction, draft
 
     @property
-    def informed(self) -> bool:
-        """True: the prior was trained on other workloads."""
-        return True
-
-    @property
-    def informed_draft(self) -> bool:
-        """Whether what drafts was trained, too."""
-        return self._draft is None or self._draft.prior.informed
+    def abilities(self) -> Abilities:
+        """Ready and informed: the prior was trained on other workloads, and perhaps the draft."""
+        drafts = self._draft is None or self._draft.prior.informed
+        return Abilities(informed=True, informed_draft=drafts)
 
     def fit(self, records: Sequence[Record]) -> None:
         """Forgets every record of this run, but not what was learned before."""

@@ -83,7 +83,7 @@ def proposed_first(workload: Workload, hardware: Hardware, model: CostModel) -> 
     rng = np.random.default_rng(int(workload.key, 16))
     pool = list(dict.fromkeys([*space.starts, *space.sample(rng, _POOL)]))
     ranked = _best_first(pool, model.predict(pool).score)
-    nearer = ranked[: model.closer]
+    nearer = ranked[: model.abilities.closer]
     if nearer:
         ranked = _best_first(nearer, model.look(nearer))
     for candidate in ranked[:_LEGAL_AMONG]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from foretune.cost import CostModel, Prediction
+from foretune.cost import Abilities, CostModel, Prediction
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -103,14 +103,11 @@ class LinearPlans(CostModel):
         return self.predict(candidates).score
 
     @property
-    def ready(self) -> bool:
-        """Whether something is expected, or enough plans ran."""
-        return self.informed or len(self._seconds) >= _READY
-
-    @property
-    def informed(self) -> bool:
-        """Whether something is expected before the first measurement."""
-        return self._prior is not None
+    def abilities(self) -> Abilities:
+        """Informed where something is expected; else ready once enough plans ran."""
+        expects = self._prior is not None
+        ready = expects or len(self._seconds) >= _READY
+        return Abilities(ready=ready, informed=expects, informed_draft=expects)
 
     def _learn(self) -> None:
         plans = [plan for plan, _ in self._seconds.values()]

@@ -84,7 +84,8 @@ def may_judge(model: CostModel, measured: int, warmup: int) -> bool:
         measured: Candidates measured in this space.
         warmup: So many are needed by a model that learned nothing from other workloads.
     """
-    return (model.informed or measured >= warmup) and model.ready
+    able = model.abilities
+    return (able.informed or measured >= warmup) and able.ready
 
 
 def _ranked(scored: Iterable[tuple[Candidate, float]], fresh: FreshSampler) -> list[Candidate]:
@@ -98,9 +99,10 @@ def _looked_at(
     best: Sequence[Candidate], n: int, model: CostModel, fresh: FreshSampler
 ) -> list[Candidate]:
     """The best after a closer look, where the model has one: ``n`` are chosen from these alone."""
-    nearer = best[: max(model.closer, LOOKED_AT * n)] if model.closer else []
+    closer = model.abilities.closer
+    nearer = best[: max(closer, LOOKED_AT * n)] if closer else []
     scores = model.look(nearer).tolist() if nearer else []
-    if not model.closer:
+    if not model.abilities.closer:
         # There is nobody to ask, or not any more: nothing has changed.
         return list(best)
     found = sorted(zip(nearer, scores, strict=True), key=lambda pair: pair[0].key)

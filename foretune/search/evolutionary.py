@@ -4,9 +4,9 @@ Idea: the first batch is spread over the sketches and prefers schedules whose de
 (``CostModel.draft``). From then on each batch is bred in a few generations from the fastest
 candidates measured and from fresh random ones; the model ranks the children, and the best of them,
 thinned for diversity, are proposed with a few random ones. A model that learned from other
-workloads (``CostModel.informed``) is followed from the first batch: with nothing measured yet, the
+workloads (``Abilities.informed``) is followed from the first batch: with nothing measured yet, the
 first generation is what its draft thinks best of random candidates, of many where the draft learned
-from other workloads, too (``CostModel.informed_draft``). A share of each batch are the starts of
+from other workloads, too (``Abilities.informed_draft``). A share of each batch are the starts of
 the space (``Space.starts``), as long as there are any: what rules of thumb say is good.
 
 Symbols: ``n`` candidates are asked for, ``scored_per_ask * n`` are scored by the model per ask,
@@ -227,7 +227,7 @@ class Evolutionary(Strategy):
         if not guided or not found:
             return found
         ranked = ordered(found, self.model.predict(found).score)
-        nearer = ranked[: min(self.model.closer, LOOKED_AT * wanted)]
+        nearer = ranked[: min(self.model.abilities.closer, LOOKED_AT * wanted)]
         if not nearer:
             return ranked
         return ordered(nearer, self.model.look(nearer)) + ranked[len(nearer) :]
@@ -243,7 +243,7 @@ class Evolutionary(Strategy):
 
     def _exploit(self, n: int) -> list[Candidate]:
         """A batch from generations of children, ranked by the model and thinned for diversity."""
-        config, informed = self.config, self.model.informed
+        config, informed = self.config, self.model.abilities.informed
         generations = config.informed_generations if informed else config.generations
         per_ask = config.informed_per_ask if informed else config.scored_per_ask
         ranking = sorted(self.measured.values(), key=lambda m: (m[0], m[1].key))
@@ -275,20 +275,20 @@ class Evolutionary(Strategy):
         if n < 1 or not self.config.prior:
             return self.fresh.unseen(n, exclude)
         size = self.config.pool * n
-        if self.model.informed_draft:
+        if self.model.abilities.informed_draft:
             size = max(self.config.informed_pool * n, _LEAST_POOL)
         return self._suited(self.fresh.unseen(size, exclude), n)
 
     def _suited(self, pool: Sequence[Candidate], n: int) -> list[Candidate]:
         """``n`` of the pool by the draft, softly: noise lets a misjudged candidate through."""
-        scale = _INFORMED_NOISE if self.model.informed_draft else _NOISE
+        scale = _INFORMED_NOISE if self.model.abilities.informed_draft else _NOISE
         return drawn(pool, self.model.draft(pool), scale, self.rng)[:n]
 
     def _breed(self, parents: Sequence[Candidate], n: int, known: set[str]) -> list[Candidate]:
         """Up to ``n`` new distinct children; earlier parents are likelier (rank-based)."""
         if not parents or n < 1:
             return []
-        informed = self.model.informed_draft
+        informed = self.model.abilities.informed_draft
         litter = self.config.informed_litter if informed else self.config.litter
         wanted = n * (litter if self.config.prior else 1)
         drawn_pairs = pairs(len(parents), 4 * wanted, self.rng)

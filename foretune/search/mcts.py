@@ -202,7 +202,7 @@ class Mcts(Strategy):
         Before all others a few of what was suggested.
         """
         size = self.config.pool * n
-        if n and self.model.informed_draft and not self.expanded:
+        if n and self.model.abilities.informed_draft and not self.expanded:
             size = max(size, _LEAST_POOL)
         pool = self.fresh.unseen(size, self.tree.nodes)
         told = [

@@ -132,7 +132,7 @@ def check_learns(factory: CostModelFactory) -> None:
     model.update(records[48:])
     unseen: list[Any] = space.sample(np.random.default_rng(10), 128)
     accuracy = pair_accuracy(model.predict(unseen), unseen)
-    assert model.ready, "the model is not ready after 96 records"
+    assert model.abilities.ready, "the model is not ready after 96 records"
     assert accuracy > 0.65, f"only {accuracy:.0%} of unseen pairs are ordered right"
 
 

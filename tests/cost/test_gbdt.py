@@ -45,12 +45,12 @@ class Counting:
 def test_ready_needs_different_times_of_one_workload():
     model = make(min_records=8)
     model.fit(records(7))
-    assert not model.ready
+    assert not model.abilities.ready
     model.update(records(7, seed=1))
-    assert model.ready
+    assert model.abilities.ready
     same = Measurement(Status.OK, (1e-3,), (True,))
     model.fit([synthetic_record(c, same) for c in some(20)])
-    assert not model.ready
+    assert not model.abilities.ready
 
 
 def test_failures_do_not_make_it_ready_and_rank_last():
@@ -61,7 +61,7 @@ def test_failures_do_not_make_it_ready_and_rank_last():
     ]
     model = make()
     model.fit([r for r in learned if not r.measurement.ok])
-    assert not model.ready
+    assert not model.abilities.ready
     model.fit(learned)
     candidates = some(200)
     score = model.predict(candidates).score
@@ -84,7 +84,7 @@ def test_cut_short_readings_are_learned_from():
         replace(r, measurement=replace(r.measurement, status=Status.CUT_SHORT)) for r in records(40)
     ]
     model.fit(cut)
-    assert model.ready
+    assert model.abilities.ready
 
 
 def test_illegal_candidates_score_nan_before_and_after_training():
@@ -202,7 +202,7 @@ def test_named_model_reads_real_programs(hardware):
     ]
     model = cost.create("gbdt", rng=0, hardware=hardware)
     model.fit([synthetic_record(c, m) for c, m in zip(candidates, measured, strict=True)])
-    assert model.ready
+    assert model.abilities.ready
     score = model.predict(candidates).score
     assert np.isfinite(score).all() and len(np.unique(score)) > 1
 

@@ -98,7 +98,7 @@ def test_options_stand_behind_the_name_of_a_file(
     # Members for the suite's nests are no members of a file.
     monkeypatch.setattr("foretune.cost.rankers.load_for_run", lambda _: trained())
     made = cost.create(f"{file}:keep=7:online=false", hardware=NEST_HARDWARE)
-    assert isinstance(made, JoinedModel) and made.closer == 7
+    assert isinstance(made, JoinedModel) and made.abilities.closer == 7
     with pytest.raises(BadInputError, match="has no option 'draft': choose from keep, online"):
         cost.check_name(f"{file}:draft=default")
     with pytest.raises(BadInputError, match="keep"):
@@ -267,6 +267,6 @@ class TestInARun:
         np.testing.assert_allclose(model.predict(some).score, before)
 
     def test_it_wants_as_many_closer_looks_as_it_was_told(self) -> None:
-        assert self.model(keep=5).closer == 5 and self.model(keep=0).closer == 0
+        assert self.model(keep=5).abilities.closer == 5 and self.model(keep=0).abilities.closer == 0
         with pytest.raises(BadInputError, match="keep >= 0 must hold"):
             self.model(keep=-1)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from foretune import cost
-from foretune.cost import Ranker, rankers, shipped
+from foretune.cost import Abilities, Ranker, rankers, shipped
 from foretune.cost._opinions import expectation
 from foretune.cost.gbdt import GbdtConfig, GradientBoosting, program_vector
 from foretune.cost.pretrained import PretrainedModel
@@ -144,7 +144,7 @@ def correlation(a, b):
 class TestBlend:
     def test_scores_mean_something_before_any_measurement(self):
         made, candidates = model(), nests()
-        assert made.ready and made.informed
+        assert made.abilities.ready and made.abilities.informed
         np.testing.assert_allclose(made.predict(candidates).score, levels(candidates))
 
     def test_the_scale_makes_log2_slow_downs_of_scores(self):
@@ -291,7 +291,7 @@ class TestDraft:
 
     def test_one_that_reads_programs_drafts_itself_where_asked(self):
         made = model(Expert(), draft="ranker")
-        assert made.informed_draft
+        assert made.abilities.informed_draft
         np.testing.assert_allclose(made.draft(nests()), levels(nests()))
         misled = model(Expert(factor=-1.0), draft="ranker")
         misled.update(records(nests(64)))
@@ -331,11 +331,11 @@ class TestDraft:
         np.testing.assert_array_equal(made.draft(unseen), made.predict(unseen).score)
 
     def test_only_a_trained_draft_is_informed(self):
-        assert model(Expert(reads=False)).informed_draft
-        assert model(Expert(), draft=Expert(reads=False)).informed_draft
+        assert model(Expert(reads=False)).abilities.informed_draft
+        assert model(Expert(), draft=Expert(reads=False)).abilities.informed_draft
         untrained = model(Expert())
-        assert untrained.informed and not untrained.informed_draft
-        assert not cost.create("gbdt:scratch").informed_draft
+        assert untrained.abilities.informed and not untrained.abilities.informed_draft
+        assert not cost.create("gbdt:scratch").abilities.informed_draft
 
     def test_a_draft_that_reads_programs_is_refused(self):
         with pytest.raises(BadInputError, match="drafts must not read programs"):
@@ -351,7 +351,7 @@ class TestDraft:
     def test_models_without_training_draft_by_the_machine(self):
         made = cost.create("gbdt:scratch")
         np.testing.assert_array_equal(made.draft(nests()), machine_fit(nests()))
-        assert not made.informed
+        assert not made.abilities.informed
 
 
 @pytest.fixture(scope="module")
@@ -394,21 +394,21 @@ class TestShipped:
 
     def test_without_weights_gbdt_is_what_it_was(self, weights):
         made = cost.create("gbdt", rng=3, hardware=NEST_HARDWARE)
-        assert isinstance(made, GradientBoosting) and not made.informed and not made.ready
+        assert isinstance(made, GradientBoosting) and made.abilities == Abilities(ready=False)
         scratch = cost.create("gbdt:scratch", rng=3, hardware=NEST_HARDWARE)
         assert (made.config, made._seed) == (scratch.config, scratch._seed)
 
     def test_with_weights_it_is_informed(self, weights):
         self.put(weights / "default-llvm.npz")
         made = cost.create("gbdt", hardware=NEST_HARDWARE)
-        assert isinstance(made, PretrainedModel) and made.informed
-        assert not cost.create("gbdt:scratch", hardware=NEST_HARDWARE).informed
+        assert isinstance(made, PretrainedModel) and made.abilities.informed
+        assert not cost.create("gbdt:scratch", hardware=NEST_HARDWARE).abilities.informed
 
     def test_weights_of_another_kind_of_target_are_not_used(self, weights):
         self.put(weights / "default-llvm.npz")
         gpu = replace(NEST_HARDWARE, target='{"kind": "cuda"}')
-        assert not cost.create("gbdt", hardware=gpu).informed
-        assert not cost.create("gbdt").informed
+        assert not cost.create("gbdt", hardware=gpu).abilities.informed
+        assert not cost.create("gbdt").abilities.informed
 
     @pytest.mark.parametrize("options", [{"online": False}, {"draft": "ranker"}])
     def test_options_of_weights_are_refused_where_none_fit(self, options):
@@ -416,7 +416,7 @@ class TestShipped:
             cost.create("gbdt", **options)
 
     def test_a_ranker_of_one_s_own_needs_no_hardware(self):
-        assert cost.create("gbdt", ranker=Expert(reads=False)).informed
+        assert cost.create("gbdt", ranker=Expert(reads=False)).abilities.informed
 
     def test_features_of_one_s_own_are_not_mixed_with_them(self, weights):
         self.put(weights / "default-llvm.npz")
@@ -434,12 +434,12 @@ class TestShipped:
     )
     def test_hardware_of_which_too_little_is_known_starts_from_scratch(self, weights, change):
         self.put(weights / "default-llvm.npz")
-        assert not cost.create("gbdt", hardware=replace(NEST_HARDWARE, **change)).informed
+        assert not cost.create("gbdt", hardware=replace(NEST_HARDWARE, **change)).abilities.informed
 
     def test_a_triple_of_the_same_architecture_is_known(self, weights):
         self.put(weights / "default-llvm.npz")
-        target = '{"kind": "llvm", "mtriple": "x86_64-linux-gnu"}'
-        assert cost.create("gbdt", hardware=replace(NEST_HARDWARE, target=target)).informed
+        known = replace(NEST_HARDWARE, target='{"kind": "llvm", "mtriple": "x86_64-linux-gnu"}')
+        assert cost.create("gbdt", hardware=known).abilities.informed
 
     def test_they_use_one_thread_however_they_were_trained(self, weights):
         self.put(weights / "default-llvm.npz", threads=2)
@@ -509,7 +509,7 @@ def test_a_file_is_a_cost_model_by_its_name(tmp_path, monkeypatch):
     ranker.fit(training_groups(8))
     ranker.save(tmp_path / "mine.npz")
     model = cost.create("mine.npz", rng=0, hardware=NEST_HARDWARE)
-    assert isinstance(model, PretrainedModel) and model.informed
+    assert isinstance(model, PretrainedModel) and model.abilities.informed
     assert model.ranker.name == "gbdt_actions"
     for name in ("mine.npz", str(tmp_path / "mine.npz")):
         assert resolve_names("default", name)[1] == name

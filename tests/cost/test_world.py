@@ -448,7 +448,7 @@ def test_it_becomes_a_cost_model(trained, tmp_path):
     here = group(UNSEEN)
     candidates = [p.candidate for p in here.programs]
     model = cost.create("world", rng=0, hardware=CPU, ranker=tmp_path / "w.npz")
-    assert model.informed and model.informed_draft
+    assert model.abilities.informed and model.abilities.informed_draft
     scores = model.predict(candidates).score
     assert np.isfinite(scores).all()
     assert np.allclose(scores, trained.scale * score_group(trained, here), atol=1e-3)
@@ -479,7 +479,7 @@ def test_alone_it_learns_nothing_in_the_run(trained):
     model.update([measured(each, 1e-3 * at) for at, each in enumerate(candidates, 1)])
     np.testing.assert_array_equal(model.predict(candidates).score, before)
     np.testing.assert_array_equal(model.draft(candidates), before)
-    assert model.informed_draft
+    assert model.abilities.informed_draft
 
 
 def test_without_weights_the_cost_model_says_what_to_do():

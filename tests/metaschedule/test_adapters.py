@@ -204,7 +204,7 @@ def test_tune_tir_with_our_cost_model(hardware: Hardware, tmp_path: Path, name: 
         seed=1,
     )
     assert len(database) == 8
-    assert model.ready
+    assert model.abilities.ready
     assert len(told) == 8 and sum(asked) >= 8
 
 

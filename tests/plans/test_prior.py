@@ -127,7 +127,8 @@ def right(plan):
 def test_before_measurements_the_score_is_what_is_expected():
     plans = SPACE.sample(np.random.default_rng(0), 20)
     model = LinearPlans(Scaled(right))
-    assert model.ready and model.informed and not LinearPlans().ready
+    assert model.abilities.ready and model.abilities.informed
+    assert not LinearPlans().abilities.ready
     np.testing.assert_allclose(
         model.predict(plans).score, [-np.log2(seconds(plan)) for plan in plans]
     )

@@ -163,10 +163,10 @@ def test_random_search_ends_when_all_plans_were_proposed():
 def test_the_model_orders_what_only_adds_up(seed, count):
     plans = SPACE.sample(np.random.default_rng(seed), count)
     model = LinearPlans()
-    assert not model.ready
+    assert not model.abilities.ready
     assert (model.predict(plans).score == 0).all()
     model.fit([record(each) for each in plans])
-    assert model.ready
+    assert model.abilities.ready
     scores = model.predict(plans).score
     assert np.isfinite(scores).all()
     assert np.corrcoef(scores, [-np.log(seconds(each)) for each in plans])[0, 1] > 0.5

@@ -243,8 +243,8 @@ def test_a_group_that_is_no_table_is_refused(group: Any, message: str) -> None:
 def test_a_table_of_configurations_has_models_that_need_no_program(
     table: ConfigurationSpace,
 ) -> None:
-    assert table.model("random", 0).ready
-    assert not table.model("gbdt:scratch", 0).ready
+    assert table.model("random", 0).abilities.ready
+    assert not table.model("gbdt:scratch", 0).abilities.ready
     with pytest.raises(BadInputError, match="unknown cost model 'oracle'"):
         table.model("oracle", 0)
     with pytest.raises(BadInputError, match="configurations only"):

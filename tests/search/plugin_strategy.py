@@ -26,7 +26,8 @@ class Walk(Strategy):
         fastest = sorted(self.measured.values(), key=lambda known: known[0])[:n]
         steps = [self.space.mutate(each, self.rng) for _, each in fastest for _ in range(8)]
         new = list({step.key: step for step in steps if self.fresh.is_new(step)}.values())
-        scores = self.model.predict(new).score if self.model.ready else np.zeros(len(new))
+        ready = self.model.abilities.ready
+        scores = self.model.predict(new).score if ready else np.zeros(len(new))
         scored = zip(new, scores.tolist(), strict=True)
         return self.fresh.propose(pick(scored, n, self.policy, self.fresh), n)
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from foretune.cost import Abilities
 from foretune.errors import BadInputError
 from foretune.search import BatchPolicy, FreshSampler, pick
 from foretune.search._choosing import drawn, spread
@@ -79,13 +80,13 @@ def test_a_batch_of_one_is_random_as_often_as_its_share_says():
 class Closer(OracleModel):
     """Looks at the best two a second time, and finds the order to be the other one."""
 
-    closer = 2
+    abilities = Abilities(closer=2)
     asks = True
 
     def look(self, candidates):
         self.looked = keys(candidates)
         if not self.asks:
-            self.closer = 0
+            self.abilities = Abilities()
         return np.arange(len(candidates), dtype=float)
 
 
@@ -95,7 +96,7 @@ def test_a_closer_look_decides_among_the_best():
     first = [c for c, _ in scored[:4]]
     assert keys(pick(scored, 2, GREEDY, fresh, model)) == keys([first[3], first[2]])
     assert model.looked == keys(first), "two for each one that is wanted"
-    model.closer = 3
+    model.abilities = Abilities(closer=3)
     pick(scored, 1, GREEDY, fresh, model)
     assert model.looked == keys(first[:3])
 

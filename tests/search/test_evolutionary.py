@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from foretune import search
-from foretune.cost import Prediction
+from foretune.cost import Abilities, Prediction
 from foretune.cost import create as create_model
 from foretune.cost.gbdt import GradientBoosting
 from foretune.errors import BadInputError
@@ -202,7 +203,7 @@ class TestPrior:
 class InformedModel(OracleModel):
     """Learned elsewhere: right about everything but for a factor, and cheap about most of it."""
 
-    informed = True
+    abilities = Abilities(informed=True, informed_draft=True)
 
     def __init__(self, noise=0.0):
         self.noise = noise
@@ -272,7 +273,7 @@ class TestInformed:
 
     def test_a_draft_that_learned_nothing_is_not_followed_far(self):
         class Drafting(InformedModel):
-            informed_draft = False
+            abilities = Abilities(informed=True)
 
         model = Drafting()
         self.first(model, 8)
@@ -294,7 +295,7 @@ class TestInformed:
 
     def test_a_model_looks_closer_at_what_was_suggested_to_say_which_is_tried(self):
         class Closer(InformedModel):
-            closer = 8
+            abilities = replace(InformedModel.abilities, closer=8)
 
             def predict(self, candidates):
                 found = super().predict(candidates)
@@ -329,7 +330,7 @@ class TestInformed:
     @pytest.mark.parametrize("name", ["evolutionary", "mcts"])
     def test_a_large_batch_is_no_more_random_than_a_small_one(self, name):
         class Closer(InformedModel):
-            closer = 4
+            abilities = replace(InformedModel.abilities, closer=4)
 
             def look(self, candidates):
                 return self.predict(candidates).score
@@ -353,6 +354,6 @@ class TestInformed:
 
     def test_a_model_without_training_is_not_asked_before_warm_up(self):
         model = InformedModel()
-        model.informed = False
+        model.abilities = Abilities()
         self.first(model, 8)
         assert model.scored == 0 and model.drafted == 8 * 16

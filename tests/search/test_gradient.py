@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 import torch
 
 from foretune import cost, search
-from foretune.cost import pretrained, shipped
+from foretune.cost import Abilities, pretrained, shipped
 from foretune.errors import BadInputError
 from foretune.features.stores.formulas import extract_batch
 from foretune.search import gradient
@@ -418,8 +418,7 @@ class TestSearch:
 
     def test_a_large_batch_is_no_more_random_than_a_small_one(self):
         class Closer(strategies.OracleModel):
-            informed = True
-            closer = 2
+            abilities = Abilities(informed=True, informed_draft=True, closer=2)
 
         guide = SyntheticGuide()
         strategy = guided(
@@ -520,7 +519,7 @@ class Listening(strategies.OracleModel):
         self.asked.append(list(candidates))
         return super().predict(candidates)
 
-    informed = True
+    abilities = Abilities(informed=True, informed_draft=True)
 
 
 class TestWhatCannotBeClimbed:

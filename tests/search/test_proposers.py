@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from foretune._model_file import write_model
+from foretune.cost import Abilities
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.hardware import Hardware, preset
@@ -137,11 +138,11 @@ def test_what_was_asked_about_before_evolution_breeds_is_not_asked_for_nothing(m
     monkeypatch.setattr(HeuristicProposer, "foresight", 4)
     told = []
     monkeypatch.setattr(HeuristicProposer, "prepare", lambda _, found: told.append(list(found)))
-    model = type("Late", (OracleModel,), {"ready": False})()
+    model = type("Late", (OracleModel,), {"abilities": Abilities(ready=False)})()
     made = create_strategy("evolutionary", SyntheticSpace(seed=2), model, 0, proposer="heuristic")
     strategies.run(made, 16, 4)
     (first,) = [found for found in told if found]
-    model.ready = True
+    model.abilities = Abilities()
     proposed = []
     propose = made.proposer.propose
     monkeypatch.setattr(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from foretune import search
+from foretune.cost import Abilities, Prediction
 from foretune.hardware import probe
 from foretune.search.evolutionary import Evolutionary
 from foretune.space import PerfectTile, Space
@@ -114,11 +115,9 @@ def test_a_model_says_which_starts_come_first():
     wanted = space.starts[-1]
 
     class Prefers(OracleModel):
-        ready = informed = True
+        abilities = Abilities(informed=True, informed_draft=True)
 
         def predict(self, candidates):
-            from foretune.cost import Prediction
-
             score = np.array([float(c.key == wanted.key) for c in candidates])
             return Prediction(score, np.zeros(len(candidates)))
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ import numpy as np
 
 from foretune._options import require_type
 from foretune.cost import rankers
-from foretune.cost._base import CostModel, FloatArray
+from foretune.cost._base import Abilities, CostModel, FloatArray
 from foretune.cost._opinions import opinion
 from foretune.cost._prior import RankerPrior
 from foretune.cost._ranker import Ranker
@@ -275,9 +276,9 @@ class BehaviourModel(PretrainedModel):
         super().__init__(rng=rng, hardware=hardware, ranker=before, prior=self._stages, **options)
 
     @property
-    def closer(self) -> int:  # type: ignore[override]
-        """``keep`` while there is somebody to ask."""
-        return self._keep if self._stages.looks else 0
+    def abilities(self) -> Abilities:
+        """It looks closer at ``keep`` candidates while there is somebody to ask."""
+        return replace(super().abilities, closer=self._keep if self._stages.looks else 0)
 
     @property
     def source(self) -> ScoreSource | None:

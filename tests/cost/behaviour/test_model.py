@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from foretune import cost, search
-from foretune.cost import rankers
+from foretune.cost import Abilities, rankers
 from foretune.cost._opinions import opinion
 from foretune.cost.behaviour.classifier import Classifier
 from foretune.cost.behaviour.llm_scores import LlmScores
@@ -89,7 +89,7 @@ def model(**options):
 
 def test_it_is_informed_before_the_first_measurement():
     made = model()
-    assert made.informed and made.ready and made.closer == 0 and made.status == {}
+    assert made.abilities == Abilities(informed=True, informed_draft=True) and made.status == {}
     candidates = [p.candidate for p in suite.nest_group(SHAPE, 60).programs]
     score = made.predict(candidates).score
     seconds = np.array([nest_seconds(c) for c in candidates])
@@ -166,7 +166,7 @@ def test_a_language_model_of_no_use_leaves_what_formulas_say(answer):
     np.testing.assert_array_equal(made.predict(candidates).score, wanted.score)
     assert made.status["fallback"] == 60 and len(chat.asked) <= 10
     # It is left out by now, and the search goes as without it.
-    assert made.closer == 0 and alone.closer == 0
+    assert made.abilities.closer == 0 and alone.abilities.closer == 0
     for _ in range(2):
         ours, theirs = strategy(made).ask(4), strategy(alone).ask(4)
         assert [c.key for c in ours] == [c.key for c in theirs]
@@ -202,7 +202,7 @@ def test_a_classifier_ranks_all_and_formulas_those_about_to_be_measured():
     candidates = SyntheticSpace().sample(np.random.default_rng(5), 60)
     before = made.predict(candidates).score
     np.testing.assert_array_equal(before, opinion(classifier(), candidates))
-    assert made.closer == 8
+    assert made.abilities.closer == 8
     first, second = np.argsort(-before)[:8].tolist(), np.argsort(-before)[8:].tolist()
     made.look([candidates[row] for row in first])
     after = made.predict(candidates).score
@@ -245,7 +245,7 @@ def test_a_language_model_of_no_use_leaves_both_other_stages():
     for _ in range(2):
         ours, theirs = strategy(made).ask(4), strategy(alone).ask(4)
         assert [c.key for c in ours] == [c.key for c in theirs]
-    assert made.closer == 8 and made.source.left_out
+    assert made.abilities.closer == 8 and made.source.left_out
 
 
 @pytest.mark.parametrize("name", ["evolutionary", "mcts", "random"])
@@ -256,7 +256,7 @@ def test_every_strategy_searches_in_two_stages(name):
 
 def test_the_classifier_of_the_package_is_named():
     made = cost.create("behaviour:first=classifier:keep=5:online=false", hardware=NEST_HARDWARE)
-    assert isinstance(made.ranker, Classifier) and made.closer == 5
+    assert isinstance(made.ranker, Classifier) and made.abilities.closer == 5
     made.ranker._read_nests = suite.nest_batches
     candidates = [p.candidate for p in suite.nest_group(SHAPE, 20).programs]
     assert made.predict(candidates).score.shape == (20,)

@@ -403,7 +403,7 @@ def test_alone_it_learns_nothing_in_the_run(switched, trained):
         model.update([measured(each, 1e-3 * at) for at, each in enumerate(candidates, 1)])
         np.testing.assert_array_equal(model.predict(candidates).score, before)
         np.testing.assert_array_equal(model.draft(candidates), before)
-        assert model.informed_draft
+        assert model.abilities.informed_draft
 
 
 def test_names():
