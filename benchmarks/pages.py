@@ -18,6 +18,7 @@ from typing import Any
 from benchmarks import results
 
 PAGES: Mapping[str, Mapping[str, str]] = {
+    "coverage": {"coverage": "coverage"},
     "search": {
         "search22": "search22",
         "search22-left-out": "search22",

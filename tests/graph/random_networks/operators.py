@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks._random.network import Draw, Step
+from tests.graph.random_networks.network import Draw, Step
 
 Drawn = Callable[[Draw], Step | None]
 

@@ -1,12 +1,18 @@
-"""What is swept: a name, and how the network and its inputs are made. Seeded by the name."""
+"""Architectures with random weights: model types of transformers and networks of pytorchcv.
+
+A network is called ``LIBRARY/KIND/NAME``; its name seeds the weights.
+"""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks._architectures import transformers_types as types
+from benchmarks._coverage.small_transformers import CACHED, TYPES, small_config
+from benchmarks._coverage.suite import NOT_EXPORTABLE, Result, Suite, export_error, outcome_of
+from foretune.hardware import Hardware
 
 _LENGTH = 16
 _SAMPLES = 800
@@ -37,23 +43,46 @@ class Network:
     inputs: Any
 
 
-def known() -> list[str]:
-    """Names of all networks, ``LIBRARY/KIND/NAME``."""
-    kinds = {
-        "encoder": types.ENCODERS,
-        "decoder": types.DECODERS,
-        "sequence": types.SEQUENCE_TO_SEQUENCE,
-        "vision": types.VISION,
-        "speech": types.SPEECH,
-        "multimodal": types.MULTIMODAL,
-    }
-    names = [f"transformers/{kind}/{name}" for kind, table in kinds.items() for name in table]
-    names += [f"transformers/cached/{name}" for name in types.CACHED]
-    return names + [f"pytorchcv/convolutional/{name}" for name in CONVOLUTIONAL]
+class Architectures(Suite):
+    title = "architectures of transformers and pytorchcv"
+    patience_s = 400.0
+    tasks_each = 8
+
+    def names(self) -> tuple[list[str], Mapping[str, str]]:
+        names = [f"transformers/{kind}/{name}" for kind, table in TYPES.items() for name in table]
+        names += [f"transformers/cached/{name}" for name in CACHED]
+        return names + [f"pytorchcv/convolutional/{name}" for name in CONVOLUTIONAL], {}
+
+    def attempt(self, name: str, hardware: Hardware) -> Result:
+        import transformers
+
+        transformers.logging.set_verbosity_error()
+        try:
+            network = make(name)
+        except Exception as error:  # libraries of models are older than their dependencies
+            return {"outcome": NOT_EXPORTABLE, "message": f"not made: {error}"[:300]}
+        keyed = isinstance(network.inputs, dict)
+        args, kwargs = ((), network.inputs) if keyed else (network.inputs, None)
+        error = export_error(network.module, args, kwargs)
+        if error:
+            return {"outcome": NOT_EXPORTABLE, "message": error}
+        own = name.rsplit("/", 1)[-1]
+        return outcome_of(lambda: _verified(network, own, hardware), own)
+
+
+def _verified(network: Network, name: str, hardware: Hardware) -> str:
+    from foretune.graph import compile_model, extract, verify
+    from foretune.workload import Model, from_object
+
+    model = from_object((network.module, network.inputs), name)
+    assert isinstance(model, Model)
+    artifact = compile_model(model, hardware, {}, extract(model, hardware))
+    check = verify(artifact, model)
+    return "" if check.ok else f"differs by {check.max_relative_error:.2g}"
 
 
 def make(name: str) -> Network:
-    """Builds a network of ``known`` with random weights."""
+    """Builds a network with random weights."""
     import torch
 
     torch.manual_seed(zlib.crc32(name.encode()))
@@ -110,12 +139,8 @@ def _transformer(kind: str, model: str) -> Network:
     import torch
     import transformers
 
-    table = {
-        "encoder": types.ENCODERS, "decoder": types.DECODERS, "cached": types.DECODERS,
-        "sequence": types.SEQUENCE_TO_SEQUENCE, "vision": types.VISION, "speech": types.SPEECH,
-        "multimodal": types.MULTIMODAL,
-    }[kind]  # fmt: skip
-    config = types.small_config(model, table[model])
+    types = TYPES["decoder" if kind == "cached" else kind]
+    config = small_config(model, types[model])
     config.use_cache = kind == "cached"
     config.return_dict = True
     classes = transformers.models.auto.modeling_auto

@@ -120,7 +120,7 @@ class Network(nn.Module):
 
 def draw(seed: int) -> tuple[Network, tuple[torch.Tensor, ...]]:
     """The network of a seed and an example of its inputs."""
-    from benchmarks._random.operators import OPERATORS
+    from tests.graph.random_networks.operators import OPERATORS
 
     rng = np.random.default_rng(seed)
     torch.manual_seed(seed)

@@ -1,1 +1,0 @@
-"""PyTorch's operator samples: which ones, and one through import, compilation and a run."""
