@@ -2,35 +2,42 @@
 
 The same programs are ordered by rankers that differ in nothing but what they have learned from. A
 control has seen other programs of the very workloads that it is judged on, which no model of
-``benchmarks.models`` may; what it does not reach is out of reach of more workloads, too.
+``benchmarks.models`` may; what it does not reach is out of reach of more workloads, too. What is
+written replaces the run of the same model with as many programs, and leaves the others.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks._model.cells import is_network
-from benchmarks.results import ROOT, conditions, publish, say, table
-from foretune.cost import rankers
-from foretune.cost._ranker import score_group
+from benchmarks._rankers import is_network
+from benchmarks.models import FEATURES
+from benchmarks.pages import Section, curves, publish
+from benchmarks.results import ROOT, conditions, figure, readings_of, say, table
+from foretune.cost import rankers, score_group
 from foretune.dataset import Group, judgeable
-from foretune.evaluate import Bootstrap, cross_validation, keep_judgeable, read_data, summarise
-from foretune.evaluate.data import thinned
-from foretune.evaluate.metrics import judge
+from foretune.evaluate import (
+    Bootstrap,
+    cross_validation,
+    judge,
+    keep_judgeable,
+    read_data,
+    summarise,
+    thinned,
+)
 
-_TITLE = "What limits a ranker"
-_SHARES = (0.25, 0.5)
+_SHARES = {0.25: "25% of the other workloads", 0.5: "50% of the other workloads"}
+_HALF, _ALL = "half of the programs of all other workloads", "all programs of all other workloads"
+_CONTROL = "control: the other half of its own programs, too"
+_BY_HEART = "the same control with deep trees"
 _DEEP = {"depth": 9, "min_child_weight": 3.0}
 """Trees that may learn workloads by heart."""
-_METRICS = ("top1", "top5", "kendall_tau", "ndcg16")
-
-Judged = Mapping[str, Any]
+_METRICS = {"top-1": "top1", "top-5": "top5", "tau": "kendall_tau", "NDCG@16": "ndcg16"}
 
 
 def halves(group: Group, rng: np.random.Generator) -> tuple[Group, Group] | None:
@@ -68,57 +75,41 @@ class Study:
         rng = np.random.default_rng(seed)
         cut = {group.key: halves(group, rng) for group in groups}
         self._known = {key: pair[0] for key, pair in cut.items() if pair is not None}
-        self._judged = {key: pair[1] for key, pair in cut.items() if pair is not None}
-        whole = [group for group in groups if group.key in self._judged]
+        self.judged = {key: pair[1] for key, pair in cut.items() if pair is not None}
+        whole = [group for group in groups if group.key in self.judged]
         self._parts = cross_validation(whole, "workload", folds, seed=seed)
         self._model, self._seed, self._options = model, seed, options
-        self._bootstrap = Bootstrap([group.workload for group in self._judged.values()])
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Groups that are judged, and their programs."""
-        return len(self._judged), sum(map(len, self._judged.values()))
+        self._bootstrap = Bootstrap([group.workload for group in self.judged.values()])
 
     def left_out(self, what: str, learned: Callable[[Group], Group | None]) -> dict[str, Any]:
         """Learns from other workloads: of every group what ``learned`` leaves of it."""
-        started = time.perf_counter()
         judged: dict[str, Any] = {}
         for part in self._parts:
             groups = [learned(group) for group in (*part.train, *part.validation)]
-            tested = [self._judged[group.key] for group in part.test]
+            tested = [self.judged[group.key] for group in part.test]
             judged |= self._judge([g for g in groups if g is not None], tested)
-        return self._row(what, judged, started)
+        return self._row(what, judged)
 
     def seen(self, what: str, **options: Any) -> dict[str, Any]:
         """The control: learns from the first halves of all groups."""
-        started = time.perf_counter()
-        judged = self._judge(list(self._known.values()), list(self._judged.values()), **options)
-        return self._row(what, judged, started)
+        judged = self._judge(list(self._known.values()), list(self.judged.values()), **options)
+        return self._row(what, judged)
 
     def rows(self) -> list[dict[str, Any]]:
         """Every way to learn."""
         rows = []
-        for share in _SHARES:
-            kept = {g.workload for g in some_workloads(self._all(), share, self._seed)}
+        for share, words in _SHARES.items():
+            drawn = some_workloads(list(self.judged.values()), share, self._seed)
+            kept = {group.workload for group in drawn}
             rows.append(
-                self.left_out(
-                    f"{share:.0%} of the other workloads",
-                    lambda group, kept=kept: group if group.workload in kept else None,
-                )
+                self.left_out(words, lambda g, kept=kept: g if g.workload in kept else None)
             )
-        rows.append(
-            self.left_out(
-                "half of the programs of all other workloads", lambda g: self._known[g.key]
-            )
-        )
-        rows.append(self.left_out("all programs of all other workloads", lambda group: group))
-        rows.append(self.seen("control: the other half of its own programs, too"))
+        rows.append(self.left_out(_HALF, lambda group: self._known[group.key]))
+        rows.append(self.left_out(_ALL, lambda group: group))
+        rows.append(self.seen(_CONTROL))
         if self._model.startswith("gbdt"):
-            rows.append(self.seen("the same control with deep trees", **_DEEP))
+            rows.append(self.seen(_BY_HEART, **_DEEP))
         return rows
-
-    def _all(self) -> list[Group]:
-        return list(self._judged.values())
 
     def _judge(
         self, learned: Sequence[Group], tested: Sequence[Group], **options: Any
@@ -130,35 +121,63 @@ class Study:
             group.key: judge(score_group(ranker, group), group.seconds, rng) for group in tested
         }
 
-    def _row(self, what: str, judged: Judged, started: float) -> dict[str, Any]:
-        tested = self._all()
+    def _row(self, what: str, judged: Mapping[str, Any]) -> dict[str, Any]:
+        tested = list(self.judged.values())
         metrics = summarise(tested, [judged[group.key] for group in tested], self._bootstrap)
-        top = metrics["top1"]["mean"]
-        say(f"{what}: top-1 {top:.3f} ({time.perf_counter() - started:.0f} s)")
+        say(f"{what}: top-1 {metrics['top1']['mean']:.3f}")
         return {"learned_from": what, "metrics": metrics}
 
 
-def _body(result: Mapping[str, Any]) -> str:
-    rows = [
-        [
-            row["learned_from"],
-            *(
-                f"{m['mean']:.3f} ({m['low']:.3f}–{m['high']:.3f})"
-                for m in (row["metrics"][name] for name in _METRICS)
-            ),
-        ]
-        for row in result["rows"]
+def section(data: Mapping[str, Any]) -> Section:
+    """What readings say."""
+    runs = data["runs"]
+    words = (*_SHARES.values(), _HALF, _ALL, _CONTROL)
+    found = {
+        _called(run): {row["learned_from"]: row["metrics"] for row in run["rows"]} for run in runs
+    }
+    name, first = next(iter(found.items()))
+    quarter, half, every, all_, control = (first[each]["top1"] for each in words)
+    lines = [
+        [each, *(figure(rows[what]["top1"]) for what in words)] for each, rows in found.items()
     ]
-    return "\n\n".join(
-        [
-            f"`{result['model']}` on the second halves of {result['groups']} groups "
-            f"({result['programs']:,} programs) of {result['data']}. Halves make top-k easier "
-            "than whole groups, so that figures compare within this table only. Intervals: "
-            "bootstrap over workloads, "
-            "95 %.",
-            table(["learned from", "top-1", "top-5", "tau", "NDCG@16"], rows),
+    points = {
+        each: [
+            (100 * share, *(rows[what]["top1"][end] for end in ("mean", "low", "high")))
+            for share, what in {**_SHARES, 1.0: _ALL}.items()
         ]
-    )
+        for each, rows in found.items()
+    }
+    details = []
+    for run in runs:
+        rows = [
+            [row["learned_from"], *(figure(row["metrics"][m]) for m in _METRICS.values())]
+            for row in run["rows"]
+        ]
+        ran = run["conditions"]
+        details += [
+            f"#### {_called(run)}",
+            f"Second halves of {run['groups']} groups ({run['programs']:,} programs) of "
+            f"{run['data']}; `{ran['command']}` on {ran['hardware']['name']}, {ran['began']}.",
+            table(["learned from", *_METRICS], rows),
+        ]
+    return Section(
+        "What would make rankers better?",
+        f"Other workloads, a little: `{name}` has a top-1 of {quarter['mean']:.3f}, "
+        f"{half['mean']:.3f} and {figure(all_)} with a quarter, half and all of them; twice the "
+        f"programs of each bring {every['mean']:.3f} to {all_['mean']:.3f}, and who has seen half "
+        f"of the programs of the very workload reaches {figure(control)}.",
+        table(["top-1 of", "a quarter of the workloads", "half", "half of the programs of all",
+               "all", "control: its own other half, too"], lines),
+        "Halves of groups are judged, which are easier than whole ones: figures compare within a "
+        "run. "
+        "Intervals: bootstrap over workloads, 95 %.\n\n" + "\n\n".join(details),
+        lambda axes: curves(axes, points, "% of the other workloads learned from", "top-1"),
+        "top-1 by share of the workloads learned from",
+    )  # fmt: skip
+
+
+def _called(run: Mapping[str, Any]) -> str:
+    return f"{run['model']}, {run['per_group'] or 'all'} programs of a group"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -168,14 +187,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--precision", choices=("float32", "bfloat16"), default="float32", help="of networks"
     )
-    parser.add_argument("--name", default="limits", help="file name of the result")
     parser.add_argument("--model", default="gbdt_actions")
     parser.add_argument("--folds", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--features",
         type=Path,
-        default=Path("foretune-work/models/features"),
+        default=FEATURES,
         help="folder in which features of programs are kept; benchmarks.models fills the default",
     )
     parser.add_argument("--write", action="store_true")
@@ -190,16 +208,19 @@ def main(arguments: list[str] | None = None) -> None:
     if rankers.reads_programs(options.model):
         chosen["cache"] = options.features
     study = Study(groups, options.model, options.folds, options.seed, **chosen)
-    count, programs = study.size
-    result = {
-        "schema": "foretune.limits/1",
+    run = {
         "model": options.model,
+        "per_group": options.programs,
         "data": options.data.name,
-        "groups": count,
-        "programs": programs,
+        "groups": len(study.judged),
+        "programs": sum(map(len, study.judged.values())),
         "rows": study.rows(),
+        "conditions": where.end(),
     }
-    publish(options.name, _TITLE, _body(result), result, where.end(), options.write)
+    known = (readings_of("limits") or {"runs": []})["runs"] if options.write else []
+    kept = [one for one in known if _called(one) != _called(run)]
+    data = {"schema": "foretune.limits/2", "runs": [run, *kept]}
+    publish("limits", section, data, run["conditions"], options.write)
 
 
 if __name__ == "__main__":

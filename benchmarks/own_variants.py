@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks._devices.rivals import Case, Rival, formulas, ranked
-from benchmarks._world.folds import Cells
+from benchmarks.cells import Cells
 from benchmarks.results import conditions, publish, say, table
 from benchmarks.sources import code_of
 from benchmarks.unseen_devices import judged

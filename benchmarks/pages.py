@@ -27,6 +27,8 @@ PAGES: Mapping[str, Mapping[str, str]] = {
     "strategies": {"search22-sides": "search22", "mcts": "search22"},
     "tuners": {"tuners": "tuners", "tuners-resnet50": "tuners"},
     "speed": {"throughput": "throughput", "stores": "stores"},
+    "models": {"models": "models", "limits": "limits"},
+    "world": {"world": "world", "world_start": "world_start"},
 }
 """Page -> its files of readings, each with the module whose ``section`` tells what it says."""
 

@@ -1,248 +1,184 @@
-"""The compiler world model on workloads that it has not learned from: what it predicts, what for.
+"""How well the world model orders programs, and what each of its parts brings.
 
-How near predicted terminal states are to the true ones, by the length of the path, beside who
-predicts nothing. How well the ranker ``world`` orders programs, with every switch and beside the
-models of ``benchmarks.models`` on the same split, and paired differences to the full model.
-
-Within a fold, encoder and transitions are learned once and shared; trees are grown for every
-variant. What a fold has learned and every finished cell are kept in the work directory, each under
-a hash of settings, data and code, so that the benchmark goes on where it was interrupted, and
-calls with the same settings learn nothing anew. Folds can be computed side by
-side, ``--fold 1,2`` beside ``--fold 3,4,5``: such calls only fill cells, and one without it puts
-them together.
+The ranker ``world`` and its ablations (figure 9 of the paper, offline) on the split
+``cpu/workload`` of ``benchmarks.models``, beside decisions alone; differences are paired, group by
+group. Each variant learns its own world, and is kept like a cell of ``benchmarks.models``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
-from benchmarks._model.cells import Cell, Job, metrics_from_json
-from benchmarks._model.store import Store
-from benchmarks._world.cells import FULL, INITIAL, NONE, SWAPPED, VARIANTS, Fold, train_and_judge
-from benchmarks._world.folds import MODELS, Cells, Learning, learning_of, learning_options, told
-from benchmarks._world.page import (
-    METRICS,
-    agreement,
-    body_of,
-    compare,
-    readings,
-    terminal_table,
-    value,
-)
-from benchmarks.models import DATA, JOBS
-from benchmarks.results import conditions, publish, say
+import numpy as np
+
+from benchmarks.models import JOBS, groups_of, model_options, row_of
+from benchmarks.pages import Section, publish
+from benchmarks.results import conditions, figure, table
 from foretune.dataset import Group
-from foretune.evaluate import (
-    Bootstrap,
-    GroupMetrics,
-    Split,
-    keep_judgeable,
-    random_order,
-    read_data,
-)
+from foretune.errors import unknown_name
+from foretune.evaluate import PICKS, Bootstrap, GroupMetrics, cross_validation, random_order
 from foretune.evaluate.fingerprints import fingerprint
-from foretune.evaluate.metrics import average
 
-_TITLE = "The compiler world model"
-_SCHEMA = "foretune.world/2"
-_JOB = next(job for job in JOBS if job.name == "cpu/workload")
-"""The table of ``benchmarks.models`` on the same data and split."""
-_PUBLISHED: Mapping[str, Sequence[int]] = {"tlp": range(3), "gbdt": (0,), "gbdt_actions": (0,)}
-"""Its rows that are shown here, and their seeds."""
-_PRECISION = "bfloat16"
-"""Of its networks, when they were published."""
-_PEER = "{} (benchmarks.models)"
-
-
-def fill(
-    fold: Fold, number: int, cells: Cells, paths: int, variants: Sequence[str]
-) -> tuple[list[dict[str, Any]], dict[str, dict[str, GroupMetrics]]]:
-    """All cells of a fold, made where they are not there.
-
-    Args:
-        fold: Which.
-        number: Of it.
-        cells: Where finished ones are.
-        paths: Test programs whose states are predicted.
-        variants: Names in ``VARIANTS``.
-
-    Returns:
-        Rows of ``Fold.terminals``, and of each row of the ranking its groups' metrics by key.
-    """
-    name = fold.part.name
-    terminals = cells.get(
-        f"terminals {number}, {paths} paths",
-        lambda: fold.terminals(paths),
-        f"{name}: terminal states",
-    )
-    judged: dict[str, dict[str, GroupMetrics]] = {}
-    for variant in variants:
-        found = cells.get(
-            f"{variant} {number}",
-            lambda variant=variant: train_and_judge(fold, variant),
-            f"{name}: {variant}",
+FULL, NONE = "world", "gbdt_actions (state=none)"
+VARIANTS: Mapping[str, str] = {
+    FULL: "world:variants",
+    NONE: "world:variants:state=none",
+    **{
+        words: f"world:variants:{words}"
+        for words in (
+            "state=final", "actions=false", "hardware=false", "objective=ndcg",
+            "objective=regression", "transition=untrained", "transition=actions_only",
+            "crossfit=false",
         )
-        for row, results in found.items():
-            judged[row] = {key: metrics_from_json(one) for key, one in results.items()}
-    return terminals, judged
+    },
+}  # fmt: skip
+"""Row -> ranker. ``state=initial`` is ``NONE``, tree by tree: z0 is the same for all programs of a
+workload, and trees read only what differs within workloads."""
+METRICS = ("top1", "top5", "kendall_tau", "ndcg16")
+_JOB = next(job for job in JOBS if job.name == "cpu/workload")
 
 
-def published(
-    parts: Sequence[Split], store: Store, job: Job
-) -> tuple[dict[str, dict[str, GroupMetrics]], list[str]]:
-    """Rows of ``benchmarks.models`` on the same split.
-
-    Args:
-        parts: Of the split.
-        store: Of its cells.
-        job: Its table.
-
-    Returns:
-        Name of a row -> key of a group -> its metrics, means over seeds; and in words what is not
-        there. A row has all of its cells or is left out.
-    """
-    found: dict[str, dict[str, GroupMetrics]] = {}
-    missing = []
-    for model, seeds in _PUBLISHED.items():
-        results = [
-            [store.read(Cell(job, number, part, model, seed)) for seed in seeds]
-            for number, part in enumerate(parts)
-        ]
-        absent = sum(result is None for each in results for result in each)
-        if absent:
-            total = len(parts) * len(seeds)
-            missing.append(
-                f"{_PEER.format(model)}, of which {absent} of {total} cells are not kept under "
-                "the hash of this code and data"
-            )
-            continue
-        found[_PEER.format(model)] = {
-            group.key: average(
-                [metrics_from_json(r["groups"][group.key]) for r in each if r is not None]
-            )
-            for part, each in zip(parts, results, strict=True)
-            for group in part.test
-        }
-    return found, missing
+def value(metrics: GroupMetrics, name: str) -> float:
+    """One of ``METRICS``."""
+    if name.startswith("top"):
+        return float(metrics.ratio[PICKS.index(int(name[3:]))])
+    return float(getattr(metrics, name))
 
 
-def peers(
-    learning: Learning, groups: Sequence[Group], data: Path
-) -> tuple[dict[str, dict[str, GroupMetrics]], list[str]]:
-    """``published`` where data and split are those of ``benchmarks.models``, else what they are."""
-    own = (learning.folds, learning.programs, learning.seed, data.resolve())
-    if own != (_JOB.folds, _JOB.programs, 0, DATA[_JOB.data][0].resolve()):
-        return {}, [
-            f"{', '.join(_PUBLISHED)} of `benchmarks.models`, which are of the package's data, "
-            f"{_JOB.folds} folds, {_JOB.programs} programs of a group and seed 0"
-        ]
-    store = Store(MODELS, fingerprint(groups), _PRECISION)
-    return published(learning.parts(groups), store, _JOB)
-
-
-def run(
+def compared(
     groups: Sequence[Group],
-    cells: Cells,
-    learning: Learning,
-    *,
-    paths: int,
-    variants: Sequence[str],
-    others: Mapping[str, Mapping[str, GroupMetrics]] | None = None,
-    missing: Sequence[str] = (),
-) -> dict[str, Any]:
-    """Everything, as a JSON object.
+    judged: Mapping[str, Mapping[str, GroupMetrics]],
+    base: str,
+    metrics: Sequence[str],
+) -> list[dict[str, Any]]:
+    """Figures of every row, and differences to ``base`` on the same groups.
 
     Args:
-        groups: Judgeable ones.
-        cells: Where finished ones are.
-        learning: What folds learn.
-        paths: Test programs whose states are predicted, over all folds.
-        variants: Names in ``VARIANTS``, the full model among them.
-        others: Further rows of the ranking, judged elsewhere on the same groups.
-        missing: What further rows are not there, in words.
+        groups: All that were tested.
+        judged: Row -> key of a group -> its metrics; not every row has all groups.
+        base: A row.
+        metrics: Names of ``METRICS``.
     """
-    judged: dict[str, dict[str, GroupMetrics]] = {}
-    terminals: list[dict[str, Any]] = []
-    parts = learning.parts(groups)
-    for number, part in enumerate(parts):
-        fold = learning.fold(part, number)
-        rows, found = fill(fold, number, cells, _paths_of_fold(paths, learning), variants)
-        terminals += rows
-        for row, own in found.items():
-            judged.setdefault(row, {}).update(own)
-    order = (FULL, SWAPPED, NONE, INITIAL, *variants)
-    own = {name: judged[name] for name in dict.fromkeys(order) if name in judged}
-    tested = [group for part in parts for group in part.test]
-    bootstrap = Bootstrap([group.workload for group in tested])
-    floors = [random_order(group.seconds) for group in tested]
-    peer = (others or {}).get(_PEER.format("gbdt_actions"))
-    return {
-        "schema": _SCHEMA,
-        "config": asdict(learning.config),
-        "folds": len(parts),
-        "seed": learning.seed,
-        "programs_per_group": learning.programs,
-        "threads": learning.threads,
-        "groups": len(tested),
-        "workloads": len({group.workload for group in tested}),
-        "programs": sum(map(len, tested)),
-        "random": {name: bootstrap.mean([value(one, name) for one in floors]) for name in METRICS},
-        "terminals": terminal_table(terminals),
-        "variants": compare(tested, {**(others or {}), **own}),
-        "missing": list(missing),
-        "peers": {
-            _PEER.format(model): len(seeds)
-            for model, seeds in _PUBLISHED.items()
-            if _PEER.format(model) in (others or {})
-        },
-        "check": agreement(own[NONE], peer) if peer is not None and NONE in own else None,
-        "readings": readings(tested, own, terminals),
-    }
+    rows = []
+    for name, own in judged.items():
+        tested = [group for group in groups if group.key in own]
+        if not tested:
+            continue
+        bootstrap = Bootstrap([group.workload for group in tested])
+        row: dict[str, Any] = {"variant": name, "groups": len(tested)}
+        for metric in metrics:
+            values = np.array([value(own[group.key], metric) for group in tested])
+            row[metric] = bootstrap.mean(values)
+            theirs = judged.get(base, {})
+            if name != base and all(group.key in theirs for group in tested):
+                other = np.array([value(theirs[group.key], metric) for group in tested])
+                row[f"{metric} - full"] = bootstrap.mean(values - other)
+        rows.append(row)
+    return rows
 
 
-def _paths_of_fold(paths: int, learning: Learning) -> int:
-    return max(2, paths // learning.folds)
+def with_difference(row: Mapping[str, Any], metric: str) -> str:
+    """A figure of ``compared``, and behind it the difference to the base."""
+    other = row.get(f"{metric} - full")
+    return figure(row[metric]) + ("" if other is None else f"; {figure(other, '+')}")
+
+
+def section(data: Mapping[str, Any]) -> Section:
+    """What readings say."""
+    rows = {row["variant"]: row for row in data["variants"]}
+    full, none = rows[FULL], rows[NONE]
+    names = {"top-1": "top1", "tau": "kendall_tau"}
+    header = ["ranked by", *(f"{name}; beside `world`" for name in names)]
+    random = [figure(data["random"][metric]) for metric in names.values()]
+    lines = [["random order", *random]]
+    lines += [
+        [name, *(with_difference(row, metric) for metric in names.values())]
+        for name, row in rows.items()
+    ]
+    gained = none["top1 - full"]
+    return Section(
+        "Does a predicted state of a program help to rank it?",
+        f"{'No' if gained['high'] > 0 else 'Yes'}: beside decisions, predicted terminal states "
+        f"reach a top-1 of {figure(full['top1'])}; decisions alone are {figure(gained, '+')} from "
+        "that.",
+        table(header, lines),
+        "\n\n".join([_READING.format(**data), *_terminals(data)]),
+    )
+
+
+_READING = """\
+{groups} groups of {workloads} workloads, {programs:,} programs, cross-validation by workload.
+Behind each figure stands the paired difference to `world`; intervals: bootstrap over workloads,
+95 %. `state=none` are trees on decisions alone, and so is `state=initial` by construction: the
+initial state is the same for all programs of a workload. `state=final` has the program's own
+terminal state, which costs the program; `actions=false` has predicted states alone;
+`transition=actions_only` does not look at the initial state. Rows of `benchmarks.models` are its
+cells of the same split."""
+
+_TERMINALS = {
+    "initial": "the initial state: actions change nothing",
+    "mean": "the mean terminal state of training",
+    "untrained": "untrained transitions",
+    "actions_only": "transitions without the initial state",
+    "swapped": "from another workload's initial state",
+    "direct": "a network that reads all at once",
+    "direct_actions": "the same without the initial state",
+    "trained": "the model",
+}
+
+
+def _terminals(data: Mapping[str, Any]) -> list[str]:
+    """How near predicted terminal states came, in readings that have it."""
+    if "terminals" not in data:
+        return []
+    every = data["terminals"][-1]
+    lines = [
+        [words, figure(every[name])]
+        + [figure(every[f"{name} {of}"]) if f"{name} {of}" in every else ""
+           for of in ("explained", "found")]
+        for name, words in _TERMINALS.items()
+    ]  # fmt: skip
+    return [
+        f"#### How near predicted terminal states came\n\n{every['paths']} paths of workloads "
+        "held out. Distance: 1 - cosine to the program's own state. Explained: share of the "
+        "differences within workloads. Found: share of predictions nearer to their own program "
+        f"than to any other of the workload; chance {figure(every['chance found'])}.",
+        table(["predicted by", "distance", "explained", "found"], lines),
+    ]
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = learning_options(__doc__)
-    parser.add_argument("--paths", type=int, default=3000, help="test programs followed")
-    parser.add_argument("--page", default="world", help="name of what --write writes")
-    parser.add_argument("--variants", default=",".join(VARIANTS), help="the full model first")
-    parser.add_argument("--fold", help="numbers from 1: compute these, and do not publish")
+    parser = model_options(__doc__)
+    parser.add_argument("--variants", default=",".join(VARIANTS), help=f"{FULL} and {NONE} always")
     options = parser.parse_args(arguments)
-    variants = [name for name in options.variants.split(",") if name]
-    if FULL not in variants or not set(variants) <= set(VARIANTS):
-        parser.error(f"variants are {', '.join(VARIANTS)}; {FULL} has to be among them")
-    chosen = [name for name in (options.fold or "").split(",") if name]
-    if not set(chosen) <= set(map(str, range(1, options.folds + 1))):
-        parser.error(f"folds are numbers from 1 to {options.folds}, but got {options.fold}")
-    where = conditions("world", [options.seed])
-    say("reading the data")
-    groups, _few = keep_judgeable(read_data([options.data]).groups)
-    learning = learning_of(options)
-    cells = learning.cells(groups)
-    with told():
-        if chosen:
-            parts = learning.parts(groups)
-            for number in sorted({int(name) - 1 for name in chosen}):
-                fold = learning.fold(parts[number], number)
-                fill(fold, number, cells, _paths_of_fold(options.paths, learning), variants)
-            return
-        others, missing = peers(learning, groups, options.data)
-        result = run(
-            groups,
-            cells,
-            learning,
-            paths=options.paths,
-            variants=variants,
-            others=others,
-            missing=missing,
-        )
-    publish(options.page, _TITLE, body_of(result), result, where.end(), options.write)
+    names = [name for name in options.variants.split(",") if name]
+    for name in names:
+        if name not in VARIANTS:
+            raise unknown_name("variant of the world", name, VARIANTS)
+    job = _JOB if options.programs is None else replace(_JOB, programs=options.programs)
+    where = conditions("world", [0])
+    groups = groups_of(job)
+    parts = cross_validation(groups, job.by, job.folds)[: options.parts]
+    tested = [group for part in parts for group in part.test]
+    data = fingerprint(groups)
+    judged = {
+        name: row_of(job, parts, VARIANTS[name], options, data)[1]
+        for name in dict.fromkeys((FULL, NONE, *names))
+    }
+    floors = [random_order(group.seconds) for group in tested]
+    bootstrap = Bootstrap([group.workload for group in tested])
+    result = {
+        "schema": "foretune.world/3",
+        "groups": len(tested),
+        "workloads": len({group.workload for group in tested}),
+        "programs": sum(map(len, tested)),
+        "programs_per_group": job.programs,
+        "random": {name: bootstrap.mean([value(one, name) for one in floors]) for name in METRICS},
+        "variants": compared(tested, judged, FULL, METRICS),
+    }
+    publish("world", section, result, where.end(), options.write)
 
 
 if __name__ == "__main__":

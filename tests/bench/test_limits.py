@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks import limits
+from benchmarks import limits, results
 from foretune.dataset import Group
 from tests.evaluate.support import Hinted, group, several
 
@@ -45,7 +47,7 @@ def test_only_the_control_learns_from_what_it_is_judged_on(
     monkeypatch.setattr(limits.rankers, "create", create)
     groups = several(8)
     study = limits.Study(groups, "gbdt_actions", folds=2, seed=0)
-    assert study.size == (8, 48)
+    assert sum(map(len, study.judged.values())) == 48
     rows = study.rows()
     assert [row["metrics"]["top1"]["mean"] for row in rows] == [1.0] * 6
     (*others, control, deep) = made
@@ -64,11 +66,20 @@ def test_only_the_control_learns_from_what_it_is_judged_on(
     assert len(seen) == 48, "the other halves, and nothing of the judged ones"
 
 
-def test_the_table_names_every_way_to_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_stand_beside_each_other_and_the_last_comes_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(limits.rankers, "create", lambda name, **options: Hinted())
-    study = limits.Study(several(8), "gbdt_actions", folds=2, seed=0)
-    text = limits._body(
-        {"model": "gbdt_actions", "data": "cpu", "groups": 8, "programs": 48, "rows": study.rows()}
-    )
-    assert "25% of the other workloads" in text and "control: the other half" in text
-    assert "1.000 (1.000–1.000)" in text
+    monkeypatch.setattr(limits.rankers, "reads_programs", lambda name: False)
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    read = SimpleNamespace(groups=several(8))
+    monkeypatch.setattr(limits, "read_data", lambda paths: read)
+    given = ["--folds", "2", "--write"]
+    for more in (["--model", "tlp"], ["--model", "gbdt_actions"], ["--model", "tlp"]):
+        limits.main([*given, *more])
+    data = results.readings_of("limits")
+    assert data is not None
+    assert [run["model"] for run in data["runs"]] == ["tlp", "gbdt_actions"]
+    told = limits.section(data)
+    assert "| gbdt_actions, all programs of a group " in told.table
+    assert "1.000 (1.000 to 1.000)" in told.table and "control: the other half" in told.details

@@ -1,8 +1,11 @@
-"""``benchmarks.world_start``: shares of variance, controls, and what the page says."""
+"""``benchmarks.world_start``: shares of variance, starts that are swapped, cells made once."""
 
 from __future__ import annotations
 
+import json
+import zlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,16 +13,17 @@ import pytest
 
 pytest.importorskip("torch")
 
-from benchmarks import world_start
-from benchmarks._world import direct as direct_module
-from benchmarks._world import start as start_module
-from benchmarks._world.folds import Learning
-from benchmarks._world.start import DECISIONS, INPUTS, PLAIN, TRANSITIONS, Ends, bag
+from benchmarks import _world as start_module
+from benchmarks import results, world_start
+from benchmarks._world import DECISIONS, INPUTS, PLAIN, TRANSITIONS, Ends, Fold, bag, partners
+from foretune import _tvm
 from foretune.dataset import Group, Program
-from foretune.space import Action
+from foretune.evaluate import Split
+from foretune.space import Action, Space
+from foretune.workload import Workload
 from foretune.world.transition import ActionTable, Paths
 from foretune_research.world.config import WorldStudyConfig
-from tests.bench.test_world import product
+from tests.space.programs import CPU, space
 
 OWNER = ("a",) * 4 + ("b",) * 6
 
@@ -88,32 +92,105 @@ def a_group(workload: str, hardware: str, n: int = 6) -> Group:
 
 def test_a_part_of_the_data_is_chosen_alike_each_time() -> None:
     groups = [a_group(f"w{at}", f"h{at % 2}") for at in range(10)]
-    assert {g.hardware for g in world_start.chosen(groups, ["h1"], 0, 4)} == {"h1"}
-    assert [len(g) for g in world_start.chosen(groups, [], 0, 4)] == [4] * 10
-    some = [g.workload for g in world_start.chosen(groups, [], 3, 4)]
-    assert len(some) == 3 and some == [g.workload for g in world_start.chosen(groups, [], 3, 4)]
+    assert {g.hardware for g in world_start.chosen(groups, ["h1"], 4)} == {"h1"}
+    some = world_start.chosen(groups, [], 4)
+    assert [len(g) for g in some] == [4] * 10
+    again = world_start.chosen(groups, [], 4)
+    assert [g.programs for g in some] == [g.programs for g in again]
+
+
+def as_group(here: Space, n: int = 8) -> Group:
+    candidates = list(dict.fromkeys(here.sample(np.random.default_rng(0), n)))
+    return Group(
+        workload=here.workload.key,
+        name=here.workload.name,
+        kind=here.workload.name,
+        hardware=here.hardware.key,
+        programs=[Program(candidate=c) for c in candidates],
+        seconds=np.array([1e-3 * (1 + zlib.crc32(c.key.encode()) % 97 / 97) for c in candidates]),
+        machine=here.hardware,
+    )
+
+
+def product(rows: int) -> Group:
+    te = _tvm.tvm.te
+    a, b = te.placeholder((rows, 24), name="A"), te.placeholder((24, 40), name="B")
+    k = te.reduce_axis((0, 24), name="k")
+    c = te.compute((rows, 40), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    workload = Workload.from_module(te.create_prim_func([a, b, c]), f"product{rows}")
+    return as_group(Space.generate(workload, CPU))
+
+
+@pytest.mark.slow
+def test_partners_have_the_same_steps_whatever_was_decided() -> None:
+    groups = [as_group(space("softmax")), as_group(space("pooling")), product(32), product(56)]
+    found = partners(groups)
+    products = {group.workload for group in groups[2:]}
+    assert set(found) == products
+    assert all(workload.key in products - {key} for key, workload in found.items())
+
+
+@pytest.mark.slow
+def test_a_world_that_is_swapped_begins_where_the_partner_does(tmp_path: Path) -> None:
+    groups = [product(rows) for rows in (24, 32, 40, 56)]
+    options = {"members": 1, "terminal_epochs": 1, "batch": 256}
+    config = WorldStudyConfig(
+        dimension=8, transition_options=options, trajectories=16, crossfit=False
+    )
+    part = Split("products", tuple(groups[:2]), (), tuple(groups[2:]))
+    fold = Fold(part, config, seed=0, threads=1, programs=8, draw=0, cache=tmp_path)
+    world = fold.world(PLAIN)
+    one, other = (group.programs[0].candidate for group in part.test)
+    assert one is not None and other is not None
+    own = world.initial(one.workload)
+    world.others = partners(part.test)
+    assert np.array_equal(world.initial(other.workload), own)
+    world.others = {}
+    assert not np.array_equal(world.initial(other.workload), own)
+
+
+def test_a_network_learns_where_programs_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    columns = rng.standard_normal((400, 12)).astype(np.float32)
+    ends = np.concatenate([columns[:, :5], np.ones((400, 1), np.float32)], axis=1)
+    ends /= np.linalg.norm(ends, axis=1, keepdims=True)
+    owner = np.repeat(np.arange(20), 20)
+    monkeypatch.setattr(start_module, "STEPS", 100)
+    network = start_module.trained(columns[:300], ends[:300], owner[:300], seed=0)
+    error = 1.0 - (network.ends(columns[300:]) * ends[300:]).sum(axis=1).mean()
+    mean = ends[:300].mean(axis=0)
+    floor = 1.0 - (ends[300:] @ (mean / np.linalg.norm(mean))).mean()
+    assert error < 0.2 * floor
 
 
 @pytest.mark.slow
 def test_cells_are_made_once_and_the_page_has_every_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(direct_module, "STEPS", 5)
-    groups = [product(rows) for rows in (24, 32, 40, 56)]
-    options = {"members": 2, "terminal_epochs": 1, "batch": 256}
-    config = WorldStudyConfig(dimension=8, transition_options=options, trajectories=16)
-    given: dict[str, Any] = {"folds": 2, "seed": 0, "programs": 32, "threads": 1}
-    learning = Learning(config, **given, cache=tmp_path / "cache", folder=tmp_path)
-    result = world_start.run(groups, learning, [0, 1])
+    monkeypatch.setattr(start_module, "STEPS", 5)
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    data = SimpleNamespace(groups=[product(rows) for rows in (24, 32, 40, 56)])
+    monkeypatch.setattr(world_start, "read_data", lambda paths: data)
+    given = ["--trajectories", "16", "--epochs", "1", "--batch", "256", "--seeds", "0,1"]
+    given += ["--cache", str(tmp_path / "cache"), "--work-dir", str(tmp_path / "cells")]
+    given += ["--hardware", CPU.key, "--write"]
+    world_start.main(given)
+    result = results.readings_of("world_start")
+    assert result is not None
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("learned a second time")
 
     monkeypatch.setattr(start_module, "learn", refuse)
-    assert world_start.run(groups, learning, [0, 1]) == result
-    page = world_start.body_of(result, "made up")
+    world_start.main(given)
+    again = results.readings_of("world_start")
+    assert again is not None
+    for one in (result, again):
+        del one["conditions"]
+    assert json.dumps(again) == json.dumps(result)
+    printed = capsys.readouterr().out
     for row in (*INPUTS, *TRANSITIONS, DECISIONS):
-        assert f"| {row} " in page
+        assert f"| {row} " in printed
     rows = {row["row"]: row for row in result["predicted"]}
     assert rows["actions only"]["partners"]["moved"]["mean"] == 0
     assert rows["end, actions only"]["partners"]["moved"]["mean"] == 0

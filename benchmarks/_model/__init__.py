@@ -1,1 +1,0 @@
-"""What the benchmarks of learned models share: cells of a table, where they are kept, tables."""
