@@ -28,7 +28,9 @@ _NETWORKS = ("mlp", "tlp", "mtl_tlp", "tgraph")
 _DRAWN = (*_NETWORKS, "mlp_actions", "mlp_behaviour", "joined")
 _SPLIT_SEED = 0
 """As ``foretune.evaluate.evaluate`` has it unless told otherwise."""
-ROOMS = ("cost", "features", "dataset", "describe", "evaluate", "space", "hardware", "world")
+ROOMS = (
+    "cost", "features", "symbolic", "dataset", "describe", "evaluate", "space", "hardware", "world",
+)  # fmt: skip
 """Of the package, that cells of rankers depend on."""
 
 

@@ -28,6 +28,11 @@ PAGES: Mapping[str, Mapping[str, str]] = {
     "tuners": {"tuners": "tuners", "tuners-resnet50": "tuners"},
     "speed": {"throughput": "throughput", "stores": "stores"},
     "models": {"models": "models", "limits": "limits"},
+    "devices": {
+        "unseen_devices": "unseen_devices",
+        "own_variants": "own_variants",
+        "stages": "stages",
+    },
     "world": {"world": "world", "world_start": "world_start"},
 }
 """Page -> its files of readings, each with the module whose ``section`` tells what it says."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import learned_from, own_variants
-from benchmarks._devices.rivals import Case
+from benchmarks._devices import Case, told_nothing
 from benchmarks.results import read_json
 from foretune.dataset import Group, Program
 from foretune.hardware import Hardware
@@ -70,7 +70,7 @@ def test_who_is_told_nothing_sees_one_machine() -> None:
         seen.extend(g.machine.threads for g in (*case.train, *case.test) if g.machine)
         return {}
 
-    own_variants.told_nothing(rival)(Case("x", train, (), test, {}, 0))
+    told_nothing(rival)(Case("x", train, (), test, {}, 0))
     assert seen == [1, 1, 1]
 
 
@@ -99,10 +99,14 @@ def test_a_variant_and_some_workloads_are_left_out_together(
     monkeypatch.setattr(own_variants, "keep_judgeable", lambda found: (found, []))
     monkeypatch.setattr(own_variants, "read_data", lambda _: type("Read", (), {"groups": groups}))
     pages: list[str] = []
-    monkeypatch.setattr(own_variants, "publish", lambda _name, _title, body, *_: pages.append(body))
+    monkeypatch.setattr(
+        own_variants,
+        "publish",
+        lambda _, told, data, *__: pages.append(told(data).answer + told(data).table),
+    )
     arguments = ["--folds", "3", "--seeds", "2", "--work-dir", str(tmp_path)]
     own_variants.main(arguments)
-    assert "reaches 1.000 of the best, +0.750" in pages[0] and "met" in pages[0]
+    assert "reaches 1.000 of the best, +0.750 (+0.750 to +0.750)" in pages[0]
     assert "256 bits, 2 threads" in pages[0]
     cells = [read_json(path) for path in tmp_path.glob("*/*.json")]
     ours = [cell["result"] for cell in cells if cell["cell"].startswith("behaviour")]

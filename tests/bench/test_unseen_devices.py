@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import unseen_devices
-from benchmarks._devices.families import Family
-from benchmarks._devices.rivals import (
+from benchmarks import _devices, stages, unseen_devices
+from benchmarks._devices import (
     Case,
+    Family,
     best_elsewhere,
     distance,
     nearest_device,
@@ -20,7 +20,7 @@ from benchmarks._devices.rivals import (
 from foretune.dataset import Group, Program
 from foretune.hardware import Device
 
-FAMILY = Family("made up", (), least=5)
+FAMILY = Family((), least=5)
 
 
 def device(key: str, cores: int) -> Device:
@@ -51,7 +51,7 @@ def case_of(name: str, groups: list[Group] | None = None, seed: int = 0) -> Case
 
 
 def top1(scores: dict[str, np.ndarray], case: Case) -> float:
-    entries = unseen_devices.judged(scores, case, 1)
+    entries = _devices.judged(scores, case, 1)
     return float(np.mean([entry["top1"] for entry in entries]))
 
 
@@ -79,17 +79,11 @@ def test_trees_on_parameters_learn_what_the_other_devices_have_in_common() -> No
 def test_equal_scores_are_ordered_by_chance_and_the_same_chance_again() -> None:
     case = case_of("c")
     flat = {group.key: np.zeros(len(group)) for group in case.test}
-    assert unseen_devices.judged(flat, case, 10) == unseen_devices.judged(flat, case, 10)
+    assert _devices.judged(flat, case, 10) == _devices.judged(flat, case, 10)
     other = replace(case, seed=1)
-    assert unseen_devices.judged(flat, case, 10) != unseen_devices.judged(flat, other, 10)
-    entry = unseen_devices.judged(flat, case, 10)[0]
+    assert _devices.judged(flat, case, 10) != _devices.judged(flat, other, 10)
+    entry = _devices.judged(flat, case, 10)[0]
     assert entry["top1"] <= entry["top5"] <= entry["top10"]
-
-
-def test_luck_has_the_best_of_seventeen() -> None:
-    case = case_of("a", made_up(2, 17))
-    entries = unseen_devices.few_measured(case, 1, unseen_devices._LUCK)
-    assert [entry["top1"] for entry in entries] == [1.0, 1.0], "all seventeen were measured"
 
 
 @pytest.mark.parametrize(("floor", "asked"), [(0.88, 0.92), (0.7, 0.8), (0.95, 0.93)])
@@ -99,17 +93,26 @@ def test_a_third_is_asked_of_what_a_floor_leaves_where_it_leaves_much(
     assert unseen_devices.goal(floor) == pytest.approx(asked)
 
 
-def test_cells_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells_are_computed_once_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Family, "groups", lambda _self: made_up())
-    first = unseen_devices.compute(FAMILY, ["best elsewhere"], 2, tmp_path)
-    files = sorted(tmp_path.iterdir())
-    assert len(files) == 3, "the floor has no seed"
+    names = ["best elsewhere", "nearest device", "trees on parameters"]
+    first = unseen_devices.compute("made up", FAMILY, names, 2, tmp_path)
+    files = sorted(tmp_path.glob("*/*.json"))
+    assert len(files) == 12, "floors have no seed"
     times = [file.stat().st_mtime_ns for file in files]
-    assert unseen_devices.compute(FAMILY, ["best elsewhere"], 2, tmp_path) == first
+    assert unseen_devices.compute("made up", FAMILY, names, 2, tmp_path) == first
     assert [file.stat().st_mtime_ns for file in files] == times
-    shown = unseen_devices.figures(first, "top1")["best elsewhere"]
+    shown = _devices.figures(first, "top1")["best elsewhere"]
     assert shown["mean"] == pytest.approx(np.mean([shown[d] for d in "abc"]))
-    assert "| best elsewhere |" in unseen_devices.body_of(FAMILY, first)
+    better = _devices.gain(first, "nearest device", "best elsewhere", "top1")
+    mean = _devices.figures(first, "top1")["nearest device"]["mean"] - shown["mean"]
+    assert better["mean"] == pytest.approx(mean) and better["low"] <= better["high"]
+    monkeypatch.setattr(unseen_devices, "FAMILIES", {"made up": FAMILY})
+    first["behaviour"] = first.pop("trees on parameters")
+    data = {"families": {"made up": unseen_devices.readings(first, FAMILY)}}
+    told = unseen_devices.section(data)
+    assert "| best elsewhere |" in told.table and "made up (" in told.answer
+    assert "Workloads: 3, judged by the first choice. Asked:" in told.details
 
 
 def test_rivals_are_those_that_a_family_can_ask() -> None:
@@ -123,31 +126,10 @@ def test_rivals_are_those_that_a_family_can_ask() -> None:
     ]
 
 
-def test_of_what_is_finished_whole_seeds_are_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    family = Family("made up", (), least=20)
-    monkeypatch.setattr(Family, "groups", lambda _self: made_up(programs=24))
-    names = [unseen_devices._LUCK, "trees on parameters"]
-    unseen_devices.compute(family, names[:1], 2, tmp_path)
-    next(tmp_path.glob("*-b-1.json")).unlink()
-    shown = unseen_devices.compute(family, names, 2, tmp_path, finished=True)
-    assert list(shown) == names[:1]
-    assert {tuple(cells) for cells in shown[names[0]].values()} == {("0",)}
-
-
-def test_of_few_programs_none_are_measured_on_the_device() -> None:
-    names = unseen_devices.rivals_of(FAMILY, made_up())
-    assert unseen_devices._LUCK not in names
-    assert unseen_devices._LUCK in unseen_devices.rivals_of(
-        Family("made up", (), least=20), made_up()
-    )
-
-
 def test_of_one_device_workloads_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     groups = [g for g in made_up(workloads=8) if g.hardware == "a"]
     groups[0].seconds[3] = np.nan
-    cases = list(unseen_devices.cases(groups, Family("one", (), by_workload=True), 0))
+    cases = list(unseen_devices.cases(groups, Family((), by_workload=True), 0))
     tested = [g.workload for case in cases for g in case.test]
     assert sorted(tested) == sorted(g.workload for g in groups)
     for case in cases:
@@ -161,4 +143,15 @@ def test_results_by_operator_are_means_over_workloads() -> None:
         {"workload": "y", "kind": "conv2d", "top1": 1.0},
         {"workload": "z", "kind": "dense", "top1": 0.25},
     ]}}}  # fmt: skip
-    assert unseen_devices.by_operator(cells, "top1") == {"rival": {"conv2d": 0.75, "dense": 0.25}}
+    assert _devices.by_operator(cells, "top1") == {"rival": {"conv2d": 0.75, "dense": 0.25}}
+
+
+def test_stages_are_means_over_groups_and_seeds() -> None:
+    rows = [{"group": "g", "top1": top, "top5": 1.0, "top10": 1.0, "recall10": 0.0,
+             "recall16": 0.0, "recall32": 1.0, "recall64": 1.0} for top in (0.5, 1.0)]  # fmt: skip
+    cells = [{name: {"groups": rows[at : at + 1], "ms_per_program": 1.0} for name in ("a", "b")}
+             for at in (0, 1)]  # fmt: skip
+    found = stages.means(cells)
+    assert found["a"]["top1"] == 0.75 and found["b"]["ms_per_program"] == 1.0
+    told = stages.section({"sources": {"somewhere": found}})
+    assert "somewhere: a (0.750)" in told.answer and "| 0.750 |" in told.table

@@ -1,1 +1,0 @@
-"""Parts of ``benchmarks.unseen_devices``: families of devices, rivals, and few measurements."""
