@@ -52,11 +52,7 @@ BENCHMARKS = {
     "own_variants": Benchmark("a variant of our processor, unseen", "1 h, resumable"),
     "unseen_devices": Benchmark("a device that nobody saw", "2 h, resumable", ("devices",)),
     "stages": Benchmark("what each stage of behaviour brings", "20 min, resumable"),
-    "model_speed": Benchmark(
-        "what a score costs",
-        "15 min",
-        ("model_speed", "formulas_speed", "formulas_speed_boosting", "world_speed"),
-    ),
+    "model_speed": Benchmark("what a score costs", "15 min"),
     "world": Benchmark("what a predicted state brings", "3 h, resumable", ("world",)),
     "world_start": Benchmark("does it depend on the start", "2 h, resumable"),
     "tgraph": Benchmark("TGraph on files of TpuGraphs", "some hours, resumable"),

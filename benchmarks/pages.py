@@ -26,7 +26,7 @@ PAGES: Mapping[str, Mapping[str, str]] = {
     },
     "strategies": {"search22-sides": "search22", "mcts": "search22"},
     "tuners": {"tuners": "tuners", "tuners-resnet50": "tuners"},
-    "speed": {"throughput": "throughput", "stores": "stores"},
+    "speed": {"throughput": "throughput", "model_speed": "model_speed", "stores": "stores"},
     "models": {"models": "models", "limits": "limits"},
     "devices": {
         "unseen_devices": "unseen_devices",
